@@ -6,13 +6,16 @@ CLASSES := $(LOGS)/spark.jsa
 QUICK_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable
 FAST_PARTS := fast-1 fast-2 fast-3
 PARTS := test-1 test-2 test-3 test-4 test-5 test-6 test-7 test-8
+LONG_TESTS := long-1 long-2 long-3 long-4 long-5 long-6 long-7 long-8
+SOAKS := long-soak-transactions long-soak-trees long-soak-kafka long-spark-cluster
+LONG_PARTS := $(LONG_TESTS:%=$(LOGS)/%.passed) $(SOAKS:%=$(LOGS)/%.passed)
 
-.PHONY: help fast $(FAST_PARTS) long test test-with-spark $(PARTS) compat lint docs bench
+.PHONY: help fast $(FAST_PARTS) long long-again $(LONG_TESTS) $(SOAKS) test test-with-spark $(PARTS) compat lint docs bench
 
 help:
 	@echo "make fast    the tests without Spark and without what is slow, in two to three minutes"
-	@echo "make test    every test but the long ones, two processes at a time; their output is kept in $(LOGS)"
-	@echo "make long    the long ones: kills and other disasters at further moments"
+	@echo "make test    lint, and every test but the long ones, two processes at a time; their output is kept in $(LOGS)"
+	@echo "make long    the long ones: kills and other disasters at further moments, and short soaks; goes on where it was stopped"
 	@echo "make compat  the tests that depend on Spark's insides, with the lowest and the highest version"
 	@echo "make lint    style, types and import contracts"
 	@echo "make docs    the site, in build/site"
@@ -31,17 +34,39 @@ $(FAST_PARTS): export PYTEST_DEBUG_TEMPROOT := $(firstword $(wildcard /dev/shm) 
 $(FAST_PARTS):
 	$(call logged,pytest -q -m 'not spark and not slow' --part $(subst fast-,,$@)/$(words $(FAST_PARTS)))
 
-long:
-	$(BIN)pytest -q --durations=0 -m long
+# A part that has passed is not run again until `make long-again`, or until the sources have changed.
+long: $(CLASSES)
+	$(call side_by_side,2,$(LONG_PARTS))
+
+long-again:
+	rm -f $(LONG_PARTS)
+
+$(LOGS)/%.passed: $(shell git ls-files '*.py' pyproject.toml)
+	@$(MAKE) --no-print-directory $* && touch $@
+
+$(LONG_TESTS):
+	$(call logged,pytest -q --durations=30 -m long --part $(subst long-,,$@)/$(words $(LONG_TESTS)))
+
+long-soak-transactions:
+	$(call logged,python -m tests.harness.soak transactions --kills 25)
+
+long-soak-trees:
+	$(call logged,python -m tests.harness.soak trees --messages 100000 --kills 20)
+
+long-soak-kafka:
+	$(call logged,python -m tests.harness.soak kafka --records 20000)
+
+long-spark-cluster:
+	$(call logged,python -m tests.harness.spark_cluster --kill)
 
 # The tests that share a session of Spark wait for its jobs most of the time, so others run beside them, and whoever is
 # done takes the next part. If one part fails, the others still run to their end. Most of the time of a JVM that runs
 # Spark for some seconds is spent on loading classes and compiling; a third of it is left with these options.
 test long compat: export SPARK_LAUNCHER_OPTS := $(QUICK_JVM)
 test long: export SPARK_SUBMIT_OPTS := $(QUICK_JVM) -XX:SharedArchiveFile=$(abspath $(CLASSES))
-test long: $(CLASSES)
 
-test:
+# Style and types come first: they take seconds, and a slip in them should not cost the time of the tests.
+test: lint $(CLASSES)
 	$(call side_by_side,2,test-with-spark $(PARTS))
 
 $(CLASSES):

@@ -5,15 +5,9 @@ from typing import TYPE_CHECKING
 from txtopo.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from spouts.files.spout import (
-        FilesTransactionalSpout as FilesTransactionalSpout,
-    )
-    from spouts.memory import (
-        MemoryTransactionalSpout as MemoryTransactionalSpout,
-    )
-    from spouts.opaque_memory import (
-        OpaqueMemoryTransactionalSpout as OpaqueMemoryTransactionalSpout,
-    )
+    from spouts.files.spout import FilesTransactionalSpout as FilesTransactionalSpout
+    from spouts.memory import MemoryTransactionalSpout as MemoryTransactionalSpout
+    from spouts.opaque_memory import OpaqueMemoryTransactionalSpout as OpaqueMemoryTransactionalSpout
     from txtopo.api.spout import (
         Coordinator as Coordinator,
         DataFrameSpout as DataFrameSpout,
@@ -27,23 +21,4 @@ if TYPE_CHECKING:
         TransactionalSpout as TransactionalSpout,
     )
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "spouts.files.spout": ("FilesTransactionalSpout",),
-        "spouts.memory": ("MemoryTransactionalSpout",),
-        "spouts.opaque_memory": ("OpaqueMemoryTransactionalSpout",),
-        "txtopo.api.spout": (
-            "Coordinator",
-            "DataFrameSpout",
-            "Emitter",
-            "OpaquePartitionedEmitter",
-            "OpaquePartitionedTransactionalSpout",
-            "PartitionedCoordinator",
-            "PartitionedEmitter",
-            "PartitionedTransactionalSpout",
-            "SpoutTable",
-            "TransactionalSpout",
-        ),
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

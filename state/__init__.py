@@ -11,71 +11,22 @@ from typing import TYPE_CHECKING
 from txtopo.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from state.delta.keyed.state import (
-        DeltaState as DeltaState,
-        read_table as read_table,
-    )
-    from state.delta.read.consistent import (
-        ConsistentView as ConsistentView,
-        read_tables as read_tables,
-    )
-    from state.delta.rows.state import (
-        DeltaRows as DeltaRows,
-    )
-    from state.memory import (
-        MemoryState as MemoryState,
-    )
-    from state.stores.memory import (
-        MemoryStore as MemoryStore,
-    )
-    from state.stores.sqlite import (
-        SqliteStore as SqliteStore,
-    )
-    from state.stores.zookeeper import (
-        ZooKeeperStore as ZooKeeperStore,
-    )
+    from state.delta.keyed.state import DeltaState as DeltaState, read_table as read_table
+    from state.delta.read.consistent import ConsistentView as ConsistentView, read_tables as read_tables
+    from state.delta.rows.state import DeltaRows as DeltaRows
+    from state.memory import MemoryState as MemoryState
+    from state.stores.memory import MemoryStore as MemoryStore
+    from state.stores.sqlite import SqliteStore as SqliteStore
+    from state.stores.zookeeper import ZooKeeperStore as ZooKeeperStore
     from state.transactional import (
         RotatingTransactionalState as RotatingTransactionalState,
         TransactionalState as TransactionalState,
     )
-    from txtopo.api.state import (
-        MapState as MapState,
-        StateKind as StateKind,
-    )
+    from txtopo.api.state import MapState as MapState, StateKind as StateKind
     from txtopo.api.values import (
         NonTransactionalValue as NonTransactionalValue,
         OpaqueValue as OpaqueValue,
         TransactionalValue as TransactionalValue,
     )
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "state.delta.keyed.state": (
-            "DeltaState",
-            "read_table",
-        ),
-        "state.delta.read.consistent": (
-            "ConsistentView",
-            "read_tables",
-        ),
-        "state.delta.rows.state": ("DeltaRows",),
-        "state.memory": ("MemoryState",),
-        "state.stores.memory": ("MemoryStore",),
-        "state.stores.sqlite": ("SqliteStore",),
-        "state.stores.zookeeper": ("ZooKeeperStore",),
-        "state.transactional": (
-            "RotatingTransactionalState",
-            "TransactionalState",
-        ),
-        "txtopo.api.values": (
-            "NonTransactionalValue",
-            "OpaqueValue",
-            "TransactionalValue",
-        ),
-        "txtopo.api.state": (
-            "MapState",
-            "StateKind",
-        ),
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

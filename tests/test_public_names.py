@@ -6,8 +6,6 @@ import ast
 import importlib
 import pathlib
 
-import pytest
-
 import committers
 import spouts
 import state
@@ -109,15 +107,6 @@ def test_output_collector():
     """OutputCollector was what BatchOutputCollector is called now; it is Storm's, of rich bolts, again."""
     assert txtopo.OutputCollector is not txtopo.BatchOutputCollector
     assert hasattr(txtopo.OutputCollector, "ack")
-
-
-def test_former_names():
-    """A name that a thing had in an earlier version is still understood, with a notice that says the new one."""
-    with pytest.warns(FutureWarning, match="job_transactions_max"):
-        config = txtopo.Config(pack_transactions_max=7)
-    with pytest.warns(FutureWarning, match=r"topology\.job\.transactions\.max"):
-        assert config == txtopo.Config({"topology.pack.transactions.max": 7})
-    assert config.job_transactions_max == 7
 
 
 def test_names_that_are_imported_lazily():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from txtopo.cluster.settings import CLUSTER_SETTINGS
@@ -98,6 +100,12 @@ def test_name_that_only_looks_like_it(name: str) -> None:
             "-Xmx1g -Dpw=hunter2 -Djavax.net.ssl.keyStorePassword=hunter2",
             "-Xmx1g -Dpw=… -Djavax.net.ssl.keyStorePassword=…",
         ),
+        ("--set=shop.password=hunter2", "--set=shop.password=…"),
+        ("error: token: hunter2", "error: token: …"),
+        ("url=http://host/?token=hunter2&x=1", "url=http://host/?token=…&x=1"),
+        ("{'options': 'password=hunter2 n=1'}", "{'options': 'password=… n=1'}"),
+        ("options=-Dpw=hunter2", "options=-Dpw=…"),
+        (f"{'x' * 300}.password=hunter2", f"{'x' * 300}.password=…"),
         ("https://hooks.slack.com/services/T0/B0/hunter2", "https://hooks.slack.com/services/…"),
         ("https://discord.com/api/webhooks/17/hunter2", "https://discord.com/api/webhooks/…"),
         ("https://api.telegram.org/bot17:hunter2/sendMessage", "https://api.telegram.org/bot…/sendMessage"),
@@ -132,6 +140,13 @@ def test_value_that_holds_a_secret(value: str, left: str) -> None:
 def test_value_that_holds_none(value: str) -> None:
     """It is shown as it is."""
     assert shown("shop.place", value) == value
+
+
+def test_long_text() -> None:
+    """It takes time in proportion to its length, for whoever reaches a daemon's port can ask for it again and again."""
+    started = time.process_time()
+    assert without_secrets("v" * 1_000_000) == "v" * 1_000_000
+    assert time.process_time() - started < 2.0
 
 
 def test_message_that_quotes_a_setting() -> None:

@@ -25,19 +25,10 @@ if TYPE_CHECKING:
         OutputCollector as OutputCollector,
         SpoutOutputCollector as SpoutOutputCollector,
     )
-    from txtopo.api.context import (
-        TaskHook as TaskHook,
-        TopologyContext as TopologyContext,
-    )
-    from txtopo.api.fields import (
-        Fields as Fields,
-    )
-    from txtopo.api.groupings import (
-        CustomStreamGrouping as CustomStreamGrouping,
-    )
-    from txtopo.api.reduction import (
-        Combiner as Combiner,
-    )
+    from txtopo.api.context import TaskHook as TaskHook, TopologyContext as TopologyContext
+    from txtopo.api.fields import Fields as Fields
+    from txtopo.api.groupings import CustomStreamGrouping as CustomStreamGrouping
+    from txtopo.api.reduction import Combiner as Combiner
     from txtopo.api.spout import (
         Coordinator as Coordinator,
         DataFrameSpout as DataFrameSpout,
@@ -51,117 +42,26 @@ if TYPE_CHECKING:
         SpoutWaitStrategy as SpoutWaitStrategy,
         TransactionalSpout as TransactionalSpout,
     )
-    from txtopo.api.state import (
-        MapState as MapState,
-        State as State,
-        StateKind as StateKind,
-    )
-    from txtopo.api.tuples import (
-        Tuple as Tuple,
-    )
-    from txtopo.attempts import (
-        TransactionAttempt as TransactionAttempt,
-    )
-    from txtopo.config import (
-        Config as Config,
-    )
-    from txtopo.engine.control import (
-        RunControl as RunControl,
-    )
-    from txtopo.engine.runner import (
-        run as run,
-    )
+    from txtopo.api.state import MapState as MapState, State as State, StateKind as StateKind
+    from txtopo.api.tuples import Tuple as Tuple
+    from txtopo.attempts import TransactionAttempt as TransactionAttempt
+    from txtopo.config import Config as Config
+    from txtopo.engine.control import RunControl as RunControl
+    from txtopo.engine.runner import run as run
     from txtopo.errors import (
         FailedException as FailedException,
         ReportedFailedException as ReportedFailedException,
         TxtopoError as TxtopoError,
     )
-    from txtopo.plain.run.runner import (
-        PlainReport as PlainReport,
-        RunningTopology as RunningTopology,
-        start as start,
-    )
-    from txtopo.topology.builder import (
-        TransactionalTopologyBuilder as TransactionalTopologyBuilder,
-    )
-    from txtopo.topology.graph import (
-        BoltDeclarer as BoltDeclarer,
-        ComponentDeclarer as ComponentDeclarer,
-    )
-    from txtopo.topology.plain_builder import (
-        TopologyBuilder as TopologyBuilder,
-    )
+    from txtopo.plain.run.runner import PlainReport as PlainReport, RunningTopology as RunningTopology, start as start
+    from txtopo.topology.builder import TransactionalTopologyBuilder as TransactionalTopologyBuilder
+    from txtopo.topology.graph import BoltDeclarer as BoltDeclarer, ComponentDeclarer as ComponentDeclarer
+    from txtopo.topology.plain_builder import TopologyBuilder as TopologyBuilder
     from txtopo.topology.topology import (
         PlainTopology as PlainTopology,
         Topology as Topology,
         TransactionalTopology as TransactionalTopology,
     )
-    from txtopo.transactional.run.report import (
-        Progress as Progress,
-        RunReport as RunReport,
-    )
+    from txtopo.transactional.run.report import Progress as Progress, RunReport as RunReport
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "txtopo.api.bolt": (
-            "ArrowBatchBolt",
-            "BasicBolt",
-            "BatchBolt",
-            "DataFrameBolt",
-            "ICommitter",
-            "OutputFieldsDeclarer",
-            "RichBolt",
-        ),
-        "txtopo.api.collector": (
-            "BasicOutputCollector",
-            "BatchOutputCollector",
-            "OutputCollector",
-            "SpoutOutputCollector",
-        ),
-        "txtopo.api.context": ("TaskHook", "TopologyContext"),
-        "txtopo.api.fields": ("Fields",),
-        "txtopo.api.groupings": ("CustomStreamGrouping",),
-        "txtopo.api.reduction": ("Combiner",),
-        "txtopo.api.spout": (
-            "Coordinator",
-            "DataFrameSpout",
-            "Emitter",
-            "OpaquePartitionedEmitter",
-            "OpaquePartitionedTransactionalSpout",
-            "PartitionedCoordinator",
-            "PartitionedEmitter",
-            "PartitionedTransactionalSpout",
-            "Spout",
-            "SpoutWaitStrategy",
-            "TransactionalSpout",
-        ),
-        "txtopo.api.state": (
-            "MapState",
-            "State",
-            "StateKind",
-        ),
-        "txtopo.api.tuples": ("Tuple",),
-        "txtopo.attempts": ("TransactionAttempt",),
-        "txtopo.config": ("Config",),
-        "txtopo.engine.control": ("RunControl",),
-        "txtopo.plain.run.runner": ("PlainReport", "RunningTopology", "start"),
-        "txtopo.transactional.run.report": (
-            "Progress",
-            "RunReport",
-        ),
-        "txtopo.engine.runner": ("run",),
-        "txtopo.errors": (
-            "FailedException",
-            "ReportedFailedException",
-            "TxtopoError",
-        ),
-        "txtopo.topology.builder": ("TransactionalTopologyBuilder",),
-        "txtopo.topology.graph": (
-            "BoltDeclarer",
-            "ComponentDeclarer",
-        ),
-        "txtopo.topology.plain_builder": ("TopologyBuilder",),
-        "txtopo.topology.topology": ("PlainTopology", "Topology", "TransactionalTopology"),
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import enum
 import math
-import warnings
 from collections.abc import Callable, ItemsView, Iterator, Mapping
 from typing import Any
 
@@ -359,12 +358,6 @@ SETTINGS: Mapping[str, Setting] = {
 
 _BY_KEYWORD = {setting.keyword: setting for setting in SETTINGS.values()}
 
-_FORMER_NAMES = {
-    "topology.pack.transactions.max": "topology.job.transactions.max",
-    "pack_transactions_max": "job_transactions_max",
-}
-"""Current names of settings, by names of earlier versions, which are accepted with a warning."""
-
 _ALIASES = {"topology.ackers": "topology.acker.executors", "ackers": "topology.acker.executors"}
 """Other names of settings: Storm has had both."""
 
@@ -457,7 +450,7 @@ class Config(Mapping[str, Any]):
 
 
 def _check(name: str, value: Any) -> tuple[str, Any]:
-    name = _present_name(name)
+    name = _ALIASES.get(name, name)
     setting = SETTINGS.get(name) or _BY_KEYWORD.get(name)
     if setting is None:
         if not isinstance(name, str) or "." not in name or name.startswith(_RESERVED) or _is_misspelt(name):
@@ -467,18 +460,6 @@ def _check(name: str, value: Any) -> tuple[str, Any]:
         return setting.name, setting.kind.convert(value)
     except (ValueError, TypeError, LookupError, OverflowError):
         raise ConfigError(f"{setting.name} is {value!r}; it must be {setting.kind.words} ({setting.purpose})") from None
-
-
-def _present_name(name: str) -> str:
-    """Return the current name of a setting; warn if the given one is from an earlier version."""
-    name = _ALIASES.get(name, name)
-    present = _FORMER_NAMES.get(name)
-    if present is None:
-        return name
-    warnings.warn(
-        f"setting {name!r} was renamed to {present!r}; the old name will be removed in 1.0", FutureWarning, stacklevel=4
-    )
-    return present
 
 
 def _is_misspelt(name: str) -> bool:
@@ -508,7 +489,7 @@ def find_setting(name: str) -> Setting:
     Raises:
         ConfigError: there is no such setting; the message names the nearest one.
     """
-    name = _present_name(name)
+    name = _ALIASES.get(name, name)
     setting = SETTINGS.get(name) or _BY_KEYWORD.get(name)
     if setting is None:
         raise ConfigError(_unknown(name))

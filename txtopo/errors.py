@@ -17,6 +17,8 @@
     │       ├── AlreadyAlive          a name or a topology id that is in use
     │       ├── NotAlive              the cluster has no topology of that name
     │       └── TransitionError       the status of the topology forbids it
+    ├── LoadError                 the module of a topology, or its function, fails: here at least
+    │   └── NoTopology              there is no such module or attribute, or it is no topology
     ├── FailedException           an external failure: the whole transaction is replayed
     │   ├── ReportedFailedException the same, and it is logged as an error
     │   ├── TupleTreeFailure        an edge's consumers did not receive exactly the tuples sent
@@ -58,8 +60,10 @@ __all__ = [
     "InputError",
     "InternalError",
     "JobFailure",
+    "LoadError",
     "LostLead",
     "NoLeader",
+    "NoTopology",
     "NotAlive",
     "NotLeader",
     "PoisonTransaction",
@@ -195,6 +199,14 @@ class NotAlive(RequestError):
 
 class TransitionError(RequestError):
     """The status of the topology forbids the request."""
+
+
+class LoadError(TxtopoError):
+    """The module of a topology cannot be imported, or its function fails. Another machine may have what is missing."""
+
+
+class NoTopology(LoadError):
+    """There is no module or attribute of that name, or it is not a topology."""
 
 
 class FailedException(TxtopoError):

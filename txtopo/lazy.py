@@ -2,40 +2,43 @@
 
 There are two reasons: an executor imports the user's module and with it ``txtopo``, and must not load the engine; and a
 command that is interrupted while it loads must not print a traceback of imports.
+
+A package lists its names once, as imports below ``if TYPE_CHECKING``, where type checkers and editors see them. They
+are read from there, as lazy_loader reads them from a stub.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 
-def lazy_names(
-    package: str, modules: Mapping[str, Sequence[str]], former: Mapping[str, str] | None = None
-) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package.
+def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package that is being imported.
 
     Args:
         package: the package's name.
-        modules: the names by the module that defines them. The package repeats them below ``if TYPE_CHECKING``.
-        former: current names by names of earlier versions, which are accepted with a warning.
     """
-    former = former or {}
-    module_of = {name: module for module, names in modules.items() for name in names}
+    namespace: Any = sys.modules[package]
+    source = namespace.__spec__.loader.get_source(package)  # works in a zip file, too
+    module_of = {
+        alias.name: node.module
+        for block in ast.parse(source).body
+        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+        for alias in node.names
+    }
 
     def get(name: str) -> Any:
-        if name in former:
-            text = f"{package}.{name} was renamed to {former[name]}; the old name will be removed in 1.0"
-            warnings.warn(text, FutureWarning, stacklevel=2)
-            return get(former[name])
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(module_of[name]), name)
-        setattr(sys.modules[package], name, value)
+        setattr(namespace, name, value)
         return value
 
     names = sorted(module_of)
-    return get, lambda: sorted({*vars(sys.modules[package]), *names}), names
+    return get, lambda: sorted({*vars(namespace), *names}), names

@@ -50,20 +50,22 @@ _WHERE_OR_HOW = frozenset(
 _SHORTEST_SECRET = 4
 """Shorter values are not searched for in texts, where they would hide ordinary words."""
 
-_ASSIGNED = r"""(?P<before>['"]?\s*[=:]\s*)(?P<quote>["']?)"""
-_NAMED = re.compile(
-    r"(?P<option>(?<!\S)-D)?(?P<name>[A-Za-z_][\w.\-]{0,200})"
-    + _ASSIGNED
-    + r"(?P<value>(?<=[\"'])(?:[^\"'\\]|\\.)+|(?<![\"'])[^\s\"'&;,)}\]]+)"
-)
+_NAME = re.compile(r"""(?<![\w.\-])(?:-D)?(?P<name>[\w.\-]++)['"]?\s*[=:]\s*["']?""")
+_VALUE = re.compile(r"""(?<=["'])(?:[^"'\\]|\\.)+|(?<!["'])[^\s"'&;,)}\]]+""")
 """``name=value``, ``"name": "value"`` and the like, as in JAAS, connection strings, queries, printed settings, and
 ``-Dname=value`` for a JVM."""
 
 _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"-----BEGIN ([A-Z0-9 ]*)-----.*?(?:-----END \1-----|\Z)", re.DOTALL), HIDDEN),
     # In "user:password@host" both go; a password may hold "/" or "@". A container of Azure's stands before an "@", too.
-    (re.compile(r"(?P<scheme>\b[a-zA-Z][\w+.\-]*://)[^\s/@:\"'<>]*:[^\s\"'<>]*@"), rf"\g<scheme>{HIDDEN}@"),
-    (re.compile(r"(?P<scheme>\b(?!abfss?:|wasbs?:)[a-zA-Z][\w+.\-]*://)[^\s/@:\"'<>?#]+@"), rf"\g<scheme>{HIDDEN}@"),
+    (
+        re.compile(r"(?P<scheme>(?<![\w+.\-])[a-zA-Z][\w+.\-]*+://)[^\s/@:\"'<>]*:[^\s\"'<>]{0,1000}@"),
+        rf"\g<scheme>{HIDDEN}@",
+    ),
+    (
+        re.compile(r"(?P<scheme>(?<![\w+.\-])(?!abfss?:|wasbs?:)[a-zA-Z][\w+.\-]*+://)[^\s/@:\"'<>?#]+@"),
+        rf"\g<scheme>{HIDDEN}@",
+    ),
     (re.compile(r"\beyJ[\w\-]{8,}\.[\w\-]{4,}\.[\w\-]*"), HIDDEN),
     (re.compile(r"(?i)\b(?P<kind>bearer|basic|digest)\s+(?=\S*\d|\S{20})[\w.~+/=\-]{8,}"), rf"\g<kind> {HIDDEN}"),
     (
@@ -116,10 +118,18 @@ def without_secrets(text: str, settings: Mapping[str, object] | None = None) -> 
             text = text.replace(secret, HIDDEN)
     for form, replacement in _FORMS:
         text = form.sub(replacement, text)
-    return _NAMED.sub(_without_value, text)
+    return _without_named(text)
 
 
-def _without_value(match: re.Match[str]) -> str:
-    if not is_secret(match["name"]) or is_reference(match["value"]) or match["value"].startswith(HIDDEN):
-        return match[0]
-    return f"{match['option'] or ''}{match['name']}{match['before']}{match['quote']}{HIDDEN}"
+def _without_named(text: str) -> str:
+    parts, told_to = [], 0
+    name = _NAME.search(text)
+    while name is not None:
+        # What follows a name that is no secret may be a name, too: "error: token: …", "--set=password=…".
+        following = name.end()
+        value = _VALUE.match(text, following) if is_secret(name["name"]) else None
+        if value is not None and not is_reference(value[0]) and not value[0].startswith(HIDDEN):
+            parts += [text[told_to:following], HIDDEN]
+            following = told_to = value.end()
+        name = _NAME.search(text, following)
+    return "".join([*parts, text[told_to:]])

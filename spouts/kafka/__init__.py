@@ -5,12 +5,8 @@ from typing import TYPE_CHECKING
 from txtopo.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from spouts.kafka.log import (
-        TopicPartition as TopicPartition,
-    )
-    from spouts.kafka.opaque import (
-        OpaqueKafkaSpout as OpaqueKafkaSpout,
-    )
+    from spouts.kafka.log import TopicPartition as TopicPartition
+    from spouts.kafka.opaque import OpaqueKafkaSpout as OpaqueKafkaSpout
     from spouts.kafka.plain.config import (
         KafkaSpoutConfig as KafkaSpoutConfig,
         KafkaTupleListener as KafkaTupleListener,
@@ -21,19 +17,10 @@ if TYPE_CHECKING:
         DeadLetterHook as DeadLetterHook,
         DeltaDeadLetters as DeltaDeadLetters,
     )
-    from spouts.kafka.plain.first_poll import (
-        FirstPollOffsetStrategy as FirstPollOffsetStrategy,
-    )
-    from spouts.kafka.plain.offsets import (
-        MessageId as MessageId,
-    )
-    from spouts.kafka.plain.retries import (
-        ExponentialBackoff as ExponentialBackoff,
-        RetryPolicy as RetryPolicy,
-    )
-    from spouts.kafka.plain.spout import (
-        KafkaSpout as KafkaSpout,
-    )
+    from spouts.kafka.plain.first_poll import FirstPollOffsetStrategy as FirstPollOffsetStrategy
+    from spouts.kafka.plain.offsets import MessageId as MessageId
+    from spouts.kafka.plain.retries import ExponentialBackoff as ExponentialBackoff, RetryPolicy as RetryPolicy
+    from spouts.kafka.plain.spout import KafkaSpout as KafkaSpout
     from spouts.kafka.plain.subscription import (
         NamedTopicFilter as NamedTopicFilter,
         Partitioner as Partitioner,
@@ -49,52 +36,7 @@ if TYPE_CHECKING:
         RecordTranslator as RecordTranslator,
         SimpleRecordTranslator as SimpleRecordTranslator,
     )
-    from spouts.kafka.records import (
-        RECORD_FIELDS as RECORD_FIELDS,
-        KafkaRecord as KafkaRecord,
-    )
-    from spouts.kafka.spout import (
-        TransactionalKafkaSpout as TransactionalKafkaSpout,
-    )
+    from spouts.kafka.records import RECORD_FIELDS as RECORD_FIELDS, KafkaRecord as KafkaRecord
+    from spouts.kafka.spout import TransactionalKafkaSpout as TransactionalKafkaSpout
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "spouts.kafka.opaque": ("OpaqueKafkaSpout",),
-        "spouts.kafka.records": ("RECORD_FIELDS", "KafkaRecord"),
-        "spouts.kafka.spout": ("TransactionalKafkaSpout",),
-        "spouts.kafka.log": ("TopicPartition",),
-        "spouts.kafka.plain.config": (
-            "KafkaSpoutConfig",
-            "KafkaTupleListener",
-            "ProcessingGuarantee",
-        ),
-        "spouts.kafka.plain.dead_letters": (
-            "DeadLetter",
-            "DeadLetterHook",
-            "DeltaDeadLetters",
-        ),
-        "spouts.kafka.plain.first_poll": ("FirstPollOffsetStrategy",),
-        "spouts.kafka.plain.offsets": ("MessageId",),
-        "spouts.kafka.plain.retries": (
-            "ExponentialBackoff",
-            "RetryPolicy",
-        ),
-        "spouts.kafka.plain.spout": ("KafkaSpout",),
-        "spouts.kafka.plain.subscription": (
-            "NamedTopicFilter",
-            "Partitioner",
-            "PatternTopicFilter",
-            "RoundRobinPartitioner",
-            "TopicFilter",
-        ),
-        "spouts.kafka.plain.translators": (
-            "ByTopicRecordTranslator",
-            "DefaultRecordTranslator",
-            "JsonRecordTranslator",
-            "KafkaTuple",
-            "RecordTranslator",
-            "SimpleRecordTranslator",
-        ),
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -23,9 +23,9 @@ from urllib.parse import unquote
 
 import httpx
 
-from txtopo.cluster.decisions.assignment import Supervisor
+from txtopo.cluster.code.submission import Submission
+from txtopo.cluster.decisions.assignment import SupervisorInfo
 from txtopo.cluster.state import ClusterState
-from txtopo.cluster.submission import Submission
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_SECS = 60.0
@@ -246,7 +246,7 @@ class Cluster(contextlib.ExitStack):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.callback(server.server_close)
         self.callback(server.shutdown)
-        self.state.announce_supervisor(Supervisor(name, f"127.0.0.1:{server.server_port}", slots))
+        self.state.announce_supervisor(SupervisorInfo(name, f"127.0.0.1:{server.server_port}", slots))
 
     def others(self, leader: NimbusProcess) -> list[NimbusProcess]:
         """Return the others."""

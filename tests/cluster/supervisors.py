@@ -16,7 +16,7 @@ from typing import Any
 from state import read_table
 from tests.cluster.nimbuses import QUICK, ROOT, Cluster, reserved_port, wait_for
 from tests.cluster.submitted.counting import KEYS, ROWS
-from txtopo.cluster.driver import DriverFolder
+from txtopo.cluster.driver.folder import DriverFolder
 
 SUBMITTED = Path(__file__).parent / "submitted"
 TOTAL = 40

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from txtopo.cluster.code.submission import check_archive
 from txtopo.cluster.packaging import modules_in, pack_folder, pack_modules, top_of
-from txtopo.cluster.submission import check_archive
 from txtopo.errors import SubmissionError
 
 

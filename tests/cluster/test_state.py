@@ -10,10 +10,10 @@ import attrs
 import pytest
 
 from tests.cluster.relay import Relay
-from txtopo.cluster.code import CodeFile, Manifest
-from txtopo.cluster.decisions.assignment import Assignment, Ending, EndingKind, Heartbeat, Supervisor
+from txtopo.cluster.code.store import CodeFile, Manifest
+from txtopo.cluster.decisions.assignment import Assignment, Ending, EndingKind, Heartbeat, SupervisorInfo
 from txtopo.cluster.decisions.lifecycle import Status, Topology
-from txtopo.cluster.state import ClusterState, LeaderWrites, Nimbus, Term, lacking, live_holders
+from txtopo.cluster.state import ClusterState, LeaderWrites, NimbusInfo, Term, lacking, live_holders
 from txtopo.errors import NoLeader, NotLeader, StopError
 from txtopo.testing import ZooKeeperServer
 
@@ -77,12 +77,12 @@ def test_what_one_writes_another_reads(open_state: Open) -> None:
 def test_ephemeral_nodes_end_with_their_session(open_state: Open) -> None:
     """A nimbus, a supervisor and the leader vanish with their client, and only with that."""
     one, other = open_state(), open_state()
-    one.announce_nimbus(Nimbus("127.0.0.1:1"))
-    one.announce_supervisor(Supervisor("s1", "127.0.0.1:9", 4))
-    other.announce_nimbus(Nimbus("127.0.0.1:2"))
+    one.announce_nimbus(NimbusInfo("127.0.0.1:1"))
+    one.announce_supervisor(SupervisorInfo("s1", "127.0.0.1:9", 4))
+    other.announce_nimbus(NimbusInfo("127.0.0.1:2"))
     _term(one)
     assert set(other.nimbuses()) == {"127.0.0.1:1", "127.0.0.1:2"}
-    assert other.supervisors() == {"s1": Supervisor("s1", "127.0.0.1:9", 4)}
+    assert other.supervisors() == {"s1": SupervisorInfo("s1", "127.0.0.1:9", 4)}
     assert other.leader() == "127.0.0.1:1"
     one.close()
     assert set(other.nimbuses()) == {"127.0.0.1:2"}
@@ -94,10 +94,10 @@ def test_ephemeral_nodes_end_with_their_session(open_state: Open) -> None:
 def test_announcement_replaces_that_of_an_earlier_session(open_state: Open) -> None:
     """A daemon that is started again does not vanish when the session of its earlier life ends."""
     before, after, reader = open_state(), open_state(), open_state()
-    before.announce_nimbus(Nimbus("127.0.0.1:1", 1.0))
-    after.announce_nimbus(Nimbus("127.0.0.1:1", 2.0))
+    before.announce_nimbus(NimbusInfo("127.0.0.1:1", 1.0))
+    after.announce_nimbus(NimbusInfo("127.0.0.1:1", 2.0))
     before.close()
-    assert reader.nimbuses() == {"127.0.0.1:1": Nimbus("127.0.0.1:1", 2.0)}
+    assert reader.nimbuses() == {"127.0.0.1:1": NimbusInfo("127.0.0.1:1", 2.0)}
 
 
 def test_one_term_at_a_time(open_state: Open) -> None:

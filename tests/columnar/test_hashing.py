@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from txtopo.columnar.hashing import hash_columns, stable_hash
+from txtopo.columnar.hashing import hash_columns, stable_hash, text_hashes
 from txtopo.errors import FieldsError
 
 
@@ -128,3 +128,15 @@ def test_equal_numbers_of_two_types() -> None:
     for kind in (pa.int16(), pa.int64(), pa.float64(), pa.decimal128(5, 1)):
         value: Any = decimal.Decimal(1) if pa.types.is_decimal(kind) else 1
         assert hash_columns([pa.array([value], kind)]).tolist() == [one]
+
+
+@given(st.lists(TEXTS, max_size=12), st.integers(0, 12))
+def test_hashes_of_texts(texts: list[str], start: int) -> None:
+    """The layout of tables depends on them: a text's length, and its bytes as digits in base FNV's prime."""
+    prime = 0x100000001B3
+
+    def expected(text: bytes) -> int:
+        return (len(text) + sum(byte * prime**place for place, byte in enumerate(text, 1))) % 2**64
+
+    hashes = text_hashes(pa.array(texts, pa.string()).slice(start))
+    assert hashes.tolist() == [expected(text.encode()) for text in texts[start:]]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import committers.spill
-import txtopo.engine.runner
+import txtopo.transactional.run.assembly
 from committers import AppendCommitter
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState, read_tables
@@ -182,7 +182,7 @@ def test_crash_again_and_again(tmp_path, monkeypatch) -> None:
             def make_store(plan, config, fuse=fuse, output=output):
                 return CrashingStore(SqliteStore(output / "store.sqlite"), fuse)
 
-            monkeypatch.setattr(txtopo.engine.runner, "make_store", make_store)
+            monkeypatch.setattr(txtopo.transactional.run.assembly, "make_store", make_store)
             try:
                 run_inline(rows_topology(output, upkeep_every_writes=1, files_max=1), CONFIG)
                 break

@@ -7,7 +7,7 @@ import re
 
 from prometheus_client import CollectorRegistry
 
-from txtopo.cluster.api import _Metrics
+from txtopo.cluster.nimbus.api import _Metrics
 from txtopo.engine.metrics import RUN_METRICS
 
 PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "guides" / "metrics.md").read_text(encoding="utf-8")

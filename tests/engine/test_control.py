@@ -13,9 +13,10 @@ from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from tests.acceptance.topologies import CountTuples
 from txtopo import Config, Fields, Progress, RunControl, TransactionalTopology, TransactionalTopologyBuilder
-from txtopo.engine.runner import Environment, run_with
+from txtopo.engine.runner import run_with
 from txtopo.testing.inline import InlineJobRunner
 from txtopo.transactional.core.actions import StopReason
+from txtopo.transactional.run.assembly import Environment
 
 DEADLINE_SECS = 60.0
 TRANSACTIONS = 40
@@ -40,10 +41,12 @@ class Run:
             runner.close()
 
         self.seen: list[Progress] = []
-        environment = Environment(make_runner, control=control)
+        environment = Environment(make_runner)
         self._pool = ThreadPoolExecutor(1)
         config = Config(max_spout_pending=2, group_transactions_max=1)
-        self.ended = self._pool.submit(run_with, topology(), config, environment, on_progress=self.seen.append)
+        self.ended = self._pool.submit(
+            run_with, topology(), config, environment, on_progress=self.seen.append, control=control
+        )
         self._pool.shutdown(wait=False)
 
     def wait_for(self, condition: Callable[[Progress], bool]) -> Progress:

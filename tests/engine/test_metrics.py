@@ -20,8 +20,7 @@ from txtopo.connections import REQUEST_SECS
 from txtopo.engine.metrics import RUN_METRICS, SILENT_SECS, RunMetrics, serving, written
 from txtopo.errors import ConfigError
 from txtopo.plain.run.runner import PlainReport
-from txtopo.plain.tasks.latency import LatencyHistogram
-from txtopo.plain.tasks.metrics import Counts
+from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter, Process
 from txtopo.transactional.core.events import (
     Committed,

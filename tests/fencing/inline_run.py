@@ -12,10 +12,11 @@ from state.stores.zookeeper import ZooKeeperStore
 from tests.fencing.deadline import DEADLINE_SECS
 from tests.fencing.topologies import words
 from txtopo.config import Config
-from txtopo.engine.runner import Environment, run_with
+from txtopo.engine.runner import run_with
 from txtopo.failpoints import armed
 from txtopo.testing.inline import InlineJobRunner
 from txtopo.topology.plan import Plan
+from txtopo.transactional.run.assembly import Environment
 from txtopo.transactional.run.report import RunReport
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,13 +115,21 @@ class Count(RichBolt):
 
 
 class Broken(RichBolt):
-    """Raises an exception for every tuple."""
+    """Emits values that do not fit its field for every tuple; or raises an exception, if it is given no values."""
+
+    output_fields = Fields("one")
+
+    def __init__(self, values: Sequence[object]) -> None:
+        self._values = values
 
     def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:
-        """Nothing to do."""
+        """Keep the collector."""
+        self._collector = collector
 
     def execute(self, tuple: Tuple) -> None:
         """Fail as a bug does."""
+        if self._values:
+            self._collector.emit(self._values)
         raise ValueError(f"cannot work on {tuple[0]!r}")
 
 
@@ -154,11 +162,11 @@ def word_count(folder: Path, count: int, *, failing_every: int = 0) -> PlainTopo
     return builder.build()
 
 
-def broken() -> PlainTopology:
-    """Return a topology whose bolt has a bug."""
+def broken(*values: object) -> PlainTopology:
+    """Return a topology whose bolt has a bug; given values, it is that it emits them."""
     builder = TopologyBuilder("broken")
     builder.set_spout("sentences", Sentences(10))
-    builder.set_bolt("broken", Broken()).shuffle_grouping("sentences")
+    builder.set_bolt("broken", Broken(values)).shuffle_grouping("sentences")
     return builder.build()
 
 

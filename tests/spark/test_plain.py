@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from tests.spark.plain_topologies import SENTENCES, broken, holds, slow, word_count
 from tests.variants import variants
 from txtopo import Config, RunningTopology, run, start
-from txtopo.errors import ConfigError, UserCodeError
-from txtopo.plain.supervision.supervision import SAME_ERROR_MAX
+from txtopo.errors import ConfigError, FieldsError, RuleError, UserCodeError
+from txtopo.plain.supervision.supervisor import SAME_ERROR_MAX
 from txtopo.topology.output import PRINT, USER_LOGGER
 
 WAIT_SECS = 60.0
@@ -124,12 +124,18 @@ def test_a_call_that_keeps_the_interpreter(spark: SparkSession) -> None:
         run(holds(600.0), too_long, spark=spark)
 
 
-def test_same_bug_again_and_again(spark: SparkSession) -> None:
+@pytest.mark.parametrize(
+    ("values", "kind", "message"),
+    [((), UserCodeError, "ValueError: cannot work on 'the cow"), (("one", "too many"), FieldsError, "2 were emitted")],
+)
+def test_same_bug_again_and_again(
+    spark: SparkSession, values: tuple[object, ...], kind: type[RuleError], message: str
+) -> None:
     """A bug that ends each worker before a root is acked ends the run after some deaths, and the report names it."""
-    with start(broken(), Config({"topology.worker.max.restarts": 1_000}), spark=spark) as running:
-        with pytest.raises(UserCodeError, match="ValueError: cannot work on"):
+    with start(broken(*values), Config({"topology.worker.max.restarts": 1_000}), spark=spark) as running:
+        with pytest.raises(kind, match=message):
             running.wait(WAIT_SECS)
-        assert "ValueError: cannot work on 'the cow" in running.report().last_error
+        assert message in running.report().last_error
         assert running.report().restarts == SAME_ERROR_MAX - 1
 
 

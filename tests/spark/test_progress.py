@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import time
 
@@ -11,10 +12,11 @@ from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from txtopo import Fields, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.errors import UserCodeError
-from txtopo.spark.progress import ProgressListener, ProgressSender, send_late
-from txtopo.spark.user_lines import LinesAddress
-from txtopo.spark.worker import RunPackage, close_task_factories, pack_up, task_factory_of
-from txtopo.transactional.tasks.bolt_tasks import user_code
+from txtopo.spark.progress import ProgressListener, ProgressSender
+from txtopo.spark.user_lines import LineListener, LinesAddress
+from txtopo.spark.worker import LATE, RunPackage, close_task_factories, pack_up, task_factory_of
+from txtopo.topology.output import Line
+from txtopo.topology.user_code import user_code
 from txtopo.transactional.tasks.factory import prototypes_of
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
@@ -105,38 +107,18 @@ def test_standing_still() -> None:
         listener.close()
 
 
-def test_what_is_done_too_late_is_told() -> None:
-    """What a thread does on an executor when its batch is over reaches the driver of its own run."""
-    listener = ProgressListener("127.0.0.1", KEY)
-    error = UserCodeError("too late", component="words", txid=7, attempt=1)
-    try:
-        send_late(listener.address, OTHER, UserCodeError("of another run"))
-        send_late(listener.address, KEY, error)
-        deadline = time.monotonic() + 30
-        told = None
-        while told is None and time.monotonic() < deadline:
-            told = listener.take_late()
-        assert told is not None
-        assert str(told) == str(error)
-    finally:
-        listener.close()
-
-
 def test_an_executor_tells_what_is_done_too_late() -> None:
     """A process that works for a run knows whom to tell, though no task of that run is at work any more."""
     builder = TransactionalTopologyBuilder("t", "spout", MemoryTransactionalSpout([], Fields("n"), 1))
     builder.set_state("unused", MemoryState(Fields("k"), Fields("v")))
     plan = builder.build().plan
-    listener = ProgressListener("127.0.0.1", KEY)
+    told: queue.Queue[Line] = queue.Queue()
+    listener = LineListener("127.0.0.1", KEY, take=told.put)
     try:
-        lines = LinesAddress("127.0.0.1", 0, 0)
-        package = RunPackage(KEY, pack_up(plan, {}, prototypes_of(plan)), (), listener.address, lines)
-        task_factory_of(package).note_late(UserCodeError("too late", component="words"))
-        deadline = time.monotonic() + 30
-        told = None
-        while told is None and time.monotonic() < deadline:
-            told = listener.take_late()
-        assert (str(told), listener.take_late()) == ("[component 'words'] too late", None)
+        lines = LinesAddress("127.0.0.1", listener.port, 0)
+        package = RunPackage(KEY, pack_up(plan, {}, prototypes_of(plan)), (), ("127.0.0.1", 0), lines)
+        task_factory_of(package).note_late(UserCodeError("too late", component="words", txid=7, attempt=1))
+        assert told.get(timeout=30) == Line(logging.ERROR, "too late", LATE, "words", None, 7, 1)
     finally:
         close_task_factories()
         listener.close()

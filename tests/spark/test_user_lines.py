@@ -11,16 +11,17 @@ import sys
 import pytest
 
 from txtopo.attempts import TransactionAttempt
+from txtopo.channel import framed
 from txtopo.spark.user_lines import LineListener, LinesAddress, LineSender, lines_sent
 from txtopo.topology.output import PRINT, Line
-from txtopo.transactional.tasks.bolt_tasks import user_code
+from txtopo.topology.user_code import user_code
 
 KEY, OTHER = b"k" * 16, b"o" * 16
 
 KILLED = """
 import os, signal, sys
 from txtopo.attempts import TransactionAttempt
-from txtopo.transactional.tasks.bolt_tasks import user_code
+from txtopo.topology.user_code import user_code
 from txtopo.spark.user_lines import LinesAddress, lines_sent
 
 with lines_sent(LinesAddress("127.0.0.1", int(sys.argv[1]), 20), b"k" * 16):
@@ -83,7 +84,7 @@ def test_silence_opens_no_connection():
 
 def test_strangers_are_not_listened_to(listener, taken):
     """Without the run's key, and with a frame beyond the bound, a connection is closed and nothing is taken."""
-    for hello in (OTHER + b"\0\0\0\2[]", b"GET / HTTP/1.1\r\n\r\n", KEY + b"\xff\xff\xff\xff"):
+    for hello in (framed(OTHER) + framed(b"[]"), b"GET / HTTP/1.1\r\n\r\n", framed(KEY) + b"\xff\xff\xff\xff"):
         with socket.create_connection(("127.0.0.1", listener.port), 30) as stranger:
             stranger.sendall(hello)
             stranger.settimeout(30)

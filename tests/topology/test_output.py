@@ -24,7 +24,7 @@ from txtopo.topology.output import (
     ended,
     user_output_logged,
 )
-from txtopo.transactional.tasks.bolt_tasks import user_code
+from txtopo.topology.user_code import user_code
 
 FIRST = TransactionAttempt(7, 1)
 logger = logging.getLogger("mine")

@@ -16,12 +16,13 @@ from txtopo.api.spout import AnySpout, PartitionedTransactionalSpout
 from txtopo.api.table_history import TableHistory
 from txtopo.cli.command import Command
 from txtopo.cli.display.wording import count_of
-from txtopo.cli.target import OutputFolder, Target, takes_folder_or_target
-from txtopo.engine.runner import metadata_dir_of
+from txtopo.cli.target import OutputFolder, takes_folder_or_target
 from txtopo.errors import ConfigError
+from txtopo.topology.loading import Target
 from txtopo.transactional.audit.checks import AuditReport, TableProof, audit, tables_of
 from txtopo.transactional.journal.ending import metadata_dir_below, metadata_dir_with_journal
 from txtopo.transactional.journal.journal import JournalPart, find_journal, read_journal, topologies_with_journal
+from txtopo.transactional.run.storage import metadata_dir_of
 
 FINDINGS_SHOWN = 20
 SPANS_SHOWN = 5

@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.text import Text
 
-from txtopo.errors import InternalError, TxtopoError
+from txtopo.errors import InternalError, NoTopology, TxtopoError
 from txtopo.extras import extra_of, how_to_install
 
 EXIT_INTERRUPTED = 130
@@ -26,15 +26,6 @@ class CommandLineError(click.ClickException):
     """A mistake in the command line: one line, exit status 2."""
 
     exit_code = 2
-
-    def show(self, file: Any = None) -> None:
-        """Print the message in red."""
-        del file
-        print_error(self.message)
-
-
-class YourCodeError(click.ClickException):
-    """An exception in the user's module, outside bolts and spouts: one line, exit status 1."""
 
     def show(self, file: Any = None) -> None:
         """Print the message in red."""
@@ -57,6 +48,21 @@ def needs_extra(extra: str) -> Iterator[None]:
         raise CommandLineError(
             f"this needs the package {error.name!r}, which is not installed: {how_to_install(extra)}"
         ) from error
+
+
+def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
+    """Split each ``name=value``; if a name occurs twice, the last value counts.
+
+    Raises:
+        CommandLineError: a pair has no ``=`` or no name.
+    """
+    values = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise CommandLineError(f"--set takes name=value, not {pair!r}")
+        values[name.strip()] = value
+    return values
 
 
 class WholeNumber(click.IntRange):
@@ -92,13 +98,11 @@ class Command(click.Command):
         """Run the command; print its errors and exit."""
         try:
             return super().invoke(ctx)
-        except (TxtopoError, YourCodeError) as error:
+        except TxtopoError as error:
             if ctx.meta["txtopo.debug"] or isinstance(error, InternalError):
                 traceback.print_exc(file=sys.stderr)
-            if isinstance(error, TxtopoError):
-                print_error(str(error))
-                ctx.exit(1)
-            raise
+            print_error(str(error))
+            ctx.exit(CommandLineError.exit_code if isinstance(error, NoTopology) else 1)
         except KeyboardInterrupt:
             print_error("interrupted")
             ctx.exit(EXIT_INTERRUPTED)

@@ -16,9 +16,9 @@ from state.delta.read.consistent import committed_in_tables
 from txtopo.attempts import attempt_words
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.display.wording import STATUS_WORDS, clock, count_of
-from txtopo.cli.target import OutputFolder, Target, takes_folder_or_target
-from txtopo.engine.runner import metadata_dir_of
+from txtopo.cli.target import OutputFolder, takes_folder_or_target
 from txtopo.errors import ConfigError
+from txtopo.topology.loading import Target
 from txtopo.transactional.core.story import ABRIDGED_FIRST, Happening, StoryEntry
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.journal.ending import METADATA_DIR, metadata_dir_below
@@ -39,6 +39,7 @@ from txtopo.transactional.run.snapshot import (
     snapshot_path,
     topologies_with_snapshot,
 )
+from txtopo.transactional.run.storage import metadata_dir_of
 
 SILENT_SECS = 10.0
 """If a run's process is alive but its snapshot is older than this, the run is reported as silent."""

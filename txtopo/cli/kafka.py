@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 
-from txtopo.cli.command import Command, CommandLineError, WholeNumber, YourCodeError
+from txtopo.cli.command import Command, CommandLineError, WholeNumber
+from txtopo.errors import ConfigError
 from txtopo.testing.kafka import KafkaBroker
 
 _LOOK_SECS = 0.5
@@ -52,9 +53,9 @@ def dev(port: int, folder: Path, topics: tuple[str, ...]) -> None:
             while broker.is_running and not asked.wait(_LOOK_SECS):
                 pass
             if not broker.is_running:
-                raise YourCodeError(f"the broker has ended; see {broker.log}")
+                raise ConfigError(f"the broker has ended; see {broker.log}")
         except RuntimeError as error:
-            raise YourCodeError(str(error)) from error
+            raise ConfigError(str(error)) from error
         finally:
             broker.stop()
 

@@ -11,13 +11,14 @@ import click
 
 from txtopo.api.store import Store
 from txtopo.cli.command import Command, CommandLineError
-from txtopo.cli.target import Target, takes_target
-from txtopo.engine.runner import address_from, make_store, metadata_dir_of, optional_states, states_of
+from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
+from txtopo.topology.loading import Target
 from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.diagnosis import Adopt, Diagnosis, GoTo, RepairSubject, StartAnew, diagnose
 from txtopo.transactional.recovery.repair import carry_out
+from txtopo.transactional.run.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
 
 OWNER = "txtopo repair"
 

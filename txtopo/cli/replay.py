@@ -12,9 +12,9 @@ from rich.text import Text
 from txtopo.attempts import attempt_words
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.display.wording import count_of
-from txtopo.cli.target import Target, takes_target
+from txtopo.cli.target import takes_target
 from txtopo.config import Config
-from txtopo.engine.runner import metadata_dir_of
+from txtopo.topology.loading import Target
 from txtopo.topology.output import user_output_logged
 from txtopo.topology.plan import Plan
 from txtopo.transactional.audit.replay import Replay, ReplayReport
@@ -22,6 +22,7 @@ from txtopo.transactional.jobs.inline_runner import InlineJobRunner
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.journal.ending import metadata_dir_with_journal
 from txtopo.transactional.journal.journal import find_journal, read_journal
+from txtopo.transactional.run.storage import metadata_dir_of
 from txtopo.transactional.tasks.factory import prototypes_of
 
 
@@ -55,13 +56,10 @@ def _runner(plan: Plan, config: Config, prototypes: Mapping[str, bytes]) -> Iter
         with contextlib.closing(runner):
             yield runner
         return
-    from txtopo.spark.job_runner import SparkJobRunner  # noqa: PLC0415 - pyspark only where Spark runs
-    from txtopo.spark.session import spark_session  # noqa: PLC0415 - as above
+    from txtopo.spark.job_runner import spark_job_runner  # noqa: PLC0415 - pyspark only where Spark runs
 
-    with spark_session(config, f"{plan.topology_id}-replay", delta_users=plan.delta_users) as session:
-        runner = SparkJobRunner(session, plan, config, prototypes)
-        with contextlib.closing(runner):
-            yield runner
+    with spark_job_runner(plan, config, prototypes) as on_spark:
+        yield on_spark
 
 
 def _print(report: ReplayReport, console: Console) -> None:

@@ -22,14 +22,15 @@ from txtopo.cli.display.interrupts import Interrupts
 from txtopo.cli.display.live import LiveDisplay
 from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.display.summary import is_stopped_early
-from txtopo.cli.target import Target, takes_target
+from txtopo.cli.target import takes_target
 from txtopo.config import Config
 from txtopo.engine.runner import run as run_topology
 from txtopo.plain.run.runner import PlainReport
+from txtopo.topology.loading import Target
 from txtopo.topology.output import PRINT, USER_LOGGER
 from txtopo.topology.topology import PlainTopology, TransactionalTopology
+from txtopo.transactional.run.parts import Observer
 from txtopo.transactional.run.report import Progress
-from txtopo.transactional.run.run_loop import Observer
 
 LOG_LEVELS = {
     "debug": logging.DEBUG,

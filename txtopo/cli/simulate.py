@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
-from txtopo.cli.target import Target, takes_target
+from txtopo.cli.target import takes_target
 from txtopo.errors import AnchorError, TxtopoError, UserCodeError
 from txtopo.testing.simulation.memory import JobMemory
 from txtopo.testing.simulation.plain.world import Fault, make_plain_subject
@@ -29,6 +29,7 @@ from txtopo.testing.simulation.schedules import (
     run_schedules,
     shrink,
 )
+from txtopo.topology.loading import Target
 from txtopo.topology.topology import PlainTopology, TransactionalTopology
 
 INVARIANT = "check_state"

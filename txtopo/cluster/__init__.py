@@ -24,40 +24,18 @@ from typing import TYPE_CHECKING
 from txtopo.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from txtopo.cluster.client import (
-        ClusterClient as ClusterClient,
-    )
-    from txtopo.cluster.code import (
-        CodeFile as CodeFile,
-        Manifest as Manifest,
-    )
-    from txtopo.cluster.distribution import (
+    from txtopo.cluster.client import ClusterClient as ClusterClient
+    from txtopo.cluster.code.distribution import (
         CodeAccess as CodeAccess,
         CodeDistributor as CodeDistributor,
         LocalCodeDistributor as LocalCodeDistributor,
         SharedFolderCodeDistributor as SharedFolderCodeDistributor,
     )
-    from txtopo.cluster.election import (
+    from txtopo.cluster.code.store import CodeFile as CodeFile, Manifest as Manifest
+    from txtopo.cluster.nimbus.election import (
         LeaderElector as LeaderElector,
         ZooKeeperLeaderElector as ZooKeeperLeaderElector,
     )
-    from txtopo.cluster.state import (
-        ClusterState as ClusterState,
-        Term as Term,
-    )
+    from txtopo.cluster.state import ClusterState as ClusterState, Term as Term
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "txtopo.cluster.client": ("ClusterClient",),
-        "txtopo.cluster.code": ("CodeFile", "Manifest"),
-        "txtopo.cluster.distribution": (
-            "CodeAccess",
-            "CodeDistributor",
-            "LocalCodeDistributor",
-            "SharedFolderCodeDistributor",
-        ),
-        "txtopo.cluster.election": ("LeaderElector", "ZooKeeperLeaderElector"),
-        "txtopo.cluster.state": ("ClusterState", "Term"),
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

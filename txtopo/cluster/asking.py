@@ -1,14 +1,12 @@
-"""Asks several others at once, so that one that hangs makes nobody wait."""
+"""Asks others on threads, several at once, so that one that hangs makes nobody wait."""
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
-
-import attrs
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -22,6 +20,25 @@ class NobodyAnswers(Exception):
     def __init__(self, errors: Sequence[Exception]) -> None:
         super().__init__("; ".join(str(error) or type(error).__name__ for error in errors))
         self.errors = tuple(errors)
+
+
+def asked(ask: Callable[[], T]) -> Future[T]:
+    """Call ``ask`` on a thread of its own, which nobody waits for when the process ends."""
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="ask", daemon=True).start()
+    return answer
+
+
+def is_answered(answer: Future[T], secs: float) -> bool:
+    """Wait for an answer or an error, but not longer than some seconds; return whether one came."""
+    return bool(_completed([answer], time.monotonic() + secs))
 
 
 def first_answer(
@@ -42,49 +59,31 @@ def first_answer(
     Raises:
         NobodyAnswers: all have failed, or the time is over.
     """
-    came: queue.SimpleQueue[_Came[T]] = queue.SimpleQueue()
     errors: list[Exception] = []
-    left = list(asks)
+    left, waiting = list(asks), list[Future[T]]()
     deadline, next_at = time.monotonic() + secs, 0.0
-    while len(errors) < len(asks):
+    while left or waiting:
         while left and time.monotonic() >= next_at:
-            _begin(left.pop(0), came)
+            waiting.append(asked(left.pop(0)))
             next_at = time.monotonic() + apart_secs
-        found = _next(came, min(deadline, next_at) if left else deadline)
-        if found is None and time.monotonic() >= deadline:
+        came = _completed(waiting, min(deadline, next_at) if left else deadline)
+        for answer in came:
+            waiting.remove(answer)
+            error = answer.exception()
+            if error is None or not isinstance(error, unsound):
+                return answer.result()
+            errors.append(error)
+            next_at = 0.0
+        if not came and time.monotonic() >= deadline:
             errors.append(TimeoutError(f"no answer within {secs:g} s"))
             break
-        if found is not None and found.error is None:
-            return found.answer  # type: ignore[return-value]  # it is what an ask has returned
-        if found is not None and found.error is not None:
-            if not isinstance(found.error, unsound):
-                raise found.error
-            errors.append(found.error)
-            next_at = 0.0
     raise NobodyAnswers(errors)
 
 
-@attrs.frozen
-class _Came(Generic[T]):
-    """What came of an ask."""
-
-    answer: T | None = None
-    error: Exception | None = None
-
-
-def _begin(ask: Callable[[], T], came: queue.SimpleQueue[_Came[T]]) -> None:
-    def run() -> None:
-        try:
-            came.put(_Came(ask()))
-        except Exception as error:  # noqa: BLE001 - raised where it is waited for
-            came.put(_Came(error=error))
-
-    threading.Thread(target=run, name="ask", daemon=True).start()
-
-
-def _next(came: queue.SimpleQueue[_Came[T]], until: float) -> _Came[T] | None:
-    """Return what comes next; None if nothing comes until a time, or for a short while."""
-    try:
-        return came.get(timeout=min(_LOOK_SECS, max(0.0, until - time.monotonic())))
-    except queue.Empty:
-        return None
+def _completed(answers: Sequence[Future[T]], until: float) -> list[Future[T]]:
+    """Return the answers that are there; wait for the first one until a time."""
+    while True:
+        secs = min(_LOOK_SECS, max(0.0, until - time.monotonic()))
+        done = wait(answers, secs, FIRST_COMPLETED).done
+        if done or time.monotonic() >= until:
+            return [each for each in answers if each in done]

@@ -15,9 +15,7 @@ a submission is not: its error says to look at the list.
 from __future__ import annotations
 
 import contextlib
-import queue
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -28,8 +26,8 @@ from urllib.parse import quote
 import httpx
 
 from txtopo import errors
-from txtopo.cluster.asking import NobodyAnswers, first_answer
-from txtopo.cluster.submission import Submission
+from txtopo.cluster.asking import NobodyAnswers, asked, first_answer, is_answered
+from txtopo.cluster.code.submission import Submission
 from txtopo.errors import ClusterError, NoLeader, NotAlive, NotLeader, TransitionError, TxtopoError, Unreachable
 
 _RETRY_SECS = 0.2
@@ -43,6 +41,7 @@ _CHUNK_BYTES = 1 << 20
 _NOT_FOUND_OR_WORSE = 500
 _NOT_FOUND = 404
 _LOG_TAIL_BYTES = 64 << 10
+_LOG_SECS = 10.0
 _FOLLOW_SECS = 0.5
 _UNSOUND = (httpx.TransportError, ClusterError, Unreachable)
 """Errors of a nimbus that are no answer to a question that others can answer, too."""
@@ -101,7 +100,7 @@ class ClusterClient:
         """Return the JSON that the first seed that can answers with.
 
         Args:
-            path: below ``/api/v1/``, such as ``cluster/summary``; see ``txtopo.cluster.api``.
+            path: below ``/api/v1/``, such as ``cluster/summary``; see ``txtopo.cluster.nimbus.api``.
         """
         return self._patiently(lambda: self._ask_any(path))
 
@@ -138,7 +137,9 @@ class ClusterClient:
         goes_on = follows
         while True:
             if place is not None:
-                yield from self._log_parts(place, topology["id"], starts)
+                # Whoever follows waits for the supervisor to be back, or for the topology to run elsewhere.
+                with contextlib.suppress(ClusterError) if follows else contextlib.nullcontext():
+                    yield from self._log_parts(place, topology["id"], starts)
             if not goes_on:
                 return
             time.sleep(_FOLLOW_SECS)
@@ -178,9 +179,10 @@ class ClusterClient:
     def _log_part(self, supervisor: str, topology: str, start: int) -> httpx.Response | None:
         url = f"http://{supervisor}/api/v1/log/{quote(topology, safe='')}"
         try:
-            answer = self._client.get(url, params={"start": start})
-        except httpx.TransportError:
-            return None
+            answer = self._client.get(url, params={"start": start}, timeout=_LOG_SECS)
+        except httpx.TransportError as error:
+            told = str(error) or type(error).__name__
+            raise ClusterError(f"the supervisor at {supervisor} does not answer: {told}") from error
         if answer.status_code == _NOT_FOUND:
             return None
         if not answer.is_success:
@@ -251,19 +253,21 @@ class ClusterClient:
             nonlocal is_sent_again
             leader = self.leader()
             try:
-                return self._post(leader, path, json=body)
+                return self._post(leader, path, json=body)["topology"]
             except httpx.TransportError as error:
                 is_sent_again = True
                 raise NoLeader(f"the leader {leader} does not answer: {error}") from error
-
-        try:
-            answer = self._patiently(send)
-        except TransitionError:
-            # A rebalance whose answer was lost is under way already, and refused the second time.
-            if not is_sent_again or what != "rebalance":
+            # A request whose answer was lost may have been carried out, and is refused the second time.
+            except TransitionError:
+                if is_sent_again and what == "rebalance":
+                    return self.topology(name)
                 raise
-            return self.topology(name)
-        topology: dict[str, Any] = answer["topology"]
+            except NotAlive:
+                if is_sent_again and what == "kill":
+                    return {"id": name, "name": name, "status": "KILLED", "secondsLeft": 0.0}
+                raise
+
+        topology: dict[str, Any] = self._patiently(send)
         return topology
 
     def _ask_any(self, path: str) -> Any:
@@ -287,28 +291,14 @@ class ClusterClient:
         """
         no_limit = httpx.Timeout(None, connect=_CONNECT_SECS)
         url = f"http://{leader}/api/v1/{path}"
-        came: queue.SimpleQueue[httpx.Response | Exception] = queue.SimpleQueue()
-
-        def post() -> None:
-            try:
-                came.put(self._client.post(url, timeout=no_limit, **body))
-            except Exception as error:  # noqa: BLE001 - raised where it is waited for
-                came.put(error)
-
-        threading.Thread(target=post, name="post", daemon=True).start()
+        answer = asked(lambda: self._client.post(url, timeout=no_limit, **body))
         heard_at = time.monotonic()
-        while True:
-            try:
-                answer = came.get(timeout=_SIGN_SECS)
-            except queue.Empty:
-                if self._lives(leader):
-                    heard_at = time.monotonic()
-                elif time.monotonic() - heard_at > _SILENT_SECS:
-                    raise httpx.ReadTimeout(f"no sign of life for {_SILENT_SECS:g} s") from None
-                continue
-            if isinstance(answer, Exception):
-                raise answer
-            return _content(answer)
+        while not is_answered(answer, _SIGN_SECS):
+            if self._lives(leader):
+                heard_at = time.monotonic()
+            elif time.monotonic() - heard_at > _SILENT_SECS:
+                raise httpx.ReadTimeout(f"no sign of life for {_SILENT_SECS:g} s")
+        return _content(answer.result())
 
     def _lives(self, nimbus: str) -> bool:
         """Whether a nimbus answers at all, for example that ZooKeeper is away."""

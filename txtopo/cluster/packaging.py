@@ -7,19 +7,15 @@ installed. Whole top-level modules and packages go in, with the data files in th
 
 from __future__ import annotations
 
-import sys
-import sysconfig
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from txtopo.errors import SubmissionError
+from txtopo.user_modules import EPOCH, paths_of, user_modules
 
-_EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The date of all files, so that equal sources give equal archives."""
 _FRAMEWORK = frozenset({"txtopo", "spouts", "committers", "state"})
 """Never packed: drivers have their own."""
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 def pack_modules(main: str, path: Path) -> None:
@@ -29,12 +25,11 @@ def pack_modules(main: str, path: Path) -> None:
         SubmissionError: the module has no files.
     """
     top = main.partition(".")[0]
-    files = dict(_files_of(top))
+    own = [path for name, path in user_modules() if name not in {*_FRAMEWORK, top}]
+    files = {inside: file for path in paths_of(top) for inside, file in _files_of(path)}
     if not files:
         raise SubmissionError(f"the module {main!r} has no files that could be submitted")
-    for name in sorted(name for name in sys.modules if "." not in name and name not in {top, "__main__"}):
-        if name not in _FRAMEWORK:
-            files |= {inside: file for inside, file in _files_of(name) if not _is_installed(file, inside)}
+    files |= {inside: file for path in own for inside, file in _files_of(path)}
     _write(files, path)
 
 
@@ -65,18 +60,11 @@ def top_of(names: Sequence[str], where: str) -> str:
     return names[0]
 
 
-def _files_of(name: str) -> Iterator[tuple[PurePosixPath, Path]]:
-    """Give (name in the zip file, path) of all files of an imported top-level module or package."""
-    specification = getattr(sys.modules.get(name), "__spec__", None)
-    if specification is None:
-        return
-    for folder in map(Path, specification.submodule_search_locations or ()):
-        for file in _walk(folder):
-            yield PurePosixPath(name, file.relative_to(folder).as_posix()), file
-    if not specification.submodule_search_locations and specification.has_location:
-        file = Path(specification.origin)
-        if file.is_file():
-            yield PurePosixPath(file.name), file
+def _files_of(path: Path) -> Iterator[tuple[PurePosixPath, Path]]:
+    """Give (name in the zip file, path) of all files of a top-level module or package."""
+    files = _walk(path) if path.is_dir() else [path] if path.is_file() else []
+    for file in files:
+        yield PurePosixPath(file.relative_to(path.parent).as_posix()), file
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -90,18 +78,10 @@ def _walk(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _is_installed(file: Path, inside: PurePosixPath) -> bool:
-    """Whether a file is part of Python, or was installed."""
-    root = file.parents[len(inside.parts) - 1]
-    if not _INSTALLED.isdisjoint(root.parts) or any(root.glob("*.dist-info")):
-        return True
-    return any(root.is_relative_to(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
-
-
 def _write(files: dict[PurePosixPath, Path], path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for name, file in sorted(files.items()):
-            entry = zipfile.ZipInfo(str(name), _EPOCH)
+            entry = zipfile.ZipInfo(str(name), EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
             with file.open("rb") as source, archive.open(entry, "w") as target:

@@ -6,8 +6,8 @@
     ROOT/epoch                            the number of the last term; its version fences
     ROOT/leader                           ephemeral: the leader's address
     ROOT/leader-queue/TOKEN-n-SEQUENCE    ephemeral, sequential: nimbuses that want to lead
-    ROOT/nimbuses/HOST:PORT               ephemeral: Nimbus
-    ROOT/supervisors/ID                   ephemeral: Supervisor
+    ROOT/nimbuses/HOST:PORT               ephemeral: NimbusInfo
+    ROOT/supervisors/ID                   ephemeral: SupervisorInfo
     ROOT/submissions                      empty: its version numbers the submissions
     ROOT/storms/ID                        Topology
     ROOT/assignments/ID                   Assignment
@@ -40,8 +40,8 @@ from typing import Any, TypeVar
 import attrs
 
 from state.stores.zookeeper_session import Applied, NotAsExpected, Unknown, ZooKeeperSession
-from txtopo.cluster.code import Manifest
-from txtopo.cluster.decisions.assignment import Assignment, ClusterView, Ending, Heartbeat, Supervisor
+from txtopo.cluster.code.store import Manifest
+from txtopo.cluster.decisions.assignment import Assignment, ClusterView, Ending, Heartbeat, SupervisorInfo
 from txtopo.cluster.decisions.lifecycle import Topology
 from txtopo.errors import InternalError, NoLeader, NotLeader, StopError
 from txtopo.records import DAMAGE, from_json, to_json
@@ -70,7 +70,7 @@ R = TypeVar("R", bound=attrs.AttrsInstance)
 
 
 @attrs.frozen
-class Nimbus:
+class NimbusInfo:
     """A live nimbus; ``/nimbuses/HOST:PORT``.
 
     Args:
@@ -174,13 +174,13 @@ class ClusterState:
         found = self.session.data(self.node("code-distributor", topology))
         return None if found is None else Manifest.from_bytes(found[0])
 
-    def supervisors(self) -> dict[str, Supervisor]:
+    def supervisors(self) -> dict[str, SupervisorInfo]:
         """Return the live supervisors, by id."""
-        return self._records("supervisors", Supervisor)
+        return self._records("supervisors", SupervisorInfo)
 
-    def nimbuses(self) -> dict[str, Nimbus]:
+    def nimbuses(self) -> dict[str, NimbusInfo]:
         """Return the live nimbuses, by address."""
-        return self._records("nimbuses", Nimbus)
+        return self._records("nimbuses", NimbusInfo)
 
     def manifests(self) -> dict[str, Manifest]:
         """Return the published manifests, by topology."""
@@ -250,11 +250,11 @@ class ClusterState:
 
     # What each daemon writes about itself.
 
-    def announce_nimbus(self, nimbus: Nimbus) -> None:
+    def announce_nimbus(self, nimbus: NimbusInfo) -> None:
         """Say that a nimbus is here, until the session ends; again and again, for a session may have ended."""
         self._announce(self.node("nimbuses", nimbus.address), _bytes(nimbus))
 
-    def announce_supervisor(self, supervisor: Supervisor) -> None:
+    def announce_supervisor(self, supervisor: SupervisorInfo) -> None:
         """Say that a supervisor is here, until the session ends; again and again, as above."""
         self._announce(self.node("supervisors", supervisor.id), _bytes(supervisor))
 

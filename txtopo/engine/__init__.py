@@ -1,4 +1,1 @@
-"""The run loop: carries out the core's decisions, durably and in order.
-
-``runner`` assembles a run, ``run_loop`` is the loop, ``source`` asks the spout, ``threads`` runs work in threads.
-"""
+"""What runs a topology of either kind: ``runner`` dispatches, ``control`` steers, ``metrics`` shows."""

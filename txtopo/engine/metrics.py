@@ -215,7 +215,7 @@ Samples = Mapping[tuple[str, ...], "float | _Buckets"]
 
 
 class RunMetrics(Collector):
-    """The metrics of one run: its :class:`~txtopo.transactional.run.run_loop.Observer`, and a collector for Prometheus.
+    """The metrics of one run: its :class:`~txtopo.transactional.run.parts.Observer`, and a collector for Prometheus.
 
     The run loop's thread calls the methods of an observer; any thread collects.
 

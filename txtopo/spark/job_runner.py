@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -19,10 +19,11 @@ from pyspark.sql import SparkSession
 
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.attempts import TransactionAttempt
-from txtopo.errors import JobFailure, StateFailure, StopError, TxtopoError
+from txtopo.config import Config
+from txtopo.errors import JobFailure, StateFailure, StopError, UserCodeError
 from txtopo.spark.errors import error_of_python, line_that_matters
 from txtopo.spark.progress import ProgressListener
-from txtopo.spark.session import DriverHost
+from txtopo.spark.session import DriverHost, spark_session
 from txtopo.spark.shipping import make_importable
 from txtopo.spark.sql.frame_code import error_of_function
 from txtopo.spark.sql.frame_session import FrameSession
@@ -30,8 +31,8 @@ from txtopo.spark.sql.frames import FrameStages
 from txtopo.spark.sql.sql_progress import SqlProgress
 from txtopo.spark.stages import same_slot, stage_function
 from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent
-from txtopo.spark.worker import RunPackage, pack_up, task_factory_of
-from txtopo.topology.output import USER_LOGGER
+from txtopo.spark.worker import LATE, RunPackage, pack_up, task_factory_of
+from txtopo.topology.output import USER_LOGGER, Line, log_line
 from txtopo.topology.plan import Plan
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.jobs.stage_run import Job, Report
@@ -61,7 +62,7 @@ class SparkJobRunner(JobRunner):
         import_paths = make_importable(self._context)
         host = DriverHost.of(self._context)
         self._progress = ProgressListener(host.reached, self._run_key, host.bound)
-        self._lines = LineListener(host.reached, self._run_key, host.bound)
+        self._lines = LineListener(host.reached, self._run_key, host.bound, self._take_line)
         package = RunPackage(
             self._run_key,
             pack_up(plan, dict(config), dict(prototypes)),
@@ -132,10 +133,6 @@ class SparkJobRunner(JobRunner):
         """Return the component that each attempt has been in for a while on an executor."""
         return self._progress.at_work()
 
-    def take_late(self) -> TxtopoError | None:
-        """Return an error of a component that acted after its batch was over; None if there is no new one."""
-        return self._progress.take_late()
-
     def executors_lost(self) -> int:
         """Return how many executors Spark has removed: lost ones, and idle ones of dynamic allocation."""
         with contextlib.suppress(Py4JError, OSError, AttributeError):  # the session may have ended
@@ -184,6 +181,12 @@ class SparkJobRunner(JobRunner):
         except (Py4JError, OSError):
             return True
 
+    def _take_line(self, line: Line) -> None:
+        if line.source == LATE:
+            self.note_late(UserCodeError(line.text, component=line.component, txid=line.txid, attempt=line.attempt))
+        else:
+            log_line(line)
+
     def _group(self, job_id: int) -> str:
         return f"txtopo-{self._run_key.hex()}-{job_id}"
 
@@ -193,3 +196,21 @@ def _spark_is_gone(error: Exception) -> StopError:
         "Spark is gone: its JVM has died, or its session was stopped; start the run again to continue where this one "
         f"stopped ({line_that_matters(str(error))})"
     )
+
+
+@contextlib.contextmanager
+def spark_job_runner(
+    plan: Plan,
+    config: Config,
+    prototypes: Mapping[str, bytes],
+    *,
+    spark: SparkSession | None = None,
+    on_stage: Callable[[str], None] | None = None,
+) -> Iterator[SparkJobRunner]:
+    """Return a context with a job runner on a session: the caller's, the active one, or a new one."""
+    if on_stage is not None:
+        on_stage("starting Spark")
+    with spark_session(config, plan.topology_id, spark, delta_users=plan.delta_users) as session:
+        runner = SparkJobRunner(session, plan, config, prototypes)
+        with contextlib.closing(runner):
+            yield runner

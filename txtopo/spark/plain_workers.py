@@ -23,7 +23,7 @@ from txtopo.plain.loop.process import WorkerJob, run_worker
 from txtopo.plain.loop.watcher import NO_TASK
 from txtopo.plain.loop.worker import Worker
 from txtopo.plain.supervision.control import JobStarter
-from txtopo.plain.tasks.tasks import Observer
+from txtopo.plain.tasks.task import Observer
 from txtopo.plain.transport.messages import Address, Welcome
 from txtopo.spark.errors import error_of_python, line_that_matters
 from txtopo.spark.user_lines import LinesAddress, lines_sent
@@ -75,13 +75,13 @@ def run_plain_worker(package: WorkerPackage, number: int, job: int) -> None:
         collect_seldom()
 
         def make_body(welcome: Welcome, send: Callable[[int, bytes], None], mark: Callable[[int], None]) -> Worker:
-            epochs = {peer.worker: peer.epoch for peer in welcome.peers}
+            incarnations = {peer.worker: peer.incarnation for peer in welcome.peers}
             return Worker(
                 plan,
                 assignment,
                 number,
                 config,
-                {**epochs, number: welcome.epoch},
+                {**incarnations, number: welcome.incarnation},
                 make_object=lambda component: cloudpickle.loads(prototypes[component]),
                 send=send,
                 clock=time.monotonic,

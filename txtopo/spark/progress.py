@@ -11,18 +11,16 @@ import json
 import socket
 import struct
 import threading
-from collections import deque
 from collections.abc import Callable
 
 from txtopo.attempts import TransactionAttempt
-from txtopo.errors import RuleError, UserCodeError
-from txtopo.plain.transport.listener import address_family
+from txtopo.channel import address_family
 from txtopo.topology.output import OutputOrigin
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 _MESSAGE = struct.Struct("!16sQ")
 _LOOK_SECS = 0.25
-_LATE_BYTES_MAX = 8_192
+_BYTES_MAX = 8_192
 
 
 class ProgressListener:
@@ -42,7 +40,6 @@ class ProgressListener:
         self._listeners: dict[int, Callable[[], None]] = {}
         self._at_work: dict[int, dict[object, tuple[TransactionAttempt, str]]] = {}
         """By job and sender, the attempt and the component that it is busy with."""
-        self._late: deque[RuleError] = deque()
         self._is_closed = False
         threading.Thread(target=self._listen, name="txtopo-progress", daemon=True).start()
 
@@ -63,10 +60,6 @@ class ProgressListener:
             for attempt, component in senders.copy().values()
         }
 
-    def take_late(self) -> RuleError | None:
-        """Return an error that an executor has reported with :func:`send_late`; None if there is no new one."""
-        return self._late.popleft() if self._late else None
-
     def close(self) -> None:
         """Stop listening."""
         self._is_closed = True
@@ -76,7 +69,7 @@ class ProgressListener:
     def _listen(self) -> None:
         with self._socket:
             while not self._is_closed:
-                message, sender = self._socket.recvfrom(_LATE_BYTES_MAX)
+                message, sender = self._socket.recvfrom(_BYTES_MAX)
                 if len(message) > _MESSAGE.size and message.startswith(self._run_key):
                     self._take_in(message[len(self._run_key) :], sender)
                 elif len(message) == _MESSAGE.size:
@@ -88,28 +81,12 @@ class ProgressListener:
     def _take_in(self, content: bytes, sender: object) -> None:
         with contextlib.suppress(ValueError, TypeError, KeyError):
             report = json.loads(content)
-            job_id = report.pop("job", None)
-            if job_id is None:
-                self._late.append(UserCodeError(**report))
-            elif job_id in self._listeners:
+            job_id = report["job"]
+            if job_id in self._listeners:
                 senders = self._at_work.setdefault(job_id, {})
                 senders.pop(sender, None)
                 if report["component"] is not None:
                     senders[sender] = TransactionAttempt(report["txid"], report["attempt"]), report["component"]
-
-
-def send_late(address: tuple[str, int], run_key: bytes, error: RuleError) -> None:
-    """Report to the driver that a component acted after its batch was over; called in a user's thread.
-
-    Args:
-        address: the driver's address.
-        run_key: the run's 16 bytes.
-        error: the error; its message must be short, to fit a datagram.
-    """
-    names = ("message", "component", "txid", "attempt")
-    message = run_key + json.dumps({name: getattr(error, name) for name in names}).encode()
-    with contextlib.suppress(OSError), socket.socket(address_family(address[0]), socket.SOCK_DGRAM) as out:
-        out.sendto(message[:_LATE_BYTES_MAX], address)
 
 
 class ProgressSender:

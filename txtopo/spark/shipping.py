@@ -27,25 +27,18 @@ import importlib
 import io
 import os
 import sys
-import sysconfig
 import threading
 import zipfile
-from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path, PurePosixPath
 
 from pyspark import SparkContext, SparkFiles
 
+from txtopo.user_modules import EPOCH, paths_of, user_modules
+
 _FRAMEWORK = ("txtopo", "spouts", "committers", "state")
-_OURS = frozenset({*_FRAMEWORK, "examples"})
+_OURS = (*_FRAMEWORK, "examples")
 """Shipped even if they are installed in the driver's Python."""
-
-_THEIRS = frozenset({"pyspark", "py4j", "sitecustomize", "usercustomize"})
-"""Never shipped, because each Python has its own."""
-
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
-_EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The date of all files in the zip file, so that equal sources give equal zip files."""
 
 _shipping = threading.Lock()
 
@@ -80,49 +73,32 @@ def make_importable(context: SparkContext) -> tuple[str, ...]:
 
 def zipped_sources() -> bytes:
     """Return a zip file of all source files to ship."""
-    files = {name: path for slot in _slots() for name, path in _sources(slot)}
+    for package in _FRAMEWORK:
+        importlib.import_module(package)
+    ours = (path for name in _OURS for path in paths_of(name))
+    yours = (path for _, path in user_modules())
+    files = dict(source for found in (*ours, *yours) for source in _sources(found))
     folders = {parent for name in files for parent in name.parents if parent.name}
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
         for folder in sorted(folders):  # zipimport finds packages without __init__.py only by folder entries
-            zipped.writestr(zipfile.ZipInfo(f"{folder}/", _EPOCH), b"")
+            zipped.writestr(zipfile.ZipInfo(f"{folder}/", EPOCH), b"")
         for name, path in sorted(files.items()):
-            entry = zipfile.ZipInfo(str(name), _EPOCH)
+            entry = zipfile.ZipInfo(str(name), EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
             zipped.writestr(entry, path.read_bytes())
     return archive.getvalue()
 
 
-def _slots() -> Iterator[Path]:
-    """Yield the paths of the top-level modules and packages to ship; a package may have several folders."""
-    for name in _FRAMEWORK:
-        importlib.import_module(name)
-    for name, module in sorted(sys.modules.items()):
-        specification = getattr(module, "__spec__", None)
-        if "." in name or name.startswith("__") or name in _THEIRS or specification is None:
-            continue
-        module_file = [specification.origin] if specification.has_location else []
-        for slot in map(Path, specification.submodule_search_locations or module_file):
-            if name in _OURS or not _is_installed(slot.parent):
-                yield slot
-
-
-def _is_installed(folder: Path) -> bool:
-    """Return whether modules in a folder are part of Python or were installed."""
-    if not _INSTALLED.isdisjoint(folder.parts) or any(folder.glob("*.dist-info")):
-        return True
-    return any(folder.is_relative_to(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
-
-
-def _sources(slot: Path) -> list[tuple[PurePosixPath, Path]]:
+def _sources(found: Path) -> list[tuple[PurePosixPath, Path]]:
     """Return (name in the zip file, path) of a module's or package's sources; an empty list if it can't be shipped."""
-    if slot.is_file() and slot.suffix == ".py":
-        return [(PurePosixPath(slot.name), slot)]
-    found = []
-    for folder, subfolders, names in os.walk(slot):
+    if found.is_file() and found.suffix == ".py":
+        return [(PurePosixPath(found.name), found)]
+    sources = []
+    for folder, subfolders, names in os.walk(found):
         subfolders[:] = [name for name in subfolders if name.isidentifier() and name != "__pycache__"]
         if any(name.endswith(tuple(EXTENSION_SUFFIXES)) for name in names):
             return []
         paths = [Path(folder) / name for name in names if name.endswith(".py")]
-        found += [(PurePosixPath(path.relative_to(slot.parent).as_posix()), path) for path in paths]
-    return found
+        sources += [(PurePosixPath(path.relative_to(found.parent).as_posix()), path) for path in paths]
+    return sources

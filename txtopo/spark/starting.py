@@ -1,9 +1,10 @@
-"""Explains in one line why Spark did not start, from the output of its JVM."""
+"""Holds back the output of Spark's JVM while it starts, and tells why it did not start."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import logging
 import os
 import re
 import threading
@@ -13,36 +14,17 @@ from py4j.protocol import Py4JJavaError
 
 from txtopo.spark.errors import line_that_matters
 
-_CHATTER = re.compile(
-    rb"Using incubator modules|Using Spark's default log4j profile|Setting Spark log level|Setting default log level"
-    rb"|To adjust logging level|^:: |^Ivy Default Cache|^The jars for the packages"
-    rb"|^[\w.-]+#[\w.-]+ added as a dependency|^\t(?:[\w.-]+#[\w.-]+;|confs|found|\[SUCCESSFUL|---|\||:: )"
-    rb"|^downloading |^\s*\d+ artifacts copied|^\s*$|jars/ivy-"
-    rb"|^\s*:::: WARNINGS|^\s*(?:Host \S+ not found|Server access error)"  # of a repository that another one replaced
-)
-"""Useless output of a JVM while Spark starts in it and downloads packages."""
+logger = logging.getLogger(__name__)
 
 _LINES_MAX = 400
 """Maximum number of lines that are kept of a start."""
 
+_LINES_SHOWN = 10
+"""Number of lines of a JVM that died, from its last on, that the error shows."""
+
 _OUTPUT_ENDS_SECS = 1.0
 """How long to wait for the last output of a dead JVM."""
 
-
-def _line(pattern: str) -> re.Pattern[str]:
-    return re.compile(rf"^(?P<what>.*(?:{pattern}).*)$", re.MULTILINE)
-
-
-_CAUSES = (
-    re.compile(r"(?P<what>unresolved dependency: [^\],]*)"),
-    _line("heap size|Unrecognized (?:VM )?option|Could not find or load main class"),
-    _line("insufficient memory|Could not reserve enough space|Cannot allocate memory"),
-    _line("UnsupportedClassVersionError"),
-    re.compile(r"Error occurred during initialization of VM\s+(?P<what>.+)"),
-    re.compile(r'Exception in thread "main" (?P<what>.+)'),
-    _line("[Ee]rror: |No such file or directory|Permission denied"),
-)
-"""Patterns for the reason why a JVM died before Python could connect to it; the first match counts."""
 
 _HINTS = (
     (r"heap|[Mm]emory|enough space", "see spark.driver.memory, which takes for example 2g"),
@@ -60,14 +42,14 @@ _HINTS = (
     ),
     (r"UnsupportedClassVersion|getSubject|main class", "see JAVA_HOME, SPARK_HOME and the version of Java"),
 )
-"""Hints by patterns in the cause."""
+"""Hints by patterns in the error and in what the JVM has said last."""
 
 
 class StartOutput:
-    """Holds back the JVM's standard error while Spark starts, so that a failed start is reported in one line.
+    """Holds back the JVM's standard error while Spark starts: if it starts, nobody needs to see it.
 
     Args:
-        is_held: whether to hold back the output and filter useless lines; otherwise it passes unchanged.
+        is_held: whether to hold back the output; otherwise it passes unchanged.
     """
 
     def __init__(self, *, is_held: bool) -> None:
@@ -98,27 +80,27 @@ class StartOutput:
             os.close(saved)
 
     def release(self) -> None:
-        """Write the held-back output, after the start has succeeded."""
-        with self._lock:
-            self._is_starting = False
-            self._write(self._lines)
-            self._lines.clear()
+        """Let the output pass from now on, after the start has succeeded."""
+        logger.debug("Spark has started\n%s", self._taken())
 
     def text(self) -> str:
         """Return the held-back output, after the start has failed; if the JVM still runs, its output passes again."""
         if self._thread is not None:
             self._thread.join(_OUTPUT_ENDS_SECS)
+        return self._taken()
+
+    def _taken(self) -> str:
         with self._lock:
             self._is_starting = False
-            return b"".join(self._lines).decode(errors="replace")
+            text = b"".join(self._lines).decode(errors="replace")
+            self._lines.clear()
+            return text
 
     def _copy_lines(self, reading: int) -> None:
         words = PartingWords()
         with os.fdopen(reading, "rb") as lines:
             for line in lines:
                 with self._lock:
-                    if _CHATTER.search(line):
-                        continue
                     if self._is_starting:
                         self._lines.append(line)
                     else:
@@ -130,24 +112,20 @@ class StartOutput:
             os.write(self._out, line)
 
 
-def is_chatter(line: bytes) -> bool:
-    """Return whether a line from a starting JVM is useless."""
-    return _CHATTER.search(line) is not None
-
-
 def why_it_did_not_start(error: Exception, output: str) -> str:
-    """Return in one line why Spark did not start, with a hint.
+    """Return why Spark did not start, with a hint; if its JVM died, followed by the JVM's last lines.
 
     Args:
         error: the exception in Python.
         output: the JVM's output.
     """
-    cause = line_that_matters(str(error))
+    cause, said = line_that_matters(str(error)), ""
     if not isinstance(error, Py4JJavaError):  # the JVM died before it could report an error to Python
-        found = (pattern.search(output) for pattern in _CAUSES)
-        cause = next((match["what"].strip() for match in found if match is not None), cause)
-    hints = [hint for pattern, hint in _HINTS if re.search(pattern, cause)]
-    return "; ".join([f"Spark did not start: {cause}", *hints[:1]])
+        output, _, _ = output.partition(_HEADER.decode())
+        lines = [line.rstrip() for line in output.splitlines() if line.strip() and not line.startswith("\tat ")]
+        said = "".join(f"\n  {line}" for line in lines[-_LINES_SHOWN:])
+    hints = [hint for pattern, hint in _HINTS if re.search(pattern, cause + said)]
+    return "; ".join([f"Spark did not start: {cause}", *hints[:1]]) + said
 
 
 _HEADER = b"Traceback (most recent call last):"

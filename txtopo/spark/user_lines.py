@@ -12,21 +12,18 @@ import json
 import logging
 import selectors
 import socket
-import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import attrs
 
-from txtopo.plain.transport.listener import address_family
+from txtopo.channel import Channel, ChannelClosed, WakeUp, address_family, framed
 from txtopo.topology.output import LINE_CHARACTERS_MAX, Capture, Line, capturing, log_line
 
-_LENGTH = struct.Struct("!I")
-_KEY_BYTES = 16
-_FRAME_BYTES_MAX = 64 * LINE_CHARACTERS_MAX
+_MESSAGE_BYTES_MAX = 64 * LINE_CHARACTERS_MAX
 _TIMEOUT_SECS = 5.0
-_CHUNK_BYTES = 1 << 16
 
 logger = logging.getLogger("txtopo")
 
@@ -51,7 +48,7 @@ class LineListener:
 
     Args:
         host: the address at which executors reach the driver.
-        run_key: the 16 bytes that a connection of this run begins with; others are closed.
+        run_key: the 16 bytes that the first message on a connection of this run is; others are closed.
         bind_host: the local address to bind to, if it differs from ``host``.
         take: called with each line.
     """
@@ -64,80 +61,64 @@ class LineListener:
         self._socket = socket.create_server((bind_host or host, 0), family=address_family(bind_host or host))
         self._socket.setblocking(False)
         self.port: int = self._socket.getsockname()[1]
-        self._wake, self._woken = socket.socketpair()
-        self._buffers: dict[socket.socket, bytearray] = {}
+        self._closing = WakeUp()
+        self._is_of_run: dict[Channel, bool] = {}
+        """Whether a connection has begun with the run's key."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._socket, selectors.EVENT_READ)
-        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._selector.register(self._closing, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._listen, name="txtopo-lines", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Receive the lines that have arrived, and stop."""
-        self._wake.close()
+        self._closing.wake()
         self._thread.join(_TIMEOUT_SECS)
 
     def _listen(self) -> None:
-        is_closing = False
-        while not is_closing:
+        ready: list[Any] = []
+        while ready != [self._closing]:  # it stays ready once it was woken up: until nothing else is
             ready = [key.fileobj for key, _ in self._selector.select()]
-            is_closing = self._woken in ready
-            while ready:  # when closing, until nothing is left
-                for source in ready:
-                    if source is self._socket:
-                        self._accept()
-                    elif source is not self._woken:
-                        self._read(source)  # type: ignore[arg-type]
-                ready = [key.fileobj for key, _ in self._selector.select(0) if key.fileobj is not self._woken]
-        for connection in list(self._buffers):
-            self._forget(connection)
+            for source in ready:
+                if source is self._socket:
+                    self._accept()
+                elif source is not self._closing:
+                    self._hear(source)
+        for channel in list(self._is_of_run):
+            self._forget(channel)
         self._selector.close()
         self._socket.close()
-        self._woken.close()
+        self._closing.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             connection, _ = self._socket.accept()
-            connection.setblocking(False)
-            self._buffers[connection] = bytearray()
-            self._selector.register(connection, selectors.EVENT_READ)
+            channel = Channel(connection, _MESSAGE_BYTES_MAX)
+            self._is_of_run[channel] = False
+            self._selector.register(channel, selectors.EVENT_READ)
 
-    def _read(self, connection: socket.socket) -> None:
+    def _hear(self, channel: Channel) -> None:
         try:
-            content = connection.recv(_CHUNK_BYTES)
-        except BlockingIOError:
+            messages = channel.receive()
+        except ChannelClosed:
+            self._forget(channel)
             return
-        except OSError:
-            content = b""
-        if not content or not self._take_frames(connection, content):
-            self._forget(connection)
+        for message in messages:
+            if self._is_of_run[channel]:
+                try:
+                    self._take(Line(*json.loads(message)))
+                except Exception:
+                    logger.exception("a line of user code could not be logged")
+            elif message == self._run_key:
+                self._is_of_run[channel] = True
+            else:
+                self._forget(channel)
+                return
 
-    def _take_frames(self, connection: socket.socket, content: bytes) -> bool:
-        """Process the complete lines; return False for a connection that does not belong to this run."""
-        buffer = self._buffers[connection]
-        is_new = len(buffer) < _KEY_BYTES  # the key stays at the buffer's beginning
-        buffer += content
-        if is_new and not self._run_key.startswith(bytes(buffer[:_KEY_BYTES])):
-            return False
-        while len(buffer) >= _KEY_BYTES + _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(buffer, _KEY_BYTES)
-            end = _KEY_BYTES + _LENGTH.size + length
-            if length > _FRAME_BYTES_MAX:
-                return False
-            if len(buffer) < end:
-                break
-            frame = bytes(buffer[_KEY_BYTES + _LENGTH.size : end])
-            del buffer[_KEY_BYTES:end]
-            try:
-                self._take(Line(*json.loads(frame)))
-            except Exception:
-                logger.exception("a line of user code could not be logged")
-        return True
-
-    def _forget(self, connection: socket.socket) -> None:
-        self._selector.unregister(connection)
-        del self._buffers[connection]
-        connection.close()
+    def _forget(self, channel: Channel) -> None:
+        self._selector.unregister(channel)
+        del self._is_of_run[channel]
+        channel.close()
 
 
 class LineSender:
@@ -161,8 +142,8 @@ class LineSender:
             try:
                 if self._socket is None:
                     self._socket = socket.create_connection((self._address.host, self._address.port), _TIMEOUT_SECS)
-                    self._socket.sendall(self._run_key)
-                self._socket.sendall(_LENGTH.pack(len(content)) + content)
+                    self._socket.sendall(framed(self._run_key))
+                self._socket.sendall(framed(content))
             except OSError:
                 self._is_cut_off = True
         if self._is_cut_off and sys.__stderr__ is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import logging
 import pickle
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,13 +13,18 @@ from typing import Any
 import attrs
 import cloudpickle
 
+from txtopo.errors import RuleError
 from txtopo.garbage import collect_seldom
-from txtopo.spark.progress import ProgressSender, send_late
-from txtopo.spark.user_lines import LinesAddress, lines_sent
+from txtopo.spark.progress import ProgressSender
+from txtopo.spark.user_lines import LinesAddress, LineSender, lines_sent
+from txtopo.topology.output import Line
 from txtopo.topology.plan import Plan
 from txtopo.transactional.jobs.stage_run import Item, Job, SlotItem, StageRun
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
+
+LATE = "txtopo.late"
+"""The source of a line that is no output, but tells the driver what a user's thread did too late."""
 
 
 @attrs.frozen
@@ -59,9 +65,16 @@ def task_factory_of(package: RunPackage) -> TaskFactory:
         sys.path.extend(path for path in package.import_paths if path not in sys.path)
         plan, config, prototypes = pickle.loads(package.content)  # noqa: S301 - from our own driver
         task_factory = _task_factories[package.run_key] = TaskFactory(plan, config, prototypes)
-        task_factory.tell_late = functools.partial(send_late, package.progress_address, package.run_key)
+        task_factory.note_late = functools.partial(_send_late, package)
         collect_seldom()
     return task_factory
+
+
+def _send_late(package: RunPackage, error: RuleError) -> None:
+    """Send what a user's thread did after its batch was over, in that thread; no task of the run may run here then."""
+    sender = LineSender(package.lines_address, package.run_key)
+    sender.send(Line(logging.ERROR, error.message, LATE, error.component, None, error.txid, error.attempt))
+    sender.close()
 
 
 def close_task_factories() -> None:

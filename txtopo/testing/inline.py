@@ -6,11 +6,12 @@ import contextlib
 from collections.abc import Iterator
 
 from txtopo.config import Config
-from txtopo.engine.runner import Environment, run_with
+from txtopo.engine.runner import run_with
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.jobs.inline_runner import InlineJobRunner
 from txtopo.transactional.jobs.job_runner import JobRunner
+from txtopo.transactional.run.assembly import Environment
 from txtopo.transactional.run.report import RunReport
 
 __all__ = ["InlineJobRunner", "run_inline"]

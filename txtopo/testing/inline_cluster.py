@@ -168,7 +168,7 @@ class InlineTopology:
         self._is_quiet = False
         self._emitted_at_last_wait = 0
         self._restarted_at: deque[float] = deque()
-        self._next_epoch = 0
+        self._next_incarnation = 0
         self._lost: list[tuple[str, Counts]] = []
         self.errors: list[TxtopoError] = []
         """What ended workers: exceptions of components, other than FailedException."""
@@ -347,12 +347,12 @@ class InlineTopology:
     def _begin(self, assignment: Assignment) -> None:
         self._assignment = assignment
         self._inboxes: list[deque[bytes]] = [deque() for _ in range(assignment.workers)]
-        self._epochs = {worker: self._new_epoch() for worker in range(assignment.workers)}
+        self._incarnations = {worker: self._new_incarnation() for worker in range(assignment.workers)}
         self._workers = [self._make_worker(worker) for worker in range(assignment.workers)]
 
-    def _new_epoch(self) -> int:
-        self._next_epoch += 1
-        return self._next_epoch - 1
+    def _new_incarnation(self) -> int:
+        self._next_incarnation += 1
+        return self._next_incarnation - 1
 
     def _make_worker(self, number: int) -> Worker:
         return Worker(
@@ -360,7 +360,7 @@ class InlineTopology:
             self._assignment,
             number,
             self._config,
-            self._epochs,
+            self._incarnations,
             make_object=lambda component: cloudpickle.loads(self._prototypes[component]),
             send=lambda to, data: self._inboxes[to].append(data),
             clock=self._cluster.now,
@@ -368,12 +368,12 @@ class InlineTopology:
         )
 
     def _replace(self, number: int) -> None:
-        dead, self._epochs[number] = self._epochs[number], self._new_epoch()
+        dead, self._incarnations[number] = self._incarnations[number], self._new_incarnation()
         self._lost.extend(self._workers[number].status().counts)
         self._inboxes[number].clear()
         for worker in self._workers:
             if worker.number != number:
-                worker.worker_replaced(number, dead, self._epochs[number])
+                worker.worker_replaced(number, dead, self._incarnations[number])
         self._workers[number] = self._make_worker(number)
         if self._is_active:
             self._workers[number].set_active(is_active=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import fcntl
 import functools
+import importlib.metadata
 import os
 import shutil
 import socket
@@ -20,8 +21,6 @@ from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-
-import pyspark
 
 from txtopo.errors import ConfigError
 from txtopo.extras import how_to_install
@@ -507,7 +506,7 @@ def _client() -> Any:
 
 @functools.cache
 def _class_path() -> str:
-    is_new = int(pyspark.__version__.split(".")[0]) >= 4  # noqa: PLR2004 - Spark 4
+    is_new = int(importlib.metadata.version("pyspark").split(".")[0]) >= 4  # noqa: PLR2004 - Spark 4
     jars = list(fetched_jars([_KAFKA], (*_UNUSED, *_SHIPPED) if is_new else _UNUSED))
     shipped = [jar for pattern in _SHIPPED_JARS for jar in sorted(pyspark_jars().glob(pattern))]
     return ":".join(map(str, [*jars, *shipped]))

@@ -1,23 +1,29 @@
-"""Choosing: which tasks of a bolt get a tuple, by the grouping that it subscribes with.
+"""Groupings: which tasks of a bolt get a tuple. Here alone it is decided, for both kinds of topologies.
 
-As :mod:`txtopo.transactional.tasks.routing`, which routes whole batches, but tuple by tuple and by task ids. Equal keys
-hash alike in both.
+Plain topologies choose tuple by tuple, among the ids of tasks: :func:`chooser`. Transactional ones deal out whole
+chunks, among the indices of tasks (:mod:`txtopo.transactional.tasks.routing`). A key leads to the same task in both.
+
+The journal keeps checksums of what each task of a bolt has emitted, and a replay compares with them. So a key that went
+to a task must go there in every later version, too.
 """
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import attrs
+import numpy as np
+import pyarrow as pa
 
 from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
 from txtopo.api.groupings import GroupingKind
 from txtopo.api.optional import call_if_there
-from txtopo.columnar.hashing import mix, stable_hash
+from txtopo.columnar.hashing import Hashes, hash_columns, mix, stable_hash
 from txtopo.errors import TopologyError
 from txtopo.topology.plan import Edge
 
@@ -27,8 +33,133 @@ ChooseOne = Callable[[Sequence[Any]], int]
 ChooseSome = Callable[[Sequence[Any]], Sequence[int]]
 """Returns the tasks that get a tuple with these values."""
 
-_KEYS_MAX = 50_000
-"""Keys whose task a chooser remembers; then it starts afresh. Hashing a word takes ten times as long as finding it."""
+KEYS_MAX = 50_000
+"""Keys that are remembered; then it starts afresh."""
+
+KEY_LENGTH_MAX = 256
+"""The longest key that is remembered, in characters or bytes."""
+
+T = TypeVar("T")
+
+
+class ByKey(dict[Any, T], Generic[T]):
+    """What follows from a key, remembered: hashing a word takes ten times as long as finding it. Any thread may ask.
+
+    A lookup raises TypeError if no dictionary takes the key, such as a list; then call ``decide``.
+
+    Args:
+        decide: returns what follows from a key.
+    """
+
+    def __init__(self, decide: Callable[[Any], T]) -> None:
+        super().__init__()
+        self.decide = decide
+
+    def __missing__(self, key: Any) -> T:
+        """Decide, and remember it unless the key is long."""
+        decided = self.decide(key)
+        if _is_small(key):
+            if len(self) >= KEYS_MAX:
+                self.clear()
+            self[key] = decided
+        return decided
+
+
+def _is_small(key: Any) -> bool:
+    if isinstance(key, tuple):
+        return len(key) <= KEY_LENGTH_MAX and all(map(_is_small, key))
+    return not isinstance(key, (str, bytes)) or len(key) <= KEY_LENGTH_MAX
+
+
+@functools.cache
+def task_by_key(count: int) -> ByKey[int]:
+    """Return which of ``count`` tasks gets a key, for fields groupings: the key's one value, or a tuple of several."""
+    return ByKey(lambda key: stable_hash(key) % count)
+
+
+def tasks_of_keys(keys: Iterable[Any], count: int) -> list[int]:
+    """Return which of ``count`` tasks gets each key, for fields groupings."""
+    by_key = task_by_key(count)
+    try:
+        return list(map(by_key.__getitem__, keys))
+    except TypeError:  # an unhashable key, such as a list
+        return list(map(by_key.decide, keys))
+
+
+def tasks_of_columns(columns: Sequence[pa.Array], count: int) -> Hashes:
+    """Return which of ``count`` tasks gets each row's key, for fields groupings: the same as for rows."""
+    return hash_columns(columns) % np.uint64(count)
+
+
+@functools.cache
+def _two_by_key(count: int) -> ByKey[tuple[int, int]]:
+    """Return which two of ``count`` tasks, two at least, share a key: a tuple, also of one value."""
+
+    def decide(key: tuple[Any, ...]) -> tuple[int, int]:
+        hashed = stable_hash(key)
+        mixed = mix(hashed)
+        first, second = hashed % count, mixed % count
+        if second == first:
+            second = (first + 1 + mixed // count % (count - 1)) % count
+        return first, second
+
+    return ByKey(decide)
+
+
+def partial_key_choice(count: int) -> Callable[[tuple[Any, ...]], int]:
+    """Return how one task that emits chooses for a partial key: that one of the key's two tasks that it sent less to.
+
+    Args:
+        count: how many tasks there are; two at least.
+    """
+    two_by_key, sent = _two_by_key(count), [0] * count
+
+    def choose(key: tuple[Any, ...]) -> int:
+        try:
+            one, other = two_by_key[key]
+        except TypeError:  # an unhashable value in the key
+            one, other = two_by_key.decide(key)
+        task = one if sent[one] <= sent[other] else other
+        sent[task] += 1
+        return task
+
+    return choose
+
+
+def custom_choice(edge: Edge, source_task: int, tasks: Sequence[int], context: TopologyContext | None) -> ChooseSome:
+    """Prepare a custom grouping for a task that emits, and return how it chooses; a choice is checked."""
+    grouping = edge.grouping.custom
+    assert grouping is not None, "a custom grouping has its object"
+    call_if_there(grouping, "prepare", context, edge.stream, list(tasks))
+    known = frozenset(tasks)
+
+    def choose(values: Sequence[Any]) -> Sequence[int]:
+        chosen = grouping.choose_tasks(source_task, values)
+        if not known.issuperset(chosen):
+            for task in chosen:
+                check_task(task, tasks, edge, type(grouping).__name__)
+        return chosen
+
+    return choose
+
+
+def check_task(task: int, tasks: Sequence[int], edge: Edge, who: str) -> None:
+    """Check that a task that was named is one of the target's.
+
+    Args:
+        task: the task.
+        tasks: the tasks of the target.
+        edge: the edge.
+        who: who chose it, for people.
+
+    Raises:
+        TopologyError: it is not.
+    """
+    if task not in tasks:
+        raise TopologyError(
+            f"{who} chose task {task} of {edge.target!r}, which has the tasks {', '.join(map(str, tasks))}",
+            component=edge.source,
+        )
 
 
 @attrs.frozen
@@ -64,13 +195,13 @@ def chooser(  # noqa: PLR0913, PLR0917 - all that a grouping may look at
         everyone = list(tasks)
         return Choice(some=lambda _values: everyone)
     if kind is GroupingKind.CUSTOM:
-        return Choice(some=_custom(edge, source_task, tasks, context))
+        return Choice(some=custom_choice(edge, source_task, tasks, context))
     if len(tasks) == 1 or kind is GroupingKind.GLOBAL:
         lowest = min(tasks)
         return Choice(one=lambda _values: lowest)
     if grouping.fields is not None:
-        key_of = itemgetter(*(fields.index(name) for name in grouping.fields))
-        return Choice(one=_by_key(key_of, tasks) if kind is GroupingKind.FIELDS else _by_two_keys(key_of, tasks))
+        positions = [fields.index(name) for name in grouping.fields]
+        return Choice(one=_by_key(positions, tasks) if kind is GroupingKind.FIELDS else _by_half(positions, tasks))
     return Choice(one=_shuffle(local if kind is GroupingKind.LOCAL_OR_SHUFFLE and local else tasks, rng))
 
 
@@ -88,56 +219,25 @@ def _shuffle(tasks: Sequence[int], rng: random.Random) -> ChooseOne:
     return choose
 
 
-def _by_key(key_of: Callable[[Sequence[Any]], Any], tasks: Sequence[int]) -> ChooseOne:
-    known: dict[Any, int] = {}
-    count = len(tasks)
+def _by_key(positions: Sequence[int], tasks: Sequence[int]) -> ChooseOne:
+    key_of = itemgetter(*positions)
+    decide = task_by_key(len(tasks)).decide
+    known = ByKey(lambda key: tasks[decide(key)])
 
     def choose(values: Sequence[Any]) -> int:
         key = key_of(values)
         try:
             return known[key]
-        except KeyError:
-            if len(known) >= _KEYS_MAX:
-                known.clear()
-            task = known[key] = tasks[stable_hash(key) % count]
-            return task
         except TypeError:  # an unhashable key, such as a list
-            return tasks[stable_hash(key) % count]
+            return known.decide(key)
 
     return choose
 
 
-def _by_two_keys(key_of: Callable[[Sequence[Any]], Any], tasks: Sequence[int]) -> ChooseOne:
-    sent = dict.fromkeys(tasks, 0)
-    count = len(tasks)
-
-    def choose(values: Sequence[Any]) -> int:
-        hashed = stable_hash(key_of(values))
-        first = hashed % count
-        second = mix(hashed) % (count - 1)  # another one than the first
-        one, other = tasks[first], tasks[second if second < first else second + 1]
-        task = one if sent[one] <= sent[other] else other
-        sent[task] += 1
-        return task
-
-    return choose
-
-
-def _custom(edge: Edge, source_task: int, tasks: Sequence[int], context: TopologyContext) -> ChooseSome:
-    grouping = edge.grouping.custom
-    assert grouping is not None, "a custom grouping has its object"
-    call_if_there(grouping, "prepare", context, edge.stream, list(tasks))
-    known = frozenset(tasks)
-
-    def choose(values: Sequence[Any]) -> Sequence[int]:
-        chosen = grouping.choose_tasks(source_task, values)
-        for task in chosen:
-            if task not in known:
-                raise TopologyError(
-                    f"{type(grouping).__name__} chose task {task} of {edge.target!r}, which has the tasks "
-                    f"{', '.join(map(str, tasks))}",
-                    component=edge.source,
-                )
-        return chosen
-
-    return choose
+def _by_half(positions: Sequence[int], tasks: Sequence[int]) -> ChooseOne:
+    choose = partial_key_choice(len(tasks))
+    if len(positions) == 1:
+        (position,) = positions
+        return lambda values: tasks[choose((values[position],))]
+    key_of = itemgetter(*positions)
+    return lambda values: tasks[choose(key_of(values))]

@@ -184,7 +184,10 @@ class DataFolder:
             partition: the values of the partition columns.
         """
         path = self.new_path(name)
-        return DataFile(path, self.write(path, rows), rows.num_rows, json.dumps(stats_of(rows)), partition or {})
+        # JSON may write a character beyond 16 bits as \ud83d\ude00. delta-rs 1.6 reads another character then, and
+        # skips the file when it looks for the text.
+        stats = json.dumps(stats_of(rows), ensure_ascii=False)
+        return DataFile(path, self.write(path, rows), rows.num_rows, stats, partition or {})
 
     def new_path(self, name: str) -> str:
         """Return the path for a new file whose name begins with ``name``, relative to the table."""

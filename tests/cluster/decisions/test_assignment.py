@@ -21,7 +21,7 @@ from txtopo.cluster.decisions.assignment import (
     Heartbeat,
     HeartbeatCache,
     Slot,
-    Supervisor,
+    SupervisorInfo,
     Unassign,
     decide,
 )
@@ -34,13 +34,13 @@ def _topology(name: str, status: Status = Status.ACTIVE, revision: int = 0) -> T
     return Topology(f"{name}-1", name, name, status, 0.0, revision=revision)
 
 
-def _supervisors(*slots: int) -> dict[str, Supervisor]:
-    return {f"s{n}": Supervisor(f"s{n}", f"127.0.0.1:{n}", count) for n, count in enumerate(slots, start=1)}
+def _supervisors(*slots: int) -> dict[str, SupervisorInfo]:
+    return {f"s{n}": SupervisorInfo(f"s{n}", f"127.0.0.1:{n}", count) for n, count in enumerate(slots, start=1)}
 
 
 def _view(
     topologies: Iterable[Topology],
-    supervisors: dict[str, Supervisor],
+    supervisors: dict[str, SupervisorInfo],
     assignments: Iterable[Assignment] = (),
     endings: dict[tuple[str, int], Ending] | None = None,
 ) -> ClusterView:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.cluster.relay import Relay
-from txtopo.cluster.election import LeaderElector, ZooKeeperLeaderElector
-from txtopo.cluster.state import ClusterState, Nimbus
+from txtopo.cluster.nimbus.election import LeaderElector, ZooKeeperLeaderElector
+from txtopo.cluster.state import ClusterState, NimbusInfo
 from txtopo.testing import ElectorPlace, LeaderElectorConformance, ZooKeeperServer
 
 _ROOTS = itertools.count(1)
@@ -37,7 +37,7 @@ class ZooKeeperPlace(ElectorPlace, contextlib.ExitStack):
         state = ClusterState(relay.address, self.root, session_timeout_secs=self.session_secs)
         self._relays[id(state)] = relay
         self.callback(state.close)
-        state.announce_nimbus(Nimbus(address))
+        state.announce_nimbus(NimbusInfo(address))
         elector = ZooKeeperLeaderElector(on_failure=self.failures.append)
         elector.prepare(state, address, may_lead)
         self.callback(elector.close)

@@ -18,7 +18,7 @@ import attrs
 from tests.cluster.nimbuses import TOKEN, next_root
 from tests.cluster.supervisors import SUBMITTED, DriverCluster
 from txtopo.cluster.client import ClusterClient
-from txtopo.cluster.submission import Submission
+from txtopo.cluster.code.submission import Submission
 from txtopo.testing import ZooKeeperEnsemble
 
 PATIENCE_SECS = 120.0

@@ -69,6 +69,9 @@ class Holding:
     def pending(self) -> int:
         return 0
 
+    def acked(self) -> int:
+        return 0
+
     def busy_with(self) -> str:
         return ""
 

@@ -10,7 +10,7 @@ import pytest
 from txtopo import Fields, RichBolt, Spout, TopologyBuilder
 from txtopo.config import Config, TopologyKind
 from txtopo.plain.loop.worker import Worker
-from txtopo.plain.tasks.tasks import TURN_SECS
+from txtopo.plain.tasks.bolts import TURN_SECS
 from txtopo.topology.assignment import assign
 
 WATERMARK = 1 << 20

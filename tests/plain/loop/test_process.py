@@ -15,9 +15,8 @@ import pytest
 from txtopo.errors import TxtopoError, UserCodeError
 from txtopo.plain.loop.process import WorkerJob, run_worker
 from txtopo.plain.supervision.control import ControlServer, JobStarter
-from txtopo.plain.supervision.supervision import StopAsked, Supervisor
-from txtopo.plain.transport.handshake import new_secret
-from txtopo.plain.transport.listener import Listener
+from txtopo.plain.supervision.supervisor import StopAsked, Supervisor
+from txtopo.plain.transport.handshake import Listener, new_secret
 from txtopo.plain.transport.messages import Welcome
 
 FRAMES = 200
@@ -89,6 +88,9 @@ class Exchange:
         return not self.is_active or self.sent == FRAMES
 
     def pending(self) -> int:
+        return 0
+
+    def acked(self) -> int:
         return 0
 
     def busy_with(self) -> str:
@@ -293,7 +295,7 @@ def test_late_and_restarted_peers_wait_too() -> None:
 
 
 def test_worker_that_fails_is_replaced() -> None:
-    """The others are told of its epoch's death; the successor is another epoch and gets frames of its own."""
+    """The others are told of its incarnation's death; the successor is another incarnation and gets frames of its own."""
     record = Record()
     server = begin(2, record, {1: 1})
     assert server.join(30)

@@ -95,7 +95,7 @@ def test_every_promise_holds(kinds, seeds):
 
 
 def ledger_with_a_root():
-    """Return a ledger, the life of a spout task that has emitted a root to task 7 in epoch 1, and the root."""
+    """Return a ledger, the life of a spout task that has emitted a root to task 7 in incarnation 1, and the root."""
     ledger, life = Ledger(lambda: 1.0, 4, is_acking=True, components={7: "bolt"}), Life(0)
     root = ledger.begin("message")
     ledger.sent_root(life, root, ledger.token(), [7], [1])

@@ -1,4 +1,4 @@
-"""Which epochs a worker reads frames of."""
+"""Which incarnations a worker reads frames of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from txtopo.plain.transport.messages import Peer
 
 @pytest.fixture
 def roster() -> Roster:
-    """Epoch 3 of a worker, whose peers are epochs 1 and 2."""
+    """Incarnation 3 of a worker, whose peers are incarnations 1 and 2."""
     made = Roster()
     made.welcome(3, [Peer(0, 1, None), Peer(2, 2, ("host", 1))])
     return made
@@ -22,11 +22,11 @@ def test_before_the_welcome_everything_waits() -> None:
 
 
 def test_peers_are_read(roster: Roster) -> None:
-    """Frames between living epochs are read."""
+    """Frames between living incarnations are read."""
     assert [roster.judge(sender, 3) for sender in (1, 2)] == [Arrival.READ] * 2
 
 
-def test_frames_for_a_former_epoch_are_dropped(roster: Roster) -> None:
+def test_frames_for_a_former_incarnation_are_dropped(roster: Roster) -> None:
     """What was meant for the dead is not read by their successor."""
     assert roster.judge(1, 0) is Arrival.STALE
 
@@ -36,11 +36,11 @@ def test_a_successor_waits_until_the_driver_has_told_of_it(roster: Roster) -> No
     assert roster.judge(4, 3) is Arrival.EARLY
     roster.replace(1, Peer(0, 4, None))
     assert (roster.judge(4, 3), roster.judge(1, 3)) == (Arrival.READ, Arrival.STALE)
-    assert roster.epochs == {0: 4, 2: 2}
+    assert roster.incarnations == {0: 4, 2: 2}
 
 
 def test_what_was_exchanged_with_the_dead_is_forgotten(roster: Roster) -> None:
-    """Counts are compared between living epochs only."""
+    """Counts are compared between living incarnations only."""
     roster.sent.update({1: 5, 2: 6})
     roster.received.update({1: 7})
     roster.replace(1, Peer(0, 4, None))
@@ -48,13 +48,13 @@ def test_what_was_exchanged_with_the_dead_is_forgotten(roster: Roster) -> None:
 
 
 def test_congestion_ends_with_who_told_of_it(roster: Roster) -> None:
-    """An epoch that has died is not waited for any more; others still are."""
+    """An incarnation that has died is not waited for any more; others still are."""
     roster.congested.update({1, 2})
     roster.replace(1, Peer(0, 4, None))
     assert roster.congested == {2}
 
 
-def test_a_peer_that_joins_keeps_its_epoch(roster: Roster) -> None:
+def test_a_peer_that_joins_keeps_its_incarnation(roster: Roster) -> None:
     """It says where it listens, once it does."""
     roster.join(Peer(0, 1, ("host", 9)))
     assert roster[0].address == ("host", 9)

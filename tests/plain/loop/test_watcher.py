@@ -15,9 +15,8 @@ import pytest
 from tests.plain.loop.holding import TASK
 from txtopo.errors import UserCodeError
 from txtopo.plain.supervision.control import ControlServer, JobStarter
-from txtopo.plain.supervision.supervision import SILENCE_SECS, StopAsked, Supervisor
-from txtopo.plain.transport.handshake import new_secret
-from txtopo.plain.transport.listener import Listener
+from txtopo.plain.supervision.supervisor import SILENCE_SECS, StopAsked, Supervisor
+from txtopo.plain.transport.handshake import Listener, new_secret
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here: nobody can watch")
 
@@ -66,7 +65,7 @@ def begin() -> Iterator[Callable[..., tuple[ControlServer, Processes]]]:
             period_secs=60.0,
             is_active=True,
             now=time.monotonic(),
-            held_secs_max=secs_max,
+            stall_secs_max=secs_max,
             component_of={TASK: "split"},
         )
         server = ControlServer(supervisor, jobs, jobs.listener)

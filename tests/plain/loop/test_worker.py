@@ -23,13 +23,8 @@ from txtopo import (
     TopologyBuilder,
 )
 from txtopo.errors import UserCodeError
-from txtopo.plain.loop.worker import (
-    IDLE_STREAK,
-    LOOK_SECS,
-    POLL_IDLE_SPOUT_SECS,
-    POLL_SPOUT_SECS,
-    SPOUT_CALLS_MAX,
-)
+from txtopo.plain.loop.worker import LOOK_SECS
+from txtopo.plain.tasks.spouts import IDLE_STREAK, POLL_IDLE_SPOUT_SECS, POLL_SPOUT_SECS, SPOUT_CALLS_MAX
 from txtopo.plain.transport.frames import decode
 
 

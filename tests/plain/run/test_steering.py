@@ -15,16 +15,14 @@ from txtopo.plain.run.steering import (
     Action,
     Answer,
     BeginWorkers,
-    EndWorkers,
     Event,
     Finish,
     Phase,
     RebalanceAsked,
     Steering,
-    TellWorkers,
     WorkersEnded,
 )
-from txtopo.plain.supervision.supervision import ActivationAsked, StopAsked
+from txtopo.plain.supervision.supervisor import ActivationAsked, StopAsked
 
 STOP, REBALANCE = StopAsked(5.0), RebalanceAsked(3)
 ON, OFF = ActivationAsked(is_active=True), ActivationAsked(is_active=False)
@@ -41,21 +39,21 @@ WAYS: dict[Phase, list[Event]] = {
 """How to come into each phase."""
 
 EXPECTED: list[tuple[Phase, Event, list[Action], Phase]] = [
-    (Phase.RUNNING, STOP, [EndWorkers(5.0)], Phase.STOPPING),
-    (Phase.RUNNING, REBALANCE, [EndWorkers(30.0)], Phase.REBALANCING),
-    (Phase.RUNNING, ON, [TellWorkers(is_active=True)], Phase.RUNNING),
-    (Phase.RUNNING, OFF, [TellWorkers(is_active=False)], Phase.RUNNING),
+    (Phase.RUNNING, STOP, [STOP], Phase.STOPPING),
+    (Phase.RUNNING, REBALANCE, [StopAsked(30.0)], Phase.REBALANCING),
+    (Phase.RUNNING, ON, [ON], Phase.RUNNING),
+    (Phase.RUNNING, OFF, [OFF], Phase.RUNNING),
     (Phase.RUNNING, ENDED, [Finish(EXHAUSTED, None), Answer()], Phase.ENDED),
     (Phase.RUNNING, DONE, [Finish(EXHAUSTED, None), Answer()], Phase.ENDED),
     (Phase.RUNNING, BROKEN, [Finish(FAILED, BUG), Answer(BUG)], Phase.ENDED),
-    (Phase.REBALANCING, STOP, [EndWorkers(5.0), Answer()], Phase.STOPPING),
+    (Phase.REBALANCING, STOP, [STOP, Answer()], Phase.STOPPING),
     (Phase.REBALANCING, REBALANCE, [], Phase.REBALANCING),
     (Phase.REBALANCING, ON, [], Phase.REBALANCING),
     (Phase.REBALANCING, OFF, [], Phase.REBALANCING),
     (Phase.REBALANCING, ENDED, [BeginWorkers(2, is_active=True), Answer()], Phase.RUNNING),
     (Phase.REBALANCING, DONE, [Finish(EXHAUSTED, None), Answer()], Phase.ENDED),
     (Phase.REBALANCING, BROKEN, [Finish(FAILED, BUG), Answer(BUG)], Phase.ENDED),
-    (Phase.STOPPING, STOP, [EndWorkers(5.0)], Phase.STOPPING),
+    (Phase.STOPPING, STOP, [STOP], Phase.STOPPING),
     (Phase.STOPPING, REBALANCE, [Answer()], Phase.STOPPING),
     (Phase.STOPPING, ON, [], Phase.STOPPING),
     (Phase.STOPPING, OFF, [], Phase.STOPPING),
@@ -149,7 +147,7 @@ def test_any_order(seed: int) -> None:
                 case BeginWorkers():
                     assert (has_workers, is_stopped, ends) == (False, False, 0)
                     has_workers = True
-                case EndWorkers():
+                case StopAsked():
                     is_ending = True
                 case Answer():
                     unanswered = 0

@@ -15,7 +15,7 @@ import pytest
 from txtopo import Fields, TaskHook
 from txtopo.api.tuples import Tuple, TupleSource
 from txtopo.errors import AnchorError, FieldsError, TopologyError
-from txtopo.plain.tasks.collectors import BasicCollector, BoltCollector, Emitting, OutputStream, SpoutCollector
+from txtopo.plain.tasks.collectors import BasicCollector, BoltCollector, OutputStream, SpoutCollector, TaskOutput
 from txtopo.plain.tasks.errors import ErrorReporter
 from txtopo.plain.tasks.metrics import Counts
 from txtopo.plain.tasks.outbox import Outbox
@@ -55,19 +55,19 @@ class Bench:
             "direct": self.stream("direct", Fields("word"), [], frozenset({LOCAL, REMOTE})),
         }
         errors = ErrorReporter("bolt", 5, lambda: 0.0, 10.0, 5)
-        self.emitting = Emitting("bolt", 5, streams, self.outbox, random.Random(1).getrandbits, errors)
+        self.output = TaskOutput("bolt", 5, streams, self.outbox, random.Random(1).getrandbits, errors)
 
     def stream(self, name: str, fields: Fields, choices: list[Choice], direct: Any = None) -> OutputStream:
         number = ["default", "side", "direct"].index(name)
         return OutputStream(name, fields, TupleSource("bolt", name, 5, fields), number, choices, direct)
 
     def bolt(self) -> BoltCollector:
-        return BoltCollector(self.emitting)
+        return BoltCollector(self.output)
 
     def spout(self, *ackers: int) -> SpoutCollector:
         self.pending = PendingRoots(30)
         self.acked: list[Any] = []
-        return SpoutCollector(self.emitting, self.pending, ackers, lambda: 3.0, self.acked.append)
+        return SpoutCollector(self.output, self.pending, ackers, lambda: 3.0, self.acked.append)
 
     def sent(self) -> list[Sent]:
         """Return what was sent, to local tasks first, and forget it."""
@@ -130,7 +130,7 @@ def test_a_root_for_one_task(slow):
     for task, mask in [(LOCAL, 0), (REMOTE, 0b010), (FAR, 0b100)]:
         bench = Bench(task)
         if slow:
-            bench.emitting.hooks.append(NoHook())
+            bench.output.hooks.append(NoHook())
         collector = bench.spout(0)
         assert [collector.emit(["a"], message_id=number) for number in range(2)] == [[task], [task]]
         assert collector.emit(("b",)) == [task]
@@ -152,7 +152,7 @@ def test_one_anchor(slow):
     """A child has an edge of its own in its anchor's root; the anchor's ack takes its own edge and adds the child's."""
     bench = Bench(LOCAL)
     if slow:
-        bench.emitting.hooks.append(NoHook())
+        bench.output.hooks.append(NoHook())
     collector = bench.bolt()
     anchor = received(7)
     assert collector.emit(["a"], anchor) == [LOCAL]
@@ -170,7 +170,7 @@ def test_masks(slow):
     for task, mask in [(LOCAL, {}), (REMOTE, {7: 0b010}), (FAR, {7: 0b100})]:
         bench = Bench(task)
         if slow:
-            bench.emitting.hooks.append(NoHook())
+            bench.output.hooks.append(NoHook())
         collector = bench.bolt()
         anchor = received(7)
         assert collector.emit(["a"], anchor) == [task]
@@ -260,7 +260,7 @@ def test_emit_after_ack(slow):
     """AC11, W6: a tuple that was acked or failed is refused as an anchor, instead of a silent timeout later."""
     bench = Bench(LOCAL)
     if slow:
-        bench.emitting.hooks.append(NoHook())
+        bench.output.hooks.append(NoHook())
     collector = bench.bolt()
     for settle in (collector.ack, collector.fail):
         for roots in [(7,), (7, 8), ()]:
@@ -420,7 +420,7 @@ def test_counts(slow):
     """Emissions are counted by stream, transfers by task, acks and failures by tuple, also of untracked ones."""
     bench = Bench(LOCAL)
     if slow:
-        bench.emitting.hooks.append(NoHook())
+        bench.output.hooks.append(NoHook())
     collector = bench.bolt()
     for _ in range(3):
         collector.emit(["a"], received(7))
@@ -447,7 +447,7 @@ def test_acks_are_counted_by_root(slow):
     """The acker of each root is told: an untracked tuple counts nothing, one of two roots twice, a second ack nothing."""
     bench = Bench(LOCAL)
     if slow:
-        bench.emitting.hooks.append(NoHook())
+        bench.output.hooks.append(NoHook())
     collector = bench.bolt()
     for each in (received(), received(7), received(7, 8)):
         collector.ack(each)

@@ -1,8 +1,12 @@
-"""What tasks count, added up."""
+"""What tasks count, added up; and the histogram of latencies: small, and exact to a twentieth."""
 
 from __future__ import annotations
 
-from txtopo.plain.tasks.metrics import Counts, by_component
+import random
+
+import pytest
+
+from txtopo.plain.tasks.metrics import Counts, LatencyHistogram, by_component
 
 
 def test_sum():
@@ -17,3 +21,60 @@ def test_by_component():
     counts = [("a", Counts(acked=1)), ("b", Counts(failed=1)), ("a", Counts(acked=2, executed=5))]
     assert by_component(counts) == {"a": Counts(executed=5, acked=3), "b": Counts(failed=1)}
     assert by_component([]) == {}
+
+
+def histogram(*secs: float) -> LatencyHistogram:
+    made = LatencyHistogram()
+    for each in secs:
+        made.add(each)
+    return made
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.9, 0.99, 1.0])
+def test_quantiles(share):
+    """A quantile is at most 4.5 % above the exact one, and never below it."""
+    rng = random.Random(3)
+    durations = sorted(rng.lognormvariate(-6, 2) for _ in range(5000))
+    exact = durations[max(0, -(-int(share * 5000 * 100) // 100) - 1)]
+    found = histogram(*durations).quantile(share)
+    assert found is not None
+    assert exact * 0.999 <= found <= exact * 1.045
+
+
+def test_no_latencies():
+    """Nothing has no median."""
+    assert histogram().quantile(0.5) is None
+
+
+def test_least_durations():
+    """A duration of 0, as simulated time has, and one below a microsecond count as one."""
+    found = histogram(0.0, 1e-9).quantile(1.0)
+    assert found is not None
+    assert found < 1.1e-6
+
+
+def test_sum_of_histograms():
+    """The sum of histograms is that of all durations."""
+    together, parts = histogram(1, 2, 3, 4), [histogram(1, 4), histogram(), histogram(3, 2)]
+    assert LatencyHistogram.sum(parts).buckets == together.buckets
+    assert LatencyHistogram.sum([]).quantile(0.5) is None
+
+
+def test_size():
+    """It is as large for a million durations as their spread needs: 16 buckets for each doubling."""
+    made = LatencyHistogram()
+    for number in range(100_000):
+        made.add(1e-3 * (1 + number / 100_000))
+    assert len(made.buckets) <= 17
+
+
+def test_doublings():
+    """Bounds are powers of 2, in microseconds, and what is counted below each is exact; the sum is so to 2.2 %."""
+    rng = random.Random(5)
+    durations = [rng.lognormvariate(-5, 3) for _ in range(5000)]
+    made = histogram(*durations)
+    for secs, count in made.doublings(-1, 30):
+        assert count == sum(max(each, 1e-6) < secs for each in durations)
+    assert [secs for secs, _ in made.doublings(10, 12)] == pytest.approx([0.001024, 0.002048, 0.004096])
+    assert made.total_secs == pytest.approx(sum(durations), rel=0.022)
+    assert histogram().doublings(0, 1) == [(1e-6, 0), (2e-6, 0)]

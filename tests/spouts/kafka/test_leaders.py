@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cli.test_audit import audited
-from tests.harness.kafka_soak.__main__ import soak_leaders
+from tests.harness.soak.kafka.command import soak_leaders
 from tests.spouts.kafka.test_runs import DEADLINE_SECS, Clicks, endless_child, wait_for
 from tests.variants import variants
 from txtopo.testing.kafka import KafkaCluster

@@ -29,6 +29,7 @@ def test_life_and_death():
     assert Holder.of_this_process("me").is_alive() is True
     program = """
 from state.stores.holder import Holder
+open("/proc/self/comm", "w").write("a) b (c")  # what a process calls itself is up to it
 print(Holder.of_this_process("child").to_bytes().decode(), flush=True)
 input()
 """
@@ -38,6 +39,7 @@ input()
     ) as child:
         holder = Holder.from_bytes(child.stdout.readline())
         assert (holder.pid, holder.is_alive()) == (child.pid, True)
+        assert holder.started != Holder.of_this_process("me").started
         child.kill()
         child.stdout.read()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hypothesis
 import hypothesis.strategies as st
+import pytest
 
-from state.stores.paths import PATH_BYTES_MAX, ancestors, decoded_segment, encoded_path, file_name
+from state.stores.paths import PATH_BYTES_MAX, ancestors, checked_path, decoded_segment, encoded_path, file_name
+from txtopo.errors import StateAccessError
 from txtopo.testing.conformance.store import ODD_NAMES
 
 NAMES = st.text(min_size=1, max_size=20).filter(lambda name: "/" not in name)
@@ -16,12 +18,21 @@ def test_ancestors():
     assert (ancestors("a/b/c"), ancestors("a")) == (["a", "a/b"], [])
 
 
+@hypothesis.example([".", "..", "..."])
 @hypothesis.given(st.lists(NAMES, min_size=1, max_size=4))
 def test_encoded_path_is_one_that_zookeeper_takes(names):
     """Each segment is printable ASCII, neither "." nor "..", and decodes to what it was."""
     segments = encoded_path("/".join(names)).split("/")
     assert [decoded_segment(segment) for segment in segments] == names
     assert all(segment.isascii() and segment.isprintable() and segment.strip(".") for segment in segments)
+
+
+def test_the_longest_path():
+    """The bound is in bytes, for these are what ZooKeeper counts."""
+    assert checked_path("x" * PATH_BYTES_MAX)
+    for path in ("x" * (PATH_BYTES_MAX + 1), "ä" * (PATH_BYTES_MAX // 2 + 1)):
+        with pytest.raises(StateAccessError, match="bytes, more than"):
+            checked_path(path)
 
 
 def test_plain_names_stay_readable():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -163,6 +165,36 @@ def test_lock_without_a_name_is_refused(tmp_path):
     with pytest.raises(AlreadyRunning, match="left no name"):
         store.take_lead("a", "second")
     store.close()
+
+
+def test_lock_file_that_is_removed_while_it_is_locked(tmp_path, monkeypatch):
+    """The lead is held by the file that the next process finds, not by one that is gone."""
+    path = lock_path(tmp_path / "store.db", "a")
+
+    def lock_and_lose(descriptor, how):
+        monkeypatch.undo()
+        fcntl.flock(descriptor, how)
+        path.unlink()
+
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        monkeypatch.setattr(fcntl, "flock", lock_and_lose)
+        store.take_lead("a", "first")
+        with pytest.raises(AlreadyRunning, match="'first'"):
+            store.take_lead("a", "second")
+
+
+@pytest.mark.parametrize(
+    ("name", "how"), [("store.db", "removed"), ("store.db", "replaced"), ("store.db-wal", "removed")]
+)
+def test_file_that_is_no_longer_in_place(tmp_path, name, how):
+    """Nothing is written to a file that nobody would find again."""
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        lead = store.take_lead("a", "test")
+        (tmp_path / name).rename(tmp_path / "before")
+        if how == "replaced":
+            shutil.copy(tmp_path / "before", tmp_path / name)
+        with pytest.raises(StopError, match="was removed or replaced"):
+            lead.write([Put("a/x", b"v")])
 
 
 def test_name_of_a_dead_holder_is_overwritten(tmp_path):

@@ -70,7 +70,8 @@ def test_a_healthy_topology():
 def test_a_group_that_recovery_finished():
     """A table of a group may be written by the coordinator that recovers, and by none after the next one entered."""
     parts = [part(1, 0, group(1, 2, "t")), part(3, 2, t=2)]
-    assert found(parts, history(marker(1), write(2, epoch=2))) == []
+    for epoch in (2, 3):
+        assert found(parts, history(marker(1), write(2, epoch=epoch))) == []
     assert found(parts, history(marker(1), write(2, epoch=4))) == [
         "transaction 2, state 't', table version 2: epoch 1 entered it, but epoch 4 wrote it"
     ]
@@ -81,6 +82,8 @@ def test_a_coordinator_that_lost_its_lead_wrote():
     parts = [part(1, 0, group(1, 1, "t"), group(2, 2, "t")), part(2, 2, t=2)]
     text = found(parts, history(marker(1), write(1), marker(2, 1), write(2, epoch=1)))
     assert text == ["transaction 2, state 't', table version 4: a coordinator of epoch 1 wrote it after one of epoch 2"]
+    again = found(parts, history(marker(1), marker(2), write(1, epoch=1), write(2, epoch=1)))
+    assert [text.partition(":")[2] for text in again] == [" a coordinator of epoch 1 wrote it after one of epoch 2"] * 2
     later = [part(2, 0, group(1, 1, "t", epoch=2))]
     text = found(later, history(write(1, epoch=1)))
     assert text == ["transaction 1, state 't', table version 1: epoch 2 entered it, but epoch 1 wrote it"]
@@ -100,14 +103,26 @@ def test_the_order_of_groups(entries, expected):
     assert found([part(1, 0, *entries)], {})[0] == expected
 
 
+def test_what_comes_again_hides_nothing():
+    """Behind it the journal goes on where it was, and each attempt is above the one before."""
+    text = found([part(1, 0, group(1, 2), group(1, 1, tries=2), group(1, 1, tries=1), group(3, 3))], {})
+    assert text[-1] == "transaction 1: attempt 2, epoch 1, follows attempt 3, epoch 1: attempts do not rise"
+    assert "journal" not in " ".join(text)
+
+
 def test_what_a_new_coordinator_found():
     """What it found committed was entered, with the metadata and states that it found; and epochs rise."""
     assert found([part(1, 0, group(1, 2, "t")), part(2, 4, t=2)], {}) == [
         "transaction 3: all from it to 4 are not in the journal: epoch 2 found 4 committed"
     ]
-    assert found([part(1, 0, group(1, 4, "t")), part(2, 3)], {})[0] == (
-        "transaction 1: a later epoch found 3 committed, which is in the middle of group 1 to 4"
-    )
+    assert found([part(1, 0, group(1, 2, "t")), part(2, 3, t=2)], {}) == [
+        "transaction 3: it is not in the journal: epoch 2 found 3 committed"
+    ]
+    for first in (1, 3):
+        groups = [group(1, 2, "t"), group(3, 4, "t")] if first == 3 else [group(1, 4, "t")]
+        assert found([part(1, 0, *groups), part(2, 3)], {})[0] == (
+            f"transaction {first}: a later epoch found 3 committed, which is in the middle of group {first} to 4"
+        )
     assert found([part(1, 0, group(1, 1)), part(2, 0, group(1, 1, epoch=2, tries=0))], {}) == []
     two_void = [part(1, 0, group(1, 1), group(2, 2)), part(2, 0)]
     assert "but after it group 1 to 1 and further groups were entered" in found(two_void, {})[0]
@@ -146,7 +161,8 @@ def test_input_ranges():
         entries = [group(txid, txid, ranges=each) for txid, each in enumerate(ranges, 1)]
         return found([part(1, 0, *entries)], {})
 
-    assert entered({"a": (5, 7)}, {"b": (0, 1)}, None, {"a": (7, 9), "b": (1, 1)}) == []
+    assert entered({"a": (5, 7)}, {"b": (0, 1)}, None, {"a": (7, 9), "b": (1, 1)}, {"a": (9, 9)}) == []
+    assert audit([part(1, 0, group(1, 2), group(3, 3, ranges={}))], {}).untold == 2
     assert entered({"a": (5, 7)}, {"b": (0, 1)}, {"a": (8, 9)}) == [
         "transaction 3: a gap in partition a: transaction 1 ended at 7, this one begins at 8"
     ]
@@ -188,6 +204,13 @@ def test_a_table_beside_the_journal(versions, expected):
     assert expected in found(TWO, history(*versions))[0]
 
 
+def test_every_group_that_a_table_lacks_is_named():
+    """Not only the first of those that one version has left out."""
+    groups = [group(first, first + 1, "t") for first in (1, 3, 5)]
+    text = found([part(1, 0, *groups)], history(write(6)))
+    assert [each.partition(",")[0] for each in text] == ["transaction 1", "transaction 3"]
+
+
 def test_a_table_that_was_replaced():
     """Another table in the same place is not looked at further."""
     versions = history(write(2), write(4))
@@ -222,6 +245,11 @@ def test_histories_that_begin_late():
     assert (report.findings, report.tables[0].from_txid, report.tables[0].groups) == ([], 2, 1)
     report = audit([part(1, 2, group(3, 4, "t"), t=2)], history(write(1), write(2), write(4)))
     assert (report.findings, report.first, report.tables[0].from_txid) == ([], 3, 2)
+    rollback = TableVersion(0, 2, 2, "WRITE", touches=True, is_rollback=True, changes=RowChanges(0, None, None, 0))
+    late = history(write(2), write(4), rollback, write(3, 2))["t"]
+    late = {"t": attrs.evolve(late, versions=late.versions[2:])}
+    back = part(2, 2, group(3, 3, "t", epoch=2), t=2)
+    assert found([part(1, 0, group(1, 2, "t"), group(3, 4, "t")), back], late) == []
 
 
 def test_repairs():
@@ -279,6 +307,7 @@ def test_a_state_must_have_been_there_all_the_time():
     ]
     assert found([first, without, of_states(3, 7, t=2, u=7)], {}) != [], "it is back, although nothing is committed"
     assert found([first, without], {}) == [], "it has left"
+    assert audit([first, without], {}).departed == {"t": 4}
     assert found([without, again], {})[0].startswith("transaction 5, state 't'"), "the journal begins without it"
     assert found([first, of_states(2, 4, u=4), of_states(3, 4, group(5, 5, "t", epoch=3), t=2, u=4)], {}) == []
 
@@ -290,6 +319,8 @@ def test_a_state_that_was_begun_empty():
     begun = of_states(3, 6, group(7, 7, "t", epoch=3), t=None, u=6, begun_after={"t": 6})
     later = of_states(4, 7, group(8, 8, "u", epoch=4), t=7, u=6, begun_after={"t": 6})
     assert found([first, without, begun, later], {}) == []
+    at_once = of_states(2, 4, t=None, u=None, begun_after={"t": 4})
+    assert found([first, at_once], {}) == []
     too_early = of_states(3, 6, group(7, 7, "t", epoch=3), t=None, u=6, begun_after={"t": 5})
     assert found([first, without, too_early], {}) == [
         f"transaction 5, state 't': the topology ran transactions 5 to 6 {WITHOUT}",
@@ -303,6 +334,11 @@ def test_a_table_that_has_more_than_it_was_begun_with():
     assert found([begun], history(marker(1), write(5))) == []
     assert found([begun], history(marker(1), write(3), write(5))) == [
         "transaction 3, state 't', table version 2: the table has it, but was begun empty after transaction 4"
+    ]
+    late = history(write(4), write(5))["t"]
+    late = {"t": attrs.evolve(late, versions=late.versions[1:])}
+    assert found([begun], late) == [
+        "transaction 4, state 't', table version 1: the table has it, but was begun empty after transaction 4"
     ]
 
 

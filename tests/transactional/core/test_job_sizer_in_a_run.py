@@ -10,7 +10,7 @@ from state import MemoryState, SqliteStore
 from tests.acceptance.topologies import Partial
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.api.store import Lead
-from txtopo.engine.runner import Environment, run_with
+from txtopo.engine.runner import run_with
 from txtopo.errors import UserCodeError
 from txtopo.testing.scenario import begun, limits, recovered
 from txtopo.transactional.core.actions import Process
@@ -18,6 +18,7 @@ from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import JobEnded, Processed
 from txtopo.transactional.jobs.inline_runner import InlineJobRunner
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
+from txtopo.transactional.run.assembly import Environment
 
 
 class Last(BatchBolt, ICommitter):

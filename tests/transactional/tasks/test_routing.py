@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from tests.transactional.tasks.test_bolt_tasks import Sums
-from txtopo import Fields, TransactionalTopologyBuilder, TransactionAttempt
+from txtopo import CustomStreamGrouping, Fields, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.api.tuples import TupleSource
 from txtopo.columnar.chunks import Chunk
-from txtopo.transactional.tasks import routing
+from txtopo.errors import TopologyError
+from txtopo.topology.graph import BoltDeclarer
+from txtopo.topology.groupings import partial_key_choice
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.routing import Router
 
@@ -21,23 +24,38 @@ ATTEMPT = TransactionAttempt(7, 1)
 TASKS = 3
 
 
-def router(fields: Fields, by: Fields | None) -> tuple[Router, TupleSource]:
-    """Return a router by fields, or, without them, an even one."""
-    builder = TransactionalTopologyBuilder("routes", "spout", MemoryTransactionalSpout({}, fields, 1))
-    bolt = builder.set_bolt("sums", Sums(), TASKS)
-    bolt.shuffle_grouping("spout") if by is None else bolt.fields_grouping("spout", by)
-    builder.set_state("sums", MemoryState())
-    plan = builder.build().plan
-    source = TupleSource("spout", "default", 0, plan.spout.streams["default"])
-    return Router(plan, plan.edges[0], 0, TaskContext(plan, plan.spout, 0, None)), source
+class Parity(CustomStreamGrouping):
+    """Every tuple goes to task 0, odd ones to another one, too."""
+
+    other = 1
+
+    def choose_tasks(self, source_task, values):
+        attempt, n = values
+        assert (attempt, source_task) == (ATTEMPT, 0)
+        return [0, self.other] if n % 2 else [0]
+
+
+class Routes:
+    """Rows that a router routes, by task."""
+
+    def __init__(self, fields: Fields, subscribe: Callable[[BoltDeclarer], object]) -> None:
+        builder = TransactionalTopologyBuilder("routes", "spout", MemoryTransactionalSpout({}, fields, 1))
+        subscribe(builder.set_bolt("sums", Sums(), TASKS))
+        builder.set_state("sums", MemoryState())
+        plan = builder.build().plan
+        self.source = TupleSource("spout", "default", 0, plan.spout.streams["default"])
+        self.router = Router(plan, plan.edges[0], 0, TaskContext(plan, plan.spout, 0, None))
+
+    def __call__(self, rows: Sequence[tuple[Any, ...]], *, columnar: bool = False) -> dict[int, list[Any]]:
+        chunk = Chunk(self.source, rows=[(ATTEMPT, *row) for row in rows])
+        if columnar:
+            chunk.batch()
+        routed = self.router.route(chunk, ATTEMPT)
+        return {task: [tuple(row[1:]) for row in part.rows(ATTEMPT)] for task, part in routed}
 
 
 def tasks_of(fields: Fields, by: Fields, rows: list[tuple[Any, ...]], *, columnar: bool) -> dict[int, list[Any]]:
-    made, source = router(fields, by)
-    chunk = Chunk(source, rows=[(ATTEMPT, *row) for row in rows])
-    if columnar:
-        chunk.batch()
-    return {task: [tuple(row[1:]) for row in part.rows(ATTEMPT)] for task, part in made.route(chunk, ATTEMPT)}
+    return Routes(fields, lambda bolt: bolt.fields_grouping("spout", by))(rows, columnar=columnar)
 
 
 @pytest.mark.parametrize("by", [["word"], ["n"], ["word", "n"], ["n", "word"], ["attempt", "word"], ["attempt"]])
@@ -60,32 +78,54 @@ def test_keys_without_a_python_hash() -> None:
     assert [len(of_key) for of_key in tasks.values()] == [1] * 4
 
 
-def test_memory_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process forgets the keys it has seen before there are too many, and never keeps long ones."""
-    monkeypatch.setattr(routing, "_MEMO_KEYS_MAX", 8)
-    rows = [(f"key-{i}" * (1 + 100 * (i % 2)), i) for i in range(100)]
-    first = tasks_of(Fields("word", "n"), Fields("word"), rows, columnar=False)
-    memo = routing._memos[TASKS]
-    assert len(memo) <= 8
-    assert all(len(key) < 300 for key in memo)
-    assert tasks_of(Fields("word", "n"), Fields("word"), rows, columnar=False) == first
+@pytest.mark.parametrize("fields", [Fields("word", "n"), Fields("word: string", "n: long")], ids=["rows", "columns"])
+@pytest.mark.parametrize("by", [["word"], ["word", "n"], ["attempt", "word"]])
+def test_partial_keys(fields: Fields, by: list[str]) -> None:
+    """A key is shared by two tasks, half each, that are the same as in a plain topology."""
+    rows = [(f"word-{i % 17}", i % 17) for i in range(17 * 40)]
+    shares = [
+        collections.Counter(Routes(fields, lambda bolt: bolt.partial_key_grouping("spout", Fields(*by)))(rows[i::17]))
+        for i in range(17)
+    ]
+    for row, routed in zip(rows, shares, strict=False):
+        assert {task: len(part) for task, part in routed.items()} == dict.fromkeys(routed, 20)
+        key = row if by == ["word", "n"] else row[:1]
+        choose = partial_key_choice(TASKS)
+        assert set(routed) == {choose(key), choose(key)}
+        assert len(routed) == 2
+
+
+def test_a_custom_grouping() -> None:
+    """Each tuple goes, in order, to all of the tasks that the grouping chooses for it."""
+    route = Routes(Fields("n"), lambda bolt: bolt.custom_grouping("spout", Parity()))
+    assert route([(n,) for n in range(5)]) == {0: [(0,), (1,), (2,), (3,), (4,)], 1: [(1,), (3,)]}
+
+
+@pytest.mark.parametrize("task", [-1, TASKS])
+def test_tasks_that_do_not_exist(task: int) -> None:
+    """Whoever names a task that the bolt does not have is told: the grouping, or ``emit_direct``."""
+    grouping = Parity()
+    grouping.other = task
+    route = Routes(Fields("n"), lambda bolt: bolt.custom_grouping("spout", grouping))
+    says = f"chose task {task} of 'sums', which has the tasks 0, 1, 2"
+    with pytest.raises(TopologyError, match=f"Parity {says}"):
+        route([(1,)])
+    with pytest.raises(TopologyError, match=f"emit_direct {says}"):
+        route.router.check_task(task)
+    route.router.check_task(TASKS - 1)
 
 
 @pytest.mark.parametrize("columnar", [False, True], ids=["rows", "columns"])
 def test_a_shuffle_is_even(columnar: bool) -> None:
     """Each task gets its share of a chunk, to one tuple; all tuples arrive; the next chunk goes on where it ended."""
-    fields = Fields("n: long") if columnar else Fields("n")
-    made, source = router(fields, None)
+    route = Routes(Fields("n: long") if columnar else Fields("n"), lambda bolt: bolt.shuffle_grouping("spout"))
     counts: collections.Counter[int] = collections.Counter()
     seen = []
     for size in (100, 1, 1, 1, 2, 5, 64, 7):
-        chunk = Chunk(source, rows=[(ATTEMPT, n) for n in range(size)])
-        if columnar:
-            chunk.batch()
-        routed = {task: [row[1] for row in part.rows(ATTEMPT)] for task, part in made.route(chunk, ATTEMPT)}
+        routed = route([(n,) for n in range(size)], columnar=columnar)
         sizes = [len(routed.get(task, [])) for task in range(TASKS)]
         assert max(sizes) - min(sizes) <= 1
-        assert sorted(n for part in routed.values() for n in part) == list(range(size))
+        assert sorted(row for part in routed.values() for row in part) == [(n,) for n in range(size)]
         counts.update({task: len(part) for task, part in routed.items()})
         seen.append(sorted(routed))
     assert sorted(seen[1:4]) == [[0], [1], [2]], "single tuples go round"

@@ -15,8 +15,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from txtopo.cli.command import Command, format_option, needs_extra
-from txtopo.cli.settings import parse_pairs
+from txtopo.cli.command import Command, format_option, needs_extra, parse_pairs
 
 DEV_FOLDER = "txtopo-cluster"
 _LINE_CHARACTERS_MAX = 160

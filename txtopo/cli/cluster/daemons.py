@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from txtopo.cli.command import Command, needs_extra
-from txtopo.cli.settings import parse_pairs
+from txtopo.cli.command import Command, needs_extra, parse_pairs
 from txtopo.errors import RuleError
 
 Options = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -60,13 +59,13 @@ def supervisor(path: Path | None, pairs: tuple[str, ...], log_file: Path | None,
 
 def _run(kind: str, path: Path | None, pairs: tuple[str, ...], log_file: Path | None, log_format: str) -> None:
     with needs_extra("cluster"):
-        from txtopo.cluster import daemon  # noqa: PLC0415 - the extra's packages are imported when they are needed
-        from txtopo.cluster.api import NimbusApi  # noqa: PLC0415
         from txtopo.cluster.logs import log_to  # noqa: PLC0415
-        from txtopo.cluster.nimbus import Nimbus  # noqa: PLC0415
+        from txtopo.cluster.nimbus.api import NimbusApi  # noqa: PLC0415
+        from txtopo.cluster.nimbus.daemon import Nimbus  # noqa: PLC0415
+        from txtopo.cluster.serving import server  # noqa: PLC0415 - the extra's packages are imported when they are needed
         from txtopo.cluster.settings import ClusterConfig, cluster_token  # noqa: PLC0415
-        from txtopo.cluster.supervisor import Supervisor  # noqa: PLC0415
-        from txtopo.cluster.supervisor_api import SupervisorApi  # noqa: PLC0415
+        from txtopo.cluster.supervisor.api import SupervisorApi  # noqa: PLC0415
+        from txtopo.cluster.supervisor.daemon import Supervisor  # noqa: PLC0415
     log_to(log_file, log_format)
     log = logging.getLogger(f"txtopo.{kind}")
     with contextlib.ExitStack() as stack:
@@ -76,20 +75,20 @@ def _run(kind: str, path: Path | None, pairs: tuple[str, ...], log_file: Path | 
                 config = ClusterConfig({**config.given, "supervisor.driver.log.format": log_format})
             token = cluster_token(Path(config["cluster.token.file"]))
             host, port = config[f"{kind}.host"], config[f"{kind}.port"]
-            listener = stack.enter_context(daemon.listen(host, port))
+            listener = stack.enter_context(server.listen(host, port))
             address = config[f"{kind}.address"] or f"{host}:{port}"
             make = Nimbus if kind == "nimbus" else Supervisor
-            running: Nimbus | Supervisor = make(config, address, token, daemon.version(), daemon.fail)
+            running: Nimbus | Supervisor = make(config, address, token, server.version(), server.fail)
             running.start()
         except RuleError:
             raise
         except Exception as error:  # noqa: BLE001 - fail fast: whatever it is, the process ends
             log.critical("cannot start: %s", error)
-            click.get_current_context().exit(daemon.EXIT_START)
-        log.info("%s %s listens on %s, with ZooKeeper at %s", kind, daemon.version(), address, config.zookeeper_hosts)
+            click.get_current_context().exit(server.EXIT_START)
+        log.info("%s %s listens on %s, with ZooKeeper at %s", kind, server.version(), address, config.zookeeper_hosts)
         if isinstance(running, Supervisor):
             app = SupervisorApi(running, token).app
         else:
-            app = NimbusApi(running, token, daemon.version()).app
-        daemon.serve(app, listener, running.begin_stop, running.stop)
+            app = NimbusApi(running, token, server.version()).app
+        server.serve(app, listener, running.begin_stop, running.stop)
         log.info("%s %s has ended", kind, address)

@@ -17,8 +17,7 @@ import attrs
 import click
 
 from txtopo.cli.cluster.asking import COMMANDS_CONFIG, DEV_FOLDER
-from txtopo.cli.command import Command, CommandLineError, WholeNumber, needs_extra
-from txtopo.cli.settings import parse_pairs
+from txtopo.cli.command import Command, CommandLineError, WholeNumber, needs_extra, parse_pairs
 
 _LOOK_SECS = 0.2
 _AGAIN_SECS = 1.0
@@ -67,7 +66,7 @@ def dev(  # noqa: PLR0913, PLR0917 - options of the command line
     started again in the same folder, the topologies go on.
     """
     with needs_extra("cluster"):
-        from txtopo.cluster.driver import child_environment  # noqa: PLC0415 - as above
+        from txtopo.cluster.driver.folder import child_environment  # noqa: PLC0415 - as above
         from txtopo.cluster.settings import ClusterConfig, cluster_token  # noqa: PLC0415 - the extra, when it is needed
     folder = folder.absolute()
     seeds = ",".join(f"127.0.0.1:{port + number}" for number in range(nimbuses))

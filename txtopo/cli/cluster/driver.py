@@ -10,9 +10,8 @@ from typing import Any
 
 import click
 
-from txtopo.cli.command import Command, CommandLineError, YourCodeError
-from txtopo.cli.target import load_target
-from txtopo.cluster.driver import Loaded, build, kind_of, run_driver
+from txtopo.cli.command import Command, CommandLineError
+from txtopo.cluster.driver.process import build, kind_of, run_driver
 from txtopo.errors import TxtopoError
 from txtopo.secrecy import without_secrets
 
@@ -25,7 +24,7 @@ from txtopo.secrecy import without_secrets
 def driver(folder: Path | None, check: Path | None, answer: Path | None, settings: Path | None) -> None:
     """Run the driver of FOLDER, or check the code of a topology."""
     if folder is not None:
-        click.get_current_context().exit(run_driver(folder, load))
+        click.get_current_context().exit(run_driver(folder))
     if check is None or answer is None:
         raise CommandLineError("give a FOLDER, or --check and --answer")
     draft = answer.with_name(f".{answer.name}")
@@ -33,20 +32,14 @@ def driver(folder: Path | None, check: Path | None, answer: Path | None, setting
     draft.replace(answer)
 
 
-def load(text: str, settings: Mapping[str, str], folder: Path) -> Loaded:
-    """Build a topology from the modules in a folder."""
-    target = load_target(text, [f"{name}={value}" for name, value in settings.items()], folder)
-    return Loaded(target.topology, target.config)
-
-
 def _checked(code: Path, settings: Mapping[str, str] | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         try:
-            loaded = build(code, Path(folder) / "code", load, settings)
-        except (TxtopoError, CommandLineError, YourCodeError) as error:
+            target = build(code, Path(folder) / "code", settings)
+        except TxtopoError as error:
             why = error.message
         except Exception as error:  # noqa: BLE001 - code of users: whatever it is, it does not build
             why = f"{type(error).__name__}: {error}"
         else:
-            return {"topologyId": loaded.topology.id, "kind": kind_of(loaded.topology).value}
+            return {"topologyId": target.topology.id, "kind": kind_of(target.topology).value}
         return {"error": "SubmissionError", "errorMessage": without_secrets(why, settings), "leader": None}

@@ -13,10 +13,9 @@ import attrs
 import click
 
 from txtopo.cli.cluster.asking import Connect, takes_cluster
-from txtopo.cli.command import Command, CommandLineError, needs_extra
-from txtopo.cli.settings import parse_pairs
-from txtopo.cli.target import DEFAULT_ATTRIBUTE, Target, load_target
+from txtopo.cli.command import Command, CommandLineError, needs_extra, parse_pairs
 from txtopo.errors import SubmissionError
+from txtopo.topology.loading import DEFAULT_ATTRIBUTE, Target, load_target
 
 _CHECK_SECS = 300.0
 
@@ -44,9 +43,9 @@ def submit(  # noqa: PLR0913, PLR0917 - options of the command line
     where drivers run. The topology is built here, and once more from nothing but the archive, before it is sent.
     """
     with needs_extra("cluster"):
-        from txtopo.cluster.daemon import version  # noqa: PLC0415 - as above
-        from txtopo.cluster.driver import kind_of  # noqa: PLC0415 - as above
-        from txtopo.cluster.submission import Submission, check_archive, check_name  # noqa: PLC0415 - the extra
+        from txtopo.cluster.code.submission import Submission, check_archive, check_name  # noqa: PLC0415 - the extra
+        from txtopo.cluster.driver.process import kind_of  # noqa: PLC0415 - as above
+        from txtopo.cluster.serving.server import version  # noqa: PLC0415 - as above
     if name is not None:
         check_name(name)
     with tempfile.TemporaryDirectory() as folder:
@@ -60,7 +59,7 @@ def submit(  # noqa: PLR0913, PLR0917 - options of the command line
             packed.target.topology.id,
             main,
             attribute or DEFAULT_ATTRIBUTE,
-            parse_pairs(pairs),
+            dict(packed.target.values),
             config.message_timeout_secs,
             not is_inactive,
             kind.value,
@@ -88,12 +87,12 @@ class _Packed:
 def _packed(what: str, module: str | None, pairs: tuple[str, ...], folder: Path) -> _Packed:
     from txtopo.cluster.packaging import modules_in, pack_folder, pack_modules, top_of  # noqa: PLC0415 - the extra
 
-    archive = folder / "code.zip"
+    archive, values = folder / "code.zip", parse_pairs(pairs)
     path = Path(what)
     if path.is_dir():
         text = module or top_of(modules_in(path), what)
         pack_folder(path, archive)
-        return _Packed(archive, text, load_target(text, pairs, path.absolute()))
+        return _Packed(archive, text, load_target(text, values, path.absolute()))
     if path.suffix in {".whl", ".zip"}:
         if not path.is_file():
             raise CommandLineError(f"there is no file {what}")
@@ -101,16 +100,16 @@ def _packed(what: str, module: str | None, pairs: tuple[str, ...], folder: Path)
         _unpack(path, unpacked)
         text = module or top_of(modules_in(unpacked), what)
         archive.write_bytes(path.read_bytes())
-        return _Packed(archive, text, load_target(text, pairs, unpacked))
+        return _Packed(archive, text, load_target(text, values, unpacked))
     if module is not None:
         raise CommandLineError("--module is for a WHEEL or FOLDER; a MODULE names itself")
-    target = load_target(what, pairs)
+    target = load_target(what, values)
     pack_modules(target.module.__name__, archive)
     return _Packed(archive, what, target)
 
 
 def _unpack(path: Path, folder: Path) -> None:
-    from txtopo.cluster.submission import check_archive  # noqa: PLC0415 - the extra
+    from txtopo.cluster.code.submission import check_archive  # noqa: PLC0415 - the extra
 
     check_archive(path)
     with zipfile.ZipFile(path) as archive:
@@ -123,8 +122,8 @@ def _check(description: bytes, archive: Path, folder: Path) -> None:
     Raises:
         SubmissionError: it does not build.
     """
-    from txtopo.cluster.driver import child_environment, driver_command  # noqa: PLC0415 - the extra
-    from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME  # noqa: PLC0415 - as above
+    from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME  # noqa: PLC0415 - as above
+    from txtopo.cluster.driver.folder import child_environment, driver_command  # noqa: PLC0415 - the extra
 
     folder.mkdir()
     (folder / ARCHIVE_NAME).write_bytes(archive.read_bytes())

@@ -68,7 +68,7 @@ class Slot:
 
 
 @attrs.frozen
-class Supervisor:
+class SupervisorInfo:
     """A live supervisor; ``/supervisors/<id>`` in ZooKeeper, ephemeral.
 
     Args:
@@ -228,7 +228,7 @@ class ClusterView:
 
     topologies: Mapping[str, Topology]
     assignments: Mapping[str, Assignment]
-    supervisors: Mapping[str, Supervisor]
+    supervisors: Mapping[str, SupervisorInfo]
     endings: Mapping[tuple[str, int], Ending] = attrs.field(factory=dict)
     numbers: Mapping[str, int] = attrs.field(factory=dict)
     """The highest assignment number that each topology has ever had."""

@@ -1,9 +1,8 @@
-"""A worker's process: one thread and one loop around a :class:`~txtopo.plain.loop.body.Body`.
+"""A worker's process: one thread with one loop around a :class:`Body`.
 
-The loop waits for nothing but for all its sockets at once. A second thread beats: it says that the process lives, and
-what the loop is in, also while a body works for long. So a slow body is known as slow. While a C call keeps that thread
-from running, too, the worker's :mod:`~txtopo.plain.loop.watcher` speaks for it. So only a process that is stopped or
-gone is silent.
+The loop waits only for all of its sockets at once. A second thread sends heartbeats, which name the task that is busy,
+also during a long call: so a slow bolt is known to be slow, not dead. If a C call keeps even that thread from running,
+the :mod:`~txtopo.plain.loop.watcher` reports for the worker. Only a process that is stopped or gone is silent.
 """
 
 from __future__ import annotations
@@ -16,30 +15,29 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import assert_never
+from typing import Any, Protocol, assert_never
 
 import attrs
 
+from txtopo.channel import Backlog, Channel, ChannelClosed, WakeUp
 from txtopo.errors import InternalError, TxtopoError
-from txtopo.plain.loop.body import Body
 from txtopo.plain.loop.roster import Arrival, Roster
 from txtopo.plain.loop.watcher import Watcher
 from txtopo.plain.transport import handshake
-from txtopo.plain.transport.channel import Backlog, Channel, ChannelClosed, WakeUp
 from txtopo.plain.transport.messages import (
     Address,
-    Beat,
-    Bye,
-    Erred,
+    Failed,
+    Health,
+    Heartbeat,
     Hello,
     Peer,
     PeerJoined,
     PeerReplaced,
     SetActive,
     Stop,
+    Stopped,
     ToWorker,
-    Vitals,
-    Watching,
+    WatcherHello,
     Welcome,
     dump,
     load,
@@ -48,14 +46,14 @@ from txtopo.plain.transport.peers import Incoming, Meetings, Outgoing
 
 logger = logging.getLogger(__name__)
 
-BEAT_SECS = 1.0
-"""How often a worker says that it lives."""
+HEARTBEAT_SECS = 1.0
+"""How often a worker sends a heartbeat."""
 
-SETTLED_BEAT_SECS = 0.05
-"""How often it does when all is done: the run can end."""
+SETTLED_HEARTBEAT_SECS = 0.05
+"""How often it does when nothing is pending, because the run may be able to end."""
 
 BUSY_SECS = 2.0
-"""From when on a beat says what the loop is in."""
+"""After how long in one pass a heartbeat names the task that is busy."""
 
 _FRAME = b"f"
 _CONGESTED = b"c"
@@ -70,9 +68,9 @@ class WorkerJob:
         worker: its number.
         job: the job.
         secret: the run's.
-        driver: where the driver listens.
-        host: where the worker listens; None: on the address by which it reaches the driver.
-        watermark_bytes: when more than this waits, in queues and to be sent, nothing new is begun anywhere.
+        driver: the driver's address.
+        host: where the worker listens; None: on the address from which it reaches the driver.
+        watermark_bytes: when more than this waits in queues and to be sent, all workers stop calling their spouts.
     """
 
     worker: int
@@ -83,25 +81,71 @@ class WorkerJob:
     watermark_bytes: int
 
 
+class Body(Protocol):
+    """The work of one worker. All methods but ``busy_with`` are called in one thread."""
+
+    def set_active(self, *, is_active: bool) -> None:
+        """Activate or deactivate the spouts."""
+
+    def set_throttled(self, *, is_throttled: bool) -> None:
+        """Stop calling the spouts in the passes from now on, or call them again; called before each pass."""
+
+    def run_pass(self) -> bool:
+        """Give every task its turn, and return whether anything was done."""
+
+    def idle_secs(self) -> float:
+        """Return for how long there is nothing to do unless a frame is received."""
+
+    def receive(self, frame: bytes) -> None:
+        """Take a frame of a peer."""
+
+    def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
+        """Learn that a peer died: its number, its incarnation, and the one that follows."""
+
+    def queued_bytes(self) -> int:
+        """Return about how many bytes wait in queues."""
+
+    def is_done(self) -> bool:
+        """Return whether all spouts are exhausted, with nothing pending."""
+
+    def is_idle(self) -> bool:
+        """Return whether nothing waits to be executed or sent."""
+
+    def pending(self) -> int:
+        """Return how many roots are pending."""
+
+    def acked(self) -> int:
+        """Return how many roots were acked."""
+
+    def busy_with(self) -> str:
+        """Return which task has its turn, for people; called in another thread."""
+
+    def status(self) -> Any:
+        """Return what reports tell of the worker; it pickles."""
+
+    def close(self) -> None:
+        """Close the spouts, and clean the bolts up."""
+
+
 MakeBody = Callable[[Welcome, Callable[[int, bytes], None], Callable[[int], None]], Body]
-"""Makes the body of a worker, given the answer to its hello, how it sends a frame to another worker, and how it marks
-which task it is in, :data:`~txtopo.plain.loop.watcher.NO_TASK` for none."""
+"""Makes the body of a worker, given the answer to its hello, a function that sends a frame to another worker, and one
+that marks which task has its turn, :data:`~txtopo.plain.loop.watcher.NO_TASK` for none."""
 
 
 def _mark_nothing(task: int) -> None:
-    """Mark no task: nobody watches."""
+    """Do nothing: there is no watcher."""
 
 
 class DriverGone(Exception):
-    """The driver has closed the control channel, or is gone: the worker ends."""
+    """The driver has closed the control channel, or is gone, so the worker ends."""
 
 
 def run_worker(job: WorkerJob, make_body: MakeBody) -> None:
     """Run a worker until the driver stops it.
 
     Raises:
-        DriverGone: the driver is gone, or wants nothing of this process.
-        TxtopoError: the body has failed; the driver was told.
+        DriverGone: the driver is gone, or has refused this process.
+        TxtopoError: the body has failed; the driver knows of it.
     """
     connection = handshake.connect(job.driver, job.secret)
     host = job.host or connection.getsockname()[0]
@@ -124,17 +168,17 @@ class _Loop:
         self._roster = Roster()
         self._outgoing: dict[int, Channel] = {}
         self._unconnected: dict[int, Backlog] = {}
-        """By worker, what it gets once it is there."""
+        """By worker, the messages that wait for its channel."""
         self._incoming: dict[int, Channel] = {}
-        """By the epoch that sends."""
+        """By the incarnation of the sender."""
         self._early: list[Incoming] = []
-        """Channels of epochs that the driver has not told of yet."""
+        """Channels of incarnations that the driver has not announced yet."""
         self._is_congested = False
         self._activity = 0
         self._is_over = False
-        self._vitals: Vitals | None = None
+        self._health: Health | None = None
         self._look_at = 0.0
-        self._beat_secs = BEAT_SECS
+        self._heartbeat_secs = HEARTBEAT_SECS
         self._pass_began = time.monotonic()
         self._cpu_before = time.process_time()  # Spark uses its Python processes again
         self._has_ended = threading.Event()
@@ -144,13 +188,13 @@ class _Loop:
     def run(self) -> None:
         hello = Hello(self._job.worker, self._job.job, f"{socket.gethostname()}:{os.getpid()}", self._meetings.address)
         self._control.send(dump(hello))
-        threading.Thread(target=self._beat, name="txtopo-beat", daemon=True).start()
+        threading.Thread(target=self._send_heartbeats, name="txtopo-heartbeat", daemon=True).start()
         try:
-            while self._body is None:  # the driver may let a worker wait
+            while self._body is None:  # until the driver welcomes it
                 self._wait(None)
             has_worked = True
             while not self._is_over:
-                self._wait(0.0 if has_worked else min(self._body.idle_secs(), self._beat_secs))
+                self._wait(0.0 if has_worked else min(self._body.idle_secs(), self._heartbeat_secs))
                 self._pass_began = time.monotonic()
                 self._body.set_throttled(is_throttled=self._is_congested or bool(self._roster.congested))
                 has_worked = self._body.run_pass()
@@ -158,16 +202,16 @@ class _Loop:
                 self._weigh()
                 self._look(has_worked=has_worked)
             self._body.close()
-            self._control.send(dump(Bye(self._take_vitals())))
+            self._control.send(dump(Stopped(self._take_health())))
             self._drain_control()
         except ChannelClosed as error:
             raise DriverGone(str(error)) from None
         except Exception as error:
             told = error if isinstance(error, TxtopoError) else InternalError(f"{type(error).__name__}: {error}")
-            with contextlib.suppress(Exception):  # the code that has failed is asked for it
-                self._vitals = self._take_vitals()
+            with contextlib.suppress(Exception):  # it asks the code that has failed
+                self._health = self._take_health()
             with contextlib.suppress(ChannelClosed):
-                self._control.send(dump(Erred(told, self._vitals)))
+                self._control.send(dump(Failed(told, self._health)))
                 self._drain_control()
             raise
 
@@ -185,7 +229,7 @@ class _Loop:
         self._selector.close()
         self._wake_up.close()
 
-    # -- what the loop waits for
+    # -- sockets
 
     def _wait(self, secs: float | None) -> None:
         for key, events in self._selector.select(secs):
@@ -206,11 +250,11 @@ class _Loop:
             else:
                 self._take_incoming(ready)
 
-    # -- what the driver says
+    # -- messages of the driver
 
     def _begin(self, welcome: Welcome) -> None:
-        self._roster.welcome(welcome.epoch, welcome.peers)
-        self._watcher = self._watched(welcome.epoch)
+        self._roster.welcome(welcome.incarnation, welcome.peers)
+        self._watcher = self._watched(welcome.incarnation)
         mark = _mark_nothing if self._watcher is None else self._watcher.mark
         self._body = self._make_body(welcome, self._send, mark)
         for peer in welcome.peers:
@@ -218,14 +262,14 @@ class _Loop:
         if welcome.is_active:
             self._body.set_active(is_active=True)
 
-    def _watched(self, epoch: int) -> Watcher | None:
-        """Start a watcher of this process; without one, a process that can't beat counts as dead."""
+    def _watched(self, incarnation: int) -> Watcher | None:
+        """Start a watcher of this process; without one, a process that can't send heartbeats counts as dead."""
         if not Watcher.can_watch():
             return None
         try:
             connection = handshake.connect(self._job.driver, self._job.secret)
             channel = Channel(connection)
-            channel.send(dump(Watching(self._job.worker, epoch)))
+            channel.send(dump(WatcherHello(self._job.worker, incarnation)))
             return Watcher(connection)
         except (OSError, ChannelClosed, handshake.HandshakeError) as error:
             logger.warning("worker %d has no watcher: %s", self._job.worker, error)
@@ -233,7 +277,7 @@ class _Loop:
 
     def _obey(self, message: ToWorker) -> None:
         if isinstance(message, Welcome) == (self._body is not None):
-            raise InternalError(f"the driver said {message!r}; a worker is welcomed first, and once")
+            raise InternalError(f"the driver said {message!r}; a worker is welcomed first, and only once")
         if isinstance(message, Welcome):
             self._begin(message)
             return
@@ -245,7 +289,7 @@ class _Loop:
             case PeerReplaced(dead, successor):
                 self._part_from(dead)
                 self._roster.replace(dead, successor)
-                self._body.worker_replaced(successor.worker, dead, successor.epoch)
+                self._body.worker_replaced(successor.worker, dead, successor.incarnation)
                 self._meet(successor)
             case SetActive(is_active):
                 self._body.set_active(is_active=is_active)
@@ -255,17 +299,17 @@ class _Loop:
                 assert_never(message)
 
     def _meet(self, peer: Peer) -> None:
-        """Connect to a peer that has joined the roster, and look again at the channels that came early."""
+        """Connect to a peer that has joined the roster, and take channels that came early."""
         if peer.address is not None:
-            self._meetings.connect(peer, self._roster.epoch)
+            self._meetings.connect(peer, self._roster.incarnation)
         early, self._early = self._early, []
         for incoming in early:
             self._take_incoming(incoming)
 
     def _part_from(self, dead: int) -> None:
-        """Drop the channels to and from an epoch that has died, and what waits for it."""
+        """Drop the channels to and from an incarnation that has died, and the messages that wait for it."""
         for peer in self._roster:
-            if peer.epoch == dead:
+            if peer.incarnation == dead:
                 self._unconnected.pop(peer.worker, Backlog()).close()
                 channel = self._outgoing.pop(peer.worker, None)
                 if channel is not None:
@@ -286,7 +330,7 @@ class _Loop:
             ready.channel.close()
             return
         self._outgoing[worker] = ready.channel
-        # Whoever closes this channel is gone, or counts us as dead: the driver says which, sooner or later.
+        # If the peer closes this channel, it is gone or counts us as dead. The driver will say which.
         ready.channel.limit_memory(self._unsent_memory_max())
         waiting = self._unconnected.pop(worker, Backlog())
         while waiting:
@@ -328,7 +372,7 @@ class _Loop:
                 self._roster.congested.discard(sender)
 
     def _send(self, worker: int, frame: bytes) -> None:
-        self._roster.sent[self._roster[worker].epoch] += 1
+        self._roster.sent[self._roster[worker].incarnation] += 1
         message = _FRAME + frame
         channel = self._outgoing.get(worker)
         if channel is None:
@@ -342,7 +386,7 @@ class _Loop:
         try:
             channel.send(message)
         except ChannelClosed:
-            return  # the driver will say that the peer has died; what was for it is lost with it
+            return  # the peer has died, as the driver will say; the message is lost with it
         if channel.unsent_bytes:
             with contextlib.suppress(KeyError):
                 self._selector.register(channel, selectors.EVENT_WRITE, None)
@@ -359,7 +403,7 @@ class _Loop:
     # -- backpressure
 
     def _weigh(self) -> None:
-        """Tell the peers when too much begins, or ceases, to wait here."""
+        """Tell the peers when more than the watermark waits here, and when it is half of that again."""
         assert self._body is not None, "welcomed before"
         unsent = sum(channel.unsent_bytes for channel in self._outgoing.values())
         unconnected = sum(waiting.bytes for waiting in self._unconnected.values())
@@ -372,58 +416,58 @@ class _Loop:
                 self._put(channel, _CONGESTED if is_congested else _FREE)
 
     def _unsent_memory_max(self) -> int:
-        """Return how many bytes may wait in memory for one peer: all of them have a watermark together."""
+        """Return how many bytes may wait in memory for one peer; the watermark is shared by all of them."""
         return self._job.watermark_bytes // max(1, len(self._roster))
 
-    # -- what the driver is told
+    # -- health
 
     def _look(self, *, has_worked: bool) -> None:
-        """Say how this worker is, often when the run can end and seldom otherwise.
+        """Note this worker's health, and report it at once if nothing is pending, because the run may be able to end.
 
-        A worker that ticks now and then must be seen between two ticks, or it never looks quiet. So a look waits for a
-        pass without work, though not for long.
+        A worker with tick tuples is quiet only between two ticks. So a look waits for a pass without work, though not
+        for long.
         """
         now = time.monotonic()
-        if now < self._look_at + (BEAT_SECS if has_worked else 0.0) or self._body is None:
+        if now < self._look_at + (HEARTBEAT_SECS if has_worked else 0.0) or self._body is None:
             return
         can_end = not has_worked and self._body.is_idle() and not self._body.pending()
-        self._beat_secs = SETTLED_BEAT_SECS if can_end else BEAT_SECS
-        self._look_at = now + self._beat_secs
-        self._vitals = self._take_vitals()
+        self._heartbeat_secs = SETTLED_HEARTBEAT_SECS if can_end else HEARTBEAT_SECS
+        self._look_at = now + self._heartbeat_secs
+        self._health = self._take_health()
         if can_end:
-            self._control.send(dump(Beat(self._vitals)))
+            self._control.send(dump(Heartbeat(self._health)))
 
-    def _take_vitals(self) -> Vitals:
+    def _take_health(self) -> Health:
         body = self._body
         assert body is not None, "welcomed before"
         is_idle = body.is_idle() and not self._unconnected and not any(c.unsent_bytes for c in self._outgoing.values())
-        return Vitals(
+        return Health(
             is_done=body.is_done(),
             is_idle=is_idle,
             pending=body.pending(),
+            acked=body.acked(),
             activity=self._activity,
             sent=dict(self._roster.sent),
             received=dict(self._roster.received),
-            body=body.status(),
+            status=body.status(),
             cpu_secs=time.process_time() - self._cpu_before,
         )
 
-    def _beat(self) -> None:
-        last: Vitals | None = None
-        while not self._has_ended.wait(BEAT_SECS):
+    def _send_heartbeats(self) -> None:
+        last: Health | None = None
+        while not self._has_ended.wait(HEARTBEAT_SECS):
             if self._watcher is not None:
                 self._watcher.beat()
-            vitals, self_busy = self._vitals, time.monotonic() - self._pass_began
-            busy_with = self._body.busy_with() if self._body is not None and self_busy > BUSY_SECS else ""
-            beat = Beat(vitals if vitals is not last else None, busy_with, self_busy if busy_with else 0.0)
-            last = vitals
+            health, busy_secs = self._health, time.monotonic() - self._pass_began
+            busy_with = self._body.busy_with() if self._body is not None and busy_secs > BUSY_SECS else ""
             with contextlib.suppress(ChannelClosed, OSError):
-                self._control.send(dump(beat))
+                self._control.send(dump(Heartbeat(None if health is last else health, busy_with, busy_secs)))
+            last = health
 
     def _drain_control(self) -> None:
-        """Wait until the driver has what it was told, as long as it takes it."""
+        """Wait for some seconds until the driver has taken all messages."""
         end = time.monotonic() + handshake.TIMEOUT_SECS
         while not self._control.flush() and time.monotonic() < end:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._control, selectors.EVENT_WRITE)
-                selector.select(BEAT_SECS)
+                selector.select(HEARTBEAT_SECS)

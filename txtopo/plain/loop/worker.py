@@ -7,11 +7,11 @@ these duties:
    or as soon as there is something to receive.
 2. Give each frame that arrives from another worker to :meth:`Worker.receive`, in the order in which that worker sent
    them.
-3. Deliver what ``send`` is called with to that epoch of the worker, or to none. Losing frames is safe: their
+3. Deliver what ``send`` is called with to that incarnation of the worker, or to none. Losing frames is safe: their
    roots time out.
 4. Call :meth:`Worker.worker_replaced` when another worker has died, for all deaths in the order of the successors'
    numbers, and before any frame of the successor is received.
-5. If any method raises, end the process. Its tasks start afresh elsewhere, as another epoch.
+5. If any method raises, end the process. Its tasks start afresh elsewhere, as another incarnation.
 """
 
 from __future__ import annotations
@@ -25,36 +25,20 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.spout import SpoutWaitStrategy
-from txtopo.api.tuples import TupleSource
 from txtopo.config import Config
 from txtopo.errors import UserCodeError
-from txtopo.plain.tasks.latency import LatencyHistogram
-from txtopo.plain.tasks.metrics import Counts
+from txtopo.plain.tasks.bolts import BoltTask, Ticks
+from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
 from txtopo.plain.tasks.offload import POLL_SECS, Offloading
 from txtopo.plain.tasks.outbox import Outbox
 from txtopo.plain.tasks.queues import TaskQueue
-from txtopo.plain.tasks.tasks import WEIGHED_SECS, BoltTask, Observer, SpoutTask, Surroundings, tuple_sources
+from txtopo.plain.tasks.spouts import SpoutExecutor, SpoutTask
+from txtopo.plain.tasks.task import Observer, Shared, tuple_sources
 from txtopo.plain.transport.frames import Frame, blamed, decode, encode
-from txtopo.plain.trees.acker import Acker, Outcome
-from txtopo.plain.trees.ids import acker_of
+from txtopo.plain.trees.acker import Acker, Outcome, acker_of
 from txtopo.plain.trees.tuples import TreeTuple
 from txtopo.topology.assignment import ACKER, Assignment
 from txtopo.topology.plain_plan import PlainKind, PlainPlan
-
-SPOUT_CALLS_MAX = 64
-"""How often a spout executor's tasks are called in one pass while they emit: then what they emitted has its turn."""
-
-SPOUT_UNCHECKED_MAX = 16
-"""How often quick ones are called before it looks at the clock; if that takes a millisecond, they are once."""
-
-POLL_SPOUT_SECS = 0.001
-"""How long a spout that emits nothing waits before it is called again, as in Storm: nobody else would wake it up."""
-
-IDLE_STREAK = 1_000
-"""After so many calls in a row that emitted nothing, a second or so, it waits longer."""
-
-POLL_IDLE_SPOUT_SECS = 0.01
 
 LOOK_SECS = 0.25
 """How often a worker looks for roots whose timeout has passed, and for ticks that are due."""
@@ -88,100 +72,6 @@ class WorkerStatus:
     lag: tuple[tuple[str, int], ...] = ()
 
 
-@attrs.define(eq=False)
-class _SpoutExecutor:
-    """Tasks of a spout that stay together: their pending roots are limited together."""
-
-    tasks: list[SpoutTask]
-    pending_max: int = attrs.field(init=False)
-    """How many roots may be pending: as many as one task may have, for each."""
-    wait: SpoutWaitStrategy | None = attrs.field(init=False)
-    unchecked: int = 1
-    """How often the tasks are called before it is looked at the clock."""
-    streak: int = 0
-    """Passes in a row in which no task emitted."""
-    wait_secs: float | None = None
-    """How long the spout wants to wait now; None: until something happens."""
-
-    def __attrs_post_init__(self) -> None:
-        config = self.tasks[0].config
-        self.pending_max = config["topology.max.spout.pending"] * len(self.tasks)
-        self.wait = config["topology.spout.wait.strategy"]
-
-    def run(self, around: Surroundings, *, is_throttled: bool) -> bool:
-        """Call the tasks while they emit, and return whether any of them did."""
-        clock, tasks = around.clock, self.tasks
-        weighed_at = checked_at = clock()
-        emitted, left = False, 0 if is_throttled else SPOUT_CALLS_MAX
-        around.observer.turn(tasks[0].component.id, tasks[0].id)
-        while left > 0:
-            times = min(self.unchecked, left)
-            called = self._call(times, around.observer)
-            emitted = emitted or called > 0
-            if called < times:
-                break
-            left -= called
-            now = clock()
-            self.unchecked = min(2 * self.unchecked, SPOUT_UNCHECKED_MAX) if now - checked_at < WEIGHED_SECS else 1
-            checked_at = now
-            if now - weighed_at >= WEIGHED_SECS:
-                if around.is_full():
-                    break
-                weighed_at = now
-        self.streak = 0 if emitted else self.streak + 1
-        self.wait_secs = None if emitted else self._wait_after_nothing(is_throttled=is_throttled)
-        return emitted
-
-    def _call(self, times: int, observer: Observer) -> int:
-        """Call the tasks so many times, and return how many times they have emitted; the first time in vain ends it."""
-        tasks, pending_max = self.tasks, self.pending_max
-        component, others = tasks[0].component.id, len(tasks) > 1
-        for number in range(times):
-            pending = 0
-            for task in tasks:
-                pending += len(task.pending.roots)
-            if pending >= pending_max:
-                return number
-            is_idle = True
-            for task in tasks:  # all of them, whichever emits
-                if others:
-                    observer.turn(component, task.id)
-                if task.next_tuple():
-                    is_idle = False
-            if is_idle:
-                return number
-        return times
-
-    def _wait_after_nothing(self, *, is_throttled: bool) -> float | None:
-        """Return how long to wait now; a spout that must wait, for acks or for less work, is woken up by a frame."""
-        if self.wait is not None:
-            with self.tasks[0].user_code():
-                return self.wait.empty_emit(self.streak)
-        if is_throttled or sum(len(task.pending.roots) for task in self.tasks) >= self.pending_max:
-            return None
-        return POLL_SPOUT_SECS if self.streak < IDLE_STREAK else POLL_IDLE_SPOUT_SECS
-
-
-@attrs.define(eq=False)
-class _Ticks:
-    """The ticks of the tasks of one bolt."""
-
-    tasks: list[BoltTask]
-    every_secs: float
-    due_at: float
-    source: TupleSource
-
-    def send(self, now: float) -> bool:
-        """Put a tick into the queues of the tasks if one is due, and return whether it is."""
-        if now < self.due_at:
-            return False
-        missed = (now - self.due_at) // self.every_secs
-        self.due_at += self.every_secs * (1 + missed)
-        for task in self.tasks:
-            task.queue.newest.append(TreeTuple((self.every_secs,), self.source, 0, 0))
-        return True
-
-
 class Worker:
     """The tasks of one worker.
 
@@ -190,8 +80,8 @@ class Worker:
         assignment: where its tasks are.
         worker: the number of this worker.
         config: the configuration, as it is for plain topologies.
-        epochs: of each worker, the number of its epoch, counted over the whole run. Lower numbers that are
-            not among them are of epochs that have died.
+        incarnations: of each worker, the number of its incarnation, counted over the whole run. Lower numbers that are
+            not among them are of incarnations that have died.
         make_object: makes a task's object, given the component's id.
         send: is called with the number of another worker and a frame for it.
         clock: tells the time, in seconds.
@@ -209,7 +99,7 @@ class Worker:
         assignment: Assignment,
         worker: int,
         config: Config,
-        epochs: Mapping[int, int],
+        incarnations: Mapping[int, int],
         *,
         make_object: Callable[[str], Any],
         send: Callable[[int, bytes], None],
@@ -234,7 +124,7 @@ class Worker:
             assignment.worker_of,
             tuple(assignment.worker_of[task] for task in assignment.acker_tasks),
         )
-        self._around = Surroundings(
+        self._shared = Shared(
             plan=plan,
             assignment=assignment,
             worker=worker,
@@ -251,17 +141,17 @@ class Worker:
         )
         self._watermark_bytes: int = config.worker_watermark_bytes
         self._spill_at = SPILL_FACTOR * self._watermark_bytes
-        self._known = max(epochs.values())
+        self._known = max(incarnations.values())
         self._not_yet: deque[Frame] = deque()
-        dead = sum(1 << each for each in {*range(self._known)} - {*epochs.values()})
+        dead = sum(1 << each for each in {*range(self._known)} - {*incarnations.values()})
         self._ackers = {number: Acker(dead) for number in assignment.ackers_of(worker)}
         self._acker_messages = 0
         """What the ackers here were told of, but acks: those of a pass reach them put together."""
         self._bolt_executors = bolts
         self._bolts: list[BoltTask] = []
-        self._ticks: list[_Ticks] = []
+        self._ticks: list[Ticks] = []
         self._spouts = [
-            _SpoutExecutor([SpoutTask(self._around, plan.by_id[e.component], task) for task in e.tasks])
+            SpoutExecutor([SpoutTask(self._shared, plan.by_id[e.component], task) for task in e.tasks])
             for e in executors
             if e.component != ACKER and plan.by_id[e.component].kind is PlainKind.SPOUT
         ]
@@ -269,7 +159,7 @@ class Worker:
         self._is_active = self._is_prepared = self._is_throttled = False
         self._timeout_secs = config.message_timeout_secs
         self._look_at = self._rotate_at = clock()
-        self._set_bits(epochs)
+        self._set_bits(incarnations)
 
     def set_active(self, *, is_active: bool) -> None:
         """Activate or deactivate the topology here. The first activation prepares the bolts and opens the spouts."""
@@ -303,13 +193,13 @@ class Worker:
         self._take_known()
 
     def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
-        """Learn that another worker died and that another epoch takes its place.
+        """Learn that another worker died and that another incarnation takes its place.
 
         What was gathered for it is dropped: the roots of these tuples fail with the others that it touched.
 
         Args:
             worker: its number.
-            dead: the epoch that died.
+            dead: the incarnation that died.
             successor: the one that follows.
         """
         self._outbox.drop(worker)
@@ -333,9 +223,9 @@ class Worker:
                 has_worked = True
         if self._is_active:
             for executor in self._spouts:
-                has_worked |= executor.run(self._around, is_throttled=self._is_throttled)
+                has_worked |= executor.run(self._shared, is_throttled=self._is_throttled)
         self._observer.no_turn()
-        has_worked |= self._around.offloading.run_done()
+        has_worked |= self._shared.offloading.run_done()
         has_worked |= self._flush()
         now = self._clock()
         self._spill()
@@ -348,7 +238,7 @@ class Worker:
     def idle_secs(self) -> float:
         """Return how long nothing has to be done unless something is received."""
         waits = [executor.wait_secs for executor in self._spouts] if self._is_active else []
-        if self._around.offloading.under_way:
+        if self._shared.offloading.under_way:
             waits.append(POLL_SECS)
         return min([LOOK_SECS, *(each for each in waits if each is not None)])
 
@@ -364,7 +254,7 @@ class Worker:
         """Return whether no tuple waits to be executed, and nothing to be sent."""
         return (
             self._outbox.is_empty
-            and not self._around.offloading.under_way
+            and not self._shared.offloading.under_way
             and not self._not_yet
             and not any(self._queues.values())
             and not any(task.collector.inits for task in self._spout_tasks.values())
@@ -372,11 +262,15 @@ class Worker:
 
     def offloaded(self) -> int:
         """Return how many slow calls are under way."""
-        return self._around.offloading.under_way
+        return self._shared.offloading.under_way
 
     def pending(self) -> int:
         """Return how many roots are pending."""
         return sum(len(task.pending) for task in self._spout_tasks.values())
+
+    def acked(self) -> int:
+        """Return how many roots were acked; 0 if nobody waits for acks."""
+        return sum(task.counts.acked for task in self._spout_tasks.values()) if self._is_acking else 0
 
     def queued_bytes(self) -> int:
         """Return about how many bytes the tuples that wait take, in memory and in files."""
@@ -431,7 +325,7 @@ class Worker:
         """Close the spouts and clean the bolts up, if they were ever opened and prepared."""
         for task in [*self._spout_tasks.values(), *self._bolts]:
             task.close()
-        self._around.offloading.close()
+        self._shared.offloading.close()
         for queue in self._queues.values():
             queue.close()
 
@@ -439,20 +333,20 @@ class Worker:
         if self._is_prepared:
             return
         self._is_prepared = True
-        plan = self._around.plan
+        plan = self._shared.plan
         now = self._clock()
         for executor in self._bolt_executors:
-            tasks = [BoltTask(self._around, plan.by_id[executor.component], task) for task in executor.tasks]
+            tasks = [BoltTask(self._shared, plan.by_id[executor.component], task) for task in executor.tasks]
             self._bolts.extend(tasks)
             every_secs = tasks[0].config["topology.tick.tuple.freq.secs"]
             if every_secs is not None:
-                self._ticks.append(_Ticks(tasks, every_secs, now + every_secs, self._sources[-1]))
+                self._ticks.append(Ticks(tasks, every_secs, now + every_secs, self._sources[-1]))
 
-    def _set_bits(self, epochs: Mapping[int, int]) -> None:
-        """Take note of the bits of epochs: as many as there are starts of workers; an int has room for all."""
+    def _set_bits(self, incarnations: Mapping[int, int]) -> None:
+        """Take note of the bits of incarnations: as many as there are starts of workers; an int has room for all."""
         for task, worker in self._worker_of.items():
-            if worker in epochs and worker != self.number:
-                self._outbox.bit_of[task] = 1 << epochs[worker]
+            if worker in incarnations and worker != self.number:
+                self._outbox.bit_of[task] = 1 << incarnations[worker]
 
     def _take_known(self) -> None:
         while self._not_yet and self._not_yet[0].known <= self._known:

@@ -9,6 +9,7 @@ import queue
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
@@ -17,27 +18,23 @@ from typing import TYPE_CHECKING, Any, Self, assert_never
 import attrs
 
 from txtopo.config import Config, TopologyKind
-from txtopo.errors import ConfigError, InputError, StopError, TxtopoError, UserCodeError
+from txtopo.errors import ConfigError, RuleError, StopError, TxtopoError
 from txtopo.plain.loop.worker import WorkerStatus
 from txtopo.plain.run.steering import (
     Action,
     Answer,
     BeginWorkers,
-    EndWorkers,
     Event,
     Finish,
     RebalanceAsked,
     Steering,
-    TellWorkers,
     WorkersEnded,
 )
 from txtopo.plain.supervision.control import ControlServer
-from txtopo.plain.supervision.supervision import ActivationAsked, StopAsked, Supervisor
-from txtopo.plain.tasks.latency import LatencyHistogram
-from txtopo.plain.tasks.metrics import Counts, by_component
-from txtopo.plain.transport.handshake import new_secret
-from txtopo.plain.transport.listener import Listener
-from txtopo.plain.transport.messages import Vitals
+from txtopo.plain.supervision.supervisor import ActivationAsked, StopAsked, Supervisor
+from txtopo.plain.tasks.metrics import Counts, LatencyHistogram, by_component
+from txtopo.plain.transport.handshake import Listener, new_secret
+from txtopo.plain.transport.messages import Health
 from txtopo.topology.assignment import assign
 from txtopo.topology.output import USER_LOGGER, user_output_logged
 from txtopo.topology.plain_plan import PlainPlan
@@ -51,29 +48,29 @@ _PROGRESS_SECS = 0.25
 
 @attrs.frozen
 class PlainReport:
-    """What a plain topology did, or does.
+    """What a plain topology has done.
 
     Args:
-        topology_id: which topology.
+        topology_id: the topology.
         reason: why it stopped, in words; empty while it runs.
-        elapsed_secs: time from its start.
+        elapsed_secs: time since its start.
         emitted: roots and untracked tuples that its spouts emitted.
         acked: roots that were acked.
         failed: roots that failed.
         pending: roots that are neither.
-        latency_p50_secs: how long half of the acked roots took at most; None if there are none.
-        latency_p99_secs: how long 99 % of them took at most.
-        components: what the tasks of each component counted, ``__acker`` among them.
-        workers: how many workers there are.
+        latency_p50_secs: the time within which half of the acked roots were acked; None if there are none.
+        latency_p99_secs: the same for 99 % of them.
+        components: the counts of each component, ``__acker`` among them.
+        workers: the number of workers.
         workers_running: how many of them run.
-        restarts: workers that were started again.
-        worker_cpu_secs: processor time that the workers took.
+        restarts: how often a worker was started again.
+        worker_cpu_secs: processor time of the workers.
         reported_errors: errors that components reported.
         last_error: the last error that ended a worker, or else the last that was reported; empty if there was none.
         latencies: complete latencies of the acked roots.
-        lag: of each spout that knows it, how many records its tasks are behind the end of their source.
-        workers_killed: workers that died without a last word. What such a one has counted since it last said so, in its
-            last two seconds at most, is lost: all numbers of roots and tuples are *at least* these then.
+        lag: for each spout that knows it, how many records its tasks are behind the end of their source.
+        workers_killed: workers that died without reporting an error. The counts of their last two seconds are lost, so
+            all numbers of roots and tuples are *at least* these.
     """
 
     topology_id: str
@@ -100,15 +97,15 @@ class PlainReport:
 class RunningTopology:
     """A plain topology that runs; made by :func:`start`. Leaving it as a context stops it.
 
-    All methods may be called in any thread, at any time, in any order. What is asked for is done in the order of the
-    calls; what does not go any more, because the topology ends or has ended, is ignored.
+    All methods may be called in any thread, at any time. Requests are carried out in the order of the calls; one that
+    comes too late, because the topology ends or has ended, is ignored.
 
     Args:
         plan: the plan.
         config: its configuration, as it is for plain topologies.
         spark: the session to use.
-        on_stage: is called with what is being done before it runs.
-        is_active: whether it is active from the beginning.
+        on_stage: is called with each step of the start.
+        is_active: whether it starts active.
     """
 
     def __init__(
@@ -124,15 +121,15 @@ class RunningTopology:
         self._config = config
         self._began = time.monotonic()
         self._steering = Steering(config.workers, rebalance_secs=config.message_timeout_secs, is_active=is_active)
-        # Whoever asks only puts something here: a signal may come in any line of the thread that steers another way.
+        # A request is only put here. It may come from a signal's handler, which may interrupt any line of its thread.
         self._asked: queue.SimpleQueue[Event | tuple[RebalanceAsked, Future[None]]] = queue.SimpleQueue()
         self._waiting: list[Future[None]] = []
-        """Those that have asked for a rebalance."""
+        """The callers of ``rebalance``."""
         self._finish: Finish | None = None
         self._has_ended = threading.Event()
         self._lock = threading.Lock()
-        """Held while what workers counted is read, or goes from one place to another."""
-        self._past = _Past()
+        """Held while counts are read, or move from the workers to the totals."""
+        self._past = _Totals()
         self._exits = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
             self._session = stack.enter_context(_session(plan, config, spark, on_stage))
@@ -148,7 +145,7 @@ class RunningTopology:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop it; at once if an exception leaves the context."""
+        """Stop it; without a wait if an exception leaves the context."""
         self.stop(None if error is None else 0.0)
         with contextlib.suppress(TxtopoError):
             self.wait()
@@ -158,7 +155,7 @@ class RunningTopology:
         self.set_active(is_active=True)
 
     def deactivate(self) -> None:
-        """Stop calling ``next_tuple``; what is under way goes on, and timeouts too."""
+        """Stop calling ``next_tuple``; tuples are still executed, and roots still time out."""
         self.set_active(is_active=False)
 
     def set_active(self, *, is_active: bool) -> None:
@@ -166,14 +163,15 @@ class RunningTopology:
         self._asked.put(ActivationAsked(is_active))
 
     def rebalance(self, workers: int) -> None:
-        """Move the tasks to another number of workers: wait for what is pending, up to the message timeout; restart.
+        """Move the tasks to another number of workers.
 
-        Every component begins anew; tasks keep their ids and their number. Returns when the other workers are being
-        started. If the topology is being rebalanced already, the last number counts. If it ends or has ended, or every
-        spout is exhausted when its workers have ended, it is not started again.
+        The spouts are deactivated, and pending roots are waited for, up to the message timeout. Then the workers end,
+        and others are started: every component starts anew, and tasks keep their ids and their number. Returns when
+        the new workers are being started. If several rebalances wait, the last number counts. A topology that ends or
+        has ended, or whose spouts are all exhausted by then, is not started again.
 
         Raises:
-            ConfigError: there must be one worker at least.
+            ConfigError: ``workers`` is less than 1.
             TxtopoError: the run has failed.
         """
         if workers < 1:
@@ -181,31 +179,31 @@ class RunningTopology:
         done: Future[None] = Future()
         self._asked.put((RebalanceAsked(workers), done))
         while not done.done() and not self._has_ended.is_set():
-            # In short waits: only between them a signal's handler is called.
+            # Short waits, because a signal's handler is called only between them.
             with contextlib.suppress(TimeoutError):
                 done.exception(_PROGRESS_SECS)
         _raise(done.exception() if done.done() else self._error)
 
     def stop(self, wait_secs: float | None = None) -> None:
-        """Ask it to end: deactivate, wait for what is pending, close. Returns at once; see :meth:`wait`.
+        """Ask it to deactivate the spouts, wait for pending roots, and end. Returns at once; see :meth:`wait`.
 
         Args:
-            wait_secs: how long to wait for what is pending; None: the message timeout. What is pending then is neither
-                acked nor failed.
+            wait_secs: how long to wait for pending roots; None: the message timeout. Roots that are still pending then
+                are neither acked nor failed.
         """
         self._asked.put(StopAsked(self._config.message_timeout_secs if wait_secs is None else wait_secs))
 
     def wait(
         self, timeout_secs: float | None = None, *, on_progress: Callable[[PlainReport], None] | None = None
     ) -> PlainReport:
-        """Wait until it has ended, and return what it did.
+        """Wait until it has ended, and return its report.
 
         Args:
-            timeout_secs: how long to wait; None: as long as it takes.
-            on_progress: is called meanwhile with what it does, several times a second, in this thread.
+            timeout_secs: how long to wait; None: without a limit.
+            on_progress: is called several times a second with a report, in this thread.
 
         Raises:
-            TimeoutError: it runs still.
+            TimeoutError: it still runs.
             UserCodeError: a component raised an exception again and again.
             InputError: input can't be read, or a source refuses a spout.
             StopError: workers were lost again and again.
@@ -213,25 +211,29 @@ class RunningTopology:
         end = None if timeout_secs is None else time.monotonic() + timeout_secs
         while True:
             left = None if end is None else max(0.0, end - time.monotonic())
-            # In short waits: only between them a signal's handler is called.
+            # Short waits, because a signal's handler is called only between them.
             if self._has_ended.wait(_PROGRESS_SECS if left is None else min(left, _PROGRESS_SECS)):
                 break
             if on_progress is not None:
                 on_progress(self.report())
             if left == 0.0:
-                raise TimeoutError(f"topology {self._plan.topology_id!r} runs still")
+                raise TimeoutError(f"topology {self._plan.topology_id!r} still runs")
         report = self.report()
         self._exits.close()
         _raise(self._error)
         return report
 
     def report(self) -> PlainReport:
-        """Return what it did so far, as its workers last said."""
+        """Return what it has done so far, as its workers last reported."""
         with self._lock:
             run = self._run
-            vitals = [each for each in run.supervisor.vitals if each is not None]
-            statuses: list[WorkerStatus] = [each.body for each in vitals]
-            past = self._past.plus(run.supervisor, vitals)
+            health = [each for each in run.supervisor.health if each is not None]
+            statuses: list[WorkerStatus] = [each.status for each in health]
+            past = self._past.plus(run.supervisor, health)
+        lag: Counter[str] = Counter()
+        for status in statuses:
+            for spout, records in status.lag:
+                lag[spout] += records
         counts = dict(past.counts)
         spouts = [counts[spout.id] for spout in self._plan.spouts if spout.id in counts]
         return PlainReport(
@@ -252,7 +254,7 @@ class RunningTopology:
             reported_errors=past.reported_errors,
             last_error=past.last_error,
             latencies=past.latencies,
-            lag=_sums(each for status in statuses for each in status.lag),
+            lag=dict(lag),
             workers_killed=past.workers_killed,
         )
 
@@ -261,7 +263,7 @@ class RunningTopology:
         return None if self._finish is None else self._finish.error
 
     def _steer(self) -> None:
-        """Take what is asked for, one after another, and carry out what follows from it, until the end."""
+        """Take requests one after another, and carry out what follows from them, until the topology has ended."""
         while not self._has_ended.is_set():
             asked = self._asked.get()
             if isinstance(asked, tuple):
@@ -272,14 +274,12 @@ class RunningTopology:
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case EndWorkers(wait_secs):
-                    self._run.server.post(StopAsked(wait_secs))
-                case TellWorkers(is_active):
-                    self._run.server.post(ActivationAsked(is_active))
+                case StopAsked() | ActivationAsked():
+                    self._run.server.post(action)
                 case BeginWorkers(workers, is_active):
                     try:
                         self._move(workers, is_active=is_active)
-                    except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would learn of it
+                    except Exception as error:  # noqa: BLE001 - nobody else would learn of it
                         self._carry_out(self._steering.handle(WorkersEnded(is_exhausted=False, error=error)))
                         return
                 case Finish():
@@ -293,11 +293,11 @@ class RunningTopology:
                     assert_never(action)
 
     def _move(self, workers: int, *, is_active: bool) -> None:
-        """Start other workers, and keep what those before them have counted."""
+        """Start other workers, and keep the counts of those before them."""
         run = self._begin(workers, is_active=is_active)
         with self._lock:
             before = self._run.supervisor
-            self._past = self._past.plus(before, [each for each in before.vitals if each is not None])
+            self._past = self._past.plus(before, [each for each in before.health if each is not None])
             self._run = run
 
     def _begin(self, workers: int, *, is_active: bool) -> _Run:
@@ -327,9 +327,8 @@ class RunningTopology:
             period_secs=self._config.worker_restart_period_secs,
             is_active=is_active,
             now=time.monotonic(),
-            held_secs_max=self._config.message_timeout_secs,
+            stall_secs_max=self._config.message_timeout_secs,
             component_of={task: component.id for component in self._plan.components for task in component.tasks},
-            finished=self._acked,
         )
         server = ControlServer(supervisor, SparkWorkers(context, package), listener, self._take_past)
         server.start()
@@ -342,14 +341,9 @@ class RunningTopology:
         threading.Thread(target=tell_end, name="txtopo-workers", daemon=True).start()
         return _Run(supervisor, server, workers)
 
-    def _acked(self, status: WorkerStatus) -> int:
-        """Return how many roots were acked by a worker's spouts; none counts if nobody waits for acks."""
-        spouts = {spout.id for spout in self._plan.spouts} if self._config.acker_executors != 0 else set()
-        return sum(counts.acked for component, counts in status.counts if component in spouts)
-
-    def _take_past(self, vitals: Vitals) -> None:
+    def _take_past(self, health: Health) -> None:
         with self._lock:
-            self._past = self._past.with_vitals(vitals)
+            self._past = self._past.with_health(health)
 
 
 @attrs.frozen
@@ -362,8 +356,8 @@ class _Run:
 
 
 @attrs.frozen
-class _Past:
-    """What workers have counted that have ended."""
+class _Totals:
+    """Sums over workers: those that have died, or all of a run."""
 
     counts: Mapping[str, Counts] = attrs.field(factory=dict)
     latencies: LatencyHistogram = attrs.field(factory=LatencyHistogram)
@@ -373,28 +367,23 @@ class _Past:
     reported_errors: int = 0
     last_error: str = ""
 
-    def with_vitals(self, vitals: Vitals) -> _Past:
-        """Return this and what a worker said last."""
-        status: WorkerStatus = vitals.body
+    def with_health(self, health: Health) -> _Totals:
+        """Return the sums with those of a worker."""
+        status: WorkerStatus = health.status
         return attrs.evolve(
             self,
             counts=by_component([*self.counts.items(), *status.counts]),
             latencies=LatencyHistogram.sum([self.latencies, status.latencies]),
-            cpu_secs=self.cpu_secs + vitals.cpu_secs,
+            cpu_secs=self.cpu_secs + health.cpu_secs,
             reported_errors=self.reported_errors + status.reported_errors,
             last_error=status.last_error or self.last_error,
         )
 
-    def plus(self, supervisor: Supervisor, vitals: Iterable[Vitals]) -> _Past:
-        """Return this and what the workers of a run have counted.
-
-        Args:
-            supervisor: of the run.
-            vitals: how its workers are, as they last said.
-        """
+    def plus(self, supervisor: Supervisor, health: Iterable[Health]) -> _Totals:
+        """Return the sums with those of a run: of its supervisor, and of its workers that live."""
         sums = self
-        for each in vitals:
-            sums = sums.with_vitals(each)
+        for each in health:
+            sums = sums.with_health(each)
         return attrs.evolve(
             sums,
             restarts=sums.restarts + supervisor.restarts,
@@ -417,9 +406,8 @@ def start(
         topology: what ``TopologyBuilder.build()`` returned.
         config: the configuration; defaults are used for what it leaves out.
         spark: the session to use; otherwise an active one, or one that is started here and stopped at the end.
-        on_stage: is called before that with what is being done: ``starting Spark``.
-        active: whether it is active from the beginning; if not, no spout is opened before
-            :meth:`RunningTopology.activate`.
+        on_stage: is called with each step of the start: ``starting Spark``.
+        active: whether it starts active; if not, no spout is opened before :meth:`RunningTopology.activate`.
 
     Raises:
         ConfigError: a setting does not fit a plain topology, or there is no Spark that it can run on.
@@ -453,7 +441,7 @@ _REFUSED = {
     "spark.speculation": "a worker would run twice",
     "spark.python.worker.killOnIdleTimeout": "a worker that waits for tuples would be killed",
 }
-"""Settings of Spark that long-running workers cannot live with, and why."""
+"""Settings of Spark that would break long-running workers, and how."""
 
 
 def _check_spark_settings(settings: Mapping[str, str]) -> None:
@@ -462,16 +450,9 @@ def _check_spark_settings(settings: Mapping[str, str]) -> None:
             raise ConfigError(f"{name}=true does not go with plain topologies: {why}; leave it out")
 
 
-def _sums(lag: Iterable[tuple[str, int]]) -> dict[str, int]:
-    sums: dict[str, int] = {}
-    for spout, records in lag:
-        sums[spout] = sums.get(spout, 0) + records
-    return sums
-
-
 def _raise(error: BaseException | None) -> None:
     if error is None:
         return
-    if isinstance(error, (UserCodeError, ConfigError, InputError, StopError)):
+    if isinstance(error, (RuleError, StopError)):
         raise error
     raise StopError(f"workers were lost again and again; the last one: {error}") from error

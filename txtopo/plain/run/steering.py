@@ -1,7 +1,7 @@
-"""What a running plain topology answers to whom: one table of phases and requests. A pure state machine.
+"""How a running plain topology answers requests: one table of phases and requests. A pure state machine.
 
-Requests and the ends of workers go in, in the order in which they came; a list of actions comes out, to be carried out
-in this order. :class:`~txtopo.plain.run.runner.RunningTopology` does so in one thread::
+Requests and the ends of workers go in, in their order; a list of actions comes out, to be carried out in its order.
+:class:`~txtopo.plain.run.runner.RunningTopology` does so in one thread::
 
                  rebalance          the workers have ended
       RUNNING ─────────────▶ REBALANCING ─────────────▶ RUNNING
@@ -9,8 +9,8 @@ in this order. :class:`~txtopo.plain.run.runner.RunningTopology` does so in one 
          └────────▶ STOPPING ◀────┘
       any of them ── the workers have ended, and nothing follows ──▶ ENDED
 
-A rebalance is not carried out if the topology ends with the workers that it waits for: by a stop, by an error, or
-because every spout is exhausted. Whoever has asked for it is told of the error, if there is one.
+If the topology ends while a rebalance waits for its workers (by a stop, by an error, or because every spout is
+exhausted), the rebalance is dropped. Its caller gets the error, if there is one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.plain.supervision.supervision import ActivationAsked, StopAsked
+from txtopo.plain.supervision.supervisor import ActivationAsked, StopAsked
 
 STOPPED = "stopped"
 EXHAUSTED = "every spout is exhausted"
@@ -29,13 +29,13 @@ FAILED = "it has failed"
 
 
 class Phase(enum.Enum):
-    """What a topology is at."""
+    """The phase of a topology."""
 
     RUNNING = "running"
     REBALANCING = "rebalancing"
-    """Its workers end; others follow."""
+    """Its workers end, and others will follow."""
     STOPPING = "stopping"
-    """Its workers end; nothing follows."""
+    """Its workers end, and no others will follow."""
     ENDED = "ended"
 
 
@@ -51,11 +51,11 @@ class RebalanceAsked:
 
 @attrs.frozen
 class WorkersEnded:
-    """All workers have ended, or could not begin.
+    """All workers have ended, or could not be started.
 
     Args:
         is_exhausted: whether every spout was exhausted, with nothing pending.
-        error: why they have failed; None if they have not.
+        error: the error that ended them; None if they ended in good order.
     """
 
     is_exhausted: bool
@@ -65,69 +65,42 @@ class WorkersEnded:
 Event = StopAsked | ActivationAsked | RebalanceAsked | WorkersEnded
 
 
-# -- actions
-
-
-@attrs.frozen
-class EndWorkers:
-    """Ask the workers to end, sooner if they were asked already.
-
-    Args:
-        wait_secs: how long to wait for what is pending.
-    """
-
-    wait_secs: float
+# -- actions, beside StopAsked and ActivationAsked, which are passed on to the workers
 
 
 @attrs.frozen
 class BeginWorkers:
-    """Start workers; if they cannot be started, drop the actions that follow, and say that they have ended."""
+    """Start workers. If that fails, drop the actions behind it, and report ``WorkersEnded`` with the error."""
 
     workers: int
     is_active: bool
 
 
 @attrs.frozen
-class TellWorkers:
-    """Activate or deactivate the workers."""
-
-    is_active: bool
-
-
-@attrs.frozen
 class Answer:
-    """Let all go on that have asked for a rebalance.
-
-    Args:
-        error: what to raise there; None: nothing.
-    """
+    """Let all callers of ``rebalance`` return, or raise the error if there is one."""
 
     error: Exception | None = None
 
 
 @attrs.frozen
 class Finish:
-    """The topology has ended.
-
-    Args:
-        reason: why, in words.
-        error: why, if it has failed.
-    """
+    """The topology has ended, for a reason in words; it has failed if there is an error."""
 
     reason: str
     error: Exception | None
 
 
-Action = EndWorkers | BeginWorkers | TellWorkers | Answer | Finish
+Action = StopAsked | ActivationAsked | BeginWorkers | Answer | Finish
 
 
 class Steering:
     """The state machine of one topology.
 
     Args:
-        workers: how many workers it begins with.
-        rebalance_secs: how long a rebalance waits for what is pending.
-        is_active: whether it is active from the beginning.
+        workers: how many workers it starts with.
+        rebalance_secs: how long a rebalance waits for pending roots.
+        is_active: whether it starts active.
     """
 
     def __init__(self, workers: int, *, rebalance_secs: float, is_active: bool) -> None:
@@ -139,36 +112,36 @@ class Steering:
 
     @property
     def phase(self) -> Phase:
-        """What the topology is at."""
+        """The phase of the topology."""
         return self._phase
 
     def handle(self, event: Event) -> list[Action]:
-        """Take an event, and return what to do, in this order."""
+        """Take an event, and return the actions."""
         return ANSWERS[self._phase][type(event)](self, event)
 
     def _stop(self, event: StopAsked) -> list[Action]:
         self._phase = Phase.STOPPING
-        return [EndWorkers(event.wait_secs)]
+        return [event]
 
     def _stop_instead(self, event: StopAsked) -> list[Action]:
-        """Stop a topology that was being rebalanced; its workers end already."""
+        """Stop during a rebalance; its callers return."""
         return [*self._stop(event), Answer()]
 
     def _rebalance(self, event: RebalanceAsked) -> list[Action]:
         self._phase, self._workers = Phase.REBALANCING, event.workers
-        return [EndWorkers(self._rebalance_secs)]
+        return [StopAsked(self._rebalance_secs)]
 
     def _rebalance_otherwise(self, event: RebalanceAsked) -> list[Action]:
-        """Let the last number that was asked for be the one."""
+        """The last number that was asked for counts."""
         self._workers = event.workers
         return []
 
     def _activate(self, event: ActivationAsked) -> list[Action]:
         self._is_active = event.is_active
-        return [TellWorkers(event.is_active)]
+        return [event]
 
     def _activate_later(self, event: ActivationAsked) -> list[Action]:
-        """Let the next workers begin so; those that end stay as they are."""
+        """The next workers start with it; those that end stay as they are."""
         self._is_active = event.is_active
         return []
 
@@ -208,7 +181,7 @@ ANSWERS: Mapping[Phase, Mapping[type[Event], Callable[[Steering, Any], list[Acti
         WorkersEnded: Steering._begin_again,  # noqa: SLF001
     },
     Phase.STOPPING: {
-        StopAsked: Steering._stop,  # noqa: SLF001 - the wait that is over first counts
+        StopAsked: Steering._stop,  # noqa: SLF001 - the shorter wait counts
         RebalanceAsked: Steering._refuse,  # noqa: SLF001
         ActivationAsked: Steering._ignore,  # noqa: SLF001
         WorkersEnded: Steering._end,  # noqa: SLF001
@@ -220,4 +193,4 @@ ANSWERS: Mapping[Phase, Mapping[type[Event], Callable[[Steering, Any], list[Acti
         WorkersEnded: Steering._ignore,  # noqa: SLF001 - told twice
     },
 }
-"""What each request, or end of workers, leads to in each phase."""
+"""For each phase, the answer to each event."""

@@ -17,37 +17,34 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import assert_never
 
+from txtopo.channel import Channel, ChannelClosed, WakeUp
 from txtopo.errors import InternalError
 from txtopo.plain.loop import watcher
-from txtopo.plain.supervision.supervision import (
+from txtopo.plain.supervision.supervisor import (
     Action,
-    ByeTold,
     CancelJob,
     ChannelLost,
     Close,
-    ErrorTold,
     Event,
     Finish,
-    Greeted,
-    Heard,
-    Held,
     JobEnded,
-    KeepVitals,
+    KeepLast,
+    Received,
     Send,
+    Stalled,
     StartJob,
     Supervisor,
     Ticked,
     Warn,
 )
-from txtopo.plain.transport.channel import Channel, ChannelClosed, WakeUp
-from txtopo.plain.transport.listener import Listener
-from txtopo.plain.transport.messages import Beat, Bye, Erred, Hello, Vitals, Watching, dump, load
+from txtopo.plain.transport.handshake import Listener
+from txtopo.plain.transport.messages import Health, Heartbeat, WatcherHello, dump, load
 
 logger = logging.getLogger("txtopo.plain.transport")
 
 TICK_SECS = 0.5
-_BUSY_WORTH_SECS = 10.0
-"""From when on it is said that a worker has been in one call for long."""
+_BUSY_LOGGED_SECS = 10.0
+"""After how long a call that keeps a worker busy is logged."""
 
 
 class JobStarter(ABC):
@@ -60,12 +57,12 @@ class JobStarter(ABC):
         Args:
             worker: the worker's number.
             job: the job's, among those of the worker.
-            on_end: is called once, in any thread, when the job has ended: with its error, or None.
+            on_end: is called once, in any thread, with the error that has ended the job, or None.
         """
 
     @abstractmethod
     def cancel(self, worker: int, job: int) -> None:
-        """Cancel a job, if it runs still; ``on_end`` is called all the same."""
+        """Cancel a job if it still runs; ``on_end`` is called in either case."""
 
 
 class ControlServer:
@@ -75,7 +72,7 @@ class ControlServer:
         supervisor: decides.
         jobs: starts workers.
         listener: where workers connect; it is closed at the end.
-        on_lost: is given what a lost worker said last.
+        on_lost: is called with the last health of each worker that has died.
     """
 
     def __init__(
@@ -83,7 +80,7 @@ class ControlServer:
         supervisor: Supervisor,
         jobs: JobStarter,
         listener: Listener,
-        on_lost: Callable[[Vitals], None] = lambda _vitals: None,
+        on_lost: Callable[[Health], None] = lambda _health: None,
     ) -> None:
         self._supervisor = supervisor
         self._jobs = jobs
@@ -93,17 +90,17 @@ class ControlServer:
         self._selector = selectors.DefaultSelector()
         self._wake_up = WakeUp()
         self._channels: dict[int, Channel] = {}
-        self._watched: dict[int, Watching] = {}
-        """By the channel of a watcher, whom it watches."""
+        self._watched: dict[int, WatcherHello] = {}
+        """By channel, the watchers."""
         self._numbers = itertools.count(1)
-        self._busy_said: dict[int, str] = {}
+        self._busy_logged: dict[int, str] = {}
         self._is_over = threading.Event()
         self.error: Exception | None = None
-        """Why the run has failed; None if it has not."""
+        """Why the run has failed; None if it has not failed."""
         self._thread = threading.Thread(target=self._run, name="txtopo-control", daemon=True)
 
     def start(self) -> None:
-        """Begin: submit the jobs, and listen."""
+        """Submit the jobs, and listen."""
         self._listener.start(self._take)
         self._thread.start()
 
@@ -151,11 +148,11 @@ class ControlServer:
                     self._handle(event)
 
     def _hear_all(self) -> None:
-        """Read what has come on every channel: a worker's last words count before the end of its job.
+        """Read every channel: what a worker has sent counts before the end of its job.
 
-        1. A worker says bye, or why it fails, and returns; its words are in the channel.
-        2. Spark reports the end of its job to another thread, which wakes this one up before it has read the channel.
-        3. The worker would count as dead without a reason, and its last figures would be lost.
+        1. A worker sends why it ends, and ends.
+        2. Spark reports the end of its job in another thread, before this one has read the worker's channel.
+        3. If the end of the job counted first, the worker would be dead without a reason, and its last counts be lost.
         """
         for number in list(self._channels):
             self._hear(number)
@@ -173,32 +170,24 @@ class ControlServer:
         for data in messages:
             if number in self._watched:
                 watched = self._watched[number]
-                self._handle(Held(watched.worker, watched.epoch, *watcher.unpack(data)))
+                self._handle(Stalled(watched.worker, watched.incarnation, *watcher.unpack(data)))
                 continue
             message = load(data)
-            match message:
-                case Hello():
-                    logger.debug("worker %d: %s says hello", message.worker, message.process)
-                    self._handle(Greeted(number, message))
-                case Beat(vitals, busy_with, busy_secs):
-                    self._say_busy(number, busy_with, busy_secs)
-                    self._handle(Heard(number, vitals))
-                case Watching():
-                    self._watched[number] = message
-                case Erred(error, vitals):
-                    self._handle(ErrorTold(number, error, vitals))
-                case Bye(vitals):
-                    self._handle(ByeTold(number, vitals))
-                case _:
-                    raise InternalError(f"a worker said {message!r}")
+            if isinstance(message, WatcherHello):
+                self._watched[number] = message
+                continue
+            logger.debug("channel %d: %s", number, message)
+            if isinstance(message, Heartbeat):
+                self._log_busy(number, message)
+            self._handle(Received(number, message))
 
-    def _say_busy(self, number: int, busy_with: str, busy_secs: float) -> None:
-        """Say once of each long call that it is one; nobody is killed for it."""
-        if not busy_with:
-            self._busy_said.pop(number, None)
-        elif busy_secs > _BUSY_WORTH_SECS and self._busy_said.get(number) != busy_with:
-            self._busy_said[number] = busy_with
-            logger.warning("%s has not returned for %.0f s; its worker waits for it", busy_with, busy_secs)
+    def _log_busy(self, number: int, beat: Heartbeat) -> None:
+        """Log each long call once; nobody is killed for it."""
+        if not beat.busy_with:
+            self._busy_logged.pop(number, None)
+        elif beat.busy_secs > _BUSY_LOGGED_SECS and self._busy_logged.get(number) != beat.busy_with:
+            self._busy_logged[number] = beat.busy_with
+            logger.warning("%s has not returned for %.0f s; its worker waits for it", beat.busy_with, beat.busy_secs)
 
     def _handle(self, event: Event) -> None:
         self._carry_out(self._supervisor.handle(event, time.monotonic()))
@@ -218,8 +207,8 @@ class ControlServer:
                     self._drop(channel)
                 case Warn(text):
                     logger.warning("%s", text)
-                case KeepVitals(vitals):
-                    self._on_lost(vitals)
+                case KeepLast(health):
+                    self._on_lost(health)
                 case Finish(error):
                     self.error = error
                     self._is_over.set()

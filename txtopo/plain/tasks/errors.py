@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import attrs
 
-from txtopo.errors import TxtopoError, UserCodeError
+from txtopo.errors import TxtopoError
+from txtopo.topology.user_code import blame
 
 log = logging.getLogger("txtopo.user")
 
 
 def blamed(error: Exception, component: str, task: int) -> TxtopoError:
     """Return an exception of a component's code as one that names the component and the task."""
-    if isinstance(error, TxtopoError):
-        error.component = error.component or component
-        return error
-    return UserCodeError(
-        f"task {task}: {type(error).__name__}: {error}; raise FailedException to fail a tuple",
-        component=component,
-        cause="".join(traceback.format_exception(error)),
-    )
+    return blame(error, "raise FailedException to fail a tuple", f"task {task}: ", component=component)
 
 
 @contextmanager

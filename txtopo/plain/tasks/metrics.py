@@ -1,11 +1,17 @@
-"""What tasks count: tuples emitted, transferred, executed, acked and failed."""
+"""What tasks count: tuples, and the complete latencies of roots, from their emission to their ack."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import attrs
+
+_STEPS = 16
+"""Buckets for each doubling: a quantile is exact to 4.5 %."""
+
+_LEAST_SECS = 1e-6
 
 
 @attrs.frozen
@@ -47,3 +53,56 @@ def by_component(counts: Iterable[tuple[str, Counts]]) -> dict[str, Counts]:
     for component, each in counts:
         sums[component] = sums.get(component, Counts()) + each
     return sums
+
+
+class LatencyHistogram:
+    """Counts durations in buckets that grow by a sixteenth of a doubling each."""
+
+    def __init__(self) -> None:
+        self.buckets: Counter[int] = Counter()
+
+    def add(self, secs: float) -> None:
+        """Count a duration, in seconds."""
+        self.buckets[int(math.log2(secs / _LEAST_SECS) * _STEPS) if secs > _LEAST_SECS else 0] += 1
+
+    def quantile(self, share: float) -> float | None:
+        """Return the duration, in seconds, that a share of all are not longer than; None if there are none."""
+        wanted = share * self.buckets.total()
+        seen = 0
+        for bucket in sorted(self.buckets):
+            seen += self.buckets[bucket]
+            if seen >= wanted:
+                return _LEAST_SECS * math.exp2((bucket + 1) / _STEPS)
+        return None
+
+    def doublings(self, first: int, last: int) -> list[tuple[float, int]]:
+        """Return how many durations were not longer than each of some bounds.
+
+        Args:
+            first: the first bound is 2 to the power of this, in microseconds; each further one is twice as long.
+            last: the power of the last one.
+
+        Returns:
+            Of each bound, its seconds and the count.
+        """
+        found: list[tuple[float, int]] = []
+        buckets, seen, place = sorted(self.buckets.items()), 0, 0
+        for power in range(first, last + 1):
+            while place < len(buckets) and buckets[place][0] < power * _STEPS:
+                seen += buckets[place][1]
+                place += 1
+            found.append((_LEAST_SECS * 2.0**power, seen))
+        return found
+
+    @property
+    def total_secs(self) -> float:
+        """The sum of all durations, to 2.2 %."""
+        return sum(count * _LEAST_SECS * math.exp2((bucket + 0.5) / _STEPS) for bucket, count in self.buckets.items())
+
+    @classmethod
+    def sum(cls, histograms: Iterable[LatencyHistogram]) -> LatencyHistogram:
+        """Return a histogram of all the durations of several."""
+        summed = cls()
+        for each in histograms:
+            summed.buckets.update(each.buckets)
+        return summed

@@ -7,7 +7,7 @@ from itertools import repeat
 
 from txtopo.plain.tasks.weighing import tuples_bytes
 from txtopo.plain.transport.frames import Columns, Frame
-from txtopo.plain.trees.ids import acker_of
+from txtopo.plain.trees.acker import acker_of
 from txtopo.plain.trees.tuples import TreeTuple
 
 
@@ -52,7 +52,7 @@ class Outbox:
         self.failed: list[int] = []
         self.reset: list[int] = []
         self.bit_of: dict[int, int] = {}
-        """By task of another worker, the bit of that worker's epoch."""
+        """By task of another worker, the bit of that worker's incarnation."""
         self._worker_of = worker_of
         self._acker_workers = acker_workers
 

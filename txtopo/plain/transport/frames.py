@@ -58,7 +58,7 @@ class Frame:
         acks: roots, with the XOR of edge ids and the mask of each.
         failed: roots of which a tuple failed.
         reset: roots whose timeout begins anew.
-        known: the highest epoch that the sender knew of.
+        known: the highest incarnation that the sender knew of.
     """
 
     tuples: list[Columns] = attrs.field(factory=list)

@@ -1,24 +1,33 @@
 """The handshake: both sides of a new connection prove that they know the run's secret before they read anything else.
 
-What follows on the connection is unpickled, and a pickle runs code. So nobody who merely finds the port may get as
-far::
+What follows on the connection is unpickled, and a pickle runs code, so a process that merely finds the port must not
+get that far::
 
     listener  → nonce L                       (32 bytes)
     connector → nonce C, HMAC(secret, "connect" L C)
     listener  → HMAC(secret, "listen" L C)
 
-Each side's proof has the other's nonce in it, so neither can be replayed, and its own word, so neither can be sent
-back.
+Each proof contains the other side's nonce, so it can't be replayed, and the side's own word, so it can't be sent back.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hmac
+import logging
 import secrets
 import socket
+import threading
+from collections.abc import Callable
+
+from txtopo.channel import address_family
+from txtopo.plain.transport.messages import Address
+
+logger = logging.getLogger(__name__)
 
 NONCE_BYTES = 32
 PROOF_BYTES = 32
+_BACKLOG = 128
 TIMEOUT_SECS = 5.0
 """How long the other side may take."""
 
@@ -91,3 +100,51 @@ def read_exactly(connection: socket.socket, count: int) -> bytes:
             raise ConnectionError("the connection was closed during its handshake or introduction")
         data += part
     return data
+
+
+class Listener:
+    """Accepts connections in a thread, and hands over those that have shown the run's secret.
+
+    Each connection has its handshake in a thread of its own, so that nobody waits for a stranger.
+
+    Args:
+        host: where to listen: an IPv4 or IPv6 address, or a name.
+        secret: the run's.
+    """
+
+    def __init__(self, host: str, secret: bytes) -> None:
+        self._secret = secret
+        self._socket = socket.create_server((host, 0), family=address_family(host), backlog=_BACKLOG)
+        self.address: Address = (host, self._socket.getsockname()[1])
+        """Where others connect."""
+
+    def start(self, take: Callable[[socket.socket], None]) -> None:
+        """Start to accept.
+
+        Args:
+            take: is called with each connection past its handshake, in that connection's thread. If it raises OSError,
+                the connection is closed.
+        """
+        threading.Thread(target=self._accept, args=(take,), name="txtopo-accept", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes accept() up
+        self._socket.close()
+
+    def _accept(self, take: Callable[[socket.socket], None]) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:  # closed
+                return
+            threading.Thread(target=self._meet, args=(connection, take), name="txtopo-meet", daemon=True).start()
+
+    def _meet(self, connection: socket.socket, take: Callable[[socket.socket], None]) -> None:
+        try:
+            accept(connection, self._secret)
+            take(connection)
+        except (OSError, HandshakeError) as error:
+            logger.warning("%s", error)
+            connection.close()

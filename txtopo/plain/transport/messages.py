@@ -30,80 +30,73 @@ class Hello:
 
 
 @attrs.frozen
-class Vitals:
-    """How a worker is, as far as supervision cares.
+class Health:
+    """How a worker is.
 
     Args:
-        is_done: whether it needs nothing more: all it had to do is done.
-        is_idle: whether nothing waits in it.
-        pending: how much of what it began is not finished.
+        is_done: whether its spouts are exhausted, with nothing pending.
+        is_idle: whether no tuple, ack or frame waits in it.
+        pending: its pending roots.
+        acked: how many of its roots were acked.
         activity: a number that rises whenever it does something.
-        sent: frames sent to each other epoch, since that became a peer.
+        sent: frames sent to each incarnation of another worker.
         received: frames received from each.
-        body: what the body says of itself.
+        status: what reports tell of it.
         cpu_secs: processor time that the process has taken since the worker began.
     """
 
     is_done: bool
     is_idle: bool
     pending: int
+    acked: int
     activity: int
     sent: Mapping[int, int]
     received: Mapping[int, int]
-    body: Any
+    status: Any
     cpu_secs: float = 0.0
 
 
 @attrs.frozen
-class Beat:
+class Heartbeat:
     """A worker lives.
 
     Args:
-        vitals: how it was when its loop last looked.
-        busy_with: what its loop is in, if it has been in it for a while.
+        health: how it was when its loop last looked; None: it has not looked since the last heartbeat.
+        busy_with: which task has had its turn for seconds; empty if none has.
         busy_secs: for how long.
     """
 
-    vitals: Vitals | None
+    health: Health | None
     busy_with: str = ""
     busy_secs: float = 0.0
 
 
 @attrs.frozen
-class Watching:
-    """A worker's watcher has begun. The first message on a channel of its own; what follows are its reports.
-
-    Args:
-        worker: the worker's number.
-        epoch: its epoch.
-    """
+class WatcherHello:
+    """A worker's watcher has started. The first message on a channel of its own; its reports follow."""
 
     worker: int
-    epoch: int
+    incarnation: int
 
 
 @attrs.frozen
-class Erred:
+class Failed:
     """A worker ends by an error.
 
     Args:
         error: the error.
-        vitals: how it was when its loop last looked.
+        health: how it was when its loop last looked; None if it never did.
     """
 
     error: Exception
-    vitals: Vitals | None
+    health: Health | None
 
 
 @attrs.frozen
-class Bye:
-    """A worker ends as it was told to.
+class Stopped:
+    """A worker ends because it was told to."""
 
-    Args:
-        vitals: how it was at its end.
-    """
-
-    vitals: Vitals
+    health: Health
 
 
 @attrs.frozen
@@ -112,12 +105,12 @@ class Peer:
 
     Args:
         worker: its number.
-        epoch: its epoch.
-        address: where it listens; None: it has not started yet.
+        incarnation: its incarnation.
+        address: where it listens; None until it has started.
     """
 
     worker: int
-    epoch: int
+    incarnation: int
     address: Address | None
 
 
@@ -126,12 +119,12 @@ class Welcome:
     """The answer to a hello.
 
     Args:
-        epoch: which epoch the worker is.
+        incarnation: which incarnation the worker is.
         peers: all others.
         is_active: whether it works from the beginning.
     """
 
-    epoch: int
+    incarnation: int
     peers: tuple[Peer, ...]
     is_active: bool
 
@@ -145,11 +138,11 @@ class PeerJoined:
 
 @attrs.frozen
 class PeerReplaced:
-    """A peer has died; what follows it has not started yet.
+    """A peer has died; its successor has not started yet.
 
     Args:
-        dead: the epoch that died.
-        successor: the peer that follows.
+        dead: the incarnation that died.
+        successor: the peer as it will be.
     """
 
     dead: int
@@ -158,7 +151,7 @@ class PeerReplaced:
 
 @attrs.frozen
 class SetActive:
-    """Go on, or pause."""
+    """Call the spouts, or pause."""
 
     is_active: bool
 
@@ -168,7 +161,7 @@ class Stop:
     """End in good order."""
 
 
-ToDriver = Hello | Beat | Watching | Erred | Bye
+FromWorker = Hello | Heartbeat | Failed | Stopped
 ToWorker = Welcome | PeerJoined | PeerReplaced | SetActive | Stop
 
 
@@ -180,7 +173,7 @@ class Introduction:
     receiver: int
 
 
-def dump(message: ToDriver | ToWorker | Introduction) -> bytes:
+def dump(message: FromWorker | WatcherHello | ToWorker | Introduction) -> bytes:
     """Return a message as bytes."""
     return pickle.dumps(message, 5)
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 import attrs
 
+from txtopo.channel import Channel
 from txtopo.plain.transport import handshake
-from txtopo.plain.transport.channel import Channel
-from txtopo.plain.transport.listener import Listener
+from txtopo.plain.transport.handshake import Listener
 from txtopo.plain.transport.messages import Introduction, Peer, dump, load
 
 logger = logging.getLogger(__name__)
@@ -60,14 +60,14 @@ class Meetings:
         """Where peers reach this worker."""
         self._listener.start(self._introduce)
 
-    def connect(self, peer: Peer, epoch: int) -> None:
+    def connect(self, peer: Peer, incarnation: int) -> None:
         """Begin to connect to a peer; the channel is ready some time later, or never if the peer has died meanwhile.
 
         Args:
             peer: the peer, with its address.
-            epoch: which this worker is.
+            incarnation: which this worker is.
         """
-        thread = threading.Thread(target=self._connect, args=(peer, epoch), name="txtopo-connect", daemon=True)
+        thread = threading.Thread(target=self._connect, args=(peer, incarnation), name="txtopo-connect", daemon=True)
         thread.start()
 
     def take(self) -> list[Incoming | Outgoing]:
@@ -89,7 +89,7 @@ class Meetings:
         self._ready.put(Incoming(introduction, Channel(connection)))
         self._wake()
 
-    def _connect(self, peer: Peer, epoch: int) -> None:
+    def _connect(self, peer: Peer, incarnation: int) -> None:
         assert peer.address is not None, "a peer that has started"
         while not self._is_closed.is_set():
             try:
@@ -99,7 +99,7 @@ class Meetings:
                 self._is_closed.wait(_RETRY_SECS)
                 continue
             channel = Channel(connection)
-            channel.send(dump(Introduction(epoch, peer.epoch)))
+            channel.send(dump(Introduction(incarnation, peer.incarnation)))
             self._ready.put(Outgoing(peer, channel))
             self._wake()
             return

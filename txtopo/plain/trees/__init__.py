@@ -20,7 +20,7 @@ however large its tree is (Storm's own algorithm: Marz, "Guaranteeing message pr
 **Acker and spout share a worker.** A root's acker is in the worker of the spout task that emitted it. So a timeout of
 the spout takes the acker's entry with it, and when a worker dies there is no acker left that tracks nobody's roots.
 
-**Dead workers.** Each start of a worker, its *epoch*, has a bit of its own. What is sent to another worker sets
+**Dead workers.** Each start of a worker, its *incarnation*, has a bit of its own. What is sent to another worker sets
 that worker's bit in the tree's *mask*; inits and acks carry masks to the acker. If a worker dies, its bit is dead for
 ever:
 

@@ -1,28 +1,59 @@
 """The acker: tracks tuple trees, in constant memory for each root. See the package for the algorithm.
 
-A tree is in one of two places:
+An acker has two kinds of trees:
 
 - *Known* trees: their init message has come, so the acker knows the spout task. They leave when they are settled, or
   when the spout task gives them up (:meth:`Acker.forget`).
-- *Early* trees: something came before the init message, or after the tree was settled. The two can't be told apart, so
-  these expire after some rotations, in silence.
+- *Early* trees: an ack or failure came before the init message, or after the tree was settled. The acker can't tell
+  which, so it drops them after some rotations, as Storm's ``RotatingMap`` does.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Container, Sequence
 from sys import getsizeof
 from typing import NamedTuple
 
-from txtopo.plain.trees.rotating_map import RotatingMap
+RandomBits = Callable[[int], int]
+"""Returns a whole number of as many random bits: ``random.Random(seed).getrandbits``."""
 
 ROTATIONS = 3
-"""An early tree is dropped at its third rotation, one for each message timeout: no spout waits for it by then."""
+"""An early tree is dropped at its third rotation, one for each message timeout: no spout waits for it any more."""
+
+EDGE_BITS = 64
+ROOT_BITS = 48
+ACKER_BITS = 16
+ACKERS_MAX = 1 << ACKER_BITS
+"""How many ackers a topology may have."""
+
+
+def draw_root(bits: RandomBits, ackers: Sequence[int], taken: Container[int]) -> int:
+    """Return the id of a new root: 64 bits, the lowest 16 of which are the number of its acker.
+
+    So any worker knows from the root where to send an ack. The random part spreads the roots of a spout task evenly
+    over the ackers that it may choose from.
+
+    Args:
+        bits: random bits.
+        ackers: the numbers of the ackers in the spout task's own worker.
+        taken: root ids that are in use. Storm does not look (STORM-17): two roots of one id would settle each other.
+    """
+    while True:
+        drawn = bits(ROOT_BITS)
+        root = drawn << ACKER_BITS | ackers[drawn % len(ackers)]
+        if drawn and root not in taken:
+            return root
+
+
+def acker_of(root: int) -> int:
+    """Return the number of the acker that tracks a root."""
+    return root & (ACKERS_MAX - 1)
 
 
 class Outcome(enum.Enum):
-    """What a spout task learns of a root."""
+    """What became of a root."""
 
     ACKED = "acked"
     FAILED = "failed"
@@ -30,7 +61,7 @@ class Outcome(enum.Enum):
 
 
 class Settlement(NamedTuple):
-    """What the acker tells a spout task of one of its roots."""
+    """News of a root for its spout task."""
 
     spout_task: int
     root: int
@@ -38,7 +69,7 @@ class Settlement(NamedTuple):
 
 
 class _Tree:
-    """What the acker holds of a tuple tree: as much for one tuple as for a million."""
+    """A tuple tree: as much memory for a million tuples as for one."""
 
     __slots__ = ("is_failed", "mask", "spout_task", "value")
 
@@ -52,44 +83,43 @@ class _Tree:
 class Acker:
     """One acker task. Messages come as columns: the roots, and a value and a mask for each.
 
-    What follows from them is in :attr:`settled` until somebody takes it.
-
     Args:
-        dead: the bits of the epochs of workers that have died before.
+        dead: the bits of the incarnations of workers that have died before.
     """
 
     def __init__(self, dead: int = 0) -> None:
         self.settled: list[Settlement] = []
-        """What the spout tasks must be told, oldest first; take it by :meth:`take_settled`."""
+        """News for the spout tasks, oldest first; see :meth:`take_settled`."""
         self._known: dict[int, _Tree] = {}
-        self._early: RotatingMap[int, _Tree] = RotatingMap(ROTATIONS)
+        self._early: deque[dict[int, _Tree]] = deque(({} for _ in range(ROTATIONS)), maxlen=ROTATIONS)
+        """Generations, the youngest first."""
         self._dead = dead
 
     def __len__(self) -> int:
-        return len(self._known) + len(self._early)
+        return len(self._known) + sum(map(len, self._early))
 
     def tree_bytes_max(self) -> int:
         """Return how much memory the largest of the trees takes; 0 if there is none."""
-        trees = [*self._known.values(), *self._early.values()]
+        trees = [tree for trees in (self._known, *self._early) for tree in trees.values()]
         return max((sum(getsizeof(getattr(tree, name)) for name in tree.__slots__) for tree in trees), default=0)
 
     def take_settled(self) -> list[Settlement]:
-        """Return what the spout tasks must be told, and forget it."""
+        """Remove and return the news for the spout tasks."""
         settled, self.settled = self.settled, []
         return settled
 
     def init(self, roots: Sequence[int], values: Sequence[int], masks: Sequence[int], spout_task: int) -> None:
-        """Begin to track trees.
+        """Track new trees.
 
         Args:
             roots: their roots.
-            values: of each, the XOR of the edge ids of the root's own tuples; 0 if nobody receives them.
-            masks: of each, the bits of the workers that these were sent to.
-            spout_task: the task that emitted them all.
+            values: for each, the XOR of the edge ids of the root's own tuples; 0 if nobody receives them.
+            masks: for each, the bits of the workers that these were sent to.
+            spout_task: the task that emitted all of them.
         """
-        known, dead, has_early = self._known, self._dead, len(self._early) > 0
+        known, dead, has_early = self._known, self._dead, any(self._early)
         for root, value, mask in zip(roots, values, masks, strict=True):
-            tree = self._early.remove(root) if has_early else None
+            tree = self._take_early(root) if has_early else None
             if tree is None:
                 tree = _Tree(value, mask, spout_task)
             else:
@@ -101,12 +131,12 @@ class Acker:
                 self._settle(root, tree)
 
     def ack(self, roots: Sequence[int], values: Sequence[int], masks: Sequence[int]) -> None:
-        """Take note that tuples were acked.
+        """Record that tuples were acked.
 
         Args:
             roots: the roots of their trees.
-            values: of each, the XOR of the edge ids that were acked and of those that were added.
-            masks: of each, the bits of the workers that the added ones were sent to.
+            values: for each, the XOR of the edge ids that were acked and of those that were added.
+            masks: for each, the bits of the workers that the added ones were sent to.
         """
         known, dead = self._known, self._dead
         for root, value, mask in zip(roots, values, masks, strict=True):
@@ -122,7 +152,7 @@ class Acker:
                 self._settle(root, tree)
 
     def fail(self, roots: Sequence[int]) -> None:
-        """Take note that a tuple of each of these trees failed."""
+        """Record that a tuple of each of these trees failed."""
         for root in roots:
             tree = self._known.get(root) or self._early_tree(root)
             tree.is_failed = True
@@ -130,7 +160,7 @@ class Acker:
                 self._settle(root, tree)
 
     def reset(self, roots: Sequence[int]) -> None:
-        """Pass on that these trees want their timeout to begin anew; unknown ones are ignored."""
+        """Tell the spout tasks to begin the timeouts of these trees anew; unknown trees are ignored."""
         for root in roots:
             if root in self._known:
                 self.settled.append(Settlement(self._known[root].spout_task, root, Outcome.RESET))
@@ -141,28 +171,31 @@ class Acker:
             self._known.pop(root, None)
 
     def worker_died(self, bit: int) -> None:
-        """Fail every tree that an epoch of a worker was sent a tuple of.
+        """Fail every tree that has sent a tuple to an incarnation of a worker; later messages that name it fail theirs.
 
         Args:
-            bit: the mask of that epoch. It is dead for ever: later messages that name it fail their trees.
+            bit: the mask of that incarnation.
         """
         self._dead |= bit
         for root, tree in [(root, tree) for root, tree in self._known.items() if tree.mask & bit]:
             self._settle(root, tree)
 
     def rotate(self) -> None:
-        """Let early trees grow older; called once for each message timeout."""
-        self._early.rotate()
+        """Drop the oldest generation of early trees; called once for each message timeout."""
+        self._early.appendleft({})
 
     def _early_tree(self, root: int) -> _Tree:
-        tree = self._early.get(root)
-        if tree is None:
-            tree = _Tree(0, 0, -1)
-            self._early.put(root, tree)
+        for trees in self._early:
+            if root in trees:
+                return trees[root]
+        tree = self._early[0][root] = _Tree(0, 0, -1)
         return tree
 
+    def _take_early(self, root: int) -> _Tree | None:
+        return next((trees.pop(root) for trees in self._early if root in trees), None)
+
     def _settle(self, root: int, tree: _Tree) -> None:
-        """Tell the spout task if the tree is done: failed, if both hold."""
+        """Tell the spout task if the tree has failed, or if all of its tuples were acked."""
         if tree.is_failed or tree.mask & self._dead:
             outcome = Outcome.FAILED
         elif tree.value == 0:

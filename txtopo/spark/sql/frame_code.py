@@ -19,8 +19,8 @@ from pyspark.errors import PySparkException
 from txtopo.errors import FailedException, UserCodeError
 from txtopo.spark.errors import Frame, in_library, line_that_matters, python_error
 from txtopo.topology.plan import Plan
+from txtopo.topology.user_code import user_code
 from txtopo.transactional.jobs.stage_run import Job
-from txtopo.transactional.tasks.bolt_tasks import user_code
 from txtopo.transactional.tasks.state_handle import attempt_origin
 
 _OURS = ("/txtopo/spark/", "/txtopo/transactional/", "/txtopo/columnar/")

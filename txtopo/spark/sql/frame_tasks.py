@@ -27,10 +27,10 @@ from txtopo.columnar.chunks import Chunk
 from txtopo.spark.sql.combining import combined, combiner_of, uncombined
 from txtopo.spark.worker import run_stage
 from txtopo.topology.plan import ComponentKind, Edge, Plan
+from txtopo.topology.user_code import user_code
 from txtopo.transactional.jobs.layout import Layout, SlotAssignment, Stage
 from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.transactional.tasks.batch_run import ShuffleMessage
-from txtopo.transactional.tasks.bolt_tasks import user_code
 
 REPORT_COLUMN = "report"
 

@@ -18,8 +18,8 @@ from typing import Any
 import attrs
 import pytest
 
-from txtopo.cluster.code import CodeFile, CodeStore, Manifest, damage, describe
-from txtopo.cluster.distribution import CodeDistributor
+from txtopo.cluster.code.distribution import CodeDistributor
+from txtopo.cluster.code.store import CodeFile, CodeStore, Manifest, damage, describe
 from txtopo.errors import CodeUnavailable
 
 __all__ = ["CodeDistributorConformance", "DistributorNimbus", "DistributorPlace"]

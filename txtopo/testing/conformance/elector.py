@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from txtopo.cluster.election import LeaderElector
-from txtopo.cluster.state import ClusterState, LeaderWrites, Nimbus
+from txtopo.cluster.nimbus.election import LeaderElector
+from txtopo.cluster.state import ClusterState, LeaderWrites, NimbusInfo
 from txtopo.errors import NoLeader, NotLeader
 
 __all__ = ["ElectorPlace", "LeaderElectorConformance"]
@@ -155,7 +155,7 @@ class LeaderElectorConformance:
         _wait_for("the second leads", has_changed)
         assert (True, True) not in seen
         assert second.get_leader_address() == "127.0.0.1:2"
-        other.announce_nimbus(Nimbus("127.0.0.1:2"))
+        other.announce_nimbus(NimbusInfo("127.0.0.1:2"))
         place.heal(state)
         _wait_for("the first is back", lambda: state.session.is_connected)
         assert not first.is_leader()

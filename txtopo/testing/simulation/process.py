@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from txtopo.config import Config
-from txtopo.engine.runner import Environment, assembled
 from txtopo.errors import JobFailure
 from txtopo.testing.checkers import CoreChecker
 from txtopo.testing.simulation.memory import JobMemory, ListeningTaskFactory, Reaching
@@ -23,6 +22,7 @@ from txtopo.transactional.jobs.inline_runner import run_stages
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalPart
+from txtopo.transactional.run.assembly import Environment, assembled
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.world import World
@@ -67,6 +67,7 @@ class SimulatedRunner(JobRunner):
         self._memory = memory
         self._reaching = reaching
         self._task_factory = task_factory
+        task_factory.note_late = lambda error: self.note_late(error)  # noqa: PLW0108 - the run sets it later
         self._cancelled: set[int] = set()
 
     def run(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:

@@ -17,7 +17,6 @@ from txtopo.api.state import Key, State, StateKind
 from txtopo.api.store import Store
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
-from txtopo.engine.runner import Environment
 from txtopo.errors import DivergenceError, FailedException, PoisonTransaction, StopError, TxtopoError
 from txtopo.failpoints import armed
 from txtopo.testing.checkers import (
@@ -50,6 +49,7 @@ from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.limits import Limits
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.journal.journal import JournalHeader, JournalPart
+from txtopo.transactional.run.assembly import Environment
 from txtopo.transactional.tasks.factory import prototypes_of
 
 Invariant = Callable[[Mapping[str, Mapping[Key, Any]]], None]

@@ -33,6 +33,7 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, DivergenceError, FailedException
 from txtopo.topology.checks import OWN_PREFIX
 from txtopo.topology.plan import FRAMES, Phase, Plan, PlannedComponent
+from txtopo.topology.user_code import user_code
 from txtopo.transactional.commit.phases import run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt, Process
 from txtopo.transactional.core.limits import Limits
@@ -45,7 +46,6 @@ from txtopo.transactional.journal.journal import (
     JournalTransaction,
     counting_entries,
 )
-from txtopo.transactional.tasks.bolt_tasks import user_code
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.fingerprint import Fingerprint, Fingerprints, joined

@@ -38,6 +38,7 @@ from txtopo.errors import (
     TxtopoError,
 )
 from txtopo.failpoints import durable_step
+from txtopo.topology.user_code import user_code
 from txtopo.transactional.commit.phases import GroupOutcome, RunCommitPhases, run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter
 from txtopo.transactional.core.events import Committed, Event, Fenced, GroupEnded, RuleBroken
@@ -45,7 +46,6 @@ from txtopo.transactional.journal.journal import JournalEntry, JournalTransactio
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, GroupMark
 from txtopo.transactional.recovery.recover import marks_after
 from txtopo.transactional.tasks.batch_run import CarriedBolt
-from txtopo.transactional.tasks.bolt_tasks import user_code
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.failures import failed
 from txtopo.transactional.tasks.fingerprint import Fingerprint, Fingerprints, joined
@@ -178,10 +178,6 @@ class GroupCommitter:
             events.append(Committed((given_up.attempt,)))
             self._maintain()
         return events
-
-    def take_late(self) -> TxtopoError | None:
-        """Return an error of a component that acted after its commit phase was over; None if there is no new one."""
-        return self._task_factory.take_late()
 
     @contextlib.contextmanager
     def _ending(self, events: list[Event], group_id: int) -> Iterator[None]:

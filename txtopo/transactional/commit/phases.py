@@ -16,9 +16,9 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.errors import RuleError, TupleTreeFailure, TxtopoError
 from txtopo.topology.output import ended
 from txtopo.topology.plan import Phase
+from txtopo.topology.user_code import user_code
 from txtopo.transactional.commit.write_buffer import GroupState
 from txtopo.transactional.tasks.batch_run import BatchRun, CarriedBolt
-from txtopo.transactional.tasks.bolt_tasks import user_code
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.fingerprint import Fingerprints
 from txtopo.transactional.tasks.progress_probe import ProgressProbe

@@ -12,7 +12,6 @@ from typing import Any
 
 import cloudpickle
 
-from txtopo.errors import TxtopoError
 from txtopo.topology.plan import Plan
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.jobs.stage_run import Item, Job, Report, SlotItem, StageRun
@@ -34,15 +33,12 @@ class InlineJobRunner(JobRunner):
         self.slots = slots
         package = cloudpickle.dumps((plan, dict(config), dict(prototypes)))
         self._task_factories = [TaskFactory(*pickle.loads(package)) for _ in range(slots)]  # noqa: S301 - our own bytes
+        for task_factory in self._task_factories:
+            task_factory.note_late = lambda error: self.note_late(error)  # noqa: PLW0108 - the run sets it later
 
     def run(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:  # noqa: ARG002
         """Run a job to its end and return all reports."""
         return run_stages(job, self._task_factories, lambda sent: pickle.loads(pickle.dumps(sent)))  # noqa: S301 - our own
-
-    def take_late(self) -> TxtopoError | None:
-        """Return an error of a component that acted after its batch was over; None if there is no new one."""
-        found = (task_factory.take_late() for task_factory in self._task_factories)
-        return next((error for error in found if error is not None), None)
 
     def cancel(self, job_id: int) -> None:
         """Do nothing: an inline job always runs to its end."""

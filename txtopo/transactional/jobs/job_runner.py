@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from txtopo.attempts import TransactionAttempt
-from txtopo.errors import TxtopoError
 from txtopo.transactional.jobs.stage_run import Job, Report
+from txtopo.transactional.tasks.factory import nothing_is_late
+from txtopo.transactional.tasks.state_handle import NoteLate
 
 
 class JobRunner(ABC):
@@ -16,6 +17,8 @@ class JobRunner(ABC):
 
     slots: int
     """The number of slots that run at the same time."""
+    note_late: NoteLate = staticmethod(nothing_is_late)
+    """Tells the run loop of what a component's own thread did after its batch was over; the run sets it."""
 
     @abstractmethod
     def run(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:
@@ -36,10 +39,6 @@ class JobRunner(ABC):
     def at_work(self) -> Mapping[TransactionAttempt, str]:
         """Return the component that each attempt has been in for a while on an executor, as far as it is known."""
         return {}
-
-    def take_late(self) -> TxtopoError | None:
-        """Return an error of a component that acted after its batch was over; None if there is no new one."""
-        return None
 
     def executors_lost(self) -> int:
         """Return how many executors are gone since the start, as far as it is known; called on any thread."""

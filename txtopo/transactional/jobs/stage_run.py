@@ -21,9 +21,9 @@ from txtopo.errors import FailedException, RuleError, TxtopoError
 from txtopo.topology.output import ended
 from txtopo.topology.plan import Phase, PlannedComponent
 from txtopo.topology.spout_semantics import Emitted
+from txtopo.topology.user_code import user_code
 from txtopo.transactional.jobs.layout import Layout, SlotAssignment
 from txtopo.transactional.tasks.batch_run import BatchRun, CarriedBolt, ShuffleMessage, everything
-from txtopo.transactional.tasks.bolt_tasks import user_code
 from txtopo.transactional.tasks.collector import TaskCollector
 from txtopo.transactional.tasks.edge_tally import EdgeTally
 from txtopo.transactional.tasks.factory import TaskFactory
@@ -205,9 +205,6 @@ class StageRun:
         carried: list[CarriedBolt] = []
         if run is not None and attempt not in self.failures:
             self._guard(attempt, lambda run: carried.extend(run.carry()))
-        late = self._task_factory.take_late()
-        if late is not None:  # its transaction may have been reported long ago; the error names it
-            self.failures.setdefault(attempt, late)
         failure = self.failures.get(attempt)
         staged = None
         if failure is None:

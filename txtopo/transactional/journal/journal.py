@@ -148,6 +148,8 @@ class JournalWriter:
             )
         if self._file.tell() > PART_BYTES_MAX:
             self._next_part()
+        # A crash within this leaves an incomplete line, which readers skip: no table was written yet. A crash after it
+        # leaves an entry whose group may be dropped: then the header of the next coordinator has a lower txid.
         self._append(entry)
         last = entry.transactions[-1]
         states = {**self._header.states, **dict.fromkeys(entry.states, entry.last)}
@@ -159,7 +161,10 @@ class JournalWriter:
 
     def _begin_part(self) -> Any:
         path = self._folder / f"{self._header.epoch:010d}-{self._part:06d}.jsonl"
-        draft = path.with_suffix(".draft")  # so that readers never see a file without a header
+        # Readers never see a file without its header. A crash before the rename leaves a draft, which nobody reads and
+        # nobody removes: it is one line long, and a coordinator writes one at most. A crash after it leaves a file
+        # without entries, which says what is committed.
+        draft = path.with_suffix(".draft")
         self._file = draft.open("wb")
         self._append(self._header)
         draft.rename(path)
@@ -177,6 +182,8 @@ class JournalWriter:
         self._file.close()
         self._part += 1
         self._file = self._begin_part()
+        # Old files are removed only now, so that there is always one with a header. A crash in between leaves the
+        # journal too large until the next part.
         own = f"{self._header.epoch:010d}-999999.jsonl"
         files = [path for path in journal_files(self._folder) if path.name <= own]  # never a successor's
         sizes = [path.stat().st_size for path in files]
@@ -224,6 +231,7 @@ def set_aside_former_incarnation(folder: Path, incarnation: str) -> None:
     """Move the journal of an earlier incarnation aside: its tables are gone, and the epochs start again."""
     header = _newest_header(folder)
     if header is not None and header[LIFE] != incarnation:
+        # A crash after this leaves no journal, and the next start begins one.
         folder.rename(folder.with_name(f"{folder.name}.before-life-{incarnation[:12]}"))
 
 

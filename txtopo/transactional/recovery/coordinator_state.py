@@ -124,9 +124,9 @@ class CoordinatorState:
         return self._known_incarnation is not None
 
     @property
-    def source_path(self) -> str:
-        """The path below which the spout's coordinator may write."""
-        return self._path(_SOURCE)
+    def source_place(self) -> tuple[Store, Lead, str]:
+        """What the spout's coordinator writes with: the store, the lead, and the path below which it may write."""
+        return self._store, self._lead, self._path(_SOURCE)
 
     def begin(self) -> None:
         """Store the incarnation and the kind of the spout if missing; call before the first table is created.
@@ -138,6 +138,7 @@ class CoordinatorState:
         if self._format.number < COORDINATOR_STATE.number:
             new[_FORMAT] = to_json(COORDINATOR_STATE)
         if new:
+            # In one step, so that there is never an incarnation without the kind of its spout or its format.
             self._lead.write([Put(self._path(name), _encode(value)) for name, value in new.items()])
         self._known_incarnation = self.incarnation
         self._format = COORDINATOR_STATE
@@ -199,6 +200,8 @@ class CoordinatorState:
 
     def commit(self, mark: CommittedMark, first: int) -> None:
         """Mark the transactions from ``first`` to that of ``mark`` as committed, and delete their metadata."""
+        # In one step: if the record went first, a crash would drop a group that the tables have; if it went last, the
+        # next leader would finish a group whose metadata is gone.
         changes: list[Change] = [
             Put(self._path(_COMMITTED), _encode(to_json(mark))),
             Delete(self._path(_GROUP)),
@@ -301,7 +304,7 @@ class CoordinatorState:
             name = waiting.pop()
             value = self._store.read(self._path(name))
             aside = self._path(f"{_ASIDE}{number}/{name}")
-            if value is not None and self._store.read(aside) is None:
+            if value is not None and self._store.read(aside) is None:  # what was aside first is the older value
                 copies.append(Put(aside, value))
             waiting += [f"{name}/{child}" for child in self._store.children(self._path(name))]
         return [*copies, *(Delete(self._path(name)) for name in names)]

@@ -73,6 +73,8 @@ def begin_empty(
     }
     if begun:
         committed = attrs.evolve(committed, states={**committed.states, **begun})
+        # Before the table is touched: the transactions that the state will lack are on record whatever happens next.
+        # A crash before this leaves everything as it was; after it, the next start finds the mark and goes on below.
         with durable_step("recovery.begin"):
             coordinator_state.note_states(committed)
     tables = {name: table for name, state in states.items() if (table := state.table()) is not None}
@@ -82,6 +84,8 @@ def begin_empty(
         if description is not None and not _is_fresh(description, table, coordinator_state.incarnation):
             if description.incarnation == coordinator_state.incarnation:
                 fence_former_table(coordinator_state, name, states[name], description)
+            # A crash before this leaves the former table in place, and the next start sets it aside. A crash after it
+            # leaves no table under the name, and the next start has none to set aside.
             with durable_step("recovery.aside"):
                 table.set_aside(number)
     return committed
@@ -107,6 +111,8 @@ def note_begun(
         for name, state in opened.items()
     }
     committed = attrs.evolve(committed, states={**committed.states, **marks})
+    # A crash before this leaves new, empty tables that the mark does not name. The next start finds them fresh and
+    # keeps them; no group is written to them before they are named.
     with durable_step("recovery.begun"):
         coordinator_state.note_states(committed)
     return committed

@@ -63,6 +63,8 @@ def open_states(
     opened: dict[str, OpenedState] = {}
     try:
         for name, state in states.items():
+            # Opening creates a missing table and writes this epoch to it. After a crash, some tables have the epoch and
+            # some don't; the next leader has a higher one and opens them all again.
             with durable_step("table.open"):
                 opened[name] = state.open(topology_id, name, coordinator_state.incarnation, coordinator_state.epoch)
     except BaseException as error:
@@ -112,14 +114,17 @@ def recover(
             ]
         )
     except DivergenceError:
-        coordinator_state.confirm_lead()
+        coordinator_state.confirm_lead()  # a successor's writes would look like divergence, see below
         raise
+    # Before any table exists: a table whose incarnation the store does not know means that the store was wiped. After a
+    # crash here there is an incarnation without tables, and the next start creates them.
     coordinator_state.begin()
     others = {name: state for name, state in states.items() if name not in to_begin}
     opened = open_states(topology_id, others, coordinator_state)
     try:
         record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch, read_journal)
         refuse(find_divergences(record, tables, to_begin))
+        # Only now: a former leader's write may have landed until its table was fenced, and none can land any more.
         if record.group is not None:
             record = _settle(record, record.group, opened, coordinator_state)
         # A write of the last coordinator may have landed since, so another transaction may be the last one now.
@@ -134,10 +139,13 @@ def recover(
             record = attrs.evolve(record, committed=note_begun(new, coordinator_state, committed))
         refuse(find_misplaced(record, opened))
         committed = record.committed
+        # What is staged now belongs to no group: a crash came before its group was recorded, or after it was committed.
         for state in opened.values():
             if stages_writes(state):
                 state.discard_staged()
         begun_transactions = coordinator_state.begun(committed.txid)
+        # A crash before this leaves nothing for the next recovery to do. The write itself proves that nobody else has
+        # taken the lead since the values above were read.
         with durable_step("recovery.confirm"):
             coordinator_state.confirm_recovery()
         return RecoveredRun(opened, committed, begun_transactions)
@@ -198,6 +206,8 @@ def _settle(
         )
     landed = {name for name in group.states if opened[name].last_txid == group.last}
     if not landed:
+        # No table shows the group, and the fences keep its writes out, so its transactions can run again. A crash
+        # before the record is gone repeats this; the staged writes are removed once recovery is through.
         with durable_step("recovery.drop"):
             coordinator_state.drop_group()
         return attrs.evolve(record, group=None)
@@ -205,13 +215,17 @@ def _settle(
         state = opened[write.state]
         if not stages_writes(state):
             raise DivergenceError(f"state {write.state!r} has a staged write, but can't finish staged writes any more")
+        # A table that has the group already is not written again, so a crash between two tables loses nothing: the
+        # record is still there, and the next leader writes the rest.
         with durable_step("recovery.write"):
             state.write_staged(write)
+    # The process that wrote these died, perhaps before it had synced them. The record below must not outlive them.
     for name in landed:
         opened[name].make_durable()
     marks = marks_after(record.committed, opened, set(group.states), group.last, group.topology)
     settled = attrs.evolve(record, committed=CommittedMark(group.last, group.metadata, marks), group=None)
     refuse(find_misplaced(settled, opened), is_written=True)
+    # In one step, as a live commit does it: before, the group is in progress in every table; after, it is committed.
     with durable_step("recovery.commit"):
         coordinator_state.commit(settled.committed, group.first)
     return settled

@@ -59,12 +59,14 @@ def carry_out(subject: RepairSubject, coordinator_state: CoordinatorState, plan:
 
 
 def _note(coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:
+    # A crash before this leaves a topology that nobody has touched. From here on, no run starts until the plan is done.
     with durable_step("repair.begin"):
         coordinator_state.begin_repair(encode_plan(plan))
 
 
 def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo) -> None:
     opened = _opened(subject, coordinator_state, plan.incarnation, is_as_it_is=plan.is_as_it_is)
+    # After a crash, some tables are at their transaction and others are not; the next repair rolls back the rest.
     for name, state in opened.items():
         with durable_step("repair.table"):
             if not isinstance(state, CanBeRepaired):
@@ -79,6 +81,7 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
         is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
         marks = _marks_at(plan, before.states if is_same else {}, opened)
         _enter(subject, coordinator_state, plan, opened, marks)
+        # In one step: until then the plan is on record, so that a run can't mix the old state with the repaired tables.
         with durable_step("repair.end"):
             coordinator_state.rewrite(
                 plan.incarnation, plan.spout, CommittedMark(plan.txid, plan.metadata, marks), plan.number
@@ -92,10 +95,12 @@ def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, pla
         description = table.look()
         if description is not None:
             fence_former_table(coordinator_state, name, subject.states[name], description)
+        # A table that an interrupted repair has moved is gone from here, and is skipped.
         with durable_step("repair.table"):
             table.set_aside(plan.number)
     journal = find_journal(subject.metadata_dir, subject.topology_id)
     if journal.exists():
+        # After a crash the journal is aside already, and the next repair finds none.
         with durable_step("repair.journal"):
             journal.rename(journal.with_name(f"{journal.name}.before-repair-{plan.number}"))
     with durable_step("repair.end"):
@@ -103,6 +108,7 @@ def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, pla
 
 
 def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Adopt) -> None:
+    # This plan is not recorded: it changes no row. After a crash, the next diagnosis starts from what it finds.
     opened = _opened(subject, coordinator_state, coordinator_state.incarnation, is_as_it_is=True)
     for name in plan.states:
         with durable_step("repair.table"):
@@ -194,5 +200,7 @@ def _enter(
         states={name: state.last_txid for name, state in opened.items()},
         begun_after={name: marks[name].begun_after for name in opened if marks[name].begun_after},
     )
+    # A crash after this leaves a part without entries. The next repair has a higher epoch and adds another one, and the
+    # newest counts.
     with durable_step("repair.journal"):
         JournalWriter(folder, header, PART_BYTES_MAX).close()

@@ -1,1 +1,5 @@
-"""The run loop round the core: it carries out actions and passes back what came of them."""
+"""One run of a transactional topology.
+
+``assembly`` makes a run of its parts, ``run_loop`` carries out the core's decisions, durably and in order, ``source``
+asks the spout, ``threads`` runs work in threads, ``statistics`` counts and shows, ``storage`` says where everything is.
+"""

@@ -13,8 +13,8 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, assert_never
+from collections.abc import Callable
+from typing import assert_never
 
 import attrs
 
@@ -30,9 +30,7 @@ from txtopo.errors import (
     TxtopoError,
 )
 from txtopo.failpoints import durable_step
-from txtopo.topology.checks import OWN_PREFIX
 from txtopo.topology.output import OutputOrigin
-from txtopo.transactional.commit.groups import GroupCommitter
 from txtopo.transactional.core.actions import (
     AbandonCommit,
     Action,
@@ -44,9 +42,7 @@ from txtopo.transactional.core.actions import (
     Process,
     SaveMetadata,
     Stop,
-    StopReason,
 )
-from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import (
     Activated,
     Committed,
@@ -63,18 +59,13 @@ from txtopo.transactional.core.events import (
     StopRequested,
     Ticked,
 )
-from txtopo.transactional.core.limits import GiveUpPolicy
-from txtopo.transactional.core.story import first_line
-from txtopo.transactional.core.transactions import Transaction
 from txtopo.transactional.core.transitions import Status
-from txtopo.transactional.jobs.job_runner import JobRunner
-from txtopo.transactional.jobs.jobs import JobPlanner, Processing
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState
-from txtopo.transactional.run.report import Progress, RunReport
-from txtopo.transactional.run.snapshot import Snapshot, SnapshotWriter, TransactionSnapshot
-from txtopo.transactional.run.source import Source
-from txtopo.transactional.run.threads import Role, Threads
-from txtopo.transactional.tasks.failures import FailureLog, failed
+from txtopo.transactional.jobs.jobs import Processing
+from txtopo.transactional.run.parts import Parts
+from txtopo.transactional.run.report import RunReport
+from txtopo.transactional.run.statistics import RunStatistics
+from txtopo.transactional.run.threads import Role
+from txtopo.transactional.tasks.failures import failed
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 logger = logging.getLogger("txtopo")
@@ -82,78 +73,8 @@ logger = logging.getLogger("txtopo")
 TICK_SECS = 0.02
 """The interval of the core's clock; a waiting source is asked no more often."""
 
-PROGRESS_SECS = 0.1
-"""The interval of progress reports."""
-
-SNAPSHOT_SECS = 1.0
-"""The minimum interval of snapshots of the run."""
-
-SNAPSHOT_TRANSACTIONS_MAX = 100
-"""Maximum number of transactions in a snapshot: the lowest uncommitted ones."""
-
 _STACK_FRAMES_MAX = 12
 """Maximum number of stack frames in the error of a stalled thread."""
-
-OnProgress = Callable[[Progress], None]
-
-
-class Observer(Protocol):
-    """Is told what a run does, for metrics. It returns at once and raises nothing."""
-
-    def entered(self, stage: str) -> None:
-        """Take in a step that is done before the run begins."""
-
-    def began(self, executors_lost: Callable[[], int]) -> None:
-        """Take in that the run loop begins; ``executors_lost`` may be called on any thread, and may take a while."""
-
-    def acted(self, action: Action) -> None:
-        """Take in an action, before it is carried out."""
-
-    def happened(self, event: Event) -> None:
-        """Take in an event, before the core does."""
-
-    def wrote(self, state: str, secs: float) -> None:
-        """Take in that a state was written, in the thread that commits."""
-
-    def progressed(self, progress: Any) -> None:
-        """Take in the progress: a :class:`Progress`, or the PlainReport of a plain topology."""
-
-
-@attrs.define(eq=False)
-class _Counts:
-    transactions: int = 0
-    dead_letters: int = 0
-    attempts: int = 0
-    tuples: int = 0
-    processing_secs: float = 0.0
-    executor_secs: float = 0.0
-    commit_secs: float = 0.0
-    _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
-
-    def add_secs(self, *, processing: float = 0.0, executor: float = 0.0, commit: float = 0.0) -> None:
-        """Add to the times; thread-safe, because each job in flight has its own thread."""
-        with self._lock:
-            self.processing_secs += processing
-            self.executor_secs += executor
-            self.commit_secs += commit
-
-
-@attrs.frozen
-class Parts:
-    """The parts of a run that the run loop uses."""
-
-    topology_id: str
-    threads: Threads
-    coordinator: Coordinator
-    source: Source
-    planner: JobPlanner
-    runner: JobRunner
-    committer: GroupCommitter
-    coordinator_state: CoordinatorState
-    snapshots: SnapshotWriter | None = None
-    """Writes snapshots of the run; None for no snapshots."""
-    observer: Observer | None = None
-    """Is told what happens, for metrics."""
 
 
 class RunLoop:
@@ -161,25 +82,20 @@ class RunLoop:
 
     Args:
         parts: the core, and the objects that carry out its actions.
-        on_progress: called with the progress several times a second.
     """
 
-    def __init__(self, parts: Parts, on_progress: OnProgress | None = None) -> None:
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._threads = parts.threads
         self._core = parts.coordinator
-        self._on_progress = on_progress
         self._observer = parts.observer
         self._results: dict[TransactionAttempt, Processing] = {}
         self._results_lock = threading.Lock()
-        self._counts = _Counts()
-        self._failures = FailureLog()
         self._commit_probe = ProgressProbe()
         self._commit_position: tuple[object, ...] = ()
         self._started = self._threads.now_secs()
         self._ticked = self._started - TICK_SECS
-        self._reported = self._started - PROGRESS_SECS
-        self._published = self._started - SNAPSHOT_SECS
+        self._statistics = RunStatistics(parts, self._started)
         self._stop: Stop | None = None
         self._is_active = True
 
@@ -236,9 +152,9 @@ class RunLoop:
             TxtopoError: the error that stopped the run, if any.
         """
         assert self._stop is not None, "the core has returned Stop"
-        self._report_progress()
+        self._statistics.report_progress()
         error = self._stop.error or self._take_late()
-        self._publish(self._stop.reason if error is None else error)
+        self._statistics.publish(self._stop.reason if error is None else error)
         if error is not None:
             self._add_story(error)
             raise error
@@ -246,7 +162,7 @@ class RunLoop:
         with contextlib.suppress(StopError):  # everything is committed: losing the lead now only slows the next start
             self._parts.coordinator_state.save_transaction_us()
         self._parts.source.finish(self._core.committed)
-        return self._report(self._stop.reason)
+        return self._statistics.report(self._stop.reason)
 
     def _add_story(self, error: Exception) -> None:
         """Add the story of an error's transaction to the error, if it is more than a single attempt."""
@@ -261,11 +177,12 @@ class RunLoop:
     def _handle(self, *events: Event) -> None:
         for event in events:
             logger.debug("event %s", event)
-            self._note(event)
+            if isinstance(event, Committed):
+                self._statistics.note_committed(event.attempts, self._results)
             if self._observer is not None:
                 self._observer.happened(event)
         actions = self._core.handle(*events)
-        self._failures.note(self._core.failures)
+        self._statistics.note_failures()
         for action in actions:
             logger.debug("action %s", action)
             if self._observer is not None:
@@ -287,10 +204,12 @@ class RunLoop:
                 committed = self._core.committed
                 self._submit(Role.SOURCE, lambda: [self._parts.source.create(action, committed)])
             case SaveMetadata():
+                # A crash before this leaves nothing of these transactions: the spout is asked for them again. After it
+                # they have begun, and each later attempt, of this coordinator or the next, emits from this metadata.
                 with durable_step("metadata.save"):
                     self._parts.coordinator_state.save_metadata(action.begun)
             case Process():
-                self._counts.attempts += len(action.attempts)
+                self._statistics.note_started(len(action.attempts))
                 committed = self._core.committed
                 self._submit(Role.JOB, lambda: self._process(action, committed))
             case CancelJob():
@@ -302,7 +221,7 @@ class RunLoop:
                 self._submit(Role.COMMIT, functools.partial(self._commit, action))
             case AbandonCommit():
                 self._abandon_commit()
-            case CleanUp():
+            case CleanUp():  # what a crash leaves of it is in the run's own staging folder
                 self._drop_results(lambda attempt: attempt.txid <= action.txid)
                 self._parts.planner.clean_up(action.txid)
             case Stop():
@@ -340,16 +259,11 @@ class RunLoop:
             if late is not None:
                 self._handle(RuleBroken(late))
             self._handle(Ticked(self._now_ms()))
-            if now - self._reported >= PROGRESS_SECS:
-                self._reported = now
-                self._report_progress()
-            if now - self._published >= SNAPSHOT_SECS:
-                self._published = now
-                self._publish()
+            self._statistics.show(now)
 
     def _take_late(self) -> TxtopoError | None:
         """Return an error of a user's thread that acted after its batch was over; None if there is no new one."""
-        return self._parts.committer.take_late() or self._parts.runner.take_late()
+        return self._parts.late.popleft() if self._parts.late else None
 
     def _look_at_commit(self) -> None:
         """Report progress of the commit phases to the core, even progress within a chunk."""
@@ -358,20 +272,6 @@ class RunLoop:
             self._commit_position = position
             committing = [t.attempt for t in self._core.window.values() if t.status is Status.COMMITTING]
             self._handle(Progressed(tuple(attempt for attempt in committing if attempt is not None)))
-
-    def _note(self, event: Event) -> None:
-        match event:
-            case Committed():
-                for attempt in event.attempts:
-                    transaction = self._core.window.get(attempt.txid)
-                    if transaction is not None and transaction.status is Status.WRITING_DEAD_LETTER:
-                        self._counts.dead_letters += 1
-                        continue
-                    self._counts.transactions += 1
-                    result = self._results.get(attempt)
-                    self._counts.tuples += result.tuples if result is not None else 0
-            case _:
-                pass
 
     def _forget(self, event: Event) -> None:
         """Drop the result of an attempt that turned out not to be live."""
@@ -418,8 +318,8 @@ class RunLoop:
             return [JobLost(action.job_id, str(error))]
         finally:
             elapsed_secs = self._threads.now_secs() - started
-            self._counts.add_secs(processing=elapsed_secs)
-        self._counts.add_secs(executor=sum(outcome.cpu_secs for outcome in outcomes))
+            self._statistics.times.add(processing=elapsed_secs)
+        self._statistics.times.add(executor=sum(outcome.cpu_secs for outcome in outcomes))
         with self._results_lock:
             self._results.update({outcome.attempt: outcome for outcome in outcomes})
         return [*(_answer(outcome) for outcome in outcomes), JobEnded(action.job_id, int(elapsed_secs * 1000))]
@@ -434,7 +334,7 @@ class RunLoop:
                 results = {assigned.attempt: self._results[assigned.attempt] for assigned in action.group}
             return committer.commit(action, results, self._commit_probe, self._threads.commit_phases)
         finally:
-            self._counts.add_secs(commit=self._threads.now_secs() - started)
+            self._statistics.times.add(commit=self._threads.now_secs() - started)
 
     # The end.
 
@@ -446,101 +346,6 @@ class RunLoop:
     def _cancel_jobs(self) -> None:
         for job_id in list(self._core.jobs):
             self._parts.runner.cancel(job_id)
-
-    def _report(self, reason: StopReason) -> RunReport:
-        counts = attrs.asdict(self._counts, filter=lambda field, _: not field.name.startswith("_"))
-        return RunReport(
-            topology_id=self._parts.topology_id,
-            reason=reason.value,
-            committed_txid=self._core.committed,
-            elapsed_secs=self._threads.now_secs() - self._started,
-            step_secs=dict(self._parts.committer.step_secs),
-            spout_rows={
-                name: rows for name, rows in self._parts.committer.rows_put.items() if name.startswith(OWN_PREFIX)
-            },
-            failures=self._failures.failures,
-            last_failure=self._last_failure(),
-            **counts,
-        )
-
-    def _report_progress(self) -> None:
-        if self._on_progress is None:
-            return
-        statuses = [transaction.status for transaction in self._core.window.values()]
-        first = self._core.window.get(self._core.committed + 1)
-        last = self._failures.last
-        self._on_progress(
-            Progress(
-                topology_id=self._parts.topology_id,
-                committed_txid=self._core.committed,
-                processing=statuses.count(Status.PROCESSING),
-                processed=statuses.count(Status.PROCESSED),
-                committing=statuses.count(Status.COMMITTING) + statuses.count(Status.WRITING_DEAD_LETTER),
-                ready=statuses.count(Status.READY),
-                first_uncommitted_status=first.status.value if first is not None else "",
-                transactions=self._counts.transactions,
-                dead_letters=self._counts.dead_letters,
-                tuples=self._counts.tuples,
-                failures=self._failures.failures,
-                elapsed_secs=self._threads.now_secs() - self._started,
-                last_failure=self._last_failure(),
-                last_failure_txid=last.attempt.txid if last is not None else None,
-                last_failure_times=last.times if last is not None else 0,
-                total=self._total(),
-                attempts=self._counts.attempts,
-                lag=self._parts.source.lag,
-            )
-        )
-
-    def _publish(self, end: StopReason | Exception | None = None) -> None:
-        """Write a snapshot of the run for ``txtopo explain``."""
-        if self._parts.snapshots is not None:
-            self._parts.snapshots.write(self._snapshot(end))
-
-    def _snapshot(self, end: StopReason | Exception | None) -> Snapshot:
-        core = self._core
-        running = OutputOrigin.running.copy().values()  # a copy, because other threads change it
-        components = dict(self._parts.runner.at_work())
-        components |= {origin.attempt: origin.component for origin in running if origin.attempt is not None}
-        first = core.committed + 1
-        shown = range(first, min(first + len(core.window), first + SNAPSHOT_TRANSACTIONS_MAX))
-        ended, failed_txid = "", None
-        if isinstance(end, StopReason):
-            ended = end.value
-        elif end is not None:
-            ended = f"{type(end).__name__}: {first_line(end.message if isinstance(end, TxtopoError) else str(end))}"
-            failed_txid = getattr(end, "txid", None)
-        return Snapshot(
-            now_ms=core.now_ms,
-            timeout_ms=core.limits.timeout_ms,
-            committed=core.committed,
-            last_begun=core.committed + len(core.window),
-            tries_max=core.limits.tries_max,
-            skips=core.limits.give_up_policy is GiveUpPolicy.SKIP,
-            transactions=tuple(self._transaction_snapshot(core.window[txid], components) for txid in shown),
-            ended=ended,
-            failed_txid=failed_txid,
-            failed_component=getattr(end, "component", None),
-        )
-
-    def _transaction_snapshot(
-        self, transaction: Transaction, components: Mapping[TransactionAttempt, str]
-    ) -> TransactionSnapshot:
-        attempt = transaction.attempt
-        return TransactionSnapshot(
-            txid=transaction.txid,
-            status=transaction.status.value,
-            progress_ms=max(0, transaction.deadline_ms - self._core.limits.timeout_ms),
-            component=None if attempt is None else components.get(attempt),
-            story=self._core.story(transaction.txid).abridged(),
-        )
-
-    def _last_failure(self) -> str:
-        return self._failures.last.error if self._failures.last is not None else ""
-
-    def _total(self) -> int | None:
-        ends = (self._parts.source.total, self._core.limits.until)
-        return min((end for end in ends if end is not None), default=None)
 
     def _now_ms(self) -> int:
         return int((self._threads.now_secs() - self._started) * 1000)

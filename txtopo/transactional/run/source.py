@@ -19,10 +19,10 @@ from txtopo.errors import FailedException, StopError, TxtopoError
 from txtopo.failpoints import durable_step
 from txtopo.topology.output import ended
 from txtopo.topology.spout_semantics import SpoutSemantics
+from txtopo.topology.user_code import user_code
 from txtopo.transactional.core.actions import CreateMetadata
 from txtopo.transactional.core.events import Event, MetadataCreated, RuleBroken, SourceStatus, TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import as_json
-from txtopo.transactional.tasks.bolt_tasks import user_code
 from txtopo.transactional.tasks.failures import FailureLog
 
 WAITING_SHARE = 10
@@ -170,6 +170,8 @@ class _KeepingLead(Lead):
         return self._lead.epoch
 
     def write(self, changes: Sequence[Change]) -> None:
+        # The coordinator of a spout keeps what it needs for transactions that it is about to begin. A crash after this
+        # leaves values of a transaction that never began; a spout overwrites them when it begins that transaction.
         with durable_step("spout.keep"):
             self._lead.write(changes)
 

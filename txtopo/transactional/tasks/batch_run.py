@@ -21,7 +21,8 @@ from txtopo.columnar.hashing import mix
 from txtopo.errors import TxtopoError
 from txtopo.failpoints import reach
 from txtopo.topology.plan import ComponentKind, Edge, Phase, PlannedComponent
-from txtopo.transactional.tasks.bolt_tasks import BoltTask, task_type, user_code
+from txtopo.topology.user_code import user_code
+from txtopo.transactional.tasks.bolt_tasks import BoltTask, task_type
 from txtopo.transactional.tasks.collector import TaskCollector
 from txtopo.transactional.tasks.context import StateViews, TaskContext
 from txtopo.transactional.tasks.edge_tally import EdgeTally

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import dis
-import signal
-import threading
-import traceback
 from abc import ABC, abstractmethod
 from sys import getrefcount
-from threading import get_ident
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -20,96 +14,14 @@ from txtopo.api.fields import Fields
 from txtopo.api.tuples import Tuple
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk
-from txtopo.errors import TxtopoError, UserCodeError
-from txtopo.failpoints import ProcessDeath, reach
-from txtopo.topology.output import OutputOrigin
+from txtopo.failpoints import reach
 from txtopo.topology.plan import ComponentKind, PlannedComponent
+from txtopo.topology.user_code import user_code
 from txtopo.transactional.tasks.collector import TaskCollector
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskBindings, TaskFactory
 from txtopo.transactional.tasks.objects import dump_object, load_object
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
-from txtopo.transactional.tasks.state_handle import attempt_origin
-
-
-class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with user_code(…)
-    """A context for user code: turns exceptions into txtopo's errors, with their origin.
-
-    Output that this thread prints or logs in the context is attributed to the component.
-
-    This is a class and not a generator because it is entered for every chunk.
-
-    Args:
-        component: the component that the code belongs to.
-        attempt: the attempt that it works for; None if it works for no particular one.
-        task: the index of its task; None if it has none.
-
-    Raises:
-        FailedException: raised by the code; its origin is added.
-        TxtopoError: any other error of txtopo; its origin is added.
-        UserCodeError: the code raised anything else, including KeyboardInterrupt and GeneratorExit; with the traceback.
-            A KeyboardInterrupt from Ctrl-C passes unchanged.
-    """
-
-    __slots__ = ("_before",)
-
-    def __init__(self, component: str, attempt: TransactionAttempt | None, task: int | None = None) -> None:
-        self.component = component
-        self.attempt = attempt
-        self.task = task
-
-    def __enter__(self) -> None:
-        running, thread = OutputOrigin.running, get_ident()
-        self._before = running.get(thread)
-        running[thread] = self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._before is None:
-            OutputOrigin.running.pop(get_ident(), None)  # delivering a line may have removed it
-        else:
-            OutputOrigin.running[get_ident()] = self._before
-        if error is None or isinstance(error, ProcessDeath) or _is_from_keyboard(error):
-            return
-        origin: dict[str, Any] = {"component": self.component}
-        if self.attempt is not None:
-            origin = attempt_origin(self.component, self.attempt)
-        if not isinstance(error, TxtopoError):
-            raise UserCodeError(
-                f"{_in_words(error)}; raise FailedException to have a transaction replayed",
-                **origin,
-                cause="".join(traceback.format_exception(error)),
-            ) from None
-        for name, value in origin.items():
-            if getattr(error, name) is None:
-                setattr(error, name, value)
-
-
-def _in_words(error: BaseException) -> str:
-    """Return the name of an exception, and its message if it has one."""
-    name, message = type(error).__name__, str(error)
-    return f"{name}: {message}" if message else name
-
-
-def _is_from_keyboard(error: BaseException) -> bool:
-    """Return whether an error is a KeyboardInterrupt from a signal, not from a ``raise`` in user code.
-
-    Python raises it in the main thread, between any two instructions; so the instruction there is not a ``raise``.
-    """
-    if not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
-        return False
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return True
-    code = trace.tb_frame.f_code
-    handler = signal.getsignal(signal.SIGINT)
-    return code is getattr(handler, "__code__", None) or code.co_code[trace.tb_lasti] != _RAISE
-
-
-_RAISE = dis.opmap["RAISE_VARARGS"]
 
 
 class BoltTask(ABC):

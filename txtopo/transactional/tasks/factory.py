@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +15,11 @@ from txtopo.topology.plan import Plan, PlannedComponent
 from txtopo.transactional.tasks.context import CONTEXT, TaskContext
 from txtopo.transactional.tasks.objects import Local, LocalReference, dump_object, maker_of
 from txtopo.transactional.tasks.state_handle import NoteLate
+
+
+def nothing_is_late(error: RuleError) -> None:
+    """Do nothing: for tasks outside of a run."""
+
 
 COLLECTOR = LocalReference("collector")
 CONFIGURATION = LocalReference("configuration")
@@ -77,9 +81,8 @@ class TaskFactory:
     prototypes: Mapping[str, bytes]
     staging_dir: str = ""
     """The current job's folder for files that are read in the commit phase."""
-    tell_late: NoteLate | None = None
-    """Reports a late action to the driver at once, because this process may not run another task."""
-    _late: deque[RuleError] = attrs.field(factory=deque, init=False)
+    note_late: NoteLate = nothing_is_late
+    """Tells the run loop of what a component's own thread did after its batch was over; called in that thread."""
     _emitters: dict[int, Any] = attrs.field(factory=dict, init=False)
     _configurations: dict[str, _Configured] = attrs.field(factory=dict, init=False)
 
@@ -108,16 +111,6 @@ class TaskFactory:
             context = TaskContext(self.plan, spout, task, None)
             self._emitters[task] = spout.component.emitter(self.configuration(spout), context)
         return self._emitters[task]
-
-    def note_late(self, error: RuleError) -> None:
-        """Record something that a component did after its batch was over; may be called in any thread."""
-        self._late.append(error)
-        if self.tell_late is not None:
-            self.tell_late(error)
-
-    def take_late(self) -> RuleError | None:
-        """Remove and return the oldest error recorded by :meth:`note_late`; None if there is none."""
-        return self._late.popleft() if self._late else None
 
     def cleanup_before(self, txid: int) -> None:
         """Call ``cleanup_before`` of every emitter in this process."""

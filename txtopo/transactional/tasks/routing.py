@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from txtopo.api.context import TopologyContext
-from txtopo.api.groupings import EVEN, CustomStreamGrouping, GroupingKind
-from txtopo.api.optional import call_if_there
+from txtopo.api.groupings import EVEN, GroupingKind
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk, Row
-from txtopo.columnar.hashing import hash_columns, mix, stable_hash
-from txtopo.errors import TopologyError
+from txtopo.topology.groupings import (
+    check_task,
+    custom_choice,
+    partial_key_choice,
+    task_by_key,
+    tasks_of_columns,
+    tasks_of_keys,
+)
 from txtopo.topology.plan import Edge, Plan
-
-_MEMO_KEYS_MAX = 50_000
-"""Maximum number of cached keys for each number of tasks; a full cache is cleared."""
-
-_MEMO_KEY_LENGTH_MAX = 256
-"""Maximum length of a cached key, in characters or bytes."""
-
-_memos: dict[int, dict[Any, int]] = {}
-"""Tasks by key, for each number of tasks. Valid for every edge and attempt; any thread may clear them."""
 
 Routed = list[tuple[int, Chunk]]
 
@@ -45,15 +41,15 @@ class Router:
         self._tasks = plan.by_id[edge.target].tasks
         self._keeps_task = not edge.grouping.moves(plan.by_id[edge.source].tasks, self._tasks)
         self._next = source_task
-        self._memo = _memos.setdefault(self._tasks, {})
-        self._load = [0] * self._tasks
-        self._custom: CustomStreamGrouping | None = edge.grouping.custom
+        kind = edge.grouping.kind
         if edge.grouping.fields is not None:
             fields = plan.by_id[edge.source].streams[edge.stream]
             positions = (fields.index(name) for name in edge.grouping.fields)
             self._positions = [position for position in positions if position > 0]  # the attempt is always equal
-        if self._custom is not None:
-            call_if_there(self._custom, "prepare", context, edge.stream, list(range(self._tasks)))
+        if kind is GroupingKind.PARTIAL_KEY and self._tasks > 1:
+            self._choose_for_key = partial_key_choice(self._tasks)
+        if kind is GroupingKind.CUSTOM:
+            self._choose_some = custom_choice(edge, source_task, range(self._tasks), context)
 
     def route(self, chunk: Chunk, attempt: TransactionAttempt) -> Routed:
         """Return each target task that gets tuples, with a chunk of these."""
@@ -63,16 +59,30 @@ class Router:
         if kind is GroupingKind.DIRECT:
             return []
         if kind is GroupingKind.CUSTOM:
-            return self._route_custom(chunk, attempt)
+            handed = zip(chunk.rows(attempt), chunk.handed_rows(attempt), strict=True)
+            return self._dealt(chunk, ((row, task) for row, values in handed for task in self._choose_some(values)))
         if self._tasks == 1 or kind is GroupingKind.GLOBAL:
             return [(0, chunk)]
         if kind in EVEN:
             return self._route_evenly(chunk, attempt)
-        if kind is GroupingKind.FIELDS:
-            if not self._positions:
-                return [(stable_hash(attempt.txid) % self._tasks, chunk)]
-            return self._route_columns(chunk) if chunk.is_columnar else self._route_keys(chunk, attempt)
-        return self._route_partial_keys(chunk, attempt)
+        if kind is GroupingKind.PARTIAL_KEY:
+            rows = chunk.rows(attempt)
+            keys = (tuple([row[position] for position in self._positions]) for row in rows)
+            return self._dealt(chunk, zip(rows, map(self._choose_for_key, keys), strict=True))
+        if not self._positions:
+            return [(task_by_key(self._tasks)[attempt.txid], chunk)]
+        if chunk.is_columnar:
+            return self._route_columns(chunk)
+        tasks = tasks_of_keys(self._keys(chunk), self._tasks)
+        return self._dealt(chunk, zip(chunk.rows(attempt), tasks, strict=True))
+
+    def check_task(self, task: int) -> None:
+        """Check that the target has a task that ``emit_direct`` named.
+
+        Raises:
+            TopologyError: there is no such task.
+        """
+        check_task(task, range(self._tasks), self.edge, "emit_direct")
 
     def _route_evenly(self, chunk: Chunk, attempt: TransactionAttempt) -> Routed:
         if self._keeps_task:
@@ -91,81 +101,28 @@ class Router:
             ((first + i) % self._tasks, chunk.part(rows[i :: self._tasks])) for i in range(min(self._tasks, len(rows)))
         ]
 
-    def _route_keys(self, chunk: Chunk, attempt: TransactionAttempt) -> Routed:
-        rows = chunk.rows(attempt)
-        keys = self._keys(chunk)
-        tasks: list[int | None]
-        try:
-            tasks = list(map(self._memo.get, keys))
-        except TypeError:  # an unhashable key, such as a list
-            tasks = [stable_hash(key) % self._tasks for key in keys]
-        if None in tasks:
-            tasks = [self._task_of(key) if task is None else task for key, task in zip(keys, tasks, strict=True)]
-        shares: list[list[Row]] = [[] for _ in range(self._tasks)]
-        take = [share.append for share in shares]
-        for row, task in zip(rows, tasks, strict=True):
-            take[task](row)  # type: ignore[index] # no task is None any more
-        return [(task, chunk.part(share)) for task, share in enumerate(shares) if share]
-
     def _route_columns(self, chunk: Chunk) -> Routed:
         batch = chunk.batch()
-        hashes = hash_columns([batch.column(position - 1) for position in self._positions])
-        tasks = (hashes % np.uint64(self._tasks)).astype(np.min_scalar_type(self._tasks))
-        order = np.argsort(tasks, kind="stable")
-        ends = np.cumsum(np.bincount(tasks, minlength=self._tasks))
+        tasks = tasks_of_columns([batch.column(position - 1) for position in self._positions], self._tasks)
+        small = tasks.astype(np.min_scalar_type(self._tasks))  # sorts several times as fast
+        order = np.argsort(small, kind="stable")
+        ends = np.cumsum(np.bincount(small, minlength=self._tasks))
         return [
             (task, Chunk(chunk.source, batch=batch.take(order[start:end])))
             for task, (start, end) in enumerate(itertools.pairwise([0, *ends.tolist()]))
             if end > start
         ]
 
-    def _route_partial_keys(self, chunk: Chunk, attempt: TransactionAttempt) -> Routed:
+    def _dealt(self, chunk: Chunk, dealt: Iterable[tuple[Row, int]]) -> Routed:
+        """Return a chunk in parts, given each row with its task; with several of them, several times."""
         shares: list[list[Row]] = [[] for _ in range(self._tasks)]
-        for row in chunk.rows(attempt):
-            hashed = stable_hash(tuple(row[position] for position in self._positions))
-            one, other = hashed % self._tasks, mix(hashed) % self._tasks
-            task = one if self._load[one] <= self._load[other] else other
-            self._load[task] += 1
-            shares[task].append(row)
-        return [(task, chunk.part(rows)) for task, rows in enumerate(shares) if rows]
-
-    def _route_custom(self, chunk: Chunk, attempt: TransactionAttempt) -> Routed:
-        assert self._custom is not None, "a custom grouping has its object"
-        shares: list[list[Row]] = [[] for _ in range(self._tasks)]
-        for row, handed in zip(chunk.rows(attempt), chunk.handed_rows(attempt), strict=True):
-            for task in self._custom.choose_tasks(self._source_task, handed):
-                self.check_task(task)
-                shares[task].append(row)
-        return [(task, chunk.part(rows)) for task, rows in enumerate(shares) if rows]
-
-    def check_task(self, task: int) -> None:
-        """Check that the target has a task with this index.
-
-        Raises:
-            TopologyError: there is no such task.
-        """
-        if not 0 <= task < self._tasks:
-            raise TopologyError(
-                f"task {task} of {self.edge.target!r} was chosen, but it has only tasks 0 to {self._tasks - 1}",
-                component=self.edge.source,
-            )
+        take = [share.append for share in shares]
+        for row, task in dealt:
+            take[task](row)
+        return [(task, chunk.part(share)) for task, share in enumerate(shares) if share]
 
     def _keys(self, chunk: Chunk) -> Sequence[Any]:
         """Return each tuple's key: the value of one key field, or a tuple of the values of several."""
         columns = chunk.columns()
         keys = [columns[position - 1] for position in self._positions]
         return keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
-
-    def _task_of(self, key: Any) -> int:
-        task = stable_hash(key) % self._tasks
-        if _is_small(key):
-            if len(self._memo) >= _MEMO_KEYS_MAX:
-                self._memo.clear()
-            self._memo[key] = task
-        return task
-
-
-def _is_small(key: Any) -> bool:
-    if isinstance(key, tuple):
-        return len(key) <= _MEMO_KEY_LENGTH_MAX and all(map(_is_small, key))
-    return not isinstance(key, (str, bytes)) or len(key) <= _MEMO_KEY_LENGTH_MAX

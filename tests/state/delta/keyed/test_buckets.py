@@ -396,9 +396,10 @@ def test_the_bounds_of_long_texts_hold_them(words):
     assert len(low) <= data_files._TEXT_MAX
 
 
-def test_a_long_key_is_found_by_its_own_predicate(tmp_path):
+@pytest.mark.parametrize("prefix", ["x" * 300, "", "\U0001f600"], ids=["long", "short", "beyond 16 bits"])
+def test_a_key_is_found_by_its_own_predicate(tmp_path, prefix):
     """Delta-rs skips files by what the log says of them; none that has the key."""
-    words = {"x" * 300 + letter: 1 for letter in "abc"}
+    words = {f"{prefix}{letter}": 1 for letter in ("abc" if prefix.isascii() else ("", "\U00020000"))}
     commit(opened(tmp_path, executors=InlineExecutors(slots=2)), (1, words))
     for word in words:
         found = pa.table(DeltaTable(tmp_path / "t").scan(columns=["word"], predicate=f"word = '{word}'"))

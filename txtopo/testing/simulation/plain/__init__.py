@@ -12,5 +12,5 @@ order, delivers frames and news in any order that sockets allow, and draws fault
 - *ClockJumps*: time passes, so that roots time out.
 
 A ledger beside the workers knows every tuple by a token that travels with its values. It knows nothing of edge ids,
-masks and epochs' bits, and judges what the spouts are told.
+masks and incarnations' bits, and judges what the spouts are told.
 """

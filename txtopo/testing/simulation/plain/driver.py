@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, assert_never
 
-from txtopo.plain.supervision.supervision import (
+from txtopo.plain.supervision.supervisor import (
     Action,
     CancelJob,
     ChannelLost,
@@ -13,7 +13,7 @@ from txtopo.plain.supervision.supervision import (
     Event,
     Finish,
     JobEnded,
-    KeepVitals,
+    KeepLast,
     RunPhase,
     Send,
     StartJob,
@@ -136,7 +136,7 @@ class Driver:
                     self._tell(channel, message)
                 case Close(channel):
                     self._close(channel)
-                case Warn() | KeepVitals():
+                case Warn() | KeepLast():
                     pass
                 case Finish(error):
                     self.is_over = True

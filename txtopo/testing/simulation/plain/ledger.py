@@ -35,9 +35,9 @@ class Root:
     open: set[tuple[int, int]] = attrs.field(factory=set)
     """The tuples of its tree that are neither acked nor failed: the token and the task of each."""
     sent_to: set[int] = attrs.field(factory=set)
-    """The epochs that tuples of its tree were sent to."""
+    """The incarnations that tuples of its tree were sent to."""
     told_of: dict[int, set[int]] = attrs.field(factory=dict)
-    """By the epoch that tells its acker, those of them: of the root's own tuples, and of those that were acked."""
+    """By the incarnation that tells the acker, those of them: of the root's tuples, and of those that were acked."""
     is_failed: bool = False
     """Whether a tuple of its tree failed."""
     is_doubled: bool = False
@@ -55,7 +55,7 @@ class Held:
     """The tuple itself: while it is here, no other one has its identity."""
     token: int
     sent_to: set[int] = attrs.field(factory=set)
-    """The epochs that tuples anchored to it were sent to."""
+    """The incarnations that tuples anchored to it were sent to."""
 
 
 @attrs.define(eq=False)
@@ -63,10 +63,10 @@ class Life:
     """One life of a worker, as the ledger sees it.
 
     Args:
-        epoch: its epoch.
+        incarnation: its incarnation.
     """
 
-    epoch: int
+    incarnation: int
     held: dict[int, Held] = attrs.field(factory=dict)
     """What its tasks hold, by the tuple's identity."""
     tasks: dict[int, int] = attrs.field(factory=dict)
@@ -97,7 +97,7 @@ class Ledger:
     components: Mapping[int, str]
     say: Callable[[str], None] | None = None
     dead: set[int] = attrs.field(factory=set)
-    """The epochs that have died."""
+    """The incarnations that have died."""
     emitted: int = 0
     """How many roots were emitted."""
     acked: int = 0
@@ -128,30 +128,32 @@ class Ledger:
             self.say(f"{_name(root)} is emitted")
         return root
 
-    def sent_root(self, life: Life, root: Root, token: int, tasks: Iterable[int], epochs: Collection[int]) -> None:
-        """Take note of the tasks that a root went to, and of the epochs that these tasks are in."""
+    def sent_root(
+        self, life: Life, root: Root, token: int, tasks: Iterable[int], incarnations: Collection[int]
+    ) -> None:
+        """Take note of the tasks that a root went to, and of the incarnations that these tasks are in."""
         self._roots_of[token] = (root,)
         root.open.update((token, task) for task in tasks)
-        root.sent_to.update(epochs)
-        root.told_of[life.epoch] = set(epochs)
+        root.sent_to.update(incarnations)
+        root.told_of[life.incarnation] = set(incarnations)
         if root.outcome is None:
             life.roots[root.serial] = root
 
     def sent(
-        self, life: Life, anchors: Iterable[Any], token: int, tasks: Collection[int], epochs: Collection[int]
+        self, life: Life, anchors: Iterable[Any], token: int, tasks: Collection[int], incarnations: Collection[int]
     ) -> None:
         """Take note of a tuple that a bolt has emitted."""
         held = [life.held[id(each)] for each in anchors if id(each) in life.held]
         roots: dict[int, Root] = {}
         for each in held:
-            each.sent_to.update(epochs)
+            each.sent_to.update(incarnations)
             for root in self._roots_of.get(each.token, ()):
                 roots[root.serial] = root
         if roots:
             self._roots_of[token] = tuple(roots.values())
         for root in roots.values():
             root.open.update((token, task) for task in tasks)
-            root.sent_to.update(epochs)
+            root.sent_to.update(incarnations)
 
     def received(self, life: Life, tuple: Any, token: int, task: int) -> None:
         """Take note that a task has received a tuple."""
@@ -170,7 +172,7 @@ class Ledger:
         task = life.tasks.pop(id(tuple))
         for root in self._roots_of[held.token]:
             root.open.discard((held.token, task))
-            root.told_of.setdefault(life.epoch, set()).update(held.sent_to)
+            root.told_of.setdefault(life.incarnation, set()).update(held.sent_to)
 
     def tuple_failed(self, life: Life, tuple: Any) -> None:
         """Take note that a task has failed a tuple."""

@@ -13,16 +13,18 @@ from txtopo.api.tuples import TupleSource
 from txtopo.errors import TxtopoError
 from txtopo.plain.loop.roster import Roster
 from txtopo.plain.loop.worker import Worker
-from txtopo.plain.supervision.supervision import ByeTold, ErrorTold, Event, Greeted, Heard
+from txtopo.plain.supervision.supervisor import Event, Received
 from txtopo.plain.transport.messages import (
-    Bye,
+    Failed,
+    Health,
+    Heartbeat,
     Hello,
     PeerJoined,
     PeerReplaced,
     SetActive,
     Stop,
+    Stopped,
     ToWorker,
-    Vitals,
     Welcome,
 )
 from txtopo.testing.simulation.plain.ledger import Life
@@ -54,7 +56,7 @@ class Process:
         self.life = Life(-1)
         self.worker: Worker | None = None
         self.from_driver: deque[ToWorker] = deque()
-        self.to_driver: deque[Event] = deque([Greeted(channel, Hello(number, job, "simulated", ("", number)))])
+        self.to_driver: deque[Event] = deque([Received(channel, Hello(number, job, "simulated", ("", number)))])
         self.is_alive = True
         self.is_closed = False
         """Whether the driver has closed its control channel."""
@@ -66,10 +68,13 @@ class Process:
 
     # -- what watched components ask
 
-    def epochs_of(self, tasks: Sequence[int]) -> list[int]:
-        """Return the epochs that tasks are in, as far as this process knows."""
+    def incarnations_of(self, tasks: Sequence[int]) -> list[int]:
+        """Return the incarnations that tasks are in, as far as this process knows."""
         worker_of = self._world.assignment.worker_of
-        return [self.life.epoch if worker_of[t] == self.number else self.roster[worker_of[t]].epoch for t in tasks]
+        return [
+            self.life.incarnation if worker_of[t] == self.number else self.roster[worker_of[t]].incarnation
+            for t in tasks
+        ]
 
     def may_emit_root(self) -> bool:
         """Whether spouts may still emit."""
@@ -109,8 +114,10 @@ class Process:
         return has_worked
 
     def beat(self) -> None:
-        """Say how the worker is."""
-        self.to_driver.append(Heard(self.channel, None if self.worker is None else self._vitals(self.worker)))
+        """Send a heartbeat."""
+        self.to_driver.append(
+            Received(self.channel, Heartbeat(None if self.worker is None else self._health(self.worker)))
+        )
 
     def obey(self) -> bool:
         """Read the next message of the driver, or the end of its channel; return whether there was one."""
@@ -128,17 +135,17 @@ class Process:
         return True
 
     def receive(self, sender: int, frame: bytes) -> None:
-        """Take a frame of another epoch."""
+        """Take a frame of another incarnation."""
         assert self.worker is not None, "frames are read after the welcome"
         self.roster.received[sender] += 1
         self.worker.receive(frame)
 
     def _take(self, message: ToWorker) -> None:
         match message:
-            case Welcome(epoch, peers, is_active):
-                self.roster.welcome(epoch, peers)
-                self.life.epoch = epoch
-                self.worker = self._make_worker(epoch)
+            case Welcome(incarnation, peers, is_active):
+                self.roster.welcome(incarnation, peers)
+                self.life.incarnation = incarnation
+                self.worker = self._make_worker(incarnation)
                 self._world.welcomed(self)
                 if is_active:
                     self.worker.set_active(is_active=True)
@@ -147,18 +154,18 @@ class Process:
             case PeerReplaced(dead, successor):
                 assert self.worker is not None, "a worker is welcomed first"
                 self.roster.replace(dead, successor)
-                self.worker.worker_replaced(successor.worker, dead, successor.epoch)
+                self.worker.worker_replaced(successor.worker, dead, successor.incarnation)
             case SetActive(is_active):
                 assert self.worker is not None, "a worker is welcomed first"
                 self.worker.set_active(is_active=is_active)
             case Stop():
                 assert self.worker is not None, "a worker is welcomed first"
-                self.to_driver.append(ByeTold(self.channel, Bye(self._vitals(self.worker)).vitals))
+                self.to_driver.append(Received(self.channel, Stopped(self._health(self.worker))))
                 self._world.stopped(self)
             case _:
                 assert_never(message)
 
-    def _make_worker(self, epoch: int) -> Worker:
+    def _make_worker(self, incarnation: int) -> Worker:
         world = self._world
 
         def make_object(component: str) -> object:
@@ -171,7 +178,7 @@ class Process:
             world.assignment,
             self.number,
             world.config,
-            {**self.roster.epochs, self.number: epoch},
+            {**self.roster.incarnations, self.number: incarnation},
             make_object=make_object,
             send=self._send,
             clock=world.clock,
@@ -181,19 +188,20 @@ class Process:
         )
 
     def _send(self, to: int, frame: bytes) -> None:
-        epoch = self.roster[to].epoch
-        self.roster.sent[epoch] += 1
-        self._world.send(self.life.epoch, epoch, frame)
+        incarnation = self.roster[to].incarnation
+        self.roster.sent[incarnation] += 1
+        self._world.send(self.life.incarnation, incarnation, frame)
 
-    def _vitals(self, worker: Worker) -> Vitals:
-        return Vitals(
+    def _health(self, worker: Worker) -> Health:
+        return Health(
             is_done=worker.is_done(),
             is_idle=worker.is_idle(),
             pending=worker.pending(),
+            acked=worker.acked(),
             activity=self._activity,
             sent=dict(self.roster.sent),
             received=dict(self.roster.received),
-            body=None,
+            status=None,
         )
 
     def _judge(self) -> None:
@@ -207,5 +215,5 @@ class Process:
             raise self.ledger.violation from None
         if not isinstance(error, BrokenError):
             raise error
-        self.to_driver.append(ErrorTold(self.channel, error, None))
+        self.to_driver.append(Received(self.channel, Failed(error, None)))
         self._world.end_process(self, error)

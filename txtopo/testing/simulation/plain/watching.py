@@ -20,7 +20,7 @@ from txtopo.api.tuples import DEFAULT_STREAM, Tuple, TupleSource
 from txtopo.errors import AnchorError, FailedException
 from txtopo.plain.tasks.collectors import BoltCollector, SpoutCollector
 from txtopo.plain.tasks.offload import Offloading
-from txtopo.plain.tasks.tasks import Observer
+from txtopo.plain.tasks.task import Observer
 from txtopo.plain.trees.tuples import SETTLED
 from txtopo.testing.simulation.plain.ledger import Ledger, Life, Root
 from txtopo.topology.plain_plan import SYSTEM, PlainComponent, PlainKind, PlainPlan
@@ -35,8 +35,8 @@ class Around(Protocol):
     ledger: Ledger
     life: Life
 
-    def epochs_of(self, tasks: Sequence[int]) -> list[int]:
-        """Return the epochs that tasks are in, as far as this process knows."""
+    def incarnations_of(self, tasks: Sequence[int]) -> list[int]:
+        """Return the incarnations that tasks are in, as far as this process knows."""
 
     def may_emit_root(self) -> bool:
         """Whether spouts may still emit."""
@@ -165,7 +165,7 @@ def _watch_spout(collector: SpoutCollector, around: Around) -> None:
         root = None if message_id is None else ledger.begin(message_id)
         tasks = emit(_with_token(values, token), stream, root)
         if root is not None:
-            ledger.sent_root(around.life, root, token, tasks, around.epochs_of(tasks))
+            ledger.sent_root(around.life, root, token, tasks, around.incarnations_of(tasks))
         around.step("after a spout has emitted")
         return tasks
 
@@ -176,7 +176,7 @@ def _watch_spout(collector: SpoutCollector, around: Around) -> None:
         root = None if message_id is None else ledger.begin(message_id)
         emit_direct(task, _with_token(values, token), stream, root)
         if root is not None:
-            ledger.sent_root(around.life, root, token, [task], around.epochs_of([task]))
+            ledger.sent_root(around.life, root, token, [task], around.incarnations_of([task]))
 
     collector.emit, collector.emit_direct = watched_emit, watched_emit_direct
 
@@ -194,7 +194,7 @@ def _watch_bolt(task: int, collector: BoltCollector, around: Around) -> None:  #
             ledger.anchored_late(life, this_task, values, _listed(anchors))
             raise
         if anchors is not None:
-            ledger.sent(life, _listed(anchors), token, tasks, around.epochs_of(tasks))
+            ledger.sent(life, _listed(anchors), token, tasks, around.incarnations_of(tasks))
         if life.acked is not None:
             ledger.emitted_after_ack(life, this_task, values, _listed(anchors))
         around.step("after a bolt has emitted")
@@ -210,7 +210,7 @@ def _watch_bolt(task: int, collector: BoltCollector, around: Around) -> None:  #
             ledger.anchored_late(life, this_task, values, _listed(anchors))
             raise
         if anchors is not None:
-            ledger.sent(life, _listed(anchors), token, [task], around.epochs_of([task]))
+            ledger.sent(life, _listed(anchors), token, [task], around.incarnations_of([task]))
         if life.acked is not None:
             ledger.emitted_after_ack(life, this_task, values, _listed(anchors))
 

@@ -17,7 +17,7 @@ from txtopo.config import Config, TopologyKind
 from txtopo.errors import TopologyError
 from txtopo.plain.loop.roster import Arrival
 from txtopo.plain.loop.worker import LOOK_SECS
-from txtopo.plain.supervision.supervision import SILENCE_SECS, RunPhase, StopAsked, Ticked
+from txtopo.plain.supervision.supervisor import SILENCE_SECS, RunPhase, StopAsked, Ticked
 from txtopo.plain.transport.frames import decode
 from txtopo.testing.checkers import Violation, require
 from txtopo.testing.simulation.plain.buffers import Input, check_buffers, objects_of
@@ -48,7 +48,7 @@ QUIET_TIMEOUTS = 3
 ROUNDS_MAX = 2_000
 """Rounds, of every worker, within which all is quiet once the faults stop."""
 TREE_BYTES_MAX = 200
-"""Memory of a tree in an acker: its numbers as objects, without the bits of epochs."""
+"""Memory of a tree in an acker: its numbers as objects, without the bits of incarnations."""
 WORKERS_MAX = 4
 KIND_DRAWN = 0.5
 HEARS = (0.02, 0.05, 0.15, 0.3)
@@ -260,9 +260,9 @@ class PlainWorld:
         self._hears = self.random.choice(HEARS)
         self.processes: list[Process] = []
         """Those that are alive."""
-        self._epochs: dict[int, Process] = {}
+        self._incarnations: dict[int, Process] = {}
         self._links: dict[tuple[int, int], deque[bytes]] = {}
-        """By the epochs of sender and receiver, the frames on their way."""
+        """By the incarnations of sender and receiver, the frames on their way."""
 
     def run(self) -> None:
         """Run the schedule.
@@ -319,9 +319,9 @@ class PlainWorld:
         return not self._has_faults or self.random.random() < 0.3  # noqa: PLR2004 - some passes later
 
     def welcomed(self, process: Process) -> None:
-        """Take note of a process that knows its epoch."""
-        self._epochs[process.life.epoch] = process
-        self.say(f"worker {process.number} begins as epoch {process.life.epoch}")
+        """Take note of a process that knows its incarnation."""
+        self._incarnations[process.life.incarnation] = process
+        self.say(f"worker {process.number} begins as incarnation {process.life.incarnation}")
 
     def send(self, sender: int, receiver: int, frame: bytes) -> None:
         """Put a frame on its way."""
@@ -378,7 +378,7 @@ class PlainWorld:
     def _kill(self, process: Process) -> None:
         """Let a process die at once: of what it has sent, some arrives."""
         for (sender, _), frames in self._links.items():
-            if sender == process.life.epoch:
+            if sender == process.life.incarnation:
                 for _ in range(self.random.randint(0, len(frames)) if self.random.random() < 0.5 else 0):  # noqa: PLR2004
                     frames.pop()
         self.end_process(process, RuntimeError("killed"))
@@ -405,7 +405,7 @@ class PlainWorld:
                 self._let_pass(0.5)
             return False
         process.wakes_at = None
-        self.say(f"worker {process.number}, epoch {process.life.epoch}, goes on")
+        self.say(f"worker {process.number}, incarnation {process.life.incarnation}, goes on")
         return True
 
     def _move(self, process: Process) -> None:
@@ -423,7 +423,7 @@ class PlainWorld:
     def _deliver(self, link: tuple[int, int]) -> bool:
         """Let the next frame of a link arrive; return whether anything has become of it."""
         sender, receiver = link
-        process = self._epochs.get(receiver)
+        process = self._incarnations.get(receiver)
         if receiver in self.ledger.dead and (process is None or not process.is_alive):
             del self._links[link]
             return False
@@ -442,12 +442,12 @@ class PlainWorld:
 
     def _receive(self, process: Process, sender: int, frame: bytes) -> None:
         """Let a frame arrive, unless it is lost; or twice."""
-        where = f"a frame of epoch {sender} to {process.life.epoch}" if self._has_faults else ""
+        where = f"a frame of incarnation {sender} to {process.life.incarnation}" if self._has_faults else ""
         if Fault.LOSSES in self._rates and self._strikes(Fault.LOSSES, where):
             self._has_lost = True
             return
         if self.is_logged:
-            self.say(f"a frame of epoch {sender} comes to {process.life.epoch}: {len(frame)} bytes")
+            self.say(f"a frame of incarnation {sender} comes to {process.life.incarnation}: {len(frame)} bytes")
         process.receive(sender, frame)
         if Fault.DOUBLES in self._rates and self._strikes(Fault.DOUBLES, where):
             self._has_lost = True
@@ -529,7 +529,7 @@ class PlainWorld:
 
     def _check_trees(self) -> None:
         """Check that ackers hold as much for a large tree as for a small one."""
-        bound = TREE_BYTES_MAX + len(self._epochs)
+        bound = TREE_BYTES_MAX + len(self._incarnations)
         for process in self.processes:
             worker = process.worker
             require(

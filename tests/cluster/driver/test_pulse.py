@@ -1,0 +1,134 @@
+"""What a driver obeys, and what it does when it cannot."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import attrs
+import pytest
+
+from tests.cluster.nimbuses import next_root, wait_for
+from tests.cluster.relay import Relay
+from txtopo.cluster.decisions.assignment import Assignment
+from txtopo.cluster.decisions.lifecycle import Status, Topology
+from txtopo.cluster.driver.folder import DriverLaunch
+from txtopo.cluster.driver.pulse import Pulse
+from txtopo.cluster.state import ClusterState, LeaderWrites
+from txtopo.engine.control import RunControl
+from txtopo.testing import ZooKeeperServer
+
+HUNG = """
+import sys, threading, time
+from txtopo.cluster.decisions.assignment import Assignment
+from txtopo.cluster.driver.folder import DriverLaunch
+from txtopo.cluster.driver.pulse import Pulse
+from txtopo.cluster.state import ClusterState
+from txtopo.engine.control import RunControl
+
+hosts, root, topology = sys.argv[1:]
+launch = DriverLaunch("l1", Assignment(topology, 1, "s1", 0), "/code", hosts, root, heartbeat_secs=0.1)
+with Pulse(ClusterState(hosts, root, 2.0), launch, RunControl()):
+    print("it runs", flush=True)
+    time.sleep(10_000)
+"""
+
+
+def test_run_that_does_not_end(zookeeper: ZooKeeperServer) -> None:
+    """A driver whose topology is started elsewhere ends within its grace, though its run hangs and it beats on."""
+    state = ClusterState(zookeeper.hosts, next_root(), 10.0)
+    term = state.begin_term("127.0.0.1:1", state.epoch_version())
+    assert term is not None
+    writes = LeaderWrites(state, term)
+    writes.start(WORDS)
+    writes.assign(Assignment(WORDS.id, 1, "s1", 0))
+    command = [sys.executable, "-c", HUNG, zookeeper.hosts, state.root, WORDS.id]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"it runs\n"
+            writes.assign(Assignment(WORDS.id, 2, "s2", 0))
+            assert process.wait(60.0) == 1
+        finally:
+            process.kill()
+            state.close()
+
+
+WORDS = Topology("words-1-900", "words", "word-counts", Status.ACTIVE, 900.0)
+
+
+class Steered:
+    """A leader, and the pulse of a driver that it steers; ZooKeeper can be cut off from the pulse."""
+
+    def __init__(self, hosts: str, relay: Relay) -> None:
+        self.state = ClusterState(hosts, next_root(), 2.0)
+        term = self.state.begin_term("127.0.0.1:1", self.state.epoch_version())
+        assert term is not None
+        self.writes = LeaderWrites(self.state, term)
+        self.writes.start(WORDS)
+        assignment = Assignment(WORDS.id, 1, "s1", 0)
+        self.writes.assign(assignment)
+        self.control = RunControl()
+        self.own_state = ClusterState(relay.address, self.state.root, 2.0)
+        launch = DriverLaunch("l1", assignment, "/code", hosts, self.state.root, heartbeat_secs=0.1, isolation_secs=0.5)
+        self.pulse = Pulse(self.own_state, launch, self.control)
+
+    def count(self) -> int:
+        """Return the number of beats."""
+        beat = self.state.heartbeat(WORDS.id, 1)
+        return 0 if beat is None else beat.count
+
+
+@pytest.fixture
+def steered(zookeeper: ZooKeeperServer) -> Iterator[tuple[Steered, Relay]]:
+    """A pulse that has begun."""
+    relay = Relay(zookeeper.hosts)
+    steered = Steered(zookeeper.hosts, relay)
+    with steered.pulse:
+        yield steered, relay
+    relay.heal()
+    steered.own_state.close()
+    steered.state.close()
+    relay.close()
+
+
+def test_pulse_obeys_the_status(steered: tuple[Steered, Relay]) -> None:
+    """It beats again and again; only while the topology is ACTIVE may transactions begin; KILLED is an orderly stop."""
+    leader, _ = steered
+    wait_for("it beats", lambda: leader.count() > 2)
+    assert leader.control.is_active
+    for status in (Status.INACTIVE, Status.REBALANCING):
+        leader.writes.store(attrs.evolve(WORDS, status=status))
+        wait_for("nothing begins", lambda: not leader.control.is_active)
+        leader.writes.store(WORDS)
+        wait_for("transactions begin", lambda: leader.control.is_active)
+    assert not leader.control.is_stopping
+    leader.writes.store(attrs.evolve(WORDS, status=Status.KILLED))
+    wait_for("it stops", lambda: leader.control.is_stopping)
+
+
+@pytest.mark.parametrize("what", ["moved", "taken away", "gone", "failed"])
+def test_pulse_of_what_is_not_wanted(steered: tuple[Steered, Relay], what: str) -> None:
+    """The run ends when the topology is assigned anew, or to nobody, or is gone, or has failed."""
+    leader, _ = steered
+    wait_for("it beats", lambda: leader.count() > 1)
+    assert not leader.control.is_stopping
+    match what:
+        case "moved":
+            leader.writes.assign(Assignment(WORDS.id, 2, "s2", 0))
+        case "taken away":
+            leader.writes.unassign(WORDS.id)
+        case "gone":
+            leader.writes.remove(WORDS.id)
+        case _:
+            leader.writes.store(attrs.evolve(WORDS, status=Status.FAILED))
+    wait_for("it stops", lambda: leader.control.is_stopping)
+
+
+def test_pulse_without_zookeeper(steered: tuple[Steered, Relay]) -> None:
+    """The run ends after ``supervisor.isolation.secs`` without ZooKeeper, whether a supervisor is there or not."""
+    leader, relay = steered
+    wait_for("it beats", lambda: leader.count() > 1)
+    relay.cut()
+    wait_for("it stops", lambda: leader.control.is_stopping)

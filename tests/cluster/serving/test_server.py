@@ -1,0 +1,152 @@
+"""What daemons share: sockets, and what their server bears."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import httpx
+import pytest
+
+from tests.cluster.nimbuses import DEADLINE_SECS, ROOT, wait_for
+from txtopo.cluster.serving.server import listen
+from txtopo.connections import REQUEST_SECS
+from txtopo.errors import ConfigError
+
+
+def test_port_that_is_taken() -> None:
+    """The error says so, before anything is announced."""
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
+            listen("127.0.0.1", port)
+
+
+@attrs.frozen
+class Served:
+    """A server with 256 file descriptors in a process of its own."""
+
+    process: subprocess.Popen[str]
+    port: int
+    log: Path
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def connect(self, sent: bytes = b"") -> socket.socket:
+        """Connect, and send something."""
+        connection = socket.create_connection(("127.0.0.1", self.port), DEADLINE_SECS)
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(sent)
+        return connection
+
+    def open_files(self) -> int:
+        """Return how many file descriptors it has open."""
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """A server, ended after the test."""
+    log = tmp_path / "log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster.serving.attacked", "256"],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+    assert process.stdout is not None
+    try:
+        served = Served(process, int(process.stdout.readline()), log)
+        assert httpx.get(f"{served.url}/files", trust_env=False).text == "opened"  # now its own files are open
+        yield served
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the other side has closed a connection."""
+    with contextlib.suppress(ConnectionError):
+        while connection.recv(1 << 16):
+            pass
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /files HTT", b"POST /none HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"]
+)
+def test_many_connections(served: Served, sent: bytes) -> None:
+    """With many that say nothing or half a request, others are answered, files can be opened, and the log is short."""
+    with contextlib.ExitStack() as stack:
+        for number in range(400):
+            stack.enter_context(served.connect(sent))
+            if number % 100 == 99:
+                assert httpx.get(f"{served.url}/files", trust_env=False).text == "opened"
+                assert served.open_files() < 256 - 40
+        for _ in range(5):
+            assert httpx.get(f"{served.url}/files", trust_env=False).text == "opened"
+    assert served.log.stat().st_size < 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [b"", b"GET /files HTT", b"GET /files HTTP/1.1\r\nHost: a\r\n\r\n"])
+def test_silent_connection(served: Served, sent: bytes) -> None:
+    """It is closed after some seconds, though bytes of a head still come, one by one."""
+    with served.connect(sent) as connection:
+        connection.settimeout(0.5)
+
+        def is_over() -> bool:
+            with contextlib.suppress(TimeoutError):
+                return is_closed(connection)
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(b"x" if sent else b"")
+            return False
+
+        wait_for("it is closed", is_over, 3 * REQUEST_SECS)
+
+
+@pytest.mark.slow
+def test_answer_that_nobody_takes(served: Served) -> None:
+    """It does not keep its connection for ever."""
+    with contextlib.ExitStack() as stack:
+        before = served.open_files()
+        for _ in range(5):
+            stack.enter_context(served.connect(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n"))
+        wait_for("they are connected", lambda: served.open_files() >= before + 4)  # that of the fixture may be closed
+        wait_for("they are closed", lambda: served.open_files() <= before)
+
+
+@pytest.mark.slow
+def test_body_that_comes_slowly(served: Served) -> None:
+    """It may take as long as it likes, as long as something of it comes."""
+    with (
+        served.connect(b"POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n") as connection,
+        socket.socket() as other,
+    ):
+        connection.settimeout(REQUEST_SECS / 4 + 1)
+        for _ in range(5):
+            with contextlib.suppress(TimeoutError):
+                assert not connection.recv(1)
+            connection.sendall(b"x")
+        other.close()
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.slow
+def test_requests_that_are_none(served: Served) -> None:
+    """Each is refused; a thousand of them leave a few lines in the log."""
+    for _ in range(1000):
+        with served.connect(b"\x16\x03\x01 no HTTP\r\n\r\n") as connection:
+            assert is_closed(connection)
+    assert len(served.log.read_text().splitlines()) < 50

@@ -1,0 +1,229 @@
+"""The client, and real nimbuses."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.conftest import Make
+from tests.cluster.nimbuses import TOKEN, NimbusProcess, archive, wait_for
+from txtopo.cluster.client import ClusterClient
+from txtopo.cluster.code.submission import Submission
+from txtopo.cluster.decisions.assignment import SupervisorInfo
+from txtopo.errors import (
+    AlreadyAlive,
+    ClusterError,
+    NoLeader,
+    NotAlive,
+    RequestError,
+    SubmissionError,
+    TransitionError,
+)
+
+pytestmark = pytest.mark.slow
+
+DOWN = "127.0.0.1:1"
+WORDS = Submission("words", "word-counts", "words")
+
+
+@pytest.fixture
+def zipped(tmp_path: Path) -> Path:
+    path = tmp_path / "code.zip"
+    path.write_bytes(archive())
+    return path
+
+
+def test_life_of_a_topology(make: Make, zipped: Path) -> None:
+    """Each request is carried out by the leader, and answered with the topology."""
+    [nimbus] = make().start().nimbuses
+    with ClusterClient([nimbus.address], TOKEN) as client:
+        assert client.leader() == nimbus.address
+        assert client.submit(WORDS, zipped)["status"] == "ACTIVE"
+        assert client.deactivate("words")["status"] == "INACTIVE"
+        assert client.activate("words")["status"] == "ACTIVE"
+        assert client.rebalance("words", 60)["status"] == "REBALANCING"
+        assert [each["name"] for each in client.topologies()] == ["words"]
+        assert client.kill("words", 60)["status"] == "KILLED"
+        assert client.kill("words", 0)["status"] == "KILLED"
+        wait_for("it is gone", lambda: client.topologies() == [])
+
+
+def test_errors_are_those_of_txtopo(make: Make, zipped: Path, tmp_path: Path) -> None:
+    """Each with the message of the nimbus."""
+    [nimbus] = make().start().nimbuses
+    with ClusterClient([nimbus.address], TOKEN) as client:
+        with pytest.raises(NotAlive, match="no topology 'nobody'"):
+            client.kill("nobody")
+        with pytest.raises(NotAlive):
+            client.topology("nobody")
+        client.submit(WORDS, zipped)
+        with pytest.raises(AlreadyAlive):
+            client.submit(WORDS, zipped)
+        client.kill("words", 60)
+        with pytest.raises(TransitionError, match="is KILLED"):
+            client.activate("words")
+        (tmp_path / "bad.zip").write_bytes(b"no zip")
+        with pytest.raises(SubmissionError, match="no zip"):
+            client.submit(Submission("other", "other", "words"), tmp_path / "bad.zip")
+    with ClusterClient([nimbus.address], "wrong") as stranger:
+        with pytest.raises(RequestError, match="token"):
+            stranger.kill("words")
+        assert "words" in [each["name"] for each in stranger.topologies()]
+
+
+def test_seeds_that_are_down_or_do_not_lead(make: Make, zipped: Path) -> None:
+    """H13: with the seeds [down, follower] the leader is found, and carries the request out."""
+    cluster = make(2).start()
+    [follower] = cluster.others(cluster.leader())
+    with ClusterClient([DOWN, follower.address], TOKEN) as client:
+        assert client.leader() == cluster.leader().address
+        assert client.submit(WORDS, zipped)["status"] == "ACTIVE"
+
+
+@pytest.mark.parametrize("name", ["w%20?#&=;+", "数え-wörter", "-", "%2f", "x" * 100])
+def test_odd_names(make: Make, zipped: Path, name: str) -> None:
+    """Whatever is allowed in a name works everywhere: in requests, on disks, and between nimbuses."""
+    settings = {"topology_min_replication_count": 2, "topology_max_replication_wait_time_sec": -1}
+    cluster = make(2, **settings).start()
+    with ClusterClient([cluster.leader().address], TOKEN) as client:
+        assert client.submit(Submission(name, "word-counts", "words"), zipped)["replicationCount"] == 2
+        assert client.deactivate(name)["name"] == name
+        assert client.topology(name)["status"] == "INACTIVE"
+        client.kill(name, 0)
+        wait_for("it is gone", lambda: client.topologies() == [])
+
+
+def test_no_seed_that_answers() -> None:
+    """The error names all of them, when patience is over."""
+    started = time.monotonic()
+    with ClusterClient([DOWN, "127.0.0.1:2"], TOKEN, patience_secs=1.0) as client:
+        with pytest.raises(NoLeader, match=r"127\.0\.0\.1:1.*127\.0\.0\.1:2"):
+            client.kill("words")
+        with pytest.raises(NoLeader):
+            client.topologies()
+    assert time.monotonic() - started < 20.0
+
+
+def test_request_during_an_election(make: Make, zipped: Path) -> None:
+    """H13: while nobody leads, the retry error without patience; with it, the request is carried out afterwards."""
+    cluster = make(2).start()
+    leader = cluster.leader()
+    [other] = cluster.others(leader)
+    seeds = [leader.address, other.address]
+    with ClusterClient(seeds, TOKEN, patience_secs=60.0) as patient:
+        patient.submit(WORDS, zipped)
+        wait_for("the other one holds the code", lambda: other.codes() == leader.codes())
+        leader.kill()
+        with ClusterClient(seeds, TOKEN, patience_secs=0.0) as hasty, pytest.raises(NoLeader):
+            hasty.deactivate("words")
+        assert patient.deactivate("words")["status"] == "INACTIVE"
+    assert other.leads
+
+
+def test_seed_that_hangs(make: Make, zipped: Path) -> None:
+    """It costs nobody time: the others are asked at the same moment."""
+    [nimbus] = make().start().nimbuses
+    with (
+        socket.create_server(("127.0.0.1", 0)) as hung,
+        ClusterClient([f"127.0.0.1:{hung.getsockname()[1]}", nimbus.address], TOKEN) as client,
+    ):
+        started = time.monotonic()
+        assert client.leader() == nimbus.address
+        client.submit(WORDS, zipped)
+        assert client.deactivate("words")["status"] == "INACTIVE"
+        assert [each["name"] for each in client.topologies()] == ["words"]
+        assert time.monotonic() - started < 15.0
+
+
+def test_log_on_a_supervisor_that_hangs(make: Make, zipped: Path) -> None:
+    """It is an error that names the supervisor, after some seconds."""
+    cluster = make().start()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as hung,
+        ClusterClient([cluster.nimbuses[0].address], TOKEN) as client,
+    ):
+        client.submit(WORDS, zipped)
+        address = f"127.0.0.1:{hung.getsockname()[1]}"
+        cluster.state.announce_supervisor(SupervisorInfo("s1", address, 1))
+        wait_for("it is assigned", cluster.state.assignments)
+        with pytest.raises(ClusterError, match=f"{address} does not answer"):
+            list(client.log("words"))
+
+
+def test_leader_that_hangs_during_a_submission(make: Make, zipped: Path) -> None:
+    """The client does not wait for ever: it says that the topology may have been submitted."""
+    cluster = make(2)
+    leader, other = cluster.nimbuses
+    leader.start("nimbus.replicate.before=stop").wait_until_up()
+    wait_for("it leads", lambda: leader.leads)
+    other.start().wait_until_up()
+    with ClusterClient([leader.address, other.address], TOKEN) as client:
+        with pytest.raises(ClusterError, match=r"no sign of life.*may have been submitted"):
+            client.submit(WORDS, zipped)
+        wait_for("the other one leads", lambda: other.leads)
+        assert client.topologies() == []
+        assert client.submit(WORDS, zipped)["status"] == "ACTIVE"
+
+
+def test_connection_that_breaks_during_a_submission(make: Make, zipped: Path) -> None:
+    """The client does not submit twice: it says that it may have been submitted."""
+    cluster = make(topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1).start()
+    [nimbus] = cluster.nimbuses
+    with ClusterClient([nimbus.address], TOKEN) as client, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.submit, WORDS, zipped)
+        wait_for("its code is kept", nimbus.codes)
+        nimbus.kill()
+        with pytest.raises(ClusterError, match="may have been submitted"):
+            waiting.result()
+
+
+def test_kill_whose_answer_is_lost(make: Make, zipped: Path) -> None:
+    """A topology that is gone when the request is sent again was killed by it: that is no error."""
+    cluster = make(2)
+    leader, other = cluster.nimbuses
+    leader.start("nimbus.store.after=kill").wait_until_up()
+    wait_for("it leads", lambda: leader.leads)
+    other.start().wait_until_up()
+    with ClusterClient([leader.address, other.address], TOKEN) as client:
+        client.submit(WORDS, zipped)
+        wait_for("the other one holds the code", lambda: other.codes() == leader.codes())
+        assert client.kill("words", 0)["status"] == "KILLED"
+        wait_for("it is gone", lambda: client.topologies() == [])
+
+
+def test_leader_that_dies_again_and_again(make: Make, zipped: Path) -> None:
+    """A client with patience never sees it."""
+    cluster = make(3).start()
+    stop = threading.Event()
+    rounds = 0
+
+    def kill_leaders() -> None:
+        nonlocal rounds
+        while not stop.is_set() and rounds < 3:
+            leader: NimbusProcess = cluster.leader()
+            leader.kill()
+            rounds += 1
+            wait_for("another one leads", lambda leader=leader: any(each.leads for each in cluster.others(leader)))
+            leader.start().wait_until_up()
+
+    with ClusterClient([each.address for each in cluster.nimbuses], TOKEN, patience_secs=60.0) as client:
+        client.submit(WORDS, zipped)
+        wait_for("all hold the code", lambda: all(each.codes() for each in cluster.nimbuses))
+        killer = threading.Thread(target=kill_leaders)
+        killer.start()
+        try:
+            done = 0
+            while killer.is_alive():
+                assert client.deactivate("words")["status"] == "INACTIVE"
+                assert client.activate("words")["status"] == "ACTIVE"
+                done += 1
+        finally:
+            stop.set()
+            killer.join()
+    assert rounds == 3
+    assert done > 0

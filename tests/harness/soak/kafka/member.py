@@ -1,0 +1,114 @@
+"""A process that reads a topic: ``python -m tests.harness.soak.kafka.member SERVERS TOPIC FOLDER NAME TASKS MODE KIND``.
+
+It runs until SIGTERM, and then stops in an orderly way.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from spouts.kafka import ExponentialBackoff, KafkaSpout, KafkaSpoutConfig
+from txtopo import (
+    Config,
+    Fields,
+    OutputCollector,
+    PlainTopology,
+    RichBolt,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+    run,
+)
+from txtopo.testing import InlineCluster
+
+FAILED_SHARE = 0.05
+
+
+class Record(RichBolt):
+    """Writes down which record was processed, and acks it then; fails some at random instead.
+
+    Args:
+        folder: takes a file from each process and task.
+        name: their names begin with it.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._name = name
+
+    def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:
+        """Open a file of this process's own."""
+        del config
+        self._collector = collector
+        name = f"{self._name}-{os.getpid()}-{context.this_task_id}-{time.monotonic_ns()}"
+        self._file = (self._folder / name).open("w", buffering=1)
+        self._rng = random.Random(name)
+
+    def execute(self, tuple: Tuple) -> None:
+        """Write a line; it is the kernel's before the tuple is acked, so a kill takes nothing back."""
+        if self._rng.random() < FAILED_SHARE:
+            self._collector.fail(tuple)
+            return
+        self._file.write(f"{tuple['partition']} {tuple['offset']}\n")
+        self._collector.ack(tuple)
+
+    def cleanup(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def soak_topology(servers: str, topic: str, record: Record, tasks: int, *, subscribe: bool) -> PlainTopology:
+    """Return the topology.
+
+    Args:
+        servers: of the broker.
+        topic: to be read.
+        record: writes down what was processed.
+        tasks: of the spout.
+        subscribe: whether it joins the group.
+    """
+    spout = KafkaSpoutConfig(
+        servers,
+        topic,
+        Fields("partition", "offset"),
+        group_id=topic,
+        subscribe=subscribe,
+        offset_commit_period_ms=300,
+        retry_service=ExponentialBackoff(0, 2, delay_max_ms=1_000),
+        properties={"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500} if subscribe else {},
+    )
+    builder = TopologyBuilder("kafka-soak")
+    builder.set_spout("kafka", KafkaSpout(spout), tasks)
+    builder.set_bolt("record", record, 2).shuffle_grouping("kafka")
+    return builder.build()
+
+
+def main() -> None:
+    """Run until SIGTERM."""
+    servers, topic, folder, name, tasks, mode, kind = sys.argv[1:8]
+    logging.basicConfig(level=logging.ERROR)
+    topology = soak_topology(servers, topic, Record(Path(folder), name), int(tasks), subscribe=mode == "subscribe")
+    settings = {"topology.max.spout.pending": 1_000, "topology.workers": 2, "topology.message.timeout.secs": 20}
+    if kind == "spark":
+        run(topology, Config({**settings, "spark.driver.memory": "1g"}))
+        return
+    is_over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: is_over.set())
+    with InlineCluster(simulated_time=False) as cluster:
+        running = cluster.submit(topology, Config(settings))
+        while not is_over.wait(0.2):
+            running.raise_if_given_up()
+        running.stop()
+
+
+if __name__ == "__main__":
+    main()

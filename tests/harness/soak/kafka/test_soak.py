@@ -1,0 +1,30 @@
+"""Short soaks; ``python -m tests.harness.soak kafka`` is a long one, ``tests.harness.soak.kafka.memory`` another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.harness.soak.kafka.command import soak_manual, soak_subscribed
+from tests.harness.soak.kafka.memory import TENTHS, measure
+from txtopo.testing.kafka import KafkaBroker
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("soak", [soak_manual, soak_subscribed])
+def test_short_soak(soak, kafka: KafkaBroker, tmp_path: Path) -> None:
+    """Nothing is committed ahead of what was processed; in the end everything is, whatever was killed meanwhile."""
+    outcome = soak(kafka, 12_000, tmp_path)
+    assert outcome.records >= 12_000
+    assert outcome.kills >= 2
+    assert outcome.looks > 3
+
+
+def test_memory(kafka: KafkaBroker, spark: SparkSession, tmp_path: Path) -> None:
+    """Each tenth of a run is measured and told; the totals are right."""
+    told: list[str] = []
+    memory = measure(kafka, spark, tmp_path, 20, 40, told.append)
+    assert len(memory.python_mib) == len(memory.heap_mib) == len(told) == TENTHS
+    assert min(memory.growth.values()) > 0

@@ -1,0 +1,44 @@
+"""A process of the topology: ``python -m tests.harness.soak.transactions.child SETUP``, the setup being JSON.
+
+It says on standard output when a job is lost because a Python worker died.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+from tests.harness.soak.transactions.topology import Setup, config_of, topology_of
+from txtopo import run
+from txtopo.testing.inline import run_inline
+from txtopo.transactional.core.events import JobLost
+
+DIED = "a Python worker died"
+_SPARK_SAYS = "Python worker exited unexpectedly"
+
+
+class DeadWorkers(logging.Handler):
+    """Prints when a job was lost with a Python worker; others are lost because they were cancelled."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        event = record.args[0] if isinstance(record.args, tuple) and record.args else None
+        if isinstance(event, JobLost) and _SPARK_SAYS in event.error:
+            print(f"{DIED}, and pack {event.job_id} with it", flush=True)
+
+
+def main() -> None:
+    """Run the topology to its end."""
+    setup = Setup(**json.loads(sys.argv[1]))
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    logger = logging.getLogger("txtopo")
+    for handler in logging.getLogger().handlers:
+        handler.setLevel(logging.WARNING)
+    logger.addHandler(DeadWorkers())
+    logger.setLevel(logging.DEBUG)
+    start = run_inline if setup.inline else run
+    print(start(topology_of(setup), config_of(setup)))
+
+
+if __name__ == "__main__":
+    main()

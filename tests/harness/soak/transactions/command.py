@@ -1,0 +1,202 @@
+"""The soak: ``python -m tests.harness.soak transactions --kills 200``.
+
+Runs a topology of two tables in a process of its own, kills it at each failpoint in turn and at random moments,
+and starts it again, until so many kills have struck. When a run has come to the end of its input, all rows are
+compared with what they must be, and another round begins on new tables.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import attrs
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tests.harness.soak.transactions.kills import RUN_FAILPOINTS, Kill, Plan, Victim
+from tests.harness.soak.transactions.rounds import Round
+from tests.harness.soak.transactions.topology import Setup, fill_topic
+from txtopo.errors import TxtopoError
+from txtopo.testing.checkers import Violation
+from txtopo.testing.kafka import KafkaBroker
+from txtopo.testing.zookeeper import running_zookeeper
+
+
+@attrs.frozen
+class Options:
+    """What was asked for."""
+
+    kills: int
+    seed: int
+    store: str
+    transactions: int
+    opaque: bool
+    inline: bool
+    kafka: bool
+
+    @property
+    def command(self) -> str:
+        """The command line that kills at the same places."""
+        flags = " --opaque" * self.opaque + " --inline" * self.inline + " --kafka" * self.kafka
+        return (
+            f"python -m tests.harness.soak transactions --kills {self.kills} --seed {self.seed} --store {self.store} "
+            f"--transactions {self.transactions}{flags}"
+        )
+
+
+@attrs.define(eq=False)
+class Soak:
+    """Round after round."""
+
+    options: Options
+    folder: Path
+    hosts: str
+    broker: KafkaBroker | None
+    console: Console
+    kills: Counter[str] = attrs.field(factory=Counter)
+    failpoints: Counter[str] = attrs.field(factory=Counter)
+    rounds: int = 0
+    lives: int = 0
+    recoveries: int = 0
+    transactions: int = 0
+    rows_checked: int = 0
+    views_checked: int = 0
+    views_refused: int = 0
+    started: float = attrs.field(factory=time.monotonic)
+
+    def run(self) -> None:
+        """Kill until all kills have struck, and let the last round come to its end.
+
+        Raises:
+            Violation: a promise is broken.
+        """
+        rng = random.Random(self.options.seed)
+        plan = Plan(rng, self.options.inline)
+        while self.kills.total() < self.options.kills:
+            self.rounds += 1
+            self._run_round(plan, rng.getrandbits(32))
+
+    def _run_round(self, plan: Plan, seed: int) -> None:
+        options = self.options
+        kafka = "" if self.broker is None else self.broker.servers
+        setup = Setup("", seed, options.transactions, options.opaque, options.inline, self.hosts, kafka)
+        if self.broker is not None:
+            fill_topic(setup, self.broker)
+        round_ = Round(self.folder / f"round-{self.rounds:03d}", setup)
+        try:
+            self._live_on(round_, plan)
+            self.transactions += round_.check_end()
+        finally:
+            round_.kill_orphans()
+            self.lives += round_.lives
+            self.rows_checked += round_.judge.rows_checked
+            self.views_checked += round_.judge.views_checked
+            self.views_refused += round_.judge.views_refused
+        shutil.rmtree(round_.folder)
+
+    def _live_on(self, round_: Round, plan: Plan) -> None:
+        is_finished = is_killed = False
+        while not is_finished:
+            kills = self._next_kills(round_, plan)
+            death = round_.live(*kills)
+            is_finished = death.is_finished
+            self.recoveries += is_killed
+            is_killed = bool(death.kills)
+            for kill in death.kills:
+                self.kills[kill.name] += 1
+                self.failpoints[kill.failpoint] += bool(kill.failpoint)
+                self._tell(str(kill), death.committed)
+            for kill in kills[len(death.kills) :]:
+                plan.put_back(kill)
+                self._tell(f"not reached: {kill}", death.committed)
+
+    def _next_kills(self, round_: Round, plan: Plan) -> list[Kill]:
+        left = self.options.kills - self.kills.total()
+        if left == 0:
+            return []
+        kill = plan.next(round_.leftover)
+        survives = kill.victim is Victim.WORKER
+        return [kill, plan.moment([Victim.ALL, Victim.DRIVER])] if survives and left > 1 else [kill]
+
+    def _tell(self, what: str, committed: int) -> None:
+        number = f"{self.kills.total():>4}/{self.options.kills}"
+        clock = time.strftime("%H:%M:%S", time.gmtime(time.monotonic() - self.started))
+        self.console.print(
+            f"{number}  {clock}  round {self.rounds}  {what:<44} committed {committed}", highlight=False, soft_wrap=True
+        )
+
+    def tell_summary(self) -> None:
+        """Print what was done."""
+        table = Table("killed at", "times")
+        for name, times in sorted(self.kills.items()):
+            table.add_row(name, str(times))
+        self.console.print(table)
+        reached = len([name for name in RUN_FAILPOINTS if self.failpoints[name]])
+        seconds = time.monotonic() - self.started
+        rows = {
+            "kills": self.kills.total(),
+            "failpoints reached": f"{reached} of {len(RUN_FAILPOINTS)}",
+            "rounds": self.rounds,
+            "processes": self.lives,
+            "recoveries": self.recoveries,
+            "transactions": self.transactions,
+            "rows compared": self.rows_checked,
+            "consistent reads": f"{self.views_checked}, and {self.views_refused} refused",
+            "seconds": f"{seconds:.0f}, {seconds / max(1, self.lives):.1f} a process",
+            "seed": self.options.seed,
+        }
+        summary = Table(show_header=False)
+        for name, value in rows.items():
+            summary.add_row(name, str(value))
+        self.console.print(summary)
+
+
+@click.command()
+@click.option("--kills", default=25, show_default=True, type=click.IntRange(1), help="Kills in all.")
+@click.option("--seed", type=int, help="Decides where; drawn unless given.")
+@click.option("--store", default="sqlite", show_default=True, type=click.Choice(["sqlite", "zookeeper"]))
+@click.option("--transactions", default=400, show_default=True, type=click.IntRange(1), help="In a round.")
+@click.option("--opaque", is_flag=True, help="With a spout whose replays carry other tuples.")
+@click.option("--inline", is_flag=True, help="Without Spark: quicker, and one process to kill.")
+@click.option("--kafka", is_flag=True, help="With input from a real Kafka broker.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="A new folder for tables and logs, kept if a promise is broken."
+)
+def main(output: Path | None, seed: int | None, **given: object) -> None:
+    """Kill a topology again and again, and see that its tables are exact."""
+    options = Options(seed=random.SystemRandom().getrandbits(32) if seed is None else seed, **given)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no process is left behind
+    console = Console(width=120 if not sys.stdout.isatty() else None)
+    console.print(f"seed {options.seed}", highlight=False)
+    folder = Path(tempfile.mkdtemp(prefix="txtopo-soak-")) if output is None else output.absolute()
+    if folder.exists() and any(folder.iterdir()):
+        raise click.UsageError(f"{folder} is not empty; give a new folder, or remove this one")
+    with contextlib.ExitStack() as stack:
+        hosts = ""
+        if options.store == "zookeeper":
+            hosts = stack.enter_context(running_zookeeper(folder / "zookeeper")).hosts
+        broker = stack.enter_context(KafkaBroker(folder / "kafka")) if options.kafka else None
+        soak = Soak(options, folder, hosts, broker, console)
+        try:
+            soak.run()
+        except (Violation, TxtopoError) as violation:
+            soak.tell_summary()
+            console.print(f"a promise is broken:\n{violation}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"everything is kept in {folder}; again: {options.command}", soft_wrap=True)
+            sys.exit(1)
+        soak.tell_summary()
+        console.print(f"all tables are exact; again: {options.command}", highlight=False, soft_wrap=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

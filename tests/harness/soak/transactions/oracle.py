@@ -1,0 +1,175 @@
+"""What the tables must hold: computed in plain Python from the batches alone, and compared row for row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import attrs
+import pyarrow as pa
+
+from state import ConsistentView, read_tables
+from tests.harness.soak.transactions.topology import BUCKET_SIZE, SPOUT, Setup, batches_of, data_of, moves
+from txtopo.api.values import TransactionalValue
+from txtopo.errors import ConfigError, StateAccessError
+from txtopo.testing.checkers import Key, Oracle, Rows, TableChecker, Violation, check_input, check_journal
+from txtopo.transactional.journal.journal import FOLDER, JournalEntry, counting_entries, read_journal
+
+TABLES = ("words", "buckets")
+SHOWN_MAX = 20
+"""Differences that are told one by one."""
+
+
+def oracle_of(batches: Sequence[Sequence[str]]) -> Oracle:
+    """Return what each transaction makes of the tables, without a fault.
+
+    Args:
+        batches: the words of each transaction, from the first on.
+    """
+    tables: dict[str, dict[Key, TransactionalValue]] = {name: {} for name in TABLES}
+    versions: dict[str, list[tuple[int, Rows]]] = {name: [] for name in TABLES}
+    for txid, batch in enumerate(batches, 1):
+        words, buckets = tables["words"], tables["buckets"]
+        deltas: Counter[int] = Counter()
+        for word, count in Counter(batch).items():
+            old = words[word].value if word in words else 0
+            words[word] = TransactionalValue(txid, old + count)
+            for bucket, delta in moves(old, old + count):
+                deltas[bucket] += delta
+        for bucket, delta in deltas.items():
+            total = (buckets[bucket].value if bucket in buckets else 0) + delta
+            buckets[bucket] = TransactionalValue(txid, total)
+            if total == 0:
+                del buckets[bucket]
+        for name, rows in tables.items():
+            versions[name].append((txid, dict(rows)))
+    return Oracle(versions, sum(map(len, batches)), len(batches))
+
+
+def batches_of_journal(setup: Setup, entries: Sequence[JournalEntry]) -> list[list[str]]:
+    """Return the words of each transaction, as the journal says that they were cut.
+
+    Raises:
+        Violation: a transaction does not begin where the one before has ended.
+    """
+    data = {str(partition): rows for partition, rows in data_of(setup).items()}
+    ends = dict.fromkeys(data, 0)
+    batches = []
+    for transaction in (each for entry in entries for each in entry.transactions):
+        batch: list[str] = []
+        for name, (start, end) in (transaction.ranges or {}).items():
+            partition = name.rpartition("-")[2]  # Kafka's have the topic in front
+            if start != ends[partition]:
+                raise Violation(
+                    f"nothing is lost or doubled (promise 16): transaction {transaction.txid} takes rows {start} to "
+                    f"{end} of partition {partition}, after row {ends[partition]}"
+                )
+            ends[partition] = end
+            batch += [row[0] for row in data[partition][start:end]]
+        batches.append(batch)
+    return batches
+
+
+def rows_of(table: pa.Table) -> Rows:
+    """Return a table's rows by key.
+
+    Raises:
+        Violation: a key is there twice.
+    """
+    keys, counts, txids = (column.to_pylist() for column in table.columns)
+    if len(set(keys)) < len(keys):
+        raise Violation(f"each key has one row: {[key for key, times in Counter(keys).items() if times > 1]}")
+    return {k: TransactionalValue(txid, count) for k, count, txid in zip(keys, counts, txids, strict=True)}
+
+
+def differences(name: str, actual: Rows, expected: Rows) -> list[str]:
+    """Return in words how a table differs from what it must be."""
+    keys = sorted(key for key in {*actual, *expected} if actual.get(key) != expected.get(key))
+    lines = [f"{name}[{key!r}] is {actual.get(key)}, not {expected.get(key)}" for key in keys[:SHOWN_MAX]]
+    return [*lines, f"… and {len(keys) - SHOWN_MAX} more"] if len(keys) > SHOWN_MAX else lines
+
+
+def check_buckets(tables: Mapping[str, Mapping[Key, int]]) -> None:
+    """See that the lower table is what the upper one says: so they are of the same transaction.
+
+    Raises:
+        Violation: they are not.
+    """
+    expected = Counter(count // BUCKET_SIZE for count in tables["words"].values())
+    if tables["buckets"] != expected:
+        raise Violation(f"a consistent view is torn (promise 9): buckets {tables['buckets']}, of {dict(expected)}")
+
+
+@attrs.define(eq=False)
+class Judge:
+    """Compares the tables of a round with what they must be, and counts what it has seen."""
+
+    setup: Setup
+    rows_checked: int = 0
+    views_checked: int = 0
+    views_refused: int = 0
+    last_txid: int = 0
+    _fixed: Oracle | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if not self.setup.opaque:
+            self._fixed = oracle_of(batches_of(self.setup))
+
+    @property
+    def journal(self) -> Path:
+        """The journal's folder."""
+        return Path(self.setup.output) / "_txtopo" / FOLDER
+
+    def check_view(self) -> None:
+        """Read all tables as of one transaction, and see that they are whole; there may be none yet.
+
+        Raises:
+            Violation: they are torn, or wrong, or older than before.
+        """
+        try:
+            view = read_tables(self.setup.output)
+        except ConfigError:  # no journal yet
+            return
+        except StateAccessError:  # nothing to read yet, or writers were faster
+            self.views_refused += 1
+            return
+        if view.txid < self.last_txid:
+            raise Violation(f"what is committed stays so: a view of {view.txid} after one of {self.last_txid}")
+        self.last_txid = view.txid
+        self.views_checked += 1
+        self._compare(view, self._fixed or self._oracle_until(view.txid))
+
+    def check_end(self, committed: int) -> int:
+        """See that the round has come to its end, and that every row is exact; return the number of transactions.
+
+        Args:
+            committed: the last committed transaction, as the coordinator state has it.
+
+        Raises:
+            Violation: something is lost, doubled, or wrong.
+        """
+        entries = check_journal(read_journal(self.journal), committed)
+        rows = sum(map(len, data_of(self.setup).values()))
+        check_input(entries, SPOUT, rows)
+        oracle = self._fixed or oracle_of(batches_of_journal(self.setup, entries))
+        if committed != oracle.transactions or oracle.tuples != rows:
+            raise Violation(f"all input is committed (promise 16): {committed} transactions of {oracle.transactions}")
+        view = read_tables(self.setup.output)
+        if view.txid != committed:
+            raise Violation(f"all tables get to the end: a consistent view is of {view.txid}, of {committed}")
+        self._compare(view, oracle)
+        return committed
+
+    def _compare(self, view: ConsistentView, oracle: Oracle) -> None:
+        tables = {name: rows_of(table) for name, table in view.tables.items()}
+        lines = [d for name in TABLES for d in differences(name, tables[name], oracle.as_of(name, view.txid))]
+        if lines:
+            raise Violation("\n".join([f"the tables as of transaction {view.txid} differ:", *lines]))
+        TableChecker(oracle, check_buckets).settled(view.txid, tables)
+        self.rows_checked += sum(map(len, tables.values()))
+
+    def _oracle_until(self, txid: int) -> Oracle:
+        """Return what the transactions up to one make of the tables, which an opaque spout has cut as it liked."""
+        entries = counting_entries(read_journal(self.journal), lambda entry: entry.last <= txid)
+        return oracle_of(batches_of_journal(self.setup, [entry for entry in entries if entry.last <= txid]))

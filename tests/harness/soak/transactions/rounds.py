@@ -1,0 +1,253 @@
+"""Rounds: one output folder, and the lives of the processes that work on it, one after another."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+
+from tests.harness.soak.processes import java_of, kill_process, kill_session, pause, workers_of
+from tests.harness.soak.transactions.child import DIED
+from tests.harness.soak.transactions.kills import NOTED, UNSETTLED, Kill, Leftover, Victim
+from tests.harness.soak.transactions.oracle import Judge
+from tests.harness.soak.transactions.topology import TOPOLOGY_ID, Setup, config_of, topology_of
+from txtopo.failpoints import ENVIRONMENT
+from txtopo.testing.checkers import Violation
+from txtopo.transactional.journal.ending import JournalEnd, read_end
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.run.storage import make_store
+
+STALL_SECS = 120.0
+"""How long a process may make no progress."""
+
+READ_SECS = 0.1
+"""How often the tables are read while a process runs."""
+
+GONE = b"Spark is gone"
+"""What a driver says whose JVM has died."""
+
+_LOG_TAIL_CHARACTERS = 4000
+
+
+@attrs.frozen
+class Death:
+    """How an incarnation has ended.
+
+    Args:
+        kills: the kills that have struck, in order.
+        is_finished: whether it came to the end of its input.
+        committed: the last committed transaction, as the journal tells for certain.
+    """
+
+    kills: tuple[Kill, ...]
+    is_finished: bool
+    committed: int
+
+
+class Round:
+    """A topology's tables, and what is done to the processes that write them.
+
+    Args:
+        folder: where everything lies.
+        setup: what is run; its output is set here.
+    """
+
+    def __init__(self, folder: Path, setup: Setup) -> None:
+        self.folder = folder
+        self.setup = attrs.evolve(setup, output=str(folder / "tables"))
+        self.judge = Judge(self.setup)
+        self.leftover = Leftover.NOTHING
+        self.lives = 0
+        self._orphans: set[int] = set()
+        for scratch in ("tmp", "spark"):
+            (folder / scratch).mkdir(parents=True)
+
+    def live(self, *kills: Kill) -> Death:
+        """Run the topology until it is killed or at its end, and look at the tables meanwhile and after.
+
+        Args:
+            kills: one; or one of a worker, which the run survives, and another; none: it comes to its end.
+
+        Raises:
+            Violation: it ended otherwise, makes no progress, or its tables are wrong.
+        """
+        self.lives += 1
+        incarnation = _Life(self, kills)
+        earlier, self._orphans = self._orphans, {incarnation.process.pid}
+        try:
+            death = incarnation.run()
+        except BaseException:
+            self.kill_orphans()
+            raise
+        finally:  # what an earlier driver has left alone has had the time of this incarnation
+            for session in earlier:
+                kill_session(session)
+        if not incarnation.spares_others:
+            self.kill_orphans()
+        self.judge.check_view()
+        self.leftover = self._leftover(death)
+        return death
+
+    def check_end(self) -> int:
+        """See that all is exact once an incarnation has finished; return the number of transactions."""
+        topology, config = topology_of(self.setup), config_of(self.setup)
+        store = make_store(topology.plan, config)
+        try:
+            committed = CoordinatorState(store, None, TOPOLOGY_ID).committed().txid
+        finally:
+            store.close()
+        return self.judge.check_end(committed)
+
+    def kill_orphans(self) -> None:
+        """Kill all processes that are left of earlier lives."""
+        while self._orphans:
+            kill_session(self._orphans.pop())
+
+    def committed(self) -> int:
+        """Return the last transaction that is committed for certain.
+
+        From the journal, which lies there for everyone: whoever opened the store would take the recovery of
+        SQLite's own log away from the run that comes next.
+        """
+        end = read_end(self.judge.journal)
+        return 0 if end is None else _committed(end)
+
+    def _leftover(self, death: Death) -> Leftover:
+        """Return what recovery will find, as far as can be told from outside."""
+        if death.is_finished or not death.kills:
+            return Leftover.NOTHING
+        failpoint = death.kills[-1].failpoint
+        if failpoint in UNSETTLED:
+            return self.leftover
+        end = read_end(self.judge.journal)
+        if failpoint not in NOTED or end is None or end.last is None:
+            return Leftover.NOTHING
+        states = topology_of(self.setup).plan.states
+        descriptions = {name: states[name].table().look() for name in end.last.states}
+        if not any(
+            description is not None and description.last_txid == end.last.last for description in descriptions.values()
+        ):
+            return Leftover.UNWRITTEN
+        return Leftover.STAGED if len(descriptions) > 1 else Leftover.WRITTEN
+
+
+def _committed(end: JournalEnd) -> int:
+    return end.header.committed if end.last is None else end.last.first - 1
+
+
+class _Life:
+    """One process of the topology, with all that it starts."""
+
+    def __init__(self, owner: Round, kills: tuple[Kill, ...]) -> None:
+        self._round = owner
+        self._left = list(kills)
+        self._struck: list[Kill] = []
+        self.spares_others = False
+        at_failpoint = next((kill for kill in kills if kill.failpoint), None)
+        in_worker = at_failpoint is not None and at_failpoint.victim is Victim.WORKER
+        armed = at_failpoint.armed if at_failpoint is not None else ""
+        setup = attrs.evolve(owner.setup, worker_failpoints=armed if in_worker else "")
+        end = read_end(owner.judge.journal)
+        self._epoch_before = 0 if end is None else end.header.epoch
+        self._moment_from: int | None = None
+        self.log = owner.folder / f"life-{owner.lives:03d}.log"
+        command = [sys.executable, "-m", "tests.harness.soak.transactions.child", json.dumps(attrs.asdict(setup))]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "TMPDIR": str(owner.folder / "tmp"),
+            ENVIRONMENT: "" if in_worker else armed,
+        }
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def run(self) -> Death:
+        """Carry out the kills as their moments come, until the process ends."""
+        while self._left:
+            kill = self._left[0]
+            self._wait_until(lambda kill=kill: self._is_due(kill))
+            if self.process.poll() is not None and not self._strike_failpoint(kill):
+                break
+            if self.process.poll() is None:
+                self._strike(kill)
+        self._wait_until(lambda: False)
+        return self._judge_end()
+
+    def _is_due(self, kill: Kill) -> bool:
+        if not kill.failpoint:
+            end = read_end(self._round.judge.journal)
+            if end is None or end.header.epoch == self._epoch_before:
+                return False  # it has not recovered yet
+            since = end.header.committed if self._moment_from is None else self._moment_from
+            return _committed(end) >= since + kill.count
+        return kill.victim is Victim.WORKER and DIED.encode() in self.log.read_bytes()
+
+    def _strike_failpoint(self, kill: Kill) -> bool:
+        """Note that the driver has died at its failpoint; return False where it has ended before."""
+        if not kill.failpoint or kill.victim is Victim.WORKER or self.process.returncode != -signal.SIGKILL:
+            return False
+        self._note(kill)
+        self.spares_others = kill.victim is Victim.DRIVER
+        return True
+
+    def _strike(self, kill: Kill) -> None:
+        """Kill what is to be killed while the process runs; a worker that is armed has done it itself."""
+        session = self.process.pid
+        match kill.victim:
+            case Victim.ALL:
+                kill_session(session)
+            case Victim.DRIVER:
+                self.spares_others = True
+                kill_process(session)
+            case Victim.JVM:
+                java = java_of(session)
+                if java is None or not kill_process(java):
+                    raise Violation(f"there is no JVM to kill; see {self.log}")
+            case Victim.WORKER if not kill.failpoint:
+                workers = workers_of(session)
+                if not workers or not kill_process(workers[-1]):
+                    pause()  # they come and go: there will be one in a moment
+                    return
+            case _:
+                pass
+        self._note(kill)
+
+    def _note(self, kill: Kill) -> None:
+        self._left.remove(kill)
+        self._struck.append(kill)
+        self._moment_from = self._round.committed()
+
+    def _wait_until(self, is_due: Callable[[], bool]) -> None:
+        """Return when something is due or the process has ended; read the tables meanwhile."""
+        deadline, position, read = time.monotonic() + STALL_SECS, (-1, 0), 0.0
+        while self.process.poll() is None and not is_due():
+            if time.monotonic() - read > READ_SECS:
+                self._round.judge.check_view()
+                read = time.monotonic()
+            now = (self._round.committed(), len(self._struck))
+            if now != position:
+                deadline, position = time.monotonic() + STALL_SECS, now
+            if time.monotonic() > deadline:
+                raise Violation(f"no progress in {STALL_SECS:.0f} s, at transaction {now[0]}; {self._tail()}")
+            pause()
+
+    def _judge_end(self) -> Death:
+        code = self.process.wait()
+        struck = {kill.victim for kill in self._struck}
+        is_killed = bool(struck & {Victim.ALL, Victim.DRIVER}) and code == -signal.SIGKILL
+        is_bereft = Victim.JVM in struck and code > 0 and GONE in self.log.read_bytes()
+        if code != 0 and not is_killed and not is_bereft:
+            raise Violation(f"the run ended with exit code {code}; {self._tail()}")
+        return Death(tuple(self._struck), code == 0, self._round.committed())
+
+    def _tail(self) -> str:
+        return f"the end of {self.log}:\n{self.log.read_text(errors='replace')[-_LOG_TAIL_CHARACTERS:]}"

@@ -1,0 +1,165 @@
+"""Promise 16, by real crashes: each failpoint in turn without Spark, and a short soak with it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from state import read_table
+from tests.harness.soak.processes import members
+from tests.harness.soak.transactions.kills import ELSEWHERE, RUN_FAILPOINTS, Kill, Leftover, Victim, step_of
+from tests.harness.soak.transactions.oracle import differences, oracle_of, rows_of
+from tests.harness.soak.transactions.rounds import Round
+from tests.harness.soak.transactions.topology import Setup, batches_of, config_of, fill_topic, topology_of
+from txtopo.failpoints import FAILPOINTS
+from txtopo.testing.checkers import Violation
+from txtopo.testing.inline import run_inline
+from txtopo.testing.kafka import KafkaBroker
+
+pytestmark = pytest.mark.slow
+
+TRANSACTIONS = 24
+SEED = 7
+
+CHAINS = [
+    *(
+        (f"{step}.before", f"{step}.after")
+        for step in dict.fromkeys(map(step_of, RUN_FAILPOINTS))
+        if step not in FAILPOINTS
+    ),
+    ("delta.write.checked", "delta.write.landed"),
+    ("delta.stage.drafted", "bolt.finish"),
+    ("spout.emit", "bolt.execute"),
+]
+"""Failpoints that kill one after the other, each the run that goes on after the one before."""
+
+COUNTS = {"lead.take": 1, "table.open": 2, "recovery": 1, "table.maintain": 5, "spout": 12, "bolt": 20}
+"""At which time that it is reached a failpoint kills, by the beginning of its name; 2 elsewhere."""
+
+SETUPS = {
+    "recovery.drop": Kill(Victim.ALL, "group.begin.after", 2),
+    "recovery.write": Kill(Victim.ALL, "group.commit.before", 2),
+    "recovery.commit": Kill(Victim.ALL, "group.commit.before", 2),
+}
+"""What recovery needs to come to a step: a crash before, which leaves a group under way."""
+
+
+def kill_at(failpoint: str) -> Kill:
+    """Return the kill that a failpoint is tested by."""
+    return Kill(Victim.ALL, failpoint, next((n for name, n in COUNTS.items() if failpoint.startswith(name)), 2))
+
+
+@pytest.fixture
+def soaked(tmp_path: Path) -> Iterator[Round]:
+    """A round without Spark; its processes are gone at the end."""
+    round_ = Round(tmp_path / "round", Setup("", SEED, TRANSACTIONS, inline=True))
+    yield round_
+    round_.kill_orphans()
+
+
+@pytest.mark.parametrize("chain", CHAINS, ids="+".join)
+def test_killed_at_each_failpoint(soaked: Round, chain: tuple[str, ...]) -> None:
+    """A process that dies at a failpoint, whichever, is followed by one that goes on, with exact tables all the way."""
+    setup = SETUPS.get(step_of(chain[0]))
+    if setup is not None:
+        assert soaked.live(setup).kills == (setup,)
+        assert soaked.leftover is not Leftover.NOTHING
+    for kill in map(kill_at, chain):
+        assert soaked.live(kill).kills == (kill,)
+    assert soaked.live().is_finished
+    assert soaked.check_end() == TRANSACTIONS
+
+
+def test_each_failpoint_has_its_test() -> None:
+    """All are killed at, but those that have tests of their own."""
+    killed = [failpoint for chain in CHAINS for failpoint in chain]
+    assert sorted(killed) == sorted(name for name in FAILPOINTS if not name.startswith(ELSEWHERE))
+
+
+def test_upkeep_is_killed_too(soaked: Round) -> None:
+    """Where a table's upkeep is killed, it had really something to do: a checkpoint of the log."""
+    checkpoint = Path(soaked.setup.output) / "words" / "_delta_log" / "_last_checkpoint"
+    assert soaked.live(kill_at("table.maintain.before")).kills
+    assert not checkpoint.exists()
+    assert soaked.live(Kill(Victim.ALL, "table.maintain.after", 5)).kills
+    assert checkpoint.exists()
+
+
+def test_killed_at_random_moments_opaque(tmp_path: Path) -> None:
+    """A spout whose replays carry other tuples loses and doubles nothing, either: every row is what the journal says."""
+    round_ = Round(tmp_path / "round", Setup("", SEED, TRANSACTIONS, opaque=True, inline=True))
+    kills = [Kill(Victim.ALL, count=5), Kill(Victim.ALL, "delta.write.landed", 3), Kill(Victim.ALL, count=6)]
+    for kill in kills:
+        assert round_.live(kill).kills == (kill,)
+    assert round_.live().is_finished
+    assert round_.check_end() >= TRANSACTIONS
+
+
+@pytest.mark.parametrize("opaque", [False, True])
+def test_killed_with_input_from_kafka(kafka: KafkaBroker, tmp_path: Path, opaque: bool) -> None:
+    """Records of a real broker are committed exactly once, too."""
+    setup = Setup("", SEED + opaque, TRANSACTIONS, opaque=opaque, inline=True, kafka=kafka.servers)
+    fill_topic(setup, kafka)
+    round_ = Round(tmp_path / "round", setup)
+    for kill in (Kill(Victim.ALL, count=5), kill_at("group.begin.after"), kill_at("spout.emit")):
+        assert round_.live(kill).kills == (kill,)
+    assert round_.live().is_finished
+    assert round_.check_end() >= TRANSACTIONS
+
+
+def test_a_wrong_row_is_found(tmp_path: Path) -> None:
+    """The judge is no rubber stamp: a count, a txid, and a missing or superfluous row are told one by one."""
+    setup = Setup(str(tmp_path / "tables"), SEED, 4, inline=True)
+    run_inline(topology_of(setup), config_of(setup))
+    oracle = oracle_of(batches_of(setup))
+    actual = rows_of(read_table(tmp_path / "tables" / "words"))
+    assert differences("words", actual, oracle.as_of("words", 4)) == []
+    assert [line.split(" ")[0] for line in differences("words", actual, oracle.as_of("words", 3))] == sorted(
+        f"words[{word!r}]" for word in set(batches_of(setup)[3])
+    )
+
+
+def test_an_unfinished_round_is_found(soaked: Round) -> None:
+    """The judge tells a round that has not come to the end of its input."""
+    assert soaked.live(Kill(Victim.ALL, "group.commit.after", 3)).kills
+    with pytest.raises(Violation):
+        soaked.check_end()
+
+
+def test_short_soak(tmp_path: Path) -> None:
+    """The command kills real Spark and resumes it, says how, and leaves no process and no file behind."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.harness.soak",
+        "transactions",
+        "--kills",
+        "2",
+        "--seed",
+        "12",
+        "--transactions",
+        "120",
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [*command, "--output", str(tmp_path / "soak")],
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        said = process.communicate(timeout=500)[0]
+    finally:
+        process.terminate()  # it takes its processes with it
+        process.wait()
+    assert process.returncode == 0, said
+    assert "2/2" in said
+    assert f"again: {' '.join(['python', *command[1:6]])} --seed 12" in said
+    assert not members(process.pid)
+    assert not (tmp_path / "soak").exists()

@@ -1,0 +1,16 @@
+"""A short soak of plain topologies; ``python -m tests.harness.soak trees`` is the long one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness.soak.trees.command import Place, soak
+
+
+@pytest.mark.slow
+def test_short_soak() -> None:
+    """Three kills: every message is confirmed, none before its tree was done, and no process is left."""
+    outcome = soak(messages=20_000, kills=3, seed=1, pause_secs=1.0, place=Place())
+    assert outcome.early == 0
+    assert outcome.left == 0
+    assert outcome.messages >= 20_000

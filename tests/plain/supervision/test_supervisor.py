@@ -1,0 +1,543 @@
+"""Supervision decides who is alive, who is started again, and when a run ends."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from txtopo.errors import InputError, UserCodeError
+from txtopo.plain.supervision.supervisor import (
+    Action,
+    ActivationAsked,
+    CancelJob,
+    ChannelLost,
+    Close,
+    Event,
+    Finish,
+    JobEnded,
+    KeepLast,
+    Received,
+    RunPhase,
+    Send,
+    Stalled,
+    StartJob,
+    StopAsked,
+    Supervisor,
+    Ticked,
+    Warn,
+)
+from txtopo.plain.transport.messages import (
+    Failed,
+    Health,
+    Heartbeat,
+    Hello,
+    Peer,
+    PeerJoined,
+    PeerReplaced,
+    SetActive,
+    Stop,
+    Stopped,
+    Welcome,
+)
+
+ADDRESS = ("127.0.0.1", 1)
+
+
+def health(
+    *, is_done: bool = False, is_idle: bool = True, pending: int = 0, acked: int = 0, activity: int = 0, **traffic: Any
+) -> Health:
+    """Say how a worker is."""
+    return Health(
+        is_done, is_idle, pending, acked, activity, traffic.get("sent", {}), traffic.get("received", {}), None
+    )
+
+
+class Story:
+    """A run, told event by event."""
+
+    def __init__(
+        self,
+        workers: int = 2,
+        *,
+        restarts_max: int = 10,
+        is_active: bool = True,
+    ) -> None:
+        self.now = 0.0
+        self.supervisor = Supervisor(
+            workers,
+            restarts_max=restarts_max,
+            period_secs=60.0,
+            is_active=is_active,
+            now=0.0,
+            stall_secs_max=30.0,
+            component_of={3: "split"},
+        )
+        assert self.supervisor.begin() == [StartJob(worker, 0) for worker in range(workers)]
+
+    def tell(self, event: Event, *, after: float = 0.0) -> list[Action]:
+        """Tell an event, some seconds after the last one."""
+        self.now += after
+        return self.supervisor.handle(event, self.now)
+
+    def greet(self, worker: int, channel: int, job: int = 0) -> list[Action]:
+        """Let a worker say hello."""
+        return self.tell(Received(channel, Hello(worker, job, "host:1", ADDRESS)))
+
+    def running(self) -> Story:
+        """Let two workers run, on the channels 10 and 11."""
+        self.greet(0, 10)
+        self.greet(1, 11)
+        return self
+
+
+def test_rendezvous() -> None:
+    """Who says hello is welcomed with its incarnation and its peers; those that run already are told its address."""
+    story = Story()
+    assert story.greet(0, 10) == [Send(10, Welcome(0, (Peer(1, 1, None),), is_active=True))]
+    assert story.greet(1, 11) == [
+        Send(11, Welcome(1, (Peer(0, 0, ADDRESS),), is_active=True)),
+        Send(10, PeerJoined(Peer(1, 1, ADDRESS))),
+    ]
+
+
+def test_death() -> None:
+    """The others are told of a death at once, with who follows; the next job starts when Spark has ended the last."""
+    story = Story().running()
+    assert story.tell(ChannelLost(11)) == [Close(11), Send(10, PeerReplaced(1, Peer(1, 2, None)))]
+    started = story.tell(JobEnded(1, 0, RuntimeError("lost")))
+    assert started == [Warn("worker 1 died: lost; it is started again"), StartJob(1, 1)]
+    assert story.greet(1, 12, job=1) == [
+        Send(12, Welcome(2, (Peer(0, 0, ADDRESS),), is_active=True)),
+        Send(10, PeerJoined(Peer(1, 2, ADDRESS))),
+    ]
+    assert story.supervisor.restarts == 1
+
+
+def test_job_ends_first() -> None:
+    """It is the same if Spark says so before the channel's end is seen; that comes too late then."""
+    story = Story().running()
+    assert story.tell(JobEnded(1, 0, RuntimeError("lost"))) == [
+        Close(11),
+        Send(10, PeerReplaced(1, Peer(1, 2, None))),
+        Warn("worker 1 died: lost; it is started again"),
+        StartJob(1, 1),
+    ]
+    assert story.tell(ChannelLost(11)) == []
+    assert story.tell(JobEnded(1, 0, None)) == []
+
+
+def test_spark_starts_the_task_again() -> None:
+    """A second hello of a job means that the first process is dead: the newcomer is another incarnation."""
+    story = Story().running()
+    assert story.greet(1, 12) == [
+        Close(11),
+        Send(10, PeerReplaced(1, Peer(1, 2, None))),
+        Send(12, Welcome(2, (Peer(0, 0, ADDRESS),), is_active=True)),
+        Send(10, PeerJoined(Peer(1, 2, ADDRESS))),
+    ]
+    assert story.tell(Received(11, Heartbeat(health()))) == []
+
+
+def test_stale_hello() -> None:
+    """A process of a job that has ended, or of no worker of the run, is shown the door."""
+    story = Story().running()
+    story.tell(JobEnded(1, 0, RuntimeError("lost")))
+    assert story.greet(1, 13, job=0) == [Close(13)]
+    assert story.greet(7, 14) == [Close(14)]
+
+
+def test_silence() -> None:
+    """A worker that says nothing for five seconds is dead: the others are told, and its job is cancelled."""
+    story = Story().running()
+    story.tell(Received(10, Heartbeat(None)), after=4.0)
+    actions = story.tell(Ticked(), after=1.5)
+    assert actions[1:] == [Close(11), Send(10, PeerReplaced(1, Peer(1, 2, None))), CancelJob(1, 0)]
+    assert story.greet(1, 12) == [Close(12)]  # its job holds the slot until it has ended
+    assert StartJob(1, 1) in story.tell(JobEnded(1, 0, RuntimeError("cancelled")))
+
+
+def test_a_busy_worker_is_not_dead() -> None:
+    """A worker that can't beat and takes processor time lives on; after ten seconds it is said, once, what it is in."""
+    story = Story().running()
+    said = []
+    for secs in range(2, 29):
+        story.tell(Received(10, Heartbeat(None)))
+        said += story.tell(Stalled(1, 1, 3, float(secs), is_working=True), after=1.0)
+        said += story.tell(Ticked())
+    (warning,) = said
+    assert isinstance(warning, Warn)
+    assert "task 3 of 'split' has kept the interpreter of worker 1 for 10 s" in warning.text
+    assert story.tell(Received(11, Heartbeat(None))) == []
+
+
+def test_a_call_that_is_too_long() -> None:
+    """After the message timeout its worker is ended like a dead one, and the error names component and task."""
+    story = Story(restarts_max=0).running()
+    actions = story.tell(Stalled(1, 1, 3, 30.0, is_working=True))
+    assert actions[1:] == [Close(11), Send(10, PeerReplaced(1, Peer(1, 2, None))), CancelJob(1, 0)]
+    assert story.tell(Stalled(1, 1, 3, 31.0, is_working=True)) == []  # of an incarnation that is dead
+    story.tell(JobEnded(1, 0, RuntimeError("cancelled")))
+    story.tell(Received(10, Stopped(health())))
+    (finish,) = story.tell(JobEnded(0, 0, None))
+    assert isinstance(finish, Finish)
+    assert isinstance(finish.error, UserCodeError)
+    assert finish.error.component == "split"
+    assert (
+        "task 3: one call has kept Python's interpreter lock for longer than topology.message.timeout.secs = 30"
+        in str(finish.error)
+    )
+
+
+def test_a_call_of_no_task() -> None:
+    """What holds the interpreter while no task has its turn is a thread of a component's own: the error says so."""
+    story = Story(restarts_max=0).running()
+    warning = story.tell(Stalled(1, 1, -1, 30.0, is_working=True))[0]
+    assert isinstance(warning, Warn)
+    assert "a thread of a component, or an offloaded call, while no task had its turn" in warning.text
+
+
+def test_a_frozen_worker_is_dead() -> None:
+    """A process that can't beat and takes no processor time is dead after five seconds; what it was in is said."""
+    story = Story().running()
+    for secs in range(2, 5):
+        assert story.tell(Stalled(1, 1, 3, float(secs), is_working=False), after=1.0) == []
+    story.tell(Received(10, Heartbeat(None)))
+    actions = story.tell(Ticked(), after=2.5)
+    assert actions == [
+        Warn("worker 1 has said nothing for 5 s, in task 3 of 'split'; it is counted as dead"),
+        Close(11),
+        Send(10, PeerReplaced(1, Peer(1, 2, None))),
+        CancelJob(1, 0),
+    ]
+
+
+def test_a_second_silence() -> None:
+    """A successor that falls silent is dead and cancelled like the first; a late word for that one does not keep it."""
+    story = Story().running()
+    for job, channel in ((0, 11), (1, 12)):
+        story.tell(Received(10, Heartbeat(None)), after=4.0)
+        story.tell(Stalled(1, 1 if job else 0, 3, 2.0, is_working=True))  # of an incarnation that is dead
+        actions = story.tell(Ticked(), after=1.5)
+        assert actions[1:] == [
+            Close(channel),
+            Send(10, PeerReplaced(job + 1, Peer(1, job + 2, None))),
+            CancelJob(1, job),
+        ]
+        story.tell(JobEnded(1, job, RuntimeError("cancelled")))
+        story.greet(1, 12, job + 1)
+
+
+def test_last_figures_of_the_dead() -> None:
+    """What a lost worker said last is kept, once."""
+    story = Story().running()
+    last = health(activity=7)
+    story.tell(Received(11, Heartbeat(last)))
+    assert KeepLast(last) in story.tell(ChannelLost(11))
+    assert KeepLast(last) not in story.tell(JobEnded(1, 0, None))
+
+
+def test_job_that_does_not_end() -> None:
+    """If the channel is closed and the job goes on, it is cancelled some time later."""
+    story = Story().running()
+    story.tell(ChannelLost(11))
+    story.tell(Received(10, Heartbeat(None)), after=4.0)
+    assert story.tell(Ticked()) == []
+    story.tell(Received(10, Heartbeat(None)), after=2.0)
+    assert story.tell(Ticked()) == [CancelJob(1, 0)]
+    assert story.tell(Ticked()) == []
+
+
+def test_too_many_restarts() -> None:
+    """Workers that die again and again end the run, by what ended the last one; old restarts do not count."""
+    story = Story(restarts_max=2).running()
+    error = UserCodeError("a bug", component="bolt")
+    for job in range(2):
+        story.greet(1, 20 + job, job)
+        story.tell(Received(20 + job, Failed(error, None)))
+        assert StartJob(1, job + 1) in story.tell(JobEnded(1, job, RuntimeError("lost")), after=1.0)
+    story.greet(1, 22, 2)
+    story.tell(Received(22, Failed(error, None)))
+    assert Send(10, Stop()) in story.tell(JobEnded(1, 2, RuntimeError("lost")), after=1.0)
+    story.tell(Received(10, Stopped(health())))
+    assert story.tell(JobEnded(0, 0, None))[-1] == Finish(error)
+
+
+def test_input_that_cannot_be_read() -> None:
+    """Ends the run at once: another worker would read, or be refused, the same."""
+    story = Story().running()
+    error = InputError("Kafka refuses", component="spout")
+    story.tell(Received(11, Failed(error, None)))
+    assert Send(10, Stop()) in story.tell(JobEnded(1, 0, RuntimeError("lost")))
+    story.tell(Received(10, Stopped(health())))
+    assert story.tell(JobEnded(0, 0, None))[-1] == Finish(error)
+
+
+def test_old_restarts_do_not_count() -> None:
+    """Restarts are counted within a period."""
+    story = Story(restarts_max=1)
+    for job in range(5):
+        story.greet(1, 20 + job, job)
+        assert StartJob(1, job + 1) in story.tell(JobEnded(1, job, RuntimeError("lost")), after=60.0)
+
+
+def test_end_of_the_input() -> None:
+    """A run ends when all workers are done, have been quiet twice, and no frame is on the way."""
+    story = Story().running()
+    done = health(is_done=True, sent={1: 3}, received={1: 2})
+    behind = health(is_done=True, sent={0: 2}, received={0: 2})
+    level = health(is_done=True, sent={0: 2}, received={0: 3}, activity=1)
+    for _ in range(2):
+        assert story.tell(Received(10, Heartbeat(done))) == []
+        assert story.tell(Received(11, Heartbeat(behind))) == []  # a frame is on the way
+    assert story.tell(Received(11, Heartbeat(level))) == []  # it has come just now, and may lead to more
+    stopped = story.tell(Received(11, Heartbeat(level)))
+    assert stopped[-2:] == [Send(10, Stop()), Send(11, Stop())]
+    for channel in (10, 11):
+        story.tell(Received(channel, Stopped(health())))
+        story.tell(ChannelLost(channel))
+    assert story.tell(JobEnded(0, 0, None)) == []
+    assert story.tell(JobEnded(1, 0, None)) == [Finish(None)]
+    assert story.supervisor.phase is RunPhase.OVER
+
+
+def test_stop_waits_for_what_is_pending() -> None:
+    """A stop deactivates, waits for what is pending, and no longer than it was told."""
+    story = Story().running()
+    assert story.tell(StopAsked(30.0)) == [Send(10, SetActive(is_active=False)), Send(11, SetActive(is_active=False))]
+    for _ in range(2):
+        assert story.tell(Received(10, Heartbeat(health(pending=1)))) == []
+        assert story.tell(Received(11, Heartbeat(health()))) == []
+    story.tell(Received(11, Heartbeat(health())), after=29.0)
+    assert story.tell(Received(10, Heartbeat(health(pending=1)))) == []
+    assert story.tell(Ticked(), after=1.0) == [Send(10, Stop()), Send(11, Stop())]
+
+
+def test_second_stop_hastens() -> None:
+    """A second stop with no time to wait ends the wait."""
+    story = Story().running()
+    story.tell(StopAsked(30.0))
+    assert story.tell(StopAsked(0.0)) == [Send(10, Stop()), Send(11, Stop())]
+
+
+def test_worker_that_does_not_stop() -> None:
+    """A worker that does not end in time has its job cancelled; the run is over when it has ended."""
+    story = Story().running()
+    story.tell(StopAsked(0.0))
+    story.tell(Received(11, Heartbeat(None)), after=9.0)
+    story.tell(JobEnded(0, 0, None))
+    assert story.tell(Received(11, Heartbeat(None)), after=1.0) == [CancelJob(1, 0)]
+    assert story.tell(JobEnded(1, 0, RuntimeError("cancelled")))[-1] == Finish(None)
+
+
+def test_nobody_is_started_while_it_ends() -> None:
+    """A worker that dies while the run ends is not started again."""
+    story = Story().running()
+    story.tell(StopAsked(30.0))
+    story.tell(Received(11, Failed(BUG, None)))
+    actions = story.tell(JobEnded(1, 0, RuntimeError("lost")))
+    assert actions[-1] == Warn("worker 1 did not end in good order: [component 'bolt'] task 2: ValueError: a bug")
+    assert not [action for action in actions if isinstance(action, StartJob)]
+
+
+def test_stop_before_all_have_started() -> None:
+    """Jobs that wait for a slot are cancelled; Spark's second try of a task is shown the door."""
+    story = Story()
+    story.greet(0, 10)
+    assert story.tell(StopAsked(0.0))[1:] == [Send(10, Stop()), CancelJob(1, 0)]
+    assert story.greet(0, 12) == [Close(12)]
+
+
+def test_missing_slots() -> None:
+    """If a worker does not start within seconds, it is said how many are there and what to do, and now and then again."""
+    story = Story()
+    story.greet(0, 10)
+    assert story.tell(Ticked(), after=3.0) == []
+    story.tell(Received(10, Heartbeat(None)))
+    (warning,) = story.tell(Ticked(), after=2.0)
+    assert isinstance(warning, Warn)
+    assert "1 of 2 workers have started" in warning.text
+    story.tell(Received(10, Heartbeat(None)))
+    assert story.tell(Ticked(), after=4.0) == []
+
+
+def test_restart_that_takes_its_time() -> None:
+    """An ordinary restart is no reason to speak of slots; one that does not begin for long is."""
+    story = Story().running()
+    story.tell(JobEnded(1, 0, RuntimeError("lost")))
+    for _ in range(29):
+        story.tell(Received(10, Heartbeat(None)))
+        assert story.tell(Ticked(), after=1.0) == []
+    story.tell(Received(10, Heartbeat(None)))
+    (warning,) = story.tell(Ticked(), after=1.0)
+    assert "1 of 2 workers have started" in warning.text
+
+
+BUG = UserCodeError("task 2: ValueError: a bug", component="bolt", cause='  File "bolt.py", line 7\nValueError')
+
+
+def dies(story: Story, job: int, error: UserCodeError, *, acked: int = 0, after: float = 10.0) -> list[Action]:
+    """Let worker 1 start slowly, ack so many roots, and end by an error."""
+    story.now += 30.0
+    story.greet(1, 100 + job, job)
+    story.tell(Received(100 + job, Failed(error, health(acked=acked))), after=after)
+    return story.tell(JobEnded(1, job, RuntimeError("lost")))
+
+
+def story_of_deaths() -> Story:
+    """Return a run that is never ended by the number of restarts, with a worker that never dies."""
+    story = Story(restarts_max=1_000)
+    story.greet(0, 10)
+    return story
+
+
+def test_same_error_again_and_again() -> None:
+    """Five deaths in a row by one bug end the run by it, however slowly workers start and whatever values it names."""
+    story = story_of_deaths()
+    for job in range(4):
+        assert StartJob(1, job + 1) in dies(story, job, BUG)
+    other = UserCodeError("task 2: ValueError: of another value", component="bolt", cause=BUG.cause)
+    assert Send(10, Stop()) in dies(story, 4, other)
+    story.tell(Received(10, Stopped(health())))
+    assert story.tell(JobEnded(0, 0, None))[-1] == Finish(other)
+    assert "of another value" in story.supervisor.last_error
+
+
+@pytest.mark.parametrize("acked", [1, 0])
+def test_progress_between_deaths(acked: int) -> None:
+    """A root that was acked since the last death, or a worker that has run for long, begins the count anew."""
+    story = story_of_deaths()
+    for job in range(20):
+        assert StartJob(1, job + 1) in dies(story, job, BUG, acked=acked, after=1.0 if acked else 61.0)
+
+
+def test_other_errors_between() -> None:
+    """Only deaths by the same error count: the same kind, component and line. Kills say nothing of the kind."""
+    story = story_of_deaths()
+    elsewhere = UserCodeError("task 2: ValueError: a bug", component="bolt", cause='  File "bolt.py", line 8')
+    for job in range(20):
+        assert StartJob(1, job + 1) in dies(story, job, (BUG, elsewhere)[job % 2])
+    for job in range(20, 40):
+        story.greet(1, 100 + job, job)
+        assert StartJob(1, job + 1) in story.tell(JobEnded(1, job, RuntimeError("lost")), after=10.0)
+
+
+def test_killed_without_a_word() -> None:
+    """Workers that told nothing before they died are counted: what they counted last is lost."""
+    story = Story().running()
+    story.tell(Received(11, Failed(BUG, health())))
+    story.tell(ChannelLost(11))
+    assert story.supervisor.killed == 0
+    story.tell(ChannelLost(10))
+    assert story.supervisor.killed == 1
+    story.tell(JobEnded(1, 0, None))
+    story.greet(1, 12, job=1)
+    story.tell(ChannelLost(12))
+    assert story.supervisor.killed == 2
+    story.greet(1, 13, job=1)
+    story.tell(Received(13, Failed(BUG, health())))
+    story.greet(1, 14, job=1)  # Spark has started the task again
+    story.tell(ChannelLost(14))
+    assert story.supervisor.killed == 3
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_exhausted_while_it_stops(is_done: bool) -> None:
+    """It is known in the end whether anything was left to do: if not, the run would begin from the start again."""
+    story = Story().running()
+    story.tell(StopAsked(30.0))
+    for _ in range(2):
+        story.tell(Received(10, Heartbeat(health(is_done=True))))
+        story.tell(Received(11, Heartbeat(health(is_done=is_done))))
+    assert story.supervisor.phase is RunPhase.STOPPING
+    assert story.supervisor.is_exhausted is is_done
+
+
+def test_dead_worker_is_not_done() -> None:
+    """A worker that dies while the run ends may have had something to do."""
+    story = Story().running()
+    story.tell(StopAsked(30.0))
+    story.tell(JobEnded(1, 0, RuntimeError("lost")))
+    for _ in range(2):
+        story.tell(Received(10, Heartbeat(health(is_done=True))))
+    assert story.supervisor.phase is RunPhase.STOPPING
+    assert not story.supervisor.is_exhausted
+
+
+def test_activation_while_it_ends() -> None:
+    """A run that ends begins nothing more, whatever the user asks for."""
+    story = Story().running()
+    story.tell(StopAsked(30.0))
+    assert story.tell(ActivationAsked(is_active=True)) == []
+
+
+def test_activation() -> None:
+    """What the user asks for is told to who runs now, and to who comes later."""
+    story = Story()
+    story.greet(0, 10)
+    assert story.tell(ActivationAsked(is_active=False)) == [Send(10, SetActive(is_active=False))]
+    welcome = story.greet(1, 11)[0]
+    assert welcome == Send(11, Welcome(1, (Peer(0, 0, ADDRESS),), is_active=False))
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_any_history(seed: int) -> None:
+    """Whatever happens: a worker has one job at a time, no incarnation comes twice, and a run that is stopped ends."""
+    rng = random.Random(seed)
+    supervisor = Supervisor(3, restarts_max=1_000, period_secs=60.0, is_active=True, now=0.0)
+    jobs: dict[int, int] = {}
+    channels: dict[int, int] = {}
+    welcomed: set[int] = set()
+    is_over, now, next_channel = False, 0.0, 1
+
+    def carry_out(actions: Sequence[Action]) -> None:
+        nonlocal is_over
+        for action in actions:
+            match action:
+                case StartJob(worker, job):
+                    assert worker not in jobs, "two jobs of a worker would be two of it"
+                    jobs[worker] = job
+                case Send(_, Welcome(incarnation)):
+                    assert incarnation not in welcomed
+                    welcomed.add(incarnation)
+                case Close(channel):
+                    channels.pop(channel, None)
+                case Finish():
+                    is_over = True
+
+    def happen(event: Event) -> None:
+        nonlocal now
+        now += rng.random()
+        carry_out(supervisor.handle(event, now))
+
+    carry_out(supervisor.begin())
+    for step in range(400):
+        if step == 300:
+            happen(StopAsked(5.0))
+        if is_over:
+            break
+        kind = rng.randrange(6)
+        if kind == 0 and jobs:
+            worker = rng.choice(sorted(jobs))
+            next_channel += 1
+            channels[next_channel] = worker
+            happen(Received(next_channel, Hello(worker, jobs[worker], "", ADDRESS)))
+        elif kind == 1 and channels:
+            channel = rng.choice(sorted(channels))
+            happen(Received(channel, Heartbeat(health(is_idle=rng.random() < 0.5, pending=rng.randrange(2)))))
+        elif kind == 2 and channels:
+            channel = rng.choice(sorted(channels))
+            del channels[channel]
+            happen(ChannelLost(channel))
+        elif kind == 3 and jobs:
+            worker = rng.choice(sorted(jobs))
+            happen(JobEnded(worker, jobs.pop(worker), RuntimeError("lost")))
+        else:
+            happen(Ticked())
+    for _ in range(100):
+        for worker in sorted(jobs):
+            happen(JobEnded(worker, jobs.pop(worker), RuntimeError("lost")))
+        happen(Ticked())
+    assert is_over

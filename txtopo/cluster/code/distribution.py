@@ -1,0 +1,370 @@
+"""How code gets from the leader to the other nimbuses and to supervisors: the contract, and two implementations."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import shutil
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote
+
+import attrs
+import httpx
+import pyarrow as pa
+from pyarrow import fs
+
+from txtopo.cluster.code.store import CodeFile, CodeStore, Manifest
+from txtopo.cluster.settings import ClusterConfig
+from txtopo.cluster.state import ClusterState
+from txtopo.durable import sync_path
+from txtopo.errors import CodeUnavailable, ConfigError
+
+_LOG = logging.getLogger(__name__)
+_TIMEOUT_SECS = 10.0
+_CHUNK_BYTES = 1 << 20
+
+
+@attrs.frozen
+class CodeAccess:
+    """What a distributor is given.
+
+    Args:
+        state: the state of the cluster, with the holders of each topology's code.
+        address: this daemon's ``host:port``.
+        token: the cluster's token, which other nimbuses ask for; not shown when this is printed.
+    """
+
+    state: ClusterState
+    address: str
+    token: str = attrs.field(repr=False)
+
+
+class CodeDistributor(ABC):
+    """Brings the code of topologies to every daemon that needs it. Subclass it for another way than files over HTTP.
+
+    *You* must deliver files exactly as they were uploaded, or raise CodeUnavailable; be callable from several threads
+    once prepared; and give up within a time that does not grow with the number of nimbuses that are away for long.
+    *txtopo* checks size and SHA-256 of all that was downloaded before it says that a nimbus holds it, never asks for a
+    topology that was not uploaded, and calls :meth:`cleanup` on the leader when a topology is removed.
+    """
+
+    @abstractmethod
+    def prepare(self, access: CodeAccess) -> None:
+        """Get ready; called once, first."""
+
+    @abstractmethod
+    def upload(self, folder: Path, manifest: Manifest) -> None:
+        """Make the files of a new topology available to other daemons; durable when it returns.
+
+        Args:
+            folder: where the files are, in this nimbus' code store. They stay there.
+            manifest: lists them.
+        """
+
+    @abstractmethod
+    def download(self, manifest: Manifest, folder: Path) -> list[Path]:
+        """Fetch all files of a topology.
+
+        Args:
+            manifest: what was published.
+            folder: an empty folder for the files.
+
+        Returns:
+            Their paths, in order of the manifest.
+
+        Raises:
+            CodeUnavailable: at least one file cannot be had now, or has another size or content.
+        """
+
+    @abstractmethod
+    def get_replication_count(self, topology: str) -> int:
+        """Return how many copies of a topology's whole code there are, the leader's among them; 0 if none.
+
+        A copy of a nimbus that is away does not count: that nimbus may never return.
+        """
+
+    @abstractmethod
+    def cleanup(self, topology: str) -> None:
+        """Remove what :meth:`upload` has put outside of the daemons' own folders; called again after a failure."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back all resources; a second call does nothing."""
+
+
+class LocalCodeDistributor(CodeDistributor):
+    """Files on the disks of the nimbuses, which serve them over HTTP: ``/api/v1/code/ID/FILE``. The default.
+
+    A copy counts when its holder has said in ZooKeeper that it has checked it, and is alive. A holder that is away
+    stays recorded, for its disk may come back with it.
+    """
+
+    def prepare(self, access: CodeAccess) -> None:
+        """Open a client."""
+        self._access = access
+        self._client = _client(access.token)
+
+    def upload(self, folder: Path, manifest: Manifest) -> None:
+        """Do nothing: the files are where the leader serves them."""
+
+    def download(self, manifest: Manifest, folder: Path) -> list[Path]:
+        """Fetch each file from one of the holders, the live ones first."""
+        live = self._access.state.nimbuses()
+        holders = self._access.state.holders_of(manifest.topology) - {self._access.address}
+        order = sorted(holders, key=lambda holder: (holder not in live, holder))
+        return fetch_from(self._client, order, manifest, folder)
+
+    def get_replication_count(self, topology: str) -> int:
+        """Return how many live nimbuses hold it."""
+        return len(self._access.state.live_holders_of(topology))
+
+    def cleanup(self, topology: str) -> None:
+        """Do nothing: each nimbus removes its own files."""
+
+    def close(self) -> None:
+        """Close the client."""
+        self._client.close()
+
+
+class SharedFolderCodeDistributor(CodeDistributor):
+    """A folder that all daemons reach: a mounted one, or whatever ``pyarrow.fs`` opens, such as ``s3://bucket/code``.
+
+    Its copies are counted as the local ones are: by the nimbuses that have fetched and checked one. While the folder is
+    there, any nimbus can fetch any code, whoever else is alive.
+
+    Args:
+        uri: the folder; created if it does not exist.
+    """
+
+    def __init__(self, uri: str) -> None:
+        try:
+            self._files, self._base = fs.FileSystem.from_uri(uri if "://" in uri else str(Path(uri).absolute()))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ConfigError(f"nimbus.code.distributor.folder is {uri!r}: {error}") from error
+
+    def prepare(self, access: CodeAccess) -> None:
+        """Make the folder."""
+        self._access = access
+        self._files.create_dir(self._base, recursive=True)
+
+    def upload(self, folder: Path, manifest: Manifest) -> None:
+        """Copy the files into the folder, the manifest last."""
+        self._files.create_dir(f"{self._base}/{manifest.topology}", recursive=True)
+        for file in manifest.files:
+            with (
+                (folder / file.name).open("rb") as source,
+                self._files.open_output_stream(self._path(manifest.topology, file.name)) as target,
+            ):
+                shutil.copyfileobj(source, target, _CHUNK_BYTES)
+
+    def download(self, manifest: Manifest, folder: Path) -> list[Path]:
+        """Copy the files from the folder."""
+        paths = []
+        for file in manifest.files:
+            try:
+                with self._files.open_input_stream(self._path(manifest.topology, file.name)) as source:
+                    paths.append(receive(file, folder, iter(partial(source.read, _CHUNK_BYTES), b"")))
+            except OSError as error:
+                raise CodeUnavailable(f"{file.name} of {manifest.topology!r} cannot be read: {error}") from error
+        return paths
+
+    def get_replication_count(self, topology: str) -> int:
+        """Return how many live nimbuses hold a copy."""
+        return len(self._access.state.live_holders_of(topology))
+
+    def cleanup(self, topology: str) -> None:
+        """Remove the topology's folder."""
+        path = f"{self._base}/{topology}"
+        if self._files.get_file_info(path).type == fs.FileType.Directory:
+            self._files.delete_dir(path)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _path(self, topology: str, name: str) -> str:
+        return f"{self._base}/{topology}/{name}"
+
+
+def _client(token: str) -> httpx.Client:
+    return httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=_TIMEOUT_SECS, trust_env=False)
+
+
+def fetch_from(client: httpx.Client, holders: Sequence[str], manifest: Manifest, folder: Path) -> list[Path]:
+    """Fetch each file over HTTP from the first of several holders that has a sound one.
+
+    Args:
+        client: has the cluster's token.
+        holders: ``host:port`` of daemons.
+        manifest: what was published.
+        folder: an empty folder for the files.
+
+    Raises:
+        CodeUnavailable: no holder has a sound copy of one of the files.
+    """
+    return [_fetched(client, holders, manifest.topology, file, folder) for file in manifest.files]
+
+
+def _fetched(client: httpx.Client, holders: Sequence[str], topology: str, file: CodeFile, folder: Path) -> Path:
+    wrong = []
+    path = f"/api/v1/code/{quote(topology, safe='')}/{quote(file.name, safe='')}"
+    for holder in holders:
+        try:
+            with client.stream("GET", f"http://{holder}{path}") as answer:
+                answer.raise_for_status()
+                return receive(file, folder, answer.iter_bytes(_CHUNK_BYTES))
+        except (httpx.HTTPError, CodeUnavailable) as error:
+            wrong.append(f"{holder}: {str(error) or type(error).__name__}")
+    tried = "; ".join(wrong) or "no other daemon holds it"
+    raise CodeUnavailable(f"{file.name} of {topology!r} cannot be fetched: {tried}")
+
+
+def receive(file: CodeFile, folder: Path, chunks: Iterable[bytes]) -> Path:
+    """Write a file from chunks, and sync it; never more bytes than were published.
+
+    Raises:
+        CodeUnavailable: size or content are not as published.
+    """
+    path, size_bytes, digest = folder / file.name, 0, hashlib.sha256()
+    with path.open("wb") as target:
+        for chunk in chunks:
+            size_bytes += len(chunk)
+            if size_bytes > file.size_bytes:
+                raise CodeUnavailable(f"{file.name} has more than the {file.size_bytes} bytes that were published")
+            digest.update(chunk)
+            target.write(chunk)
+    if (size_bytes, digest.hexdigest()) != (file.size_bytes, file.sha256):
+        raise CodeUnavailable(f"{file.name} is not as it was published: {size_bytes} bytes of {file.size_bytes}")
+    sync_path(path)
+    return path
+
+
+def distributor_of(config: ClusterConfig) -> CodeDistributor:
+    """Return the code distributor that a setting names.
+
+    Raises:
+        ConfigError: there is no such class, or the shared one's folder is not given.
+    """
+    name, folder = config["nimbus.code.distributor"], config["nimbus.code.distributor.folder"]
+    if name == "local":
+        return LocalCodeDistributor()
+    if name == "shared":
+        if folder is None:
+            raise ConfigError("nimbus.code.distributor is shared: set nimbus.code.distributor.folder, too")
+        return SharedFolderCodeDistributor(folder)
+    own: CodeDistributor = config.made("nimbus.code.distributor", CodeDistributor)
+    return own
+
+
+@attrs.frozen
+class Opened:
+    """What a daemon works with.
+
+    Args:
+        state: the state of the cluster.
+        folder: the daemon's own, for this cluster.
+        store: the code that is here.
+        distributor: prepared.
+    """
+
+    state: ClusterState
+    folder: Path
+    store: CodeStore
+    distributor: CodeDistributor
+    _address: str
+    _client: httpx.Client
+    _checked: dict[str, float] = attrs.field(factory=dict, init=False)
+    """When the code of each topology was read last."""
+
+    def fetch(self, manifest: Manifest) -> None:
+        """Fetch the code of a topology: as the distributor does, or at last from the supervisors that have run it.
+
+        Raises:
+            CodeUnavailable: nobody that is alive has a sound copy.
+            OSError: it cannot be written here.
+        """
+        try:
+            with self.store.draft() as draft:
+                self.distributor.download(manifest, draft)
+                self.store.keep(draft, manifest)
+        except (CodeUnavailable, httpx.HTTPError) as error:
+            supervisors = sorted({each.address for each in self.state.supervisors().values()} - {self._address})
+            try:
+                with self.store.draft() as draft:
+                    fetch_from(self._client, supervisors, manifest, draft)
+                    self.store.keep(draft, manifest)
+            except CodeUnavailable as last:
+                raise CodeUnavailable(f"{error}; nor from supervisors: {last}") from error
+            _LOG.warning("the code of %s was fetched from a supervisor: %s", manifest.topology, error)
+
+    def file(self, topology: str, name: str) -> Path | None:
+        """Return a file of a topology's code, to give it away; None if no sound one is here.
+
+        A damaged copy is removed, so that this daemon does not count as a holder for longer than it takes to say so.
+        """
+        path = self.store.file(topology, name)
+        if path is None:
+            return None
+        wrong = self.store.verify(topology, name=name)
+        if wrong is not None:
+            _told_damaged(topology, wrong)
+        return path if wrong is None else None
+
+    def check_start(self) -> None:
+        """Check all code that is here; remove what is damaged."""
+        for topology, wrong in self.store.check(self.state.manifests()).items():
+            _told_damaged(topology, wrong)
+
+    def check_next(self, published: Mapping[str, Manifest]) -> None:
+        """Check the code that was not checked for longest; remove it if it is damaged.
+
+        One at a time: the code of all topologies may be gigabytes.
+        """
+        here = [topology for topology in self.store.topologies() if topology in published]
+        for gone in set(self._checked) - set(here):
+            del self._checked[gone]
+        if here:
+            topology = min(here, key=lambda each: self._checked.get(each, 0.0))
+            self._checked[topology] = time.monotonic()
+            wrong = self.store.verify(topology, published[topology])
+            if wrong is not None:
+                _told_damaged(topology, wrong)
+
+    def close(self) -> None:
+        """Close what the daemon was given."""
+        self._client.close()
+        self.distributor.close()
+        self.state.close()
+
+
+def _told_damaged(topology: str, wrong: str) -> None:
+    _LOG.warning("the code of %s on this disk is damaged and was removed: %s", topology, wrong)
+
+
+def open_cluster(config: ClusterConfig, home: Path, address: str, token: str) -> Opened:
+    """Connect a daemon to the cluster that its settings name.
+
+    Args:
+        config: its settings.
+        home: its folder; what belongs to this cluster is below, so that one with another ZooKeeper finds none of it.
+        address: the ``host:port`` by which others reach it.
+        token: the cluster's.
+
+    Raises:
+        ConfigError: a setting does not fit.
+        Unreachable: ZooKeeper does not answer.
+        StopError: the nodes in ZooKeeper have a layout that this version does not know.
+    """
+    distributor = distributor_of(config)
+    state = ClusterState(
+        config.zookeeper_hosts,
+        config["storm.zookeeper.root"],
+        config["storm.zookeeper.session.timeout.secs"],
+        config["storm.zookeeper.auth"],
+    )
+    folder = home / state.cluster_id
+    distributor.prepare(CodeAccess(state, address, token))
+    return Opened(state, folder, CodeStore(folder / "code"), distributor, address, _client(token))

@@ -1,0 +1,194 @@
+"""The folder by which a driver is launched, and found again by a supervisor that did not launch it.
+
+::
+
+    launch.json     what to run; written before the process is started
+    lock            locked for as long as the process lives: the supervisor locks it, the process inherits it
+    pid             the id of its process group; written by the driver
+    exit.json       how it ended; written by the driver
+    metrics.prom    the metrics of the run; written by the driver every few seconds
+    code/           the unpacked archive
+
+So whether a driver lives is a question to the kernel, and a process id that is used again deceives nobody:
+
+1. The supervisor locks ``lock``, writes ``launch.json``, and starts the process, which inherits the lock.
+2. The supervisor is killed, before or after it could have written down a process id.
+3. Started again, it finds ``launch.json``. If the file is locked, the driver lives and is adopted; if not, it is dead
+   or was never started, and ``exit.json`` says how it ended, if it could.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+
+from txtopo.cluster.decisions.assignment import Assignment
+from txtopo.records import DAMAGE, from_json, to_json
+
+STARTING = "starting"
+"""The stage of a driver whose topology does not run yet."""
+
+_PRIVATE = 0o600
+
+R = TypeVar("R", bound=attrs.AttrsInstance)
+
+
+@attrs.frozen
+class DriverLaunch:
+    """What a driver is started with.
+
+    Args:
+        id: unique for each launch.
+        assignment: what it is for.
+        code: the folder with the archive and the description.
+        zookeeper_hosts: the cluster's ZooKeeper.
+        zookeeper_root: the node above all of the cluster's.
+        zookeeper_credentials: ``user:password``, or None.
+        session_timeout_secs: of its session.
+        supervisor: the id of the supervisor that starts it.
+        heartbeat_secs: from one heartbeat to the next.
+        isolation_secs: how long it goes on without ZooKeeper.
+        log_format: ``text`` or ``json``.
+        start_timeout_secs: after which time its supervisor ends it if its topology does not run.
+        before: why the start before failed; to show.
+    """
+
+    id: str
+    assignment: Assignment
+    code: str
+    zookeeper_hosts: str
+    zookeeper_root: str
+    zookeeper_credentials: str | None = attrs.field(default=None, repr=False)
+    session_timeout_secs: float = 10.0
+    supervisor: str = ""
+    heartbeat_secs: float = 3.0
+    isolation_secs: float = 20.0
+    log_format: str = "text"
+    start_timeout_secs: float = 120.0
+    before: str = ""
+
+
+@attrs.frozen
+class DriverEnd:
+    """How a driver ended; ``status`` is a :class:`~txtopo.cluster.decisions.slots.DriverExit`."""
+
+    status: int
+    error: str = ""
+
+
+@attrs.frozen
+class DriverFolder:
+    """The folder of one slot's driver."""
+
+    path: Path
+
+    def begin(self, launch: DriverLaunch) -> int:
+        """Empty the folder, write what to run, and return the file descriptor that the process must inherit."""
+        self.remove()
+        self.path.mkdir(parents=True)
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, _PRIVATE)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            self._write("launch.json", to_json(launch))
+        except BaseException:
+            os.close(lock)
+            raise
+        return lock
+
+    @property
+    def metrics(self) -> Path:
+        """The file of the metrics."""
+        return self.path / "metrics.prom"
+
+    def launch(self) -> DriverLaunch | None:
+        """Return what :meth:`begin` wrote; None if nothing is there, or only a part."""
+        return self._record("launch.json", DriverLaunch)
+
+    def is_locked(self) -> bool:
+        """Whether the process lives."""
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                self._lock_shared(fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def wait_until_unlocked(self) -> None:
+        """Wait until the process has ended.
+
+        Raises:
+            FileNotFoundError: no process is recorded.
+        """
+        self._lock_shared()
+
+    def pid(self) -> int | None:
+        """Return the process id; None if the process has not written it yet."""
+        written = self._read("pid")
+        return written if isinstance(written, int) else None
+
+    def end(self) -> DriverEnd | None:
+        """Return how it ended; None if it did not say so."""
+        return self._record("exit.json", DriverEnd)
+
+    def write_pid(self) -> None:
+        """Write this process' id."""
+        self._write("pid", os.getpid())
+
+    def write_end(self, end: DriverEnd) -> None:
+        """Write how it ended."""
+        self._write("exit.json", to_json(end))
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _lock_shared(self, flags: int = 0) -> None:
+        # Shared: those who look do not take each other for the process.
+        lock = os.open(self.path / "lock", os.O_RDWR)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | flags)
+        finally:
+            os.close(lock)
+
+    def _record(self, name: str, kind: type[R]) -> R | None:
+        written = self._read(name)
+        try:
+            return None if written is None else from_json(written, kind)
+        except DAMAGE:
+            return None
+
+    def _read(self, name: str) -> Any:
+        with contextlib.suppress(OSError, ValueError):
+            return json.loads((self.path / name).read_bytes())
+        return None
+
+    def _write(self, name: str, content: Any) -> None:
+        """Write a file that appears whole, or not at all."""
+        draft = self.path / f".{name}"
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE), "w") as file:  # noqa: PTH123 - a mode
+            json.dump(content, file)
+        draft.replace(self.path / name)
+
+
+def driver_command(*arguments: str) -> list[str]:
+    """Return the command of a driver process; the working folder is not on its search path."""
+    return [sys.executable, "-P", "-m", "txtopo.cli", "driver", *arguments]
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment of a process that imports this txtopo, wherever it runs."""
+    environment = dict(os.environ)
+    root = Path(__file__).parents[3]
+    if not any(root == Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")):
+        before = environment.get("PYTHONPATH", "").split(os.pathsep)
+        environment["PYTHONPATH"] = os.pathsep.join([str(root), *(path for path in before if path)])
+    return environment

@@ -1,0 +1,177 @@
+"""The driver process: runs one topology in one slot of a supervisor.
+
+1. The :class:`~txtopo.cluster.driver.pulse.Pulse` begins: from its first moment on, a driver beats and obeys.
+2. The topology's code is unpacked and imported, here and nowhere else. The topology is built with the settings of its
+   record, and run.
+3. How it ended is written into the driver's folder, and is the exit status, a
+   :class:`~txtopo.cluster.decisions.slots.DriverExit`.
+
+Coordinator state is kept in the cluster's ZooKeeper, below ``ROOT/state``, unless the topology's configuration says
+otherwise; so the next driver goes on where this one was, on whatever machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission, check_archive
+from txtopo.cluster.decisions.lifecycle import Topology as TopologyRecord
+from txtopo.cluster.decisions.slots import DriverExit
+from txtopo.cluster.driver.folder import DriverEnd, DriverFolder, DriverLaunch
+from txtopo.cluster.driver.pulse import Pulse
+from txtopo.cluster.logs import Discretion, driver_log
+from txtopo.cluster.state import ClusterState
+from txtopo.config import Config, TopologyKind
+from txtopo.engine.control import RunControl
+from txtopo.engine.metrics import RunMetrics, written
+from txtopo.engine.runner import run
+from txtopo.errors import ConfigError, DivergenceError, RuleError, SubmissionError, TxtopoError
+from txtopo.plain.run.runner import PlainReport
+from txtopo.secrecy import without_secrets
+from txtopo.topology.loading import Target, load_target
+from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
+from txtopo.transactional.core.actions import StopReason
+from txtopo.transactional.run.report import RunReport
+
+_LOG = logging.getLogger(__name__)
+_ERROR_CHARACTERS_MAX = 4_000
+
+
+def run_driver(folder: Path) -> int:
+    """Run the topology that ``launch.json`` in a folder names; return the exit status."""
+    place = DriverFolder(folder)
+    launch = place.launch()
+    if launch is None:
+        _LOG.error("there is no launch.json in %s", folder)
+        return DriverExit.ERROR
+    place.write_pid()
+    with driver_log(launch.log_format) as discretion:
+        end = _Driver(launch, place, discretion).run()
+    place.write_end(end)
+    return end.status
+
+
+def build(code: Path, unpacked: Path, settings: Mapping[str, str] | None = None) -> Target:
+    """Unpack the code of a topology, and build it.
+
+    Args:
+        code: the folder with archive and description.
+        unpacked: where to unpack it; it goes to the front of ``sys.path``.
+        settings: as in the topology's record; None: those that were submitted.
+
+    Raises:
+        RuleError: the archive is bad, or does not build the topology that was submitted.
+        LoadError: its module or its function fails, perhaps only on this machine.
+    """
+    submission = Submission.from_bytes((code / DESCRIPTION_NAME).read_bytes())
+    check_archive(code / ARCHIVE_NAME)
+    unpacked.mkdir(parents=True)
+    with zipfile.ZipFile(code / ARCHIVE_NAME) as archive:
+        archive.extractall(unpacked)
+    given = submission.settings if settings is None else settings
+    target = load_target(f"{submission.module}:{submission.attribute}", given, unpacked)
+    if target.topology.id != submission.topology_id:
+        raise SubmissionError(f"the code builds topology {target.topology.id!r}, not {submission.topology_id!r}")
+    target.config.of_kind(kind_of(target.topology))
+    return target
+
+
+def kind_of(topology: Topology) -> TopologyKind:
+    """Return a topology's kind."""
+    return TopologyKind.PLAIN if isinstance(topology, PlainTopology) else TopologyKind.TRANSACTIONAL
+
+
+class _Driver:
+    """One life of a driver."""
+
+    def __init__(self, launch: DriverLaunch, place: DriverFolder, discretion: Discretion) -> None:
+        self._launch = launch
+        self._place = place
+        self._discretion = discretion
+        self._control = RunControl()
+
+    def run(self) -> DriverEnd:
+        """Run the topology; return how it ended."""
+        launch = self._launch
+        try:
+            state = ClusterState(
+                launch.zookeeper_hosts, launch.zookeeper_root, launch.session_timeout_secs, launch.zookeeper_credentials
+            )
+            with contextlib.closing(state):
+                record = state.topology(launch.assignment.topology)
+                if record is None:
+                    return DriverEnd(DriverExit.STOPPED, "its topology is gone")
+                self._discretion.settings = record.settings
+                with Pulse(state, launch, self._control) as pulse:
+                    return self._run(record, pulse)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must know
+            _LOG.error("the driver ends", exc_info=error)
+            return DriverEnd(DriverExit.ERROR, self._words(error))
+
+    def _run(self, record: TopologyRecord, pulse: Pulse) -> DriverEnd:
+        _LOG.info("%s: driver %d begins, by assignment %d", record.id, os.getpid(), self._launch.assignment.number)
+        pulse.entered("building the topology")
+        try:
+            target = build(Path(self._launch.code), self._place.path / "code", record.settings)
+            config = _configured(target, self._launch)
+            self._discretion.settings = {**config.given, **record.settings}
+        except (RuleError, DivergenceError) as error:
+            _LOG.error("the topology cannot be built", exc_info=error)
+            return DriverEnd(DriverExit.BROKEN_RULE, self._words(error))
+        topology: Any = target.topology
+        try:
+            metrics = RunMetrics.of(topology, record.name)
+            with written(metrics, self._place.metrics):
+                report = run(
+                    topology,
+                    config,
+                    on_progress=pulse.progressed,
+                    on_stage=pulse.entered,
+                    control=self._control,
+                    observer=metrics,
+                )
+        except (RuleError, DivergenceError) as error:
+            _LOG.error("the run has failed", exc_info=error)
+            # Before it runs, an error of the configuration may be one of this machine: Java is missing, say.
+            is_local = isinstance(error, ConfigError) and not pulse.has_run
+            return DriverEnd(DriverExit.ERROR if is_local else DriverExit.BROKEN_RULE, self._words(error))
+        _LOG.info("%s: the run has ended: %s", record.id, report.reason)
+        return DriverEnd(DriverExit.FINISHED if _is_exhausted(report) else DriverExit.STOPPED, report.reason)
+
+    def _words(self, error: BaseException) -> str:
+        """Return an error in words that anybody may read: they are shown without the token."""
+        text = str(error) if isinstance(error, TxtopoError) else f"{type(error).__name__}: {error}"
+        text = without_secrets(text, self._discretion.settings)
+        return text if len(text) <= _ERROR_CHARACTERS_MAX else text[:_ERROR_CHARACTERS_MAX] + " …"
+
+
+def _configured(target: Target, launch: DriverLaunch) -> Config:
+    """Return the configuration with the cluster's ZooKeeper as the store, unless it says otherwise."""
+    config = target.config
+    topology = target.topology
+    if not isinstance(topology, TransactionalTopology) or "topology.state.store" in config.given:
+        return config
+    states = topology.plan.states.values()
+    if states and not any(state.is_durable for state in states):
+        return config  # its tables begin anew with each driver, so its coordinator state must, too
+    defaults: dict[str, Any] = {"topology.state.store": "zookeeper"}
+    if "transactional.zookeeper.servers" not in config.given:
+        defaults |= {
+            "transactional.zookeeper.servers": tuple(launch.zookeeper_hosts.split(",")),
+            "transactional.zookeeper.root": f"{launch.zookeeper_root}/state",
+            "transactional.zookeeper.auth": launch.zookeeper_credentials,
+            "transactional.zookeeper.session.timeout.secs": launch.session_timeout_secs,
+        }
+    return config.with_settings({**defaults, **config.given})
+
+
+def _is_exhausted(report: RunReport | PlainReport) -> bool:
+    if isinstance(report, RunReport):
+        return report.reason == StopReason.EXHAUSTED.value
+    return report.reason != "stopped"

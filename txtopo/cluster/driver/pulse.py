@@ -1,0 +1,208 @@
+"""The pulse of a driver: a thread that writes heartbeats and steers the run by the topology's status.
+
+Only an ACTIVE topology begins transactions; a KILLED one is stopped in good order. The pulse also stops the run when
+the assignment is taken away, and when ZooKeeper has been away for ``supervisor.isolation.secs``, for then nimbus starts
+the topology elsewhere. If the run does not end, the pulse ends the process: there may be no supervisor to do so.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from typing import Self
+
+from txtopo.cluster.decisions.assignment import Heartbeat
+from txtopo.cluster.decisions.lifecycle import Status, Topology
+from txtopo.cluster.decisions.slots import DriverExit
+from txtopo.cluster.driver.folder import STARTING, DriverLaunch
+from txtopo.cluster.state import ClusterState
+from txtopo.engine.control import RunControl
+from txtopo.errors import Unreachable
+from txtopo.plain.run.runner import PlainReport
+from txtopo.transactional.run.report import Progress
+
+_LOG = logging.getLogger(__name__)
+_GRACE_SECS = 10.0
+"""How long a run that must end may take to do so, before the process is ended."""
+_SHARE_OF_START = 0.5
+"""The share of the start timeout after which the log says where the start hangs."""
+
+
+class Pulse:
+    """Writes heartbeats, and steers the run by the topology's status.
+
+    Args:
+        state: the state of the cluster.
+        launch: what this driver was started with.
+        control: of its run.
+    """
+
+    def __init__(self, state: ClusterState, launch: DriverLaunch, control: RunControl) -> None:
+        self._state = state
+        self._launch = launch
+        self._control = control
+        self._news = threading.Event()
+        self._closed = threading.Event()
+        self._count = 0
+        self._stage = ""
+        self._stage_at = self._begun_at = time.monotonic()
+        self._has_warned = False
+        self._progress: Progress | PlainReport | None = None
+        self._has_committed = False
+        self._must_end_at: float | None = None
+        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._look()  # before the topology runs, so that a deactivated one begins nothing
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        self._news.set()
+        self._thread.join(self._launch.session_timeout_secs)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the topology has run."""
+        return self._progress is not None
+
+    def entered(self, stage: str) -> None:
+        """Take in what is done before the topology runs."""
+        _LOG.info("%s", stage)
+        self._stage, self._stage_at = stage, time.monotonic()
+
+    def progressed(self, progress: Progress | PlainReport) -> None:
+        """Take in how far the run is."""
+        if isinstance(progress, PlainReport) and not self.has_run and progress.workers_running < progress.workers:
+            return
+        is_first, self._progress = not self.has_run, progress
+        if is_first:
+            _LOG.info("the topology runs")
+            self._news.set()
+        elif not self._has_committed and isinstance(progress, Progress) and progress.transactions:
+            self._has_committed = True
+            _LOG.info("transaction %d is committed, the first one of this driver", progress.committed_txid)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            self._news.clear()
+            try:
+                if self._state.session.is_connected:
+                    self._look()
+            except Unreachable:
+                _LOG.warning("ZooKeeper does not answer")
+            except Exception as error:  # noqa: BLE001 - without a pulse the process must not go on
+                _LOG.error("the pulse has failed", exc_info=error)
+                self._must_end("the pulse has failed")
+            if self._warning_due_secs() <= 0:
+                self._warn_of_slow_start()
+            if self._state.session.cut_off_secs > self._launch.isolation_secs:
+                self._must_end(f"ZooKeeper has been away for {self._launch.isolation_secs:g} s")
+            if self._must_end_at is not None and time.monotonic() > self._must_end_at:
+                _LOG.critical("the run does not end: the process ends")
+                logging.shutdown()
+                os._exit(DriverExit.ERROR)
+            self._news.wait(max(0.0, min(self._launch.heartbeat_secs, self._warning_due_secs())))
+
+    def _warn_of_slow_start(self) -> None:
+        """Say once where the start hangs, before the supervisor ends it."""
+        self._has_warned = True
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - no other way
+        where = "".join(traceback.format_stack(frame))
+        _LOG.warning(
+            "the topology does not run after %d s; at %d s the driver is stopped. It is at this stage: %s\n%s",
+            time.monotonic() - self._begun_at,
+            self._launch.start_timeout_secs,
+            self._detail(),
+            where,
+        )
+
+    def _warning_due_secs(self) -> float:
+        """Return how long it is until a start counts as slow; infinite if the topology runs, or that was said."""
+        if self.has_run or self._has_warned:
+            return float("inf")
+        return self._begun_at + _SHARE_OF_START * self._launch.start_timeout_secs - time.monotonic()
+
+    def _detail(self) -> str:
+        """Say what is done before the topology runs."""
+        now = f"{self._stage or 'beginning'}, for {time.monotonic() - self._stage_at:.0f} s"
+        return f"{now}; the start before failed: {self._launch.before}" if self._launch.before else now
+
+    def _look(self) -> None:
+        topology, number = self._launch.assignment.topology, self._launch.assignment.number
+        record = self._state.topology(topology, self._news.set)
+        assignment = self._state.assignment(topology)
+        if record is None:
+            self._must_end("the topology is gone")
+            return
+        if assignment is None or assignment.number != number:
+            self._must_end("the assignment was taken away")
+            return
+        self._obey(record)
+        self._count += 1
+        self._state.beat(topology, number, self._heartbeat())
+
+    def _obey(self, record: Topology) -> None:
+        match record.status:
+            case Status.ACTIVE:
+                self._control.activate()
+            case Status.INACTIVE | Status.REBALANCING:
+                self._control.deactivate()
+            case Status.KILLED if not self._control.is_stopping:
+                left_secs = 0.0 if record.deadline is None else record.deadline - time.time()
+                self._control.stop(min(max(0.0, left_secs), record.wait_secs))
+            case Status.KILLED:
+                pass
+            case Status.FINISHED | Status.FAILED:
+                self._must_end(f"the topology is {record.status.value}")
+
+    def _must_end(self, why: str) -> None:
+        if self._must_end_at is None:
+            _LOG.warning("the run is stopped: %s", why)
+            self._must_end_at = time.monotonic() + _GRACE_SECS
+            self._control.stop(0.0)
+
+    def _heartbeat(self) -> Heartbeat:
+        stage = STARTING
+        if self._progress is not None:
+            stage = "running" if self._control.is_active else "inactive"
+            stage = "stopping" if self._control.is_stopping else stage
+        return Heartbeat(
+            self._launch.id,
+            self._count,
+            stage,
+            time.time(),
+            self._launch.supervisor,
+            os.getpid(),
+            _figures(self._progress),
+            self._detail() if stage == STARTING else "",
+        )
+
+
+def _figures(progress: Progress | PlainReport | None) -> dict[str, float]:
+    match progress:
+        case None:
+            return {}
+        case Progress():
+            return {
+                "committedTxid": progress.committed_txid,
+                "transactions": progress.transactions,
+                "inFlight": progress.ready + progress.processing + progress.processed + progress.committing,
+                "tuples": progress.tuples,
+                "failures": progress.failures,
+                "deadLetters": progress.dead_letters,
+            }
+        case PlainReport():
+            return {
+                "emitted": progress.emitted,
+                "acked": progress.acked,
+                "failed": progress.failed,
+                "pending": progress.pending,
+                "workers": progress.workers_running,
+                "restarts": progress.restarts,
+            }

@@ -1,0 +1,1 @@
+"""Nimbus: the daemon that leads the cluster, or waits to."""

@@ -1,0 +1,398 @@
+"""The HTTP API of a nimbus: JSON, on Storm's paths where Storm has them.
+
+Requests that change something, and those for code, need the header ``Authorization: Bearer TOKEN``.
+
+======  ==========================================  ======================================================
+method  path                                        answer
+======  ==========================================  ======================================================
+GET     /health                                     ``{"status": "ok", "isLeader": bool}``; 503 while ZooKeeper is away
+GET     /metrics                                    Prometheus' text format
+GET     /api/v1/leader                              ``{"leader": "HOST:PORT" or null, "address": "HOST:PORT"}``
+GET     /api/v1/cluster/summary                     CLUSTER
+GET     /api/v1/nimbus/summary                      ``{"nimbuses": [NIMBUS …]}``
+GET     /api/v1/supervisor/summary                  ``{"supervisors": [SUPERVISOR …]}``
+GET     /api/v1/topology/summary                    ``{"topologies": [TOPOLOGY …]}``
+GET     /api/v1/topology/ID                         TOPOLOGY; ID may be the name, here and below
+GET     /api/v1/code/ID                             ``Manifest``, needs the token
+GET     /api/v1/code/ID/FILE                        the file, needs the token
+POST    /api/v1/topology                            201 TOPOLOGY, when enough nimbuses hold its code
+POST    /api/v1/topology/ID/activate                DONE
+POST    /api/v1/topology/ID/deactivate              DONE
+POST    /api/v1/topology/ID/rebalance[/WAIT]        DONE; body ``{"settings": {NAME: TEXT}}`` or empty
+POST    /api/v1/topology/ID/kill[/WAIT]             DONE; WAIT in seconds, without it the topology's own
+======  ==========================================  ======================================================
+
+The body of a submission is one line of JSON, a ``Submission``, a newline, and the bytes of the archive.
+
+::
+
+    CLUSTER     {"version", "address", "leader": "HOST:PORT" or null, "nimbuses": int, "supervisors": int,
+                 "slotsTotal", "slotsUsed", "slotsFree", "topologies": int}
+    NIMBUS      {"address", "host", "port", "status": "Leader" or "Not a Leader", "isLeader": bool, "uptimeSeconds",
+                 "version"}
+    SUPERVISOR  {"id", "address", "slotsTotal", "slotsUsed", "uptimeSeconds", "version"}
+    TOPOLOGY    {"id", "name", "topologyId", "status", "uptimeSeconds", "settings": {}, "reason": text or null,
+                 "secondsLeft": of a wait, or null, "replicationCount": int, "holders": [HOST:PORT …],
+                 "assignment": {"supervisor", "slot", "number"} or null,
+                 "heartbeat": {"stage", "detail", "pid", "count", "figures": {}} or null}
+                 after a submission also "note": what was not waited for, or null
+    DONE        {"topologyOperation": "kill" …, "topologyId": ID, "status": "success", "topology": TOPOLOGY}
+    ERROR       {"error": class of txtopo.errors, "errorMessage": text, "leader": "HOST:PORT" or null}
+
+======  ================================================================
+status  errors
+======  ================================================================
+400     SubmissionError, ConfigError, and a request that cannot be read
+401     the token is missing or wrong
+404     NotAlive; a path or file that does not exist
+409     AlreadyAlive, TransitionError
+413     the upload is larger than ``nimbus.upload.bytes.max``
+421     NotLeader: ask the nimbus that "leader" names
+503     NoLeader, Unreachable, CodeUnavailable, too many submissions: try again
+507     the daemon's disk is full, or its machine lacks something else
+======  ================================================================
+
+Before a submission becomes active, and before a rebalance with other settings, the leader asks a live supervisor
+whether drivers can run it there, and if that one does not answer the next, again and again:
+``POST http://SUPERVISOR/api/v1/code/ID/check`` with the token and the body ``{"settings": {NAME: TEXT}}``. The
+supervisor fetches the code, builds the topology in a child process with these settings, and answers 200 with
+``{"topologyId": text}``, or 400 with an ERROR whose message says why it does not build.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from txtopo.cluster.code.submission import ARCHIVE_NAME, Submission
+from txtopo.cluster.decisions.assignment import Assignment, ClusterView, Heartbeat
+from txtopo.cluster.decisions.lifecycle import Event, Request as TopologyRequest, Status, Topology
+from txtopo.cluster.nimbus.daemon import Nimbus
+from txtopo.cluster.serving.answers import body_of, bounded, check_token, code_file, errors_as_json, settings_in
+from txtopo.errors import ClusterError, NoLeader, NotLeader, SubmissionError
+from txtopo.records import to_json
+from txtopo.secrecy import shown, without_secrets
+
+_DESCRIPTION_BYTES_MAX = 1 << 16
+_READS_MAX = 20
+
+
+class NimbusApi:
+    """Serves a nimbus over HTTP; ``app`` is the application.
+
+    Args:
+        nimbus: a started one.
+        token: the cluster's.
+        version: of txtopo.
+    """
+
+    def __init__(self, nimbus: Nimbus, token: str, version: str) -> None:
+        self._nimbus = nimbus
+        self._token = token.encode()
+        self._version = version
+        # Submissions wait for other nimbuses, so they have threads of their own: no other request waits behind them.
+        self._submissions = anyio.CapacityLimiter(nimbus.config["nimbus.submissions.max"])
+        # Anybody may read, so reads leave threads for those with the token: other nimbuses fetch code.
+        self._reads = anyio.CapacityLimiter(_READS_MAX)
+        self._metrics = _Metrics()
+        read, change = ["GET"], ["POST"]
+        topology = "/api/v1/topology/{name}"
+        self.app = Starlette(
+            routes=[
+                Route("/health", self._health, methods=read),
+                Route("/metrics", self._read(self._show_metrics), methods=read),
+                Route("/api/v1/leader", self._read(self._leader), methods=read),
+                Route("/api/v1/cluster/summary", self._read(self._cluster), methods=read),
+                Route("/api/v1/nimbus/summary", self._read(self._nimbuses), methods=read),
+                Route("/api/v1/supervisor/summary", self._read(self._supervisors), methods=read),
+                Route("/api/v1/topology/summary", self._read(self._topologies), methods=read),
+                Route("/api/v1/topology", self._submit, methods=change),
+                Route(topology, self._read(self._topology), methods=read),
+                Route("/api/v1/code/{id}", self._guarded(self._manifest), methods=read),
+                Route("/api/v1/code/{id}/{file}", self._guarded(self._code), methods=read),
+                *(
+                    Route(f"{topology}/{event.value}{wait}", self._changing(event), methods=change)
+                    for event in (Event.ACTIVATE, Event.DEACTIVATE, Event.REBALANCE, Event.KILL)
+                    for wait in (("", "/{wait}") if event in {Event.REBALANCE, Event.KILL} else ("",))
+                ),
+            ],
+            **errors_as_json(self._leader_of),
+        )
+
+    # What is read.
+
+    async def _health(self, _request: Request) -> Response:
+        is_well = self._nimbus.state.session.is_connected
+        content = {"status": "ok" if is_well else "no connection to ZooKeeper", "isLeader": self._nimbus.is_leader}
+        return JSONResponse(content, 200 if is_well else 503)
+
+    def _show_metrics(self, _request: Request) -> Response:
+        state = self._nimbus.state
+        self._metrics.update(self._nimbus.view(), state.heartbeats(), len(state.nimbuses()), self._nimbus.is_leader)
+        return PlainTextResponse(generate_latest(self._metrics.registry), media_type="text/plain; version=0.0.4")
+
+    def _leader(self, _request: Request) -> Response:
+        return JSONResponse({"leader": self._leader_address(), "address": self._nimbus.address})
+
+    def _cluster(self, _request: Request) -> Response:
+        view = self._nimbus.view()
+        total, used = sum(each.slots for each in view.supervisors.values()), len(view.assignments)
+        return JSONResponse(
+            {
+                "version": self._version,
+                "address": self._nimbus.address,
+                "leader": self._leader_address(),
+                "nimbuses": len(self._nimbus.state.nimbuses()),
+                "supervisors": len(view.supervisors),
+                "slotsTotal": total,
+                "slotsUsed": used,
+                "slotsFree": max(0, total - used),
+                "topologies": len(view.topologies),
+            }
+        )
+
+    def _nimbuses(self, _request: Request) -> Response:
+        leader, now = self._leader_address(), time.time()
+        found = []
+        for each in self._nimbus.state.nimbuses().values():
+            host, _, port = each.address.rpartition(":")
+            found.append(
+                {
+                    "address": each.address,
+                    "host": host,
+                    "port": int(port),
+                    "status": "Leader" if each.address == leader else "Not a Leader",
+                    "isLeader": each.address == leader,
+                    "uptimeSeconds": max(0, int(now - each.started_at)),
+                    "version": each.version,
+                }
+            )
+        return JSONResponse({"nimbuses": found})
+
+    def _supervisors(self, _request: Request) -> Response:
+        view, now = self._nimbus.view(), time.time()
+        used = [each.supervisor for each in view.assignments.values()]
+        found = [
+            {
+                "id": each.id,
+                "address": each.address,
+                "slotsTotal": each.slots,
+                "slotsUsed": used.count(each.id),
+                "uptimeSeconds": max(0, int(now - each.started_at)),
+                "version": each.version,
+            }
+            for each in view.supervisors.values()
+        ]
+        return JSONResponse({"supervisors": found})
+
+    def _topologies(self, _request: Request) -> Response:
+        state = self._nimbus.state
+        holders, live = state.holders(), frozenset(state.nimbuses())
+        assignments, beats = state.assignments(), state.heartbeats()
+        found = []
+        for each in state.topologies().values():
+            assignment = assignments.get(each.id)
+            beat = None if assignment is None else beats.get((each.id, assignment.number))
+            found.append(_shown(each, holders.get(each.id, frozenset()), live, assignment, beat))
+        return JSONResponse({"topologies": found})
+
+    def _topology(self, request: Request) -> Response:
+        return JSONResponse(self._show(self._nimbus.find(request.path_params["name"])))
+
+    def _manifest(self, request: Request) -> Response:
+        manifest = self._nimbus.store.manifest(request.path_params["id"])
+        if manifest is None:
+            raise HTTPException(404, "this nimbus does not hold its code")
+        return JSONResponse(to_json(manifest))
+
+    def _code(self, request: Request) -> Response:
+        return code_file(self._nimbus.opened, request)
+
+    # What is changed.
+
+    def _changing(self, event: Event) -> Callable[[Request], Awaitable[Response]]:
+        """Return the endpoint of what a user may ask of a topology."""
+
+        async def endpoint(request: Request) -> Response:
+            check_token(request, self._token)
+            wait_secs = _wait_of(request)
+            body = await body_of(request)
+            asked = TopologyRequest(event, wait_secs, settings_in(body) if event is Event.REBALANCE else {})
+            name = request.path_params["name"]
+            return await anyio.to_thread.run_sync(lambda: self._change(name, asked))
+
+        return endpoint
+
+    def _change(self, name: str, asked: TopologyRequest) -> Response:
+        after = self._nimbus.request(name, asked)
+        return JSONResponse(
+            {
+                "topologyOperation": asked.event.value,
+                "topologyId": after.id,
+                "status": "success",
+                "topology": self._show(after),
+            }
+        )
+
+    async def _submit(self, request: Request) -> Response:
+        check_token(request, self._token)
+        if not self._nimbus.is_leader:
+            raise await anyio.to_thread.run_sync(self._nimbus.not_leader)
+        if self._submissions.available_tokens < 1:
+            raise ClusterError("too many submissions are under way; try again in a few seconds")
+        with self._nimbus.store.draft() as draft:
+            submission = await self._upload(request, draft / f"{ARCHIVE_NAME}.upload")
+            submitted = await anyio.to_thread.run_sync(
+                lambda: self._nimbus.submit(submission, draft / f"{ARCHIVE_NAME}.upload"), limiter=self._submissions
+            )
+        self._metrics.submissions.inc()
+        shown = await anyio.to_thread.run_sync(lambda: self._show(submitted.topology))
+        return JSONResponse({**shown, "note": submitted.note}, 201)
+
+    async def _upload(self, request: Request, path: Path) -> Submission:
+        """Write the archive to a file, and return the description that comes before it."""
+        head = b""
+        with path.open("wb") as file:
+            is_head = True
+            async for chunk in bounded(request, self._nimbus.config["nimbus.upload.bytes.max"]):
+                if not is_head:
+                    file.write(chunk)
+                    continue
+                head += chunk
+                line, newline, rest = head.partition(b"\n")
+                if newline:
+                    is_head, head = False, line
+                    file.write(rest)
+                if len(head) > _DESCRIPTION_BYTES_MAX:
+                    raise SubmissionError(f"the description is longer than {_DESCRIPTION_BYTES_MAX >> 10} KiB")
+        return Submission.from_bytes(head)
+
+    # What all share.
+
+    def _guarded(self, answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            check_token(request, self._token)
+            return await anyio.to_thread.run_sync(answer, request)
+
+        return endpoint
+
+    def _read(self, answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
+        """Return an endpoint that answers on a thread, for ZooKeeper and disks make it wait."""
+
+        async def endpoint(request: Request) -> Response:
+            return await anyio.to_thread.run_sync(answer, request, limiter=self._reads)
+
+        return endpoint
+
+    def _leader_address(self) -> str | None:
+        try:
+            return self._nimbus.elector.get_leader_address()
+        except NoLeader:
+            return None
+
+    def _show(self, topology: Topology) -> dict[str, Any]:
+        state = self._nimbus.state
+        assignment = state.assignment(topology.id)
+        beat = None if assignment is None else state.heartbeat(topology.id, assignment.number)
+        return _shown(topology, state.holders_of(topology.id), frozenset(state.nimbuses()), assignment, beat)
+
+    def _leader_of(self, error: Exception) -> str | None:
+        """Return who leads, if an error is about that."""
+        if not isinstance(error, NotLeader):
+            return None
+        return error.leader or self._nimbus.not_leader().leader
+
+
+class _Metrics:
+    """What ``/metrics`` shows."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.submissions = Counter("txtopo_submissions", "Topologies submitted here", registry=self.registry)
+        self._leader = Gauge("txtopo_nimbus_is_leader", "1 on the nimbus that leads", registry=self.registry)
+        self._nimbuses = Gauge("txtopo_nimbuses", "Live nimbuses", registry=self.registry)
+        self._supervisors = Gauge("txtopo_supervisors", "Live supervisors", registry=self.registry)
+        self._slots = Gauge("txtopo_slots", "Driver slots of live supervisors", registry=self.registry)
+        self._assigned = Gauge("txtopo_topologies_assigned", "Topologies that have a slot", registry=self.registry)
+        self._by_status = Gauge("txtopo_topologies", "Topologies by status", ["status"], registry=self.registry)
+        self._figures = Gauge(
+            "txtopo_topology_figure", "What a driver's heartbeat says", ["topology", "figure"], registry=self.registry
+        )
+
+    def update(
+        self,
+        view: ClusterView,
+        beats: Mapping[tuple[str, int], Heartbeat],
+        nimbuses: int,
+        is_leader: bool,  # noqa: FBT001 - a fact
+    ) -> None:
+        """Take in what is in ZooKeeper now."""
+        self._figures.clear()
+        for (topology, _), beat in beats.items():
+            if topology in view.topologies:
+                for figure, value in beat.figures.items():
+                    self._figures.labels(view.topologies[topology].name, figure).set(value)
+        self._leader.set(is_leader)
+        self._nimbuses.set(nimbuses)
+        self._supervisors.set(len(view.supervisors))
+        self._slots.set(sum(each.slots for each in view.supervisors.values()))
+        self._assigned.set(len(view.assignments))
+        statuses = [each.status for each in view.topologies.values()]
+        for status in Status:
+            self._by_status.labels(status.value).set(statuses.count(status))
+
+
+def _shown(
+    topology: Topology,
+    holders: frozenset[str],
+    live: frozenset[str],
+    assignment: Assignment | None,
+    beat: Heartbeat | None,
+) -> dict[str, Any]:
+    """Return a topology as JSON, without secrets."""
+    now = time.time()
+    return {
+        "id": topology.id,
+        "name": topology.name,
+        "topologyId": topology.topology_id,
+        "status": topology.status.value,
+        "uptimeSeconds": max(0, int(now - topology.launched_at)),
+        "settings": {name: shown(name, value) for name, value in topology.settings.items()},
+        "reason": None if topology.reason is None else without_secrets(topology.reason, topology.settings),
+        "secondsLeft": None if topology.deadline is None else max(0.0, topology.deadline - now),
+        "replicationCount": len(holders & live),
+        "holders": sorted(holders),
+        "assignment": None
+        if assignment is None
+        else {"supervisor": assignment.supervisor, "slot": assignment.slot, "number": assignment.number},
+        "heartbeat": None
+        if beat is None
+        else {
+            "stage": beat.stage,
+            "detail": without_secrets(beat.detail, topology.settings),
+            "pid": beat.pid,
+            "count": beat.count,
+            "figures": beat.figures,
+        },
+    }
+
+
+def _wait_of(request: Request) -> float | None:
+    text = request.path_params.get("wait")
+    try:
+        wait_secs = None if text is None else float(text)
+    except ValueError:
+        wait_secs = -1.0
+    if wait_secs is not None and not 0 <= wait_secs < float("inf"):
+        raise HTTPException(400, f"the wait is {text!r}; it must be a number of seconds")
+    return wait_secs

@@ -1,0 +1,630 @@
+"""Nimbus: the daemon that leads the cluster, or waits to.
+
+It keeps nothing in memory that matters. Started again, it goes on as if nothing had happened; what it does not expect
+ends the process, and whatever supervises it starts it again. Three things run beside each other:
+
+1. *The election*, on the elector's thread. It asks :meth:`Nimbus.may_lead`, which compares the code here with
+   ZooKeeper's list of topologies.
+2. *Code*: every nimbus fetches what is published and not here, says that it holds what it has checked, and removes
+   what is not published any more. When it lacks nothing that it must have, it queues for the lead.
+3. *The monitor*: the leader applies deadlines that have passed, looks after lost code, assigns drivers, and removes
+   what a submission that failed has left. It looks every ``nimbus.monitor.freq.secs``, and when ZooKeeper tells of a
+   change.
+
+Requests come from the HTTP API on threads of their own. One lock orders what requests and monitor decide on topologies.
+It is held for some reads and writes in ZooKeeper, never while a submission waits.
+
+How a submission goes, and what is left when the leader dies after each step:
+
+======================================  ==========================================================
+1. the archive is uploaded to a draft   a draft, which the next start removes
+2. take a number, and so an id          a number that nobody uses
+3. keep the code on this disk           code that is not published, which the next sync removes
+4. give it to the distributor           the same; a shared folder may keep files
+5. publish the manifest                 a manifest without a topology, which the next leader removes
+6. a supervisor builds the topology     the same
+7. wait for replication                 the same
+8. write the topology's record          a topology that runs; its client may not know it
+======================================  ==========================================================
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote
+
+import attrs
+import httpx
+
+from txtopo.cluster.asking import NobodyAnswers, first_answer
+from txtopo.cluster.code.distribution import open_cluster
+from txtopo.cluster.code.store import Manifest, describe, is_shortage
+from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission, check_archive
+from txtopo.cluster.decisions.assignment import (
+    Apply,
+    Assign,
+    Assignment,
+    AssignmentLimits,
+    ClusterView,
+    HeartbeatCache,
+    Unassign,
+    decide,
+)
+from txtopo.cluster.decisions.lifecycle import NEEDS_CODE, Request, Status, Topology, applied, due, looked_after
+from txtopo.cluster.logs import Reminder
+from txtopo.cluster.nimbus.election import LeaderElector, ZooKeeperLeaderElector
+from txtopo.cluster.settings import ClusterConfig
+from txtopo.cluster.state import LeaderWrites, NimbusInfo, lacking, live_holders
+from txtopo.errors import (
+    AlreadyAlive,
+    ClusterError,
+    CodeUnavailable,
+    NoLeader,
+    NotAlive,
+    NotLeader,
+    SubmissionError,
+    Unreachable,
+)
+from txtopo.failpoints import durable_step
+from txtopo.records import DAMAGE
+
+_LOG = logging.getLogger(__name__)
+
+_AWAY_SECS = 1.0
+_FULL_SECS = 5.0
+_LOOK_SECS = 0.2
+_CONNECT_SECS = 3.0
+_CHECKS_APART_SECS = 10.0
+"""After how long the next supervisor is asked to check code, too: one that hangs shall not cost the whole time."""
+_WATCHED = ("storms", "code-distributor", "supervisors", "endings", "nimbuses")
+_BAD_REQUEST = 400
+_SETTINGS_BYTES_MAX = 64 << 10
+"""How large the settings of a topology may become: they are in its record, and ZooKeeper takes none of a MiB."""
+
+
+@attrs.frozen
+class Submitted:
+    """What came of a submission."""
+
+    topology: Topology
+    note: str | None
+    """What was not waited for, or not checked."""
+
+
+@attrs.define(eq=False)
+class _Lead:
+    """What a leader knows during its term; a new term begins with nothing."""
+
+    writes: LeaderWrites
+    heartbeats: HeartbeatCache = attrs.field(factory=HeartbeatCache)
+
+
+class Nimbus:
+    """One nimbus, without its HTTP server.
+
+    Args:
+        config: its settings.
+        address: the ``host:port`` by which others reach its HTTP server.
+        token: the cluster's.
+        version: of txtopo.
+        on_failure: called, on any thread, with an error that nothing here expects: the process must end.
+
+    Raises:
+        ConfigError: a setting does not fit.
+        Unreachable: ZooKeeper does not answer.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        address: str,
+        token: str,
+        version: str,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.config = config
+        self.address = address
+        self.opened = open_cluster(config, Path(config["storm.local.dir"]).expanduser() / "nimbus", address, token)
+        self.state, self.store, self.distributor = self.opened.state, self.opened.store, self.opened.distributor
+        self.elector: LeaderElector = (
+            ZooKeeperLeaderElector(on_failure, self.wake)
+            if config["nimbus.leader.elector"] == "zookeeper"
+            else config.made("nimbus.leader.elector", LeaderElector)
+        )
+        self.limits = AssignmentLimits(
+            config["nimbus.task.timeout.secs"], config["nimbus.task.launch.secs"], config["nimbus.task.moves.max"]
+        )
+        self._record = NimbusInfo(address, time.time(), version)
+        self._on_failure = on_failure
+        self._client = httpx.Client(
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=httpx.Timeout(config["nimbus.submission.check.secs"], connect=_CONNECT_SECS),
+            trust_env=False,
+        )
+        self._reminder = Reminder(_LOG)
+        self._checked_at = time.monotonic()
+        self._decisions = threading.RLock()
+        self._lead: _Lead | None = None
+        self._under_way: dict[str, str] = {}
+        """Submissions under way: names, and the ids of topologies' builders with ``id:`` in front, by themselves or by
+        the id in the cluster. Nobody else may use them, and their code is not removed."""
+        self._stopped = threading.Event()
+        self._code_news = threading.Event()
+        self._monitor_news = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Check the code here, announce this nimbus, and start the threads."""
+        self.opened.check_start()
+        self.state.session.listen(self.wake)
+        self.elector.prepare(self.state, self.address, self.may_lead)
+        self._run("code", self._code_news, self.sync_code, self.config["nimbus.code.sync.freq.secs"])
+        self._run("monitor", self._monitor_news, self.monitor, self.config["nimbus.monitor.freq.secs"])
+
+    def begin_stop(self) -> None:
+        """Let submissions that wait be refused, and both loops end; may be called in a signal handler."""
+        self._stopped.set()
+
+    def stop(self) -> None:
+        """Give up the lead, and end; running topologies go on."""
+        self._stopped.set()
+        self.wake()
+        for thread in self._threads:
+            thread.join(self.state.session.patience_secs)
+        self.elector.close()
+        self._client.close()
+        self.opened.close()
+
+    def wake(self) -> None:
+        """Let both loops look at once."""
+        self._code_news.set()
+        self._monitor_news.set()
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this nimbus leads, as far as it knows."""
+        return self.elector.is_leader()
+
+    # Code.
+
+    def may_lead(self) -> bool:
+        """Whether the code of all topologies that need it is here, as far as any live nimbus holds it."""
+        return not self._lacking()
+
+    def sync_code(self) -> None:
+        """Fetch what is missing, remove what is over, say what is held; queue for the lead when nothing lacks."""
+        # Watched before anything is read: what changes afterwards wakes this loop again.
+        self.state.watch(("code-distributor", "nimbuses"), self._code_news.set)
+        # What is here is read first. A submission that ends between the two reads is under way in the first, and
+        # published in the second; the other way round, its code would look like nobody's.
+        here = set(self.store.topologies()) - set(self._under_way.copy())
+        published, holders = self.state.manifests(), self.state.holders()
+        if time.monotonic() - self._checked_at >= self.config["nimbus.code.sync.freq.secs"]:
+            self._checked_at = time.monotonic()
+            self.opened.check_next(published)
+        said = {topology for topology, addresses in holders.items() if self.address in addresses}
+        for topology in sorted(said - set(self.store.topologies())):
+            # This disk, or what was on it, was lost. Nobody may rely on it, so this comes before the nimbus counts as
+            # live again.
+            self.state.drop(topology, self.address)
+            said.discard(topology)
+        self.state.announce_nimbus(self._record)
+        for topology in sorted(here - set(published)):
+            _LOG.info("the code of %s is not needed any more", topology)
+            self.store.remove(topology)
+        for topology, manifest in sorted(published.items()):
+            if self._has_fetched(topology, manifest) and topology not in said:
+                with durable_step("nimbus.hold"):
+                    self.state.hold(topology, self.address)
+        if not self.elector.is_queued() and not self._lacking():
+            self.elector.add_to_leader_lock_queue()
+
+    def _has_fetched(self, topology: str, manifest: Manifest) -> bool:
+        """Fetch the code of a topology if it is not here; return whether it is here now."""
+        if not self.store.has(topology):
+            try:
+                with durable_step("nimbus.keep"):
+                    self.opened.fetch(manifest)
+            except CodeUnavailable as error:
+                self._reminder.warn(topology, "%s; it is tried again", error)
+                return False
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                self._reminder.warn(
+                    topology, "the code of %s cannot be kept here: %s; it is tried again", topology, error
+                )
+                return False
+            self._reminder.over(topology)
+        return True
+
+    def _lacking(self) -> list[str]:
+        topologies = [each for each in self.state.topologies().values() if each.status in NEEDS_CODE]
+        live = live_holders(self.state.holders(), self.state.nimbuses())
+        return lacking(topologies, self.store.topologies(), live)
+
+    # The leader's work.
+
+    def monitor(self) -> None:
+        """Do what is due, if this nimbus leads."""
+        lead = self._leading()
+        if lead is None:
+            return
+        self.state.watch(_WATCHED, self._monitor_news.set)
+        try:
+            with self._decisions:
+                live = live_holders(self.state.holders(), self.state.nimbuses())
+                self._apply_deadlines(lead)
+                self._look_after_code(lead, live)
+                self._assign(lead, live)
+                self._remove_orphans(lead)
+        except NotLeader as error:
+            _LOG.warning("%s", error)
+            self._lead = None
+
+    def next_deadline_secs(self) -> float:
+        """Return how long it is until a topology's wait is over; infinite if none waits or another nimbus leads."""
+        if self._lead is None:
+            return float("inf")
+        deadlines = [each.deadline for each in self.state.topologies().values() if each.deadline is not None]
+        return max(0.0, min(deadlines, default=float("inf")) - time.time())
+
+    def _leading(self) -> _Lead | None:
+        """Return what this term knows; None if this nimbus does not lead."""
+        term = self.elector.term()
+        with self._decisions:
+            if term is None:
+                self._lead = None
+            elif self._lead is None or self._lead.writes.term != term:
+                self._lead = _Lead(LeaderWrites(self.state, term))
+            return self._lead
+
+    def _apply_deadlines(self, lead: _Lead) -> None:
+        for topology in self.state.topologies().values():
+            event = due(topology, time.time())
+            if event is not None:
+                self._apply(lead, topology, Request(event))
+
+    def _look_after_code(self, lead: _Lead, live: Mapping[str, frozenset[str]]) -> None:
+        """Let topologies fail whose code nobody live has held for long, and come back when somebody does."""
+        lost_secs = self.config["nimbus.code.lost.secs"]
+        running = self._alive(lead, self.state.assignments())
+        for topology in self.state.topologies().values():
+            marked = looked_after(
+                topology,
+                is_held=bool(live.get(topology.id)),
+                is_running=topology.id in running,
+                now=time.time(),
+                lost_secs=lost_secs,
+            )
+            if marked is not topology:
+                if marked.status is not topology.status:
+                    _LOG.info("%s: %s -> %s", topology.id, topology.status.value, marked.status.value)
+                with durable_step("nimbus.store"):
+                    lead.writes.store(marked)
+
+    def _alive(self, lead: _Lead, assignments: Mapping[str, Assignment]) -> set[str]:
+        """Return the topologies whose driver is alive."""
+        now = time.monotonic()
+        lead.heartbeats.update(assignments, self.state.heartbeats(), now)
+        return {each.topology for each in assignments.values() if lead.heartbeats.is_alive(each, self.limits, now)}
+
+    def _assign(self, lead: _Lead, live: Mapping[str, frozenset[str]]) -> None:
+        view = self.state.view()
+        alive = self._alive(lead, view.assignments)
+        ready = {topology for topology, holders in live.items() if holders}
+        for decision in decide(view, alive, self.limits, time.time(), ready):
+            match decision:
+                case Assign(assignment, why):
+                    _LOG.info("%s goes to %s, slot %d: %s", assignment.topology, *attrs.astuple(assignment.place), why)
+                    with durable_step("nimbus.assign"):
+                        lead.writes.assign(assignment)
+                case Unassign(assignment, why):
+                    _LOG.info("%s leaves %s: %s", assignment.topology, assignment.supervisor, why)
+                    lead.writes.unassign(assignment.topology)
+                case Apply(topology, request):
+                    self._apply(lead, view.topologies[topology], request)
+
+    def _remove_orphans(self, lead: _Lead) -> None:
+        """Remove what is published for no topology: what a submission that failed, or its leader's death, has left."""
+        topologies = self.state.topologies()
+        for topology in self.state.manifests():
+            if topology not in topologies and topology not in self._under_way:
+                _LOG.info("the code of %s is published, but no such topology was submitted: removed", topology)
+                self.distributor.cleanup(topology)
+                lead.writes.remove(topology)
+
+    def _apply(self, lead: _Lead, topology: Topology, request: Request) -> Topology | None:
+        """Apply an event and store what comes of it; the caller holds the lock."""
+        after = applied(topology, request, time.time())
+        if after is topology:
+            return after
+        status = "removed" if after is None else after.status.value
+        _LOG.info("%s: %s: %s -> %s", topology.id, request.event.value, topology.status.value, status)
+        if after is None:
+            with durable_step("nimbus.remove"):
+                self.distributor.cleanup(topology.id)
+                lead.writes.remove(topology.id)
+        else:
+            with durable_step("nimbus.store"):
+                lead.writes.store(after)
+        return after
+
+    # Requests.
+
+    def find(self, name: str) -> Topology:
+        """Return a topology by id or name; of several of a name, the one that holds it, or the latest.
+
+        Raises:
+            NotAlive: there is none.
+        """
+        topologies = self.state.topologies()
+        if name in topologies:
+            return topologies[name]
+        named = [each for each in topologies.values() if each.name == name]
+        if not named:
+            raise NotAlive(f"the cluster has no topology {name!r}")
+        return max(named, key=lambda each: (each.holds_name, each.launched_at))
+
+    def request(self, name: str, request: Request) -> Topology:
+        """Carry out what a user asks for.
+
+        Raises:
+            NotLeader: this nimbus does not lead.
+            NotAlive: there is no such topology.
+            TransitionError: its status forbids it.
+            SubmissionError: the topology does not build with the settings of a rebalance.
+        """
+        lead = self._must_lead()
+        if request.settings:
+            topology = self.find(name)
+            settings = {**topology.settings, **request.settings}
+            if len(json.dumps(settings)) > _SETTINGS_BYTES_MAX:
+                raise SubmissionError(
+                    f"{name!r} would have settings of more than {_SETTINGS_BYTES_MAX >> 10} KiB altogether"
+                )
+            self._check_code(lead, topology, settings)
+        with self._decisions:
+            topology = self.find(name)
+            after = self._apply(lead, topology, request)
+            if after is topology:
+                lead.writes.check()  # that nothing has to change is for the leader to say, too
+        self.wake()
+        return after or topology
+
+    def submit(self, submission: Submission, archive: Path) -> Submitted:
+        """Take in a topology, and return when it is active; may wait for long.
+
+        Args:
+            submission: what to run.
+            archive: the uploaded file, in a draft of this nimbus' store.
+
+        Raises:
+            NotLeader: this nimbus does not lead, or led no more before the topology began.
+            SubmissionError: the archive is bad, or its code does not build the topology.
+            AlreadyAlive: the name or the topology id is in use.
+        """
+        lead = self._must_lead()
+        check_archive(archive)
+        with self._reserved(lead, submission) as topology:
+            (archive.parent / DESCRIPTION_NAME).write_bytes(submission.to_bytes())
+            archive.rename(archive.parent / ARCHIVE_NAME)
+            manifest = describe(topology.id, archive.parent)
+            with durable_step("nimbus.keep"):
+                self.store.keep(archive.parent, manifest)
+            with durable_step("nimbus.upload"):
+                self.distributor.upload(self.store.path(topology.id), manifest)
+            with durable_step("nimbus.publish"):
+                lead.writes.publish(manifest)
+            with durable_step("nimbus.check"):
+                unchecked = self._check_code(lead, topology, topology.settings)
+            with durable_step("nimbus.replicate"):
+                unreplicated = self._wait_for_replication(lead, topology.id)
+            with self._decisions:
+                replaced = self._check_free(submission)
+                with durable_step("nimbus.start"):
+                    lead.writes.start(topology, replaced)
+        _LOG.info("%s was submitted and is %s", topology.id, topology.status.value)
+        return Submitted(topology, "; ".join(filter(None, (unchecked, unreplicated))) or None)
+
+    def _must_lead(self) -> _Lead:
+        lead = self._leading()
+        if lead is None:
+            raise self.not_leader()
+        return lead
+
+    def not_leader(self) -> NotLeader:
+        """Return the error of a nimbus that does not lead; it says who does."""
+        try:
+            leader = self.elector.get_leader_address()
+        except (NoLeader, Unreachable):
+            leader = None
+        known = "nobody leads at the moment" if leader in {None, self.address} else f"{leader} does"
+        error = NotLeader(f"the nimbus at {self.address} does not lead; {known}")
+        error.leader = None if leader == self.address else leader
+        return error
+
+    @contextmanager
+    def _reserved(self, lead: _Lead, submission: Submission) -> Iterator[Topology]:
+        """Take a number, and keep name, topology id and code for this submission until it is over."""
+        keys = (submission.name, f"id:{submission.topology_id}")
+        with self._decisions:
+            self._check_free(submission)
+            if set(keys) & set(self._under_way):
+                raise AlreadyAlive(f"{submission.name!r} or its topology id is being submitted already")
+            self._under_way |= dict.fromkeys(keys, "")
+        topology_id = ""
+        try:
+            with durable_step("nimbus.number"):
+                number = lead.writes.next_number()
+            now = time.time()
+            topology_id = f"{submission.name}-{number}-{int(now)}"
+            self._under_way[topology_id] = ""
+            status = Status.ACTIVE if submission.is_active else Status.INACTIVE
+            yield Topology(
+                topology_id,
+                submission.name,
+                submission.topology_id,
+                status,
+                now,
+                wait_secs=submission.wait_secs,
+                settings=dict(submission.settings),
+            )
+        finally:
+            # What is left of a submission that failed is removed by the loops, as after a crash.
+            with self._decisions:
+                for key in (*keys, topology_id):
+                    self._under_way.pop(key, None)
+            self.wake()
+
+    def _check_free(self, submission: Submission) -> list[str]:
+        """Return the ids of the ended topologies that a submission replaces.
+
+        Raises:
+            AlreadyAlive: one that has not ended has the same name or topology id.
+        """
+        same = [
+            each
+            for each in self.state.topologies().values()
+            if submission.name == each.name or submission.topology_id == each.topology_id
+        ]
+        for each in same:
+            if each.holds_name:
+                what = f"name {each.name!r}" if each.name == submission.name else f"topology id {each.topology_id!r}"
+                raise AlreadyAlive(
+                    f"the {what} is in use by {each.id}, which is {each.status.value}: kill it first, or wait until it "
+                    "is gone"
+                )
+        return [each.id for each in same]
+
+    def _check_code(self, lead: _Lead, topology: Topology, settings: Mapping[str, str]) -> str | None:
+        """Let a supervisor build the topology with some settings; return a note if there is none.
+
+        One that does not answer is asked again, for it may be busy, or being started; code that nobody has checked is
+        not let in while there is a supervisor.
+
+        Raises:
+            SubmissionError: it does not build, or builds another topology.
+            ClusterError: no supervisor has checked it in time.
+            NotLeader: this nimbus leads no more.
+        """
+        deadline = time.monotonic() + self.config["nimbus.submission.check.secs"]
+        # A supervisor that is away for a moment has left its drivers' assignments.
+        has_supervisors = bool(self.state.assignments())
+        why = ""
+        while (left_secs := deadline - time.monotonic()) > 0:
+            supervisors = list(self.state.supervisors().values())
+            has_supervisors |= bool(supervisors)
+            if not has_supervisors:
+                return "no supervisor is there to check the code"
+            asks = [partial(self._built_by, each.address, topology, settings) for each in supervisors]
+            try:
+                built = first_answer(asks, (ClusterError,), apart_secs=_CHECKS_APART_SECS, secs=left_secs)
+            except NobodyAnswers as error:
+                # The last round may have no time left: what came of an earlier one says more than that nothing came.
+                if not why or not all(isinstance(each, TimeoutError) for each in error.errors):
+                    why = str(error)
+                self._reminder.warn(f"check {topology.id}", "the code of %s was not checked: %s", topology.id, why)
+            else:
+                if built != topology.topology_id:
+                    raise SubmissionError(f"the code builds topology {built!r}, not {topology.topology_id!r}")
+                return None
+            self._wait_as_leader(lead)
+        secs = self.config["nimbus.submission.check.secs"]
+        raise ClusterError(
+            f"no supervisor has checked the code within {secs:g} s, so it was not let in: "
+            f"{why or 'no supervisor is there'}; see that supervisors run, then try again"
+        )
+
+    def _built_by(self, supervisor: str, topology: Topology, settings: Mapping[str, str]) -> str:
+        """Return the id of the topology that the code builds on a supervisor.
+
+        Raises:
+            SubmissionError: it does not build.
+            ClusterError: the supervisor does not say.
+        """
+        url = f"http://{supervisor}/api/v1/code/{quote(topology.id, safe='')}/check"
+        try:
+            answer = self._client.post(url, json={"settings": dict(settings)})
+            found = answer.json()
+            said = str(found["topologyId"]) if answer.is_success else str(found["errorMessage"])
+        except (httpx.HTTPError, *DAMAGE) as error:
+            raise ClusterError(f"the supervisor at {supervisor}: {error!r}") from error
+        if answer.status_code == _BAD_REQUEST:
+            raise SubmissionError(f"the code does not run where drivers do: {said}")
+        if not answer.is_success:
+            raise ClusterError(f"the supervisor at {supervisor}: {said}")
+        return said
+
+    def _wait_for_replication(self, lead: _Lead, topology: str) -> str | None:
+        """Wait until enough nimbuses hold the code; return a note if they did not in time.
+
+        Raises:
+            NotLeader: this nimbus leads no more.
+        """
+        wanted, wait_secs = (
+            self.config["topology.min.replication.count"],
+            self.config["topology.max.replication.wait.time.sec"],
+        )
+        deadline = float("inf") if wait_secs < 0 else time.monotonic() + wait_secs
+        while (count := self.distributor.get_replication_count(topology)) < wanted:
+            if time.monotonic() >= deadline:
+                note = f"{count} of {wanted} nimbuses hold the code after {wait_secs:g} s"
+                _LOG.warning("%s: %s", topology, note)
+                return note
+            self._wait_as_leader(lead)
+        return None
+
+    def _wait_as_leader(self, lead: _Lead) -> None:
+        """Wait a moment.
+
+        Raises:
+            NotLeader: this nimbus leads no more, or ends.
+        """
+        if self._stopped.wait(_LOOK_SECS) or self.elector.term() != lead.writes.term:
+            lead.writes.check()
+            if self._stopped.is_set():
+                raise self.not_leader()
+
+    def view(self) -> ClusterView:
+        """Return what is in ZooKeeper."""
+        return self.state.view()
+
+    # Threads.
+
+    def _run(self, name: str, news: threading.Event, work: Callable[[], None], period_secs: float) -> None:
+        """Start a thread that works again and again, and ends the process on what it does not expect."""
+
+        def loop() -> None:
+            try:
+                is_away = False
+                while not self._stopped.is_set():
+                    news.clear()
+                    try:
+                        work()
+                        wait_secs = min(period_secs, self.next_deadline_secs()) if work == self.monitor else period_secs
+                        is_away = False
+                    except Unreachable as error:
+                        if not is_away:
+                            _LOG.warning("%s", error)
+                        is_away, wait_secs = True, _AWAY_SECS
+                    except OSError as error:
+                        if not is_shortage(error):
+                            raise
+                        self._reminder.warn(name, "this machine lacks something, so it is tried again: %s", error)
+                        wait_secs = _FULL_SECS
+                    news.wait(wait_secs)
+            except BaseException as error:  # noqa: BLE001 - fail fast: whatever it is, the process ends
+                if not self._stopped.is_set():
+                    self._on_failure(error)
+
+        thread = threading.Thread(target=loop, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()

@@ -1,0 +1,1 @@
+"""The supervisor: the daemon that starts, watches, restarts and ends drivers."""

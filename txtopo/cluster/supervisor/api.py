@@ -1,0 +1,167 @@
+"""The HTTP API of a supervisor. Requests for logs and checks need the header ``Authorization: Bearer TOKEN``.
+
+======  ===========================  ======================================================
+method  path                         answer
+======  ===========================  ======================================================
+GET     /health                      ``{"status": "ok"}``; 503 while ZooKeeper is away
+GET     /metrics                     Prometheus' text format: of the supervisor, and of its drivers' runs
+GET     /api/v1/supervisor           ``{"id", "address", "slots": [SLOT …]}``
+GET     /api/v1/log/ID               a part of the log of the topology's drivers here; needs the token
+GET     /api/v1/code/ID/FILE         a file of the topology's code, if it is here and sound; needs the token
+POST    /api/v1/code/ID/check        whether the topology's code builds it here; see the API of nimbus; needs the token
+======  ===========================  ======================================================
+
+``?start=N`` asks for the log from byte N on, and ``?start=-N`` for its last N bytes; at most 1 MiB at a time. The
+header ``X-Log-Next`` of the answer is the byte after the last one. If the log was rotated and is shorter than N, the
+answer begins at 0.
+
+::
+
+    SLOT   {"number", "state", "topologyId": ID or null, "failures": int}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import anyio.to_thread
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from txtopo.cluster.decisions.slots import SlotState
+from txtopo.cluster.serving.answers import body_of, check_token, code_file, errors_as_json, settings_in
+from txtopo.cluster.supervisor.daemon import Supervisor
+
+_LOG_BYTES_MAX = 1 << 20
+_METRICS_BYTES_MAX = 4 << 20
+_METRICS_SECS = 60.0
+"""How old a driver's metrics may be: it writes them every few seconds, so one that does not is dead, or stuck."""
+
+
+class SupervisorApi:
+    """Serves a supervisor over HTTP; ``app`` is the application.
+
+    Args:
+        supervisor: a started one.
+        token: the cluster's.
+    """
+
+    def __init__(self, supervisor: Supervisor, token: str) -> None:
+        self._supervisor = supervisor
+        self._token = token.encode()
+        self._checks = anyio.CapacityLimiter(1)
+        self._registry = CollectorRegistry()
+        self._slots = Gauge("txtopo_supervisor_slots", "Slots by state", ["state"], registry=self._registry)
+        self._registry.register(DriverMetrics(supervisor.metrics_files))
+        self.app = Starlette(
+            routes=[
+                Route("/health", self._health),
+                Route("/metrics", self._metrics),
+                Route("/api/v1/supervisor", self._summary),
+                Route("/api/v1/log/{id}", self._log),
+                Route("/api/v1/code/{id}/check", self._check, methods=["POST"]),
+                Route("/api/v1/code/{id}/{file}", self._code),
+            ],
+            **errors_as_json(),
+        )
+
+    async def _health(self, _request: Request) -> Response:
+        is_well = self._supervisor.state.session.is_connected
+        return JSONResponse({"status": "ok" if is_well else "no connection to ZooKeeper"}, 200 if is_well else 503)
+
+    async def _metrics(self, _request: Request) -> Response:
+        states = [slot.state for slot in self._supervisor.slots()]
+        for state in SlotState:
+            self._slots.labels(state.value).set(states.count(state))
+        text = await anyio.to_thread.run_sync(generate_latest, self._registry)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    async def _summary(self, _request: Request) -> Response:
+        slots = [
+            {
+                "number": slot.number,
+                "state": slot.state.value,
+                "topologyId": None if slot.assignment is None else slot.assignment.topology,
+                "failures": slot.failures,
+            }
+            for slot in self._supervisor.slots()
+        ]
+        return JSONResponse({"id": self._supervisor.id, "address": self._supervisor.address, "slots": slots})
+
+    async def _log(self, request: Request) -> Response:
+        check_token(request, self._token)
+        path = self._supervisor.log_path(request.path_params["id"])
+        if path is None:
+            raise HTTPException(404, "no driver of this topology has run here")
+        try:
+            start = int(request.query_params.get("start", "0"))
+        except ValueError:
+            raise HTTPException(400, "start must be a number of bytes") from None
+        content, following = await anyio.to_thread.run_sync(_part_of, path, start)
+        return Response(content, media_type="text/plain; charset=utf-8", headers={"X-Log-Next": str(following)})
+
+    async def _code(self, request: Request) -> Response:
+        check_token(request, self._token)
+        return await anyio.to_thread.run_sync(code_file, self._supervisor.opened, request)
+
+    async def _check(self, request: Request) -> Response:
+        check_token(request, self._token)
+        topology = request.path_params["id"]
+        body = await body_of(request)
+        settings = settings_in(body) if body else None
+        answer = await anyio.to_thread.run_sync(self._supervisor.check, topology, settings, limiter=self._checks)
+        return JSONResponse(answer, 400 if "error" in answer else 200)
+
+
+class DriverMetrics(Collector):
+    """Collects what drivers have written, as one: each metric once, its values with the label ``slot``.
+
+    Args:
+        files: returns the files by slot; those that are missing, old or damaged are left out.
+    """
+
+    def __init__(self, files: Callable[[], Mapping[int, Path]]) -> None:
+        self._files = files
+
+    def describe(self) -> list[Metric]:
+        """Give nothing, for what there is changes."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Give the metrics."""
+        found: dict[str, Metric] = {}
+        for slot, path in self._files().items():
+            for metric in _metrics_in(path):
+                one = found.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+                if one.type == metric.type:
+                    for each in metric.samples:
+                        one.samples.append(each._replace(labels={**each.labels, "slot": str(slot)}))
+        yield from found.values()
+
+
+def _metrics_in(path: Path) -> list[Metric]:
+    """Return the metrics in a file that a driver writes; none if it is missing, old or damaged."""
+    with contextlib.suppress(OSError, ValueError):
+        stat = path.stat()
+        if stat.st_size <= _METRICS_BYTES_MAX and time.time() - stat.st_mtime <= _METRICS_SECS:
+            return list(text_string_to_metric_families(path.read_text(encoding="utf-8")))
+    return []
+
+
+def _part_of(path: Path, start: int) -> tuple[bytes, int]:
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        begin = max(0, size + start) if start < 0 else start if start <= size else 0
+        file.seek(begin)
+        content = file.read(_LOG_BYTES_MAX)
+    return content, begin + len(content)

@@ -1,0 +1,500 @@
+"""Supervisor: the daemon that starts, watches, restarts and ends driver processes.
+
+It keeps nothing in memory that matters: started again, it adopts the drivers that still run. It imports no submitted
+code; drivers and checks are processes of their own. One thread looks at each slot again and again, and lets the pure
+:func:`~txtopo.cluster.decisions.slots.step` decide::
+
+    FOLDER/id                 this supervisor's id
+    FOLDER/lock               locked while a supervisor uses the folder
+    FOLDER/CLUSTER/code/      the code of topologies, checked
+    FOLDER/CLUSTER/drivers/N/ the folder of slot N's driver; see ``driver.folder``
+    FOLDER/CLUSTER/logs/ID/   driver.log, and driver.log.1 before it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from txtopo.cluster.code.distribution import open_cluster
+from txtopo.cluster.code.store import is_shortage
+from txtopo.cluster.decisions.assignment import Assignment, Ending, Heartbeat, SupervisorInfo
+from txtopo.cluster.decisions.lifecycle import Status
+from txtopo.cluster.decisions.slots import (
+    CleanUp,
+    DriverSlot,
+    FetchCode,
+    Kill,
+    Launch,
+    Report,
+    Seen,
+    SlotLimits,
+    SlotState,
+    Terminate,
+    step,
+)
+from txtopo.cluster.driver.folder import DriverFolder, DriverLaunch, child_environment, driver_command
+from txtopo.cluster.logs import Reminder, rotate
+from txtopo.cluster.settings import ClusterConfig
+from txtopo.cluster.supervisor.slot import LocalSlot, end_group
+from txtopo.errors import CodeUnavailable, ConfigError, SubmissionError, Unreachable
+from txtopo.failpoints import durable_step
+
+_LOG = logging.getLogger(__name__)
+
+_TIDY_SECS = 10.0
+_FETCH_AGAIN_SECS = 1.0
+_LOG_BYTES_MAX = 64 << 20
+_LOGS_MAX = 100
+"""How many topologies' logs are kept."""
+_FETCHES_MAX = 2
+_SHARE_OF_CHECK = 0.8
+"""The share of ``nimbus.submission.check.secs`` that a build may take; fetching and answering take time, too."""
+
+
+class Supervisor:
+    """One supervisor, without its HTTP server.
+
+    Args:
+        config: its settings.
+        address: the ``host:port`` by which others reach its HTTP server.
+        token: the cluster's.
+        version: of txtopo.
+        on_failure: called, on any thread, with an error that nothing here expects: the process must end.
+
+    Raises:
+        ConfigError: a setting does not fit, or another supervisor uses the folder.
+        Unreachable: ZooKeeper does not answer.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        address: str,
+        token: str,
+        version: str,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.config = config
+        self.address = address
+        home = Path(config["storm.local.dir"]).expanduser().absolute() / "supervisor"
+        home.mkdir(parents=True, exist_ok=True)
+        home.chmod(0o700)  # code and logs are for those with the token, here too
+        self._lock = _locked(home / "lock")
+        self.id = _own_id(home / "id")
+        self.work_dir = Path(config["supervisor.work.dir"]).expanduser().absolute()
+        self.work_dir.mkdir(parents=True, exist_ok=True)
+        self.opened = open_cluster(config, home, address, token)
+        self.state, self.store = self.opened.state, self.opened.store
+        self._folder = self.opened.folder
+        self._reminder = Reminder(_LOG)
+        self._record = SupervisorInfo(self.id, address, config["supervisor.slots"], time.time(), version)
+        self._on_failure = on_failure
+        self._slots: dict[int, LocalSlot] = {}
+        self._news = threading.Event()
+        self._stopped = threading.Event()
+        self._is_ending = False
+        self._cluster = _Cluster()
+        self._read_at = time.monotonic()
+        self._tidied_at = 0.0
+        self._fetches: dict[str, Future[None]] = {}
+        self._fetch_again_at: dict[str, float] = {}
+        self._fetch_lock = threading.Lock()
+        self._fetchers = ThreadPoolExecutor(_FETCHES_MAX, "fetch")
+        self._thread = threading.Thread(target=self._run, name="slots", daemon=True)
+
+    def start(self) -> None:
+        """Adopt the drivers that run, announce this supervisor, and start the thread."""
+        self.opened.check_start()
+        for left in self._folder.glob("check-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        self._adopt()
+        self.state.session.listen(self.wake)
+        self._thread.start()
+
+    def begin_stop(self) -> None:
+        """Say that it will stop; in a signal handler."""
+
+    def stop(self) -> None:
+        """End; drivers run on, unless ``supervisor.stops.drivers`` is set."""
+        self._stopped.set()
+        self.wake()
+        self._thread.join(self.state.session.patience_secs)
+        if self.config["supervisor.stops.drivers"]:
+            self._end_drivers()
+        self._fetchers.shutdown(wait=False, cancel_futures=True)
+        self.opened.close()
+        os.close(self._lock)
+
+    def wake(self) -> None:
+        """Let the thread look at once."""
+        self._news.set()
+
+    def slots(self) -> list[DriverSlot]:
+        """Return the slots, to show."""
+        return [slot.now for _, slot in sorted(self._slots.copy().items())]
+
+    def metrics_files(self) -> dict[int, Path]:
+        """Return the files of metrics of the slots' drivers, by slot; a driver may not have written one yet."""
+        return {number: slot.metrics for number, slot in sorted(self._slots.copy().items()) if slot.now.assignment}
+
+    def log_path(self, topology: str) -> Path | None:
+        """Return the log of a topology's drivers; None if there is none here."""
+        path = self._folder / "logs" / topology / "driver.log"
+        is_plain = path.parent.parent == self._folder / "logs" and topology not in {"", ".", ".."}
+        return path if is_plain and path.is_file() else None
+
+    # Code.
+
+    def check(self, topology: str, settings: Mapping[str, str] | None = None) -> Any:
+        """Build a topology in a process of its own; return what came of it, as the API answers.
+
+        Args:
+            topology: its id.
+            settings: to build it with; None: those that were submitted.
+
+        Raises:
+            CodeUnavailable: the code cannot be fetched.
+            SubmissionError: the process died without an answer.
+        """
+        self._fetch(topology)
+        folder = Path(tempfile.mkdtemp(prefix="check-", dir=self._folder))
+        try:
+            answer = folder / "answer.json"
+            command = driver_command("--check", str(self.store.path(topology)), "--answer", str(answer))
+            if settings is not None:
+                (folder / "settings.json").write_text(json.dumps(dict(settings)))
+                command += ["--settings", str(folder / "settings.json")]
+            process = subprocess.Popen(  # noqa: S603 - our own command
+                command,
+                cwd=self.work_dir,
+                env=child_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            try:
+                process.wait(_SHARE_OF_CHECK * self.config["nimbus.submission.check.secs"])
+            except subprocess.TimeoutExpired:
+                raise SubmissionError("the topology is not built within nimbus.submission.check.secs") from None
+            finally:
+                end_group(process)
+            if not answer.is_file():
+                raise SubmissionError(f"the process that builds it ended with status {process.returncode}")
+            return json.loads(answer.read_bytes())
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _fetch(self, topology: str) -> None:
+        """Fetch the code of a topology, unless it is here."""
+        with self._fetch_lock:
+            if self.store.has(topology):
+                return
+            manifest = self.state.manifest(topology)
+            if manifest is None:
+                raise CodeUnavailable(f"no code of {topology!r} is published")
+            self.opened.fetch(manifest)
+        _LOG.info("the code of %s is here", topology)
+
+    def _begin_fetch(self, topology: str) -> None:
+        """Fetch code in the background; not again while that goes on, or right after it failed."""
+        running = self._fetches.get(topology)
+        now = time.monotonic()
+        if (running is not None and not running.done()) or now < self._fetch_again_at.get(topology, 0.0):
+            return
+        self._fetch_again_at[topology] = now + _FETCH_AGAIN_SECS
+
+        def fetch() -> None:
+            try:
+                self._fetch(topology)
+                self._reminder.over(topology)
+            except (CodeUnavailable, Unreachable) as error:
+                self._reminder.warn(topology, "%s; it is tried again", error)
+            except BaseException as error:  # noqa: BLE001 - fail fast
+                if isinstance(error, OSError) and is_shortage(error):
+                    self._reminder.warn(
+                        topology, "the code of %s cannot be kept here: %s; it is tried again", topology, error
+                    )
+                elif not self._stopped.is_set():
+                    self._on_failure(error)
+            self.wake()
+
+        self._fetches[topology] = self._fetchers.submit(fetch)
+
+    # The loop.
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                self._news.clear()
+                is_settled = self._look()
+                if is_settled:
+                    self._news.wait(self._pause_secs())
+        except BaseException as error:  # noqa: BLE001 - fail fast: whatever it is, the process ends
+            if not self._stopped.is_set():
+                self._on_failure(error)
+
+    def _pause_secs(self) -> float:
+        """Return the time to the next look: the usual one, or less if a backoff is over sooner."""
+        period_secs: float = self.config["supervisor.monitor.frequency.secs"]
+        now = time.monotonic()
+        waits = [slot.now.until - now for slot in self._slots.values() if slot.now.state is SlotState.WAITING]
+        return min([period_secs, *(secs for secs in waits if secs > 0)])  # what is overdue waits for ZooKeeper
+
+    def _look(self) -> bool:
+        """Look at all slots once; return whether nothing has changed."""
+        self._read()
+        now = time.monotonic()
+        cut_off_secs = 0.0 if self._cluster.read_at == self._read_at else max(now - self._cluster.read_at, 1e-9)
+        numbers = {*range(self.config["supervisor.slots"]), *self._slots}
+        is_settled = True
+        if cut_off_secs:
+            self._cluster.is_away = True
+        for number in sorted(numbers):
+            slot = self._slots.setdefault(number, LocalSlot(number, self._folder / "drivers" / str(number), self.wake))
+            before = slot.now
+            self._step(slot, cut_off_secs)
+            if slot.unsent and not cut_off_secs:
+                self._report(slot, *slot.unsent)
+            is_settled &= slot.now.state is before.state
+            if slot.now.state is not before.state:
+                topology = slot.now.assignment or before.assignment
+                name = "" if topology is None else f", {topology.topology}"
+                has_reason = slot.now.state in {SlotState.STOPPING, SlotState.WAITING} and slot.now.why
+                why = f": {slot.now.why}" if has_reason else ""
+                _LOG.info("slot %d%s: %s -> %s%s", number, name, before.state.value, slot.now.state.value, why)
+        if not cut_off_secs and now - self._tidied_at > _TIDY_SECS:
+            self._tidied_at = now
+            try:
+                self._tidy()
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                self._reminder.warn("tidy", "logs are not rotated: %s", error)
+        return is_settled
+
+    def _read(self) -> None:
+        """Read what ZooKeeper wants here; if it does not answer, the last answer stays."""
+        self._read_at = time.monotonic()
+        if not self.state.session.is_connected:
+            return
+        try:
+            self.state.announce_supervisor(self._record)
+            self.state.watch(("assignments", "storms"), self.wake)
+            assignments = {each.slot: each for each in self.state.assignments().values() if each.supervisor == self.id}
+            statuses = {name: each.status for name, each in self.state.topologies().items()}
+            beats = {
+                each.topology: beat
+                for each in assignments.values()
+                if (beat := self.state.heartbeat(each.topology, each.number)) is not None
+            }
+            ended = frozenset(
+                each.topology
+                for each in assignments.values()
+                if self.state.ending(each.topology, each.number) is not None
+            )
+        except Unreachable as error:
+            _LOG.warning("%s", error)
+            return
+        was_away = self._cluster.is_away
+        self._cluster = _Cluster(self._read_at, assignments, statuses, beats, ended)
+        for slot in self._slots.values():
+            slot.take_beat(self._cluster.beats, self._read_at, is_new_time=was_away)
+
+    def _step(self, slot: LocalSlot, cut_off_secs: float) -> None:
+        slot.now, actions = step(slot.now, self._seen(slot, cut_off_secs), self._limits())
+        for action in actions:
+            match action:
+                case FetchCode(topology):
+                    self._begin_fetch(topology)
+                case Launch(assignment):
+                    self._launch(slot, assignment)
+                case Terminate():
+                    slot.signal(signal.SIGTERM)
+                case Kill():
+                    slot.signal(signal.SIGKILL)
+                case Report(assignment, ending):
+                    self._report(slot, assignment, ending)
+                case CleanUp():
+                    slot.clean_up()
+
+    def _seen(self, slot: LocalSlot, cut_off_secs: float) -> Seen:
+        wanted = self._cluster.assignments.get(slot.now.number)
+        is_alive = slot.is_alive()
+        if wanted is not None and not is_alive:
+            status = self._cluster.statuses.get(wanted.topology)
+            is_over = slot.now.state is SlotState.EMPTY and wanted.topology in self._cluster.ended
+            # For a killed topology nothing is started; nor for one whose end was reported before a restart.
+            if status is None or status is Status.KILLED or is_over:
+                wanted = None
+        exit_status, error = (None, "") if is_alive else slot.end()
+        return Seen(
+            now=time.monotonic(),
+            wanted=wanted,
+            has_code=wanted is not None and self._has_sound_code(slot.now, wanted.topology),
+            is_process_alive=is_alive,
+            exit_status=exit_status,
+            has_run=slot.has_run,
+            beat_age_secs=None if cut_off_secs else slot.beat_age_secs(),
+            cut_off_secs=cut_off_secs,
+            error=error,
+            detail=slot.detail,
+        )
+
+    def _has_sound_code(self, slot: DriverSlot, topology: str) -> bool:
+        """Whether the code of a topology is here; it is read if the slot may start a driver from it now."""
+        may_start = slot.state in {SlotState.EMPTY, SlotState.FETCHING} or (
+            slot.state is SlotState.WAITING and time.monotonic() >= slot.until
+        )
+        if may_start and self.store.has(topology):
+            wrong = self.store.verify(topology)
+            if wrong is not None:
+                _LOG.warning("the code of %s on this disk is damaged and is fetched again: %s", topology, wrong)
+        return self.store.has(topology)
+
+    def _limits(self) -> SlotLimits:
+        config = self.config
+        return SlotLimits(
+            start_timeout_secs=config["supervisor.worker.start.timeout.secs"],
+            silence_secs=config["supervisor.worker.timeout.secs"],
+            shutdown_secs=config["supervisor.worker.shutdown.sleep.secs"],
+            retries_max=config["supervisor.worker.start.retries"],
+            isolation_secs=config["supervisor.isolation.secs"],
+            backoff_reset_secs=config["supervisor.worker.backoff.reset.secs"],
+        )
+
+    def _launch(self, slot: LocalSlot, assignment: Assignment) -> None:
+        config = self.config
+        launch = DriverLaunch(
+            id=secrets.token_hex(8),
+            assignment=assignment,
+            code=str(self.store.path(assignment.topology)),
+            zookeeper_hosts=config.zookeeper_hosts,
+            zookeeper_root=config["storm.zookeeper.root"],
+            zookeeper_credentials=config["storm.zookeeper.auth"],
+            session_timeout_secs=config["storm.zookeeper.session.timeout.secs"],
+            supervisor=self.id,
+            heartbeat_secs=min(3.0, config["supervisor.worker.timeout.secs"] / 4),
+            isolation_secs=config["supervisor.isolation.secs"],
+            log_format=config["supervisor.driver.log.format"] or "text",
+            start_timeout_secs=config["supervisor.worker.start.timeout.secs"],
+            before=slot.now.why if slot.now.failed_starts else "",
+        )
+        log = self._folder / "logs" / assignment.topology / "driver.log"
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with durable_step("supervisor.launch"):
+                slot.launch(launch, log, self.work_dir)
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            # As if the driver had failed at its start: it is tried again, and in the end elsewhere.
+            slot.fault = f"the supervisor at {self.address} cannot start it: {error}"
+            _LOG.warning("slot %d, %s: %s", slot.now.number, assignment.topology, slot.fault)
+            return
+        _LOG.info("slot %d: driver %s of %s is process %s", slot.now.number, launch.id, assignment.topology, slot.pid())
+
+    def _report(self, slot: LocalSlot, assignment: Assignment, ending: Ending) -> None:
+        _LOG.info("%s on slot %d: %s %s", assignment.topology, slot.now.number, ending.kind.value, ending.reason)
+        try:
+            with durable_step("supervisor.report"):
+                self.state.report(assignment.topology, assignment.number, attrs.evolve(ending, at=time.time()))
+        except Unreachable as error:
+            _LOG.warning("%s", error)
+            slot.unsent = (assignment, ending)
+            return
+        slot.unsent = None
+
+    def _adopt(self) -> None:
+        folders = self._folder / "drivers"
+        for folder in sorted(folders.iterdir()) if folders.is_dir() else []:
+            launch = DriverFolder(folder).launch()
+            if not folder.name.isdecimal() or launch is None:
+                shutil.rmtree(folder, ignore_errors=True)
+                continue
+            slot = LocalSlot(int(folder.name), folder, self.wake)
+            beat = self.state.heartbeat(launch.assignment.topology, launch.assignment.number)
+            slot.adopt(launch, {} if beat is None else {launch.assignment.topology: beat})
+            self._slots[slot.now.number] = slot
+            what = f"runs, process {slot.pid()}" if slot.is_alive() else "has ended"
+            _LOG.info("slot %d: the driver of %s %s", slot.now.number, launch.assignment.topology, what)
+
+    def _tidy(self) -> None:
+        """Remove the code and logs that nobody needs; keep logs short."""
+        published = self.state.manifests()
+        used = {slot.now.assignment.topology for slot in self._slots.values() if slot.now.assignment is not None}
+        for topology in self.store.topologies():
+            if topology not in published and topology not in used:
+                self.store.remove(topology)
+        self.opened.check_next(published)
+        logs = sorted((self._folder / "logs").glob("*/driver.log"), key=lambda path: path.stat().st_mtime)
+        for path in logs[:-_LOGS_MAX]:
+            if path.parent.name not in used:
+                shutil.rmtree(path.parent, ignore_errors=True)
+        for path in logs:
+            rotate(path, _LOG_BYTES_MAX)
+
+    def _end_drivers(self) -> None:
+        """End all drivers: in good order, or after the time for that by force."""
+        for slot in self._slots.values():
+            slot.signal(signal.SIGTERM)
+        deadline = time.monotonic() + self.config["supervisor.worker.shutdown.sleep.secs"]
+        while any(slot.is_alive() for slot in self._slots.values()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for slot in self._slots.values():
+            slot.signal(signal.SIGKILL)
+
+
+@attrs.define
+class _Cluster:
+    """What was read last."""
+
+    read_at: float = attrs.field(factory=time.monotonic)
+    assignments: Mapping[int, Assignment] = attrs.field(factory=dict)
+    """By slot."""
+    statuses: Mapping[str, Status] = attrs.field(factory=dict)
+    beats: Mapping[str, Heartbeat] = attrs.field(factory=dict)
+    ended: frozenset[str] = frozenset()
+    is_away: bool = False
+    """Whether ZooKeeper has been away since."""
+
+
+def _locked(path: Path) -> int:
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise ConfigError(
+            f"another supervisor uses {path.parent}: give this one a storm.local.dir of its own"
+        ) from None
+    return lock
+
+
+def _own_id(path: Path) -> str:
+    """Return the id in a file; make one if there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        found = path.read_text().strip()
+        if found:
+            return found
+    draft = path.with_name(".id")
+    draft.write_text(f"supervisor-{secrets.token_hex(6)}\n")
+    draft.replace(path)
+    return path.read_text().strip()

@@ -1,0 +1,609 @@
+"""Supervision: who is alive, who is started again, and when a run ends. A pure state machine.
+
+Events go in, with the time; a list of actions comes out. :mod:`txtopo.plain.supervision.control` carries them out in
+their order.
+
+A worker is in one of these states:
+
+- *starting*: its job was submitted; it has not said hello.
+- *running*: it has said hello and was welcomed.
+- *lost*: all others count it as dead, but its job has not ended. The job holds its slot until then, so the next one
+  waits. If the worker is silent rather than gone, or the job does not end by itself, the job is cancelled.
+- *ended*: its job has ended, and no other follows.
+
+The others learn of a death at once, with the number of the next incarnation, long before that one starts:
+
+1. Worker 1, incarnation 1, is killed. Its channel closes, so the others are told: 1 is dead, 3 follows.
+2. They fail the roots that touched incarnation 1, and keep new tuples for worker 1 until 3 joins.
+3. Spark reports that the job has failed, and the next one is submitted.
+4. It says hello and is told that it is incarnation 3; the others are told its address.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import assert_never
+
+import attrs
+
+from txtopo.errors import InputError, UserCodeError
+from txtopo.plain.transport.messages import (
+    Address,
+    Failed,
+    FromWorker,
+    Health,
+    Hello,
+    Peer,
+    PeerJoined,
+    PeerReplaced,
+    SetActive,
+    Stop,
+    Stopped,
+    ToWorker,
+    Welcome,
+)
+
+SILENCE_SECS = 5.0
+"""How long a worker may say nothing before it counts as dead, whatever its process does."""
+
+STALL_LOGGED_SECS = 10.0
+"""After how long a call that keeps a worker's interpreter is logged."""
+
+SLOTS_SECS = 4.0
+"""How long a worker may take to start before a warning that slots are missing; Spark itself logs nothing."""
+
+REMIND_SECS = 15.0
+"""How often that warning is repeated."""
+
+RESTART_SLOTS_SECS = 30.0
+"""The same for a worker that is started again: its slot was there before, and is free when Spark has ended its job."""
+
+SAME_ERROR_MAX = 5
+"""After how many deaths in a row by the same error a run ends, if no root was acked between them and each worker ran
+for less than ``topology.worker.restart.period.secs``: the next one would die of it, too."""
+
+STOP_SECS = 10.0
+"""How long workers may take to end in good order before their jobs are cancelled."""
+
+
+# -- events
+
+
+@attrs.frozen
+class Received:
+    """A message has come on a channel of a worker."""
+
+    channel: int
+    message: FromWorker
+
+
+@attrs.frozen
+class Stalled:
+    """A watcher reports that its worker sends no heartbeats.
+
+    Args:
+        worker: the worker.
+        incarnation: its incarnation.
+        task: the task that has its turn; a negative number: none.
+        secs: for how long no heartbeat has come.
+        is_working: whether the process takes processor time: then it is not frozen.
+    """
+
+    worker: int
+    incarnation: int
+    task: int
+    secs: float
+    is_working: bool
+
+
+@attrs.frozen
+class ChannelLost:
+    """A worker's end of a channel was closed."""
+
+    channel: int
+
+
+@attrs.frozen
+class JobEnded:
+    """Spark reports that a worker's job has ended: by an error, or without one."""
+
+    worker: int
+    job: int
+    error: Exception | None
+
+
+@attrs.frozen
+class ActivationAsked:
+    """The user activates or deactivates the topology."""
+
+    is_active: bool
+
+
+@attrs.frozen
+class StopAsked:
+    """The user stops the topology.
+
+    Args:
+        wait_secs: how long to wait for pending roots.
+    """
+
+    wait_secs: float
+
+
+@attrs.frozen
+class Ticked:
+    """Time has passed."""
+
+
+Event = Received | Stalled | ChannelLost | JobEnded | ActivationAsked | StopAsked | Ticked
+
+
+# -- actions
+
+
+@attrs.frozen
+class StartJob:
+    """Submit the job of a worker."""
+
+    worker: int
+    job: int
+
+
+@attrs.frozen
+class CancelJob:
+    """Cancel the job of a worker."""
+
+    worker: int
+    job: int
+
+
+@attrs.frozen
+class Send:
+    """Send a message on a channel."""
+
+    channel: int
+    message: ToWorker
+
+
+@attrs.frozen
+class Close:
+    """Close a channel: its other side is no worker of the run any more."""
+
+    channel: int
+
+
+@attrs.frozen
+class Warn:
+    """Log a warning."""
+
+    text: str
+
+
+@attrs.frozen
+class KeepLast:
+    """Keep the last health of a worker that has died: nobody can ask it any more."""
+
+    health: Health
+
+
+@attrs.frozen
+class Finish:
+    """The run is over; it has failed if there is an error."""
+
+    error: Exception | None
+
+
+Action = StartJob | CancelJob | Send | Close | Warn | KeepLast | Finish
+
+
+class WorkerState(enum.Enum):
+    """The state of a worker; see the module."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    LOST = "lost"
+    ENDED = "ended"
+
+
+class RunPhase(enum.Enum):
+    """The phase of a run."""
+
+    WORKING = "working"
+    DRAINING = "draining"
+    """Spouts are deactivated; pending roots are waited for."""
+    STOPPING = "stopping"
+    """The workers were told to end."""
+    OVER = "over"
+
+
+@attrs.define(eq=False)
+class _Worker:
+    """A worker, through all its incarnations."""
+
+    number: int
+    incarnation: int
+    since: float
+    state: WorkerState = WorkerState.STARTING
+    job: int = 0
+    channel: int | None = None
+    address: Address | None = None
+    heard_at: float = 0.0
+    stalled_in: str = ""
+    """The task that has its turn while no heartbeat comes."""
+    is_stall_logged: bool = False
+    is_cancelled: bool = False
+    has_stopped: bool = False
+    reminded_at: float = -math.inf
+    health: Health | None = None
+    health_before: Health | None = None
+    error: Exception | None = None
+    """The error that its incarnation reported, or the one before it, until the next has started."""
+
+    @property
+    def peer(self) -> Peer:
+        return Peer(self.number, self.incarnation, self.address)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing waits in it, and it has done nothing between its last two reports of its health."""
+        health, before = self.health, self.health_before
+        return (
+            self.state is WorkerState.RUNNING
+            and health is not None
+            and before is not None
+            and health.is_idle
+            and health.activity == before.activity
+        )
+
+
+class Supervisor:
+    """The state machine of one run.
+
+    Args:
+        workers: how many workers there are.
+        restarts_max: how many restarts are allowed in a period.
+        period_secs: the period.
+        is_active: whether the workers work from the beginning.
+        now: the time.
+        stall_secs_max: how long one call may keep a worker from sending heartbeats.
+        component_of: the component of each task.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a run is given
+        self,
+        workers: int,
+        *,
+        restarts_max: int,
+        period_secs: float,
+        is_active: bool,
+        now: float,
+        stall_secs_max: float = math.inf,
+        component_of: Mapping[int, str] | None = None,
+    ) -> None:
+        self._workers = [_Worker(number, number, now) for number in range(workers)]
+        self._next_incarnation = workers
+        self._restarts_max = restarts_max
+        self._period_secs = period_secs
+        self._stall_secs_max = stall_secs_max
+        self._component_of = component_of or {}
+        self._restarts: deque[float] = deque()
+        self._is_active = is_active
+        self._phase = RunPhase.WORKING
+        self._deadline = 0.0
+        self._error: Exception | None = None
+        self._now = now
+        self._actions: list[Action] = []
+        self._same_error: tuple[str, ...] = ()
+        """What the deaths in a row have in common."""
+        self._same_deaths = 0
+        self.restarts = 0
+        """How many workers were started again."""
+        self.killed = 0
+        """How many workers died without reporting an error."""
+        self.last_error = ""
+        """The last error that a worker reported; empty if none has."""
+        self.is_exhausted = False
+        """Whether every worker was done when the run ended: a new start would read the input from its beginning."""
+
+    @property
+    def phase(self) -> RunPhase:
+        """The phase of the run."""
+        return self._phase
+
+    @property
+    def health(self) -> list[Health | None]:
+        """How each worker was when it last reported."""
+        return [worker.health for worker in self._workers]
+
+    @property
+    def running(self) -> int:
+        """How many workers run."""
+        return sum(worker.state is WorkerState.RUNNING for worker in self._workers)
+
+    def begin(self) -> list[Action]:
+        """Return the first actions."""
+        return [StartJob(worker.number, worker.job) for worker in self._workers]
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take an event and return the actions, to be carried out in their order.
+
+        Args:
+            event: the event.
+            now: its time, in seconds of any clock that never goes back.
+        """
+        self._now = now
+        self._actions = []
+        if self._phase is not RunPhase.OVER:
+            self._take(event)
+            self._go_on()
+        return self._actions
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Received(channel, message):
+                self._hear(channel, message)
+            case Stalled():
+                self._tolerate(event)
+            case ChannelLost(channel):
+                for worker in self._on(channel):
+                    self._lose(worker)
+            case JobEnded(number, job, error):
+                self._end_job(self._workers[number], job, error)
+            case ActivationAsked(is_active):
+                self._set_active(is_active=is_active)
+            case StopAsked(wait_secs):
+                self._drain(wait_secs)
+            case Ticked():
+                self._tick()
+            case _:
+                assert_never(event)
+
+    def _on(self, channel: int) -> list[_Worker]:
+        """Return the worker of a channel, in a list that is empty if the channel is a dead incarnation's."""
+        return [worker for worker in self._workers if worker.channel == channel]
+
+    def _greet(self, channel: int, hello: Hello) -> None:
+        known = 0 <= hello.worker < len(self._workers)
+        if not known or self._phase is RunPhase.STOPPING or hello.job != self._workers[hello.worker].job:
+            self._do(Close(channel))
+            return
+        worker = self._workers[hello.worker]
+        if worker.state is WorkerState.RUNNING:  # Spark has started the task again before the channel's end was seen
+            self._lose(worker)
+        if worker.state is WorkerState.ENDED or worker.is_cancelled:
+            self._do(Close(channel))
+            return
+        worker.state, worker.since, worker.error = WorkerState.RUNNING, self._now, None
+        worker.channel, worker.address, worker.heard_at = channel, hello.address, self._now
+        peers = tuple(each.peer for each in self._workers if each is not worker)
+        self._do(Send(channel, Welcome(worker.incarnation, peers, self._is_active)))
+        self._tell_others(worker, PeerJoined(worker.peer))
+
+    def _hear(self, channel: int, message: FromWorker) -> None:
+        if isinstance(message, Hello):
+            self._greet(channel, message)
+            return
+        for worker in self._on(channel):
+            worker.heard_at, worker.stalled_in, worker.is_stall_logged = self._now, "", False
+            health = message.health
+            if health is not None:
+                worker.health_before, worker.health = worker.health, health
+                if health.acked > (0 if worker.health_before is None else worker.health_before.acked):
+                    self._same_deaths = 0
+            if isinstance(message, Failed):
+                self._blame(worker, message.error)
+            worker.has_stopped |= isinstance(message, Stopped)
+
+    def _blame(self, worker: _Worker, error: Exception) -> None:
+        """Record the error that ends a worker, and how often in a row it was the same."""
+        worker.error = error
+        self.last_error = f"{type(error).__name__}: {_first_line(error)}"
+        same, has_lasted = _where(error), self._now - worker.since > self._period_secs
+        self._same_deaths = self._same_deaths + 1 if same == self._same_error and not has_lasted else 1
+        self._same_error = same
+
+    def _tolerate(self, stall: Stalled) -> None:
+        """Let a worker live that works but can't send heartbeats; after the limit, blame the call that it is in."""
+        worker = self._workers[stall.worker]
+        if worker.state is not WorkerState.RUNNING or worker.incarnation != stall.incarnation:
+            return
+        component = self._component_of.get(stall.task, "")
+        worker.stalled_in = f"task {stall.task} of {component!r}" if component else ""
+        if not stall.is_working:
+            return
+        worker.heard_at = self._now
+        if stall.secs >= self._stall_secs_max:
+            error = _stall_error(stall, component, self._stall_secs_max)
+            self._blame(worker, error)
+            self._do(Warn(f"worker {worker.number} is ended: {_first_line(error)}"))
+            self._lose(worker)
+            self._cancel(worker)
+        elif stall.secs >= STALL_LOGGED_SECS and not worker.is_stall_logged:
+            worker.is_stall_logged = True
+            self._do(
+                Warn(
+                    f"{worker.stalled_in or _NO_TURN} has kept the interpreter of worker {worker.number} for "
+                    f"{stall.secs:.0f} s; it is ended after {self._stall_secs_max:g} s"
+                )
+            )
+
+    def _lose(self, worker: _Worker) -> None:
+        """Count a worker as dead, and tell the others which incarnation follows."""
+        if worker.state is not WorkerState.RUNNING:
+            return
+        if worker.has_stopped:
+            worker.channel = None
+            return
+        self.killed += worker.error is None
+        dead, worker.incarnation = worker.incarnation, self._next_incarnation
+        self._next_incarnation += 1
+        if worker.channel is not None:
+            self._do(Close(worker.channel))
+        if worker.health is not None:
+            self._do(KeepLast(worker.health))
+        worker.state, worker.since = WorkerState.LOST, self._now
+        worker.stalled_in, worker.is_stall_logged = "", False
+        worker.channel = worker.address = worker.health = worker.health_before = None
+        self._tell_others(worker, PeerReplaced(dead, worker.peer))
+
+    def _end_job(self, worker: _Worker, job: int, error: Exception | None) -> None:
+        if job != worker.job or worker.state is WorkerState.ENDED:
+            return
+        self._lose(worker)
+        cause = worker.error or error
+        if worker.has_stopped or self._phase is not RunPhase.WORKING:
+            worker.state = WorkerState.ENDED
+            if worker.error is not None:
+                self._do(Warn(f"worker {worker.number} did not end in good order: {_first_line(worker.error)}"))
+            return
+        self._restarts.append(self._now)
+        while self._restarts[0] <= self._now - self._period_secs:
+            self._restarts.popleft()
+        # Input that can't be read, or a source that refuses us, is the same for the next worker.
+        is_in_vain = isinstance(worker.error, InputError)
+        is_hopeless = worker.error is not None and self._same_deaths >= SAME_ERROR_MAX
+        if is_in_vain or is_hopeless or len(self._restarts) > self._restarts_max:
+            self._error = cause or RuntimeError(f"worker {worker.number} ends again and again without an error")
+            worker.state = WorkerState.ENDED
+            self._stop()
+            return
+        self.restarts += 1
+        what = "ended" if cause is None else f"died: {_first_line(cause)}"
+        self._do(Warn(f"worker {worker.number} {what}; it is started again"))
+        worker.state, worker.since, worker.error, worker.is_cancelled = WorkerState.STARTING, self._now, None, False
+        worker.job += 1
+        self._do(StartJob(worker.number, worker.job))
+
+    def _set_active(self, *, is_active: bool) -> None:
+        if self._phase is not RunPhase.WORKING:  # spouts stay deactivated
+            return
+        self._is_active = is_active
+        for worker in self._workers:
+            self._send(worker, SetActive(is_active))
+
+    def _drain(self, wait_secs: float) -> None:
+        """Deactivate the spouts, and wait for pending roots."""
+        if self._phase is RunPhase.WORKING:
+            self._set_active(is_active=False)
+            self._phase = RunPhase.DRAINING
+            self._deadline = self._now + wait_secs
+        else:
+            self._deadline = min(self._deadline, self._now + wait_secs)
+
+    def _stop(self) -> None:
+        self._phase = RunPhase.STOPPING
+        self._deadline = self._now + STOP_SECS
+        for worker in self._workers:
+            self._send(worker, Stop())
+            if worker.state is WorkerState.STARTING:  # it would be closed at its hello
+                self._cancel(worker)
+
+    def _tick(self) -> None:
+        for worker in self._workers:
+            if worker.state is WorkerState.RUNNING and self._now - worker.heard_at > SILENCE_SECS:
+                where = f", in {worker.stalled_in}" if worker.stalled_in else ""
+                silence = f"worker {worker.number} has said nothing for {SILENCE_SECS:g} s{where}"
+                self._do(Warn(f"{silence}; it is counted as dead"))
+                self._lose(worker)
+                self._cancel(worker)
+            elif worker.state is WorkerState.LOST and self._now - worker.since > SILENCE_SECS:
+                self._cancel(worker)
+            elif worker.state is WorkerState.STARTING:
+                self._remind_of_slots(worker)
+
+    def _remind_of_slots(self, worker: _Worker) -> None:
+        secs = SLOTS_SECS if worker.job == 0 else RESTART_SLOTS_SECS
+        due = max(worker.since + secs, worker.reminded_at + REMIND_SECS)
+        if self._now < due or any(each.reminded_at + REMIND_SECS > self._now for each in self._workers):
+            return
+        worker.reminded_at = self._now
+        self._do(
+            Warn(
+                f"{self.running} of {len(self._workers)} workers have started: each needs a slot of Spark for as long "
+                "as the topology runs; if it has no more to give, stop other jobs, lower topology.workers, or give the "
+                "session more cores"
+            )
+        )
+
+    def _go_on(self) -> None:
+        """Move the run from one phase to the next if it can."""
+        left = [worker for worker in self._workers if worker.state is not WorkerState.ENDED]
+        settled = self._settled(left)
+        if self._phase is RunPhase.WORKING and settled is not None and all(each.is_done for each in settled):
+            self._drain(0.0)
+        if self._phase is RunPhase.DRAINING and (
+            self._now >= self._deadline or (settled is not None and not any(each.pending for each in settled))
+        ):
+            self.is_exhausted = all(w.health is not None and w.health.is_done for w in self._workers)
+            self._stop()
+        if self._phase is RunPhase.STOPPING:
+            if self._now >= self._deadline:
+                for worker in self._workers:
+                    self._cancel(worker)
+            if not left:
+                self._phase = RunPhase.OVER
+                self._do(Finish(self._error))
+
+    @staticmethod
+    def _settled(left: Sequence[_Worker]) -> list[Health] | None:
+        """Return the health of the workers that are left; None if one does something, or a frame is on its way.
+
+        A frame on its way may begin something in a worker that is quiet:
+
+        1. Worker 0 sends a frame to worker 1, and is quiet from then on.
+        2. Worker 1, which has been quiet for long, reports so again before the frame arrives.
+        3. If the two reports were enough, the run would end, and the frame's tuples would be lost.
+        """
+        quiet = {worker.incarnation: worker.health for worker in left if worker.is_quiet and worker.health is not None}
+        if len(quiet) < len(left):
+            return None
+        for one, of_one in quiet.items():
+            for other, of_other in quiet.items():
+                if one != other and of_one.sent.get(other, 0) != of_other.received.get(one, 0):
+                    return None
+        return list(quiet.values())
+
+    def _cancel(self, worker: _Worker) -> None:
+        if worker.state is not WorkerState.ENDED and not worker.is_cancelled:
+            worker.is_cancelled = True
+            self._do(CancelJob(worker.number, worker.job))
+
+    def _tell_others(self, worker: _Worker, message: ToWorker) -> None:
+        for other in self._workers:
+            if other is not worker:
+                self._send(other, message)
+
+    def _send(self, worker: _Worker, message: ToWorker) -> None:
+        if worker.state is WorkerState.RUNNING and worker.channel is not None:
+            self._do(Send(worker.channel, message))
+
+    def _do(self, action: Action) -> None:
+        self._actions.append(action)
+
+
+_NO_TURN = "a thread of a component, or an offloaded call,"
+"""Who may keep the interpreter while no task has its turn."""
+
+
+def _stall_error(stall: Stalled, component: str, secs_max: float) -> UserCodeError:
+    who = f"task {stall.task}: one call" if component else f"{_NO_TURN} while no task had its turn:"
+    return UserCodeError(
+        f"{who} has kept Python's interpreter lock for longer than topology.message.timeout.secs = {secs_max:g}; a "
+        "regular expression or another C function does so: bound its input, or call it in a process of its own",
+        component=component,
+    )
+
+
+def _where(error: Exception) -> tuple[str, ...]:
+    """Return what two errors have in common that are the same, though they name other values: kind, component, line."""
+    component, cause = getattr(error, "component", None), getattr(error, "cause", None)
+    lines = [line.strip() for line in str(cause or "").splitlines() if line.lstrip().startswith("File ")]
+    return type(error).__name__, str(component), lines[-1] if lines else _first_line(error)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

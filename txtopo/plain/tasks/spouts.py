@@ -1,0 +1,217 @@
+"""Tasks of spouts, and the executors that call them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.api.context import SpoutEvent
+from txtopo.api.spout import Spout, SpoutWaitStrategy
+from txtopo.plain.tasks.collectors import SpoutCollector
+from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
+from txtopo.plain.tasks.task import WEIGHED_SECS, Observer, Shared, Task
+from txtopo.plain.trees.pending import PendingRoots
+from txtopo.topology.plain_plan import PlainComponent
+
+SPOUT_CALLS_MAX = 64
+"""How often a spout executor's tasks are called in one pass while they emit: then what they emitted has its turn."""
+
+SPOUT_UNCHECKED_MAX = 16
+"""How often quick ones are called before it looks at the clock; if that takes a millisecond, they are once."""
+
+POLL_SPOUT_SECS = 0.001
+"""How long a spout that emits nothing waits before it is called again, as in Storm: nobody else would wake it up."""
+
+IDLE_STREAK = 1_000
+"""After so many calls in a row that emitted nothing, a second or so, it waits longer."""
+
+POLL_IDLE_SPOUT_SECS = 0.01
+
+
+class SpoutTask(Task):
+    """A task of a spout. Its object is opened when the topology is first active."""
+
+    def __init__(self, shared: Shared, component: PlainComponent, task: int) -> None:
+        super().__init__(shared, component, task)
+        config = shared.config
+        self.pending = PendingRoots(config.message_timeout_secs if config.enable_message_timeouts else None)
+        self.latencies = LatencyHistogram()
+        self._clock = shared.clock
+        self.collector = SpoutCollector(
+            self.output, self.pending, shared.assignment.ackers_of(shared.worker), shared.clock, self._acked_at_once
+        )
+        shared.observer.watch(task, self.collector)
+        self._acked = self._failed = 0
+        self._is_open = self._is_active = False
+        with self.user_code():
+            self._spout: Spout = shared.make_object(component.id)
+
+    @property
+    def counts(self) -> Counts:
+        """What the task has counted."""
+        return attrs.evolve(self.collector.counts(), acked=self._acked, failed=self._failed)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the spout emits nothing new any more, and nothing is pending."""
+        with self.user_code():
+            return self._is_open and not self.pending and self._spout.is_exhausted()
+
+    def lag(self) -> int | None:
+        """Return how many records the spout is behind the end of its source; None if it does not know."""
+        if not self._is_open:
+            return None
+        with self.user_code():
+            return self._spout.lag()
+
+    def set_active(self, *, is_active: bool) -> None:
+        """Open the spout if it is active for the first time, and tell it if that changes."""
+        with self.user_code():
+            if is_active and not self._is_open:
+                self._is_open = True
+                self._spout.open(self.config, self.context, self.collector)
+            if is_active != self._is_active:
+                self._is_active = is_active
+                if is_active:
+                    self._spout.activate()
+                elif self._is_open:
+                    self._spout.deactivate()
+
+    def next_tuple(self) -> bool:
+        """Ask the spout for tuples, and return whether it emitted any."""
+        emitted = self.collector.emitted
+        before = emitted()
+        try:
+            self._spout.next_tuple()
+        except Exception as error:  # noqa: BLE001 - the user's code
+            raise self.blamed(error) from None
+        return emitted() != before
+
+    def ack(self, roots: Sequence[int]) -> None:
+        """Tell the spout that roots were acked; those that are not pending any more are ignored."""
+        now, hooks = self._clock(), self._hooks
+        settle, add = self.pending.settle, self.latencies.add
+        with self.user_code():
+            tell_spout = self._spout.ack
+            for root in roots:
+                pending = settle(root)
+                if pending is not None:
+                    latency = now - pending.emitted_at
+                    add(latency)
+                    self._acked += 1
+                    if hooks:
+                        self._tell("spout_acked", pending.message_id, latency)
+                    tell_spout(pending.message_id)
+
+    def fail(self, roots: Sequence[int]) -> None:
+        """Tell the spout that roots failed; those that are not pending any more are ignored."""
+        for root in roots:
+            pending = self.pending.settle(root)
+            if pending is not None:
+                self._fail(pending.message_id, self._clock() - pending.emitted_at)
+
+    def expire(self) -> list[int]:
+        """Fail the roots whose timeout has passed, and return them."""
+        now = self._clock()
+        expired = self.pending.expire(now)
+        for _, pending in expired:
+            self._fail(pending.message_id, now - pending.emitted_at)
+        return [root for root, _ in expired]
+
+    def close(self) -> None:
+        """Close the spout, if it was ever opened."""
+        with self.user_code():
+            if self._is_open:
+                self._spout.close()
+            self.close_hooks()
+
+    def _fail(self, message_id: Any, latency: float) -> None:
+        with self.user_code():
+            self._failed += 1
+            self._tell("spout_failed", message_id, latency)
+            self._spout.fail(message_id)
+
+    def _acked_at_once(self, message_id: Any) -> None:
+        self._acked += 1
+        self._tell("spout_acked", message_id, None)
+        self._spout.ack(message_id)
+
+    def _tell(self, method: str, message_id: Any, latency: float | None) -> None:
+        for hook in self._hooks:
+            getattr(hook, method)(SpoutEvent(message_id, self.id, latency))
+
+
+@attrs.define(eq=False)
+class SpoutExecutor:
+    """Tasks of a spout that stay together: their pending roots are limited together."""
+
+    tasks: list[SpoutTask]
+    pending_max: int = attrs.field(init=False)
+    """How many roots may be pending: as many as one task may have, for each."""
+    wait: SpoutWaitStrategy | None = attrs.field(init=False)
+    unchecked: int = 1
+    """How often the tasks are called before it is looked at the clock."""
+    streak: int = 0
+    """Passes in a row in which no task emitted."""
+    wait_secs: float | None = None
+    """How long the spout wants to wait now; None: until something happens."""
+
+    def __attrs_post_init__(self) -> None:
+        config = self.tasks[0].config
+        self.pending_max = config["topology.max.spout.pending"] * len(self.tasks)
+        self.wait = config["topology.spout.wait.strategy"]
+
+    def run(self, shared: Shared, *, is_throttled: bool) -> bool:
+        """Call the tasks while they emit, and return whether any of them did."""
+        clock, tasks = shared.clock, self.tasks
+        weighed_at = checked_at = clock()
+        emitted, left = False, 0 if is_throttled else SPOUT_CALLS_MAX
+        shared.observer.turn(tasks[0].component.id, tasks[0].id)
+        while left > 0:
+            times = min(self.unchecked, left)
+            called = self._call(times, shared.observer)
+            emitted = emitted or called > 0
+            if called < times:
+                break
+            left -= called
+            now = clock()
+            self.unchecked = min(2 * self.unchecked, SPOUT_UNCHECKED_MAX) if now - checked_at < WEIGHED_SECS else 1
+            checked_at = now
+            if now - weighed_at >= WEIGHED_SECS:
+                if shared.is_full():
+                    break
+                weighed_at = now
+        self.streak = 0 if emitted else self.streak + 1
+        self.wait_secs = None if emitted else self._wait_after_nothing(is_throttled=is_throttled)
+        return emitted
+
+    def _call(self, times: int, observer: Observer) -> int:
+        """Call the tasks so many times, and return how many times they have emitted; the first time in vain ends it."""
+        tasks, pending_max = self.tasks, self.pending_max
+        component, others = tasks[0].component.id, len(tasks) > 1
+        for number in range(times):
+            pending = 0
+            for task in tasks:
+                pending += len(task.pending.roots)
+            if pending >= pending_max:
+                return number
+            is_idle = True
+            for task in tasks:  # all of them, whichever emits
+                if others:
+                    observer.turn(component, task.id)
+                if task.next_tuple():
+                    is_idle = False
+            if is_idle:
+                return number
+        return times
+
+    def _wait_after_nothing(self, *, is_throttled: bool) -> float | None:
+        """Return how long to wait now; a spout that must wait, for acks or for less work, is woken up by a frame."""
+        if self.wait is not None:
+            with self.tasks[0].user_code():
+                return self.wait.empty_emit(self.streak)
+        if is_throttled or sum(len(task.pending.roots) for task in self.tasks) >= self.pending_max:
+            return None
+        return POLL_SPOUT_SECS if self.streak < IDLE_STREAK else POLL_IDLE_SPOUT_SECS

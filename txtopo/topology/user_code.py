@@ -1,0 +1,82 @@
+"""User code: whatever a spout or bolt raises becomes an error that names the component, in both kinds of topologies."""
+
+from __future__ import annotations
+
+import traceback
+from threading import current_thread, get_ident, main_thread
+from types import TracebackType
+from typing import Any
+
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import TxtopoError, UserCodeError
+from txtopo.failpoints import ProcessDeath
+from txtopo.topology.output import OutputOrigin
+
+
+class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with user_code(…)
+    """A context for user code: turns exceptions into txtopo's errors, with their origin.
+
+    Output that this thread prints or logs in the context is attributed to the component.
+
+    This is a class and not a generator because it is entered for every chunk.
+
+    Args:
+        component: the component that the code belongs to.
+        attempt: the attempt that it works for; None if it works for no particular one.
+        task: the index of its task; None if it has none.
+
+    Raises:
+        FailedException: raised by the code; its origin is added.
+        TxtopoError: any other error of txtopo; its origin is added.
+        UserCodeError: the code raised anything else, including KeyboardInterrupt and GeneratorExit; with the traceback.
+            A KeyboardInterrupt in the main thread passes unchanged: it may be a Ctrl-C.
+    """
+
+    __slots__ = ("_before",)
+
+    def __init__(self, component: str, attempt: TransactionAttempt | None, task: int | None = None) -> None:
+        self.component = component
+        self.attempt = attempt
+        self.task = task
+
+    def __enter__(self) -> None:
+        running, thread = OutputOrigin.running, get_ident()
+        self._before = running.get(thread)
+        running[thread] = self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._before is None:
+            OutputOrigin.running.pop(get_ident(), None)  # delivering a line may have removed it
+        else:
+            OutputOrigin.running[get_ident()] = self._before
+        if error is None or isinstance(error, ProcessDeath):
+            return
+        if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
+            return  # only there does Python raise it for a Ctrl-C; a run's own threads get what the code raises
+        origin: dict[str, Any] = {"component": self.component}
+        if self.attempt is not None:
+            origin |= {"txid": self.attempt.txid, "attempt": self.attempt.attempt}
+        blamed = blame(error, "raise FailedException to have a transaction replayed", **origin)
+        if blamed is not error:
+            raise blamed from None
+
+
+def blame(error: BaseException, remedy: str, where: str = "", **origin: Any) -> TxtopoError:
+    """Return what user code has raised as an error that says where it comes from.
+
+    Args:
+        error: what it has raised; an error of txtopo's stays what it is, and its missing origin is added.
+        remedy: what to do instead of raising it.
+        where: what the message begins with.
+        origin: the error's attributes: the component and, if known, ``txid`` and ``attempt``.
+    """
+    if isinstance(error, TxtopoError):
+        for name, value in origin.items():
+            if getattr(error, name) is None:
+                setattr(error, name, value)
+        return error
+    name, message = type(error).__name__, str(error)
+    what = f"{name}: {message}" if message else name
+    return UserCodeError(f"{where}{what}; {remedy}", **origin, cause="".join(traceback.format_exception(error)))

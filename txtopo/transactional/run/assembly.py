@@ -1,0 +1,310 @@
+"""Assembles a run of a transactional topology: takes the lead, recovers, and creates all that the run loop needs."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import pathlib
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import attrs
+
+from state.delta.keyed.state import DeltaState
+from txtopo.api.fields import Fields
+from txtopo.api.optional import call_if_there
+from txtopo.api.state import State, uses_executors
+from txtopo.api.store import Store
+from txtopo.config import Config
+from txtopo.errors import ConfigError, DivergenceError
+from txtopo.failpoints import durable_step
+from txtopo.topology.plan import Plan
+from txtopo.topology.topology import TransactionalTopology
+from txtopo.topology.user_code import user_code
+from txtopo.transactional.commit.groups import GroupCommitter, Journal
+from txtopo.transactional.commit.phases import RunCommitPhases, run_commit_phases
+from txtopo.transactional.core.coordinator import Coordinator
+from txtopo.transactional.core.events import Recovered
+from txtopo.transactional.core.limits import GiveUpPolicy, Limits
+from txtopo.transactional.jobs.job_runner import JobRunner
+from txtopo.transactional.jobs.jobs import JobPlanner
+from txtopo.transactional.journal.journal import (
+    DEAD_LETTERS,
+    JournalHeader,
+    JournalPart,
+    JournalTable,
+    JournalWriter,
+    check_format,
+    find_journal,
+    read_journal,
+    set_aside_former_incarnation,
+)
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.recovery.membership import Membership
+from txtopo.transactional.recovery.recover import RecoveredRun, recover
+from txtopo.transactional.run.parts import Observer, OnProgress, Parts
+from txtopo.transactional.run.run_loop import RunLoop
+from txtopo.transactional.run.snapshot import SnapshotWriter, snapshot_path
+from txtopo.transactional.run.source import Source
+from txtopo.transactional.run.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
+from txtopo.transactional.run.threads import ThreadPools, Threads
+from txtopo.transactional.tasks.context import TaskContext
+from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
+
+JOB_TARGET_MS = 2_000
+"""The target duration of a job."""
+
+SOURCE_POLL_MS = 20
+"""The pause before a waiting source is asked again."""
+
+MakeRunner = Callable[[Plan, Config, dict[str, bytes]], AbstractContextManager[JobRunner]]
+
+
+def _ignore_stage(_stage: str) -> None:
+    pass
+
+
+@attrs.frozen
+class Environment:
+    """The environment of a run; a simulator passes another one than ``run`` does.
+
+    Args:
+        make_runner: creates the job runner.
+        make_threads: creates the threads and the clock, given the number of jobs in flight.
+        make_coordinator: creates the core.
+        make_store: creates the store of coordinator state; None for the one in the configuration.
+        make_dead_letters: creates the state for dead letters, given path, key and value.
+        make_prototypes: returns the pickled components of a plan, by id.
+        make_journal: creates the journal; None for a folder beside the tables, if there are any.
+        run_commit_phases: runs the commit phases of a group.
+        on_stage: called with the name of each step before the run begins.
+        observer: is told what the run does, for metrics.
+    """
+
+    make_runner: MakeRunner
+    make_threads: Callable[[int], Threads] = ThreadPools
+    make_coordinator: Callable[[Limits], Coordinator] = Coordinator
+    make_store: Callable[[], Store] | None = None
+    make_dead_letters: Callable[[Any, Fields, Fields], State] = DeltaState
+    make_prototypes: Callable[[Plan], dict[str, bytes]] = prototypes_of
+    make_journal: Callable[[JournalHeader], Journal | None] | None = None
+    run_commit_phases: RunCommitPhases = run_commit_phases
+    on_stage: Callable[[str], None] = _ignore_stage
+    observer: Observer | None = None
+
+
+@attrs.frozen
+class Assembly:
+    """An assembled and recovered run, and its first event."""
+
+    run_loop: RunLoop
+    start: Recovered
+
+
+@contextlib.contextmanager
+def assembled(
+    topology: TransactionalTopology,
+    config: Config,
+    environment: Environment,
+    *,
+    until: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> Iterator[Assembly]:
+    """Assemble a run, and release all of it at the end.
+
+    The input and the formats on disk are looked at before the lead is taken, so a mistake there writes nothing. After a
+    crash, the store frees the lead of the dead process, and recovery settles whatever else was begun.
+    """
+    plan = topology.plan
+    limits = _limits(plan, config, until)
+    states = states_of(plan, config, environment.make_dead_letters)
+    with ExitStack() as stack:
+        prototypes = environment.make_prototypes(plan)
+        task_factory = TaskFactory(plan, config, prototypes)
+        stack.callback(task_factory.close)
+        threads = environment.make_threads(config.jobs_in_flight_max)
+        environment.on_stage("looking at the input")
+        source = _make_source(plan, task_factory, threads)
+        stack.callback(source.close)
+        coordinator_state = _take_lead(plan, config, environment, stack)
+        recovered = _recover(plan, config, states, coordinator_state, stack)
+        source.open_store(*coordinator_state.source_place)
+        header = _journal_header(plan, config, states, recovered, coordinator_state)
+        journal = _begin_journal(header, plan, config, environment, stack)
+        staging_dir = metadata_dir_of(plan, config) / "staging" / f"{os.getpid()}-{coordinator_state.epoch}"
+        stack.callback(shutil.rmtree, staging_dir, ignore_errors=True)
+        runner = stack.enter_context(environment.make_runner(plan, config, prototypes))
+        planner = JobPlanner(
+            plan,
+            limits,
+            slots=runner.slots,
+            layout=config.layout,
+            staging_dir=os.path.abspath(staging_dir),  # noqa: PTH100 - executors have other working folders
+            received_bytes_max=config.received_bytes_max,
+            has_edge_tallies=config.acker_executors > 0,
+        )
+        for state in recovered.states.values():
+            if uses_executors(state):
+                state.use_executors(runner, config["topology.driver.rows.max"])
+        committer = GroupCommitter(
+            task_factory,
+            recovered.states,
+            coordinator_state,
+            recovered.committed,
+            sleep=threads.sleep,
+            now_secs=threads.now_secs,
+            journal=journal,
+            input_ranges=functools.partial(call_if_there, plan.spout.component, "input_ranges"),
+            input_skipped=functools.partial(call_if_there, plan.spout.component, "input_skipped"),
+            dead_letters=DEAD_LETTERS if DEAD_LETTERS in states else None,
+            run_phases=environment.run_commit_phases,
+            on_write=None if environment.observer is None else environment.observer.wrote,
+        )
+        parts = Parts(
+            plan.topology_id,
+            threads,
+            environment.make_coordinator(limits),
+            source,
+            planner,
+            runner,
+            committer,
+            coordinator_state,
+            snapshots=_snapshots(header, plan, config) if environment.make_journal is None else None,
+            observer=environment.observer,
+            on_progress=on_progress,
+        )
+        task_factory.note_late = runner.note_late = parts.late.append
+        start = Recovered(
+            coordinator_state.epoch,
+            recovered.committed.txid,
+            recovered.committed.metadata,
+            recovered.begun,
+            now_ms=0,
+            transaction_us=coordinator_state.transaction_us(),
+        )
+        yield Assembly(RunLoop(parts), start)
+
+
+def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads) -> Source:
+    spout = plan.spout
+    context = TaskContext(plan, spout, 0, None)
+    with user_code(spout.id, None):
+        coordinator = spout.component.coordinator(task_factory.configuration(spout), context)
+    return Source(spout.id, coordinator, plan.semantics, threads.now_secs)
+
+
+def _take_lead(plan: Plan, config: Config, environment: Environment, stack: ExitStack) -> CoordinatorState:
+    store = make_store(plan, config) if environment.make_store is None else environment.make_store()
+    stack.callback(store.close)
+    environment.on_stage("recovering")
+    if environment.make_journal is None:
+        check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
+    # A crash before this step leaves nothing. After it, the epoch has risen, which fences all earlier coordinators; the
+    # store frees the lead of a dead process, and a gap in the epochs harms nobody.
+    with durable_step("lead.take"):
+        lead = store.take_lead(plan.topology_id, pathlib.Path(sys.argv[0]).name or "python")
+    stack.callback(lead.release)
+    coordinator_state = CoordinatorState(store, lead, plan.topology_id)
+    coordinator_state.check_spout(plan.semantics.name)
+    return coordinator_state
+
+
+def _recover(
+    plan: Plan, config: Config, states: Mapping[str, State], coordinator_state: CoordinatorState, stack: ExitStack
+) -> RecoveredRun:
+    def known_journal() -> list[JournalPart]:
+        with contextlib.suppress(DivergenceError):  # damage of the journal does not concern a recovery
+            return read_journal(find_journal(metadata_dir_of(plan, config), plan.topology_id))
+        return []
+
+    recovered = recover(
+        plan.topology_id,
+        states,
+        coordinator_state,
+        Membership(optional_states(plan, states), config["topology.state.start.empty"] or {}),
+        read_journal=known_journal,
+    )
+    for state in recovered.states.values():
+        stack.callback(state.close)
+    return recovered
+
+
+def _journal_header(
+    plan: Plan,
+    config: Config,
+    states: Mapping[str, State],
+    recovered: RecoveredRun,
+    coordinator_state: CoordinatorState,
+) -> JournalHeader:
+    folder = metadata_dir_of(plan, config).parent
+    return JournalHeader(
+        topology=plan.topology_id,
+        incarnation=coordinator_state.incarnation,
+        epoch=coordinator_state.epoch,
+        spout=plan.semantics.name,
+        committed=recovered.committed.txid,
+        metadata=recovered.committed.metadata,
+        tables={
+            name: JournalTable(address_from(folder, state.address), recovered.states[name].identity)
+            for name, state in states.items()
+            if state.address is not None
+        },
+        states={name: state.last_txid for name, state in recovered.states.items()},
+        begun_after={
+            name: mark.begun_after
+            for name, mark in recovered.committed.states.items()
+            if mark.begun_after and name in recovered.states
+        },
+    )
+
+
+def _begin_journal(
+    header: JournalHeader, plan: Plan, config: Config, environment: Environment, stack: ExitStack
+) -> Journal | None:
+    if environment.make_journal is not None:
+        return environment.make_journal(header)
+    bytes_max = config["topology.journal.bytes.max"]
+    if not _has_metadata_dir(header, config) or not bytes_max:
+        return None
+    folder = find_journal(metadata_dir_of(plan, config), plan.topology_id)
+    set_aside_former_incarnation(folder, header.incarnation)
+    journal = JournalWriter(folder, header, bytes_max)
+    stack.callback(journal.close)
+    return journal
+
+
+def _has_metadata_dir(header: JournalHeader, config: Config) -> bool:
+    """Return whether a run has a metadata directory; a run with only in-memory states has none by default."""
+    return bool(header.tables) or config.state_dir is not None
+
+
+def _snapshots(header: JournalHeader, plan: Plan, config: Config) -> SnapshotWriter | None:
+    if not _has_metadata_dir(header, config):
+        return None
+    path = snapshot_path(metadata_dir_of(plan, config), plan.topology_id)
+    return SnapshotWriter(path, header.epoch, header.incarnation)
+
+
+def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
+    if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 0):
+        raise ConfigError(f"until is {until!r}; it must be a txid, an integer of at least 0")
+    window = config.max_spout_pending
+    jobs_max = config.jobs_in_flight_max
+    return Limits(
+        window=window,
+        # While one part of the window commits, others are processed in the jobs in flight.
+        job_transactions_max=max(1, min(config.job_transactions_max, window // (jobs_max + 1))),
+        jobs_max=jobs_max,
+        group_transactions_max=config.group_transactions_max,
+        timeout_ms=int(config.message_timeout_secs * 1000),
+        job_target_ms=JOB_TARGET_MS,
+        source_poll_ms=SOURCE_POLL_MS,
+        tries_max=config.transaction_max_attempts,
+        give_up_policy=GiveUpPolicy(config.transaction_max_attempts_policy),
+        until=until,
+        spout=plan.semantics.policy,
+    )

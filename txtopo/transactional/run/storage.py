@@ -1,0 +1,86 @@
+"""Where a topology keeps what outlives its runs: its metadata directory, its store and its states."""
+
+from __future__ import annotations
+
+import pathlib
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from state.delta.keyed.state import DeltaState
+from state.stores.memory import MemoryPlace, MemoryStore
+from state.stores.sqlite import SqliteStore
+from txtopo.api.fields import Fields
+from txtopo.api.state import State
+from txtopo.api.store import Store
+from txtopo.config import Config
+from txtopo.errors import ConfigError
+from txtopo.topology.plan import Plan
+from txtopo.transactional.journal.ending import METADATA_DIR
+from txtopo.transactional.journal.journal import DEAD_LETTERS
+
+_memory_places: weakref.WeakKeyDictionary[Any, MemoryPlace] = weakref.WeakKeyDictionary()
+"""The coordinator state of topologies with in-memory states, by state: it exists as long as its state."""
+
+
+def metadata_dir_of(plan: Plan, config: Config) -> pathlib.Path:
+    """Return the metadata directory of a topology: ``topology.state.dir``, or a folder beside its tables."""
+    if config.state_dir is not None:
+        return pathlib.Path(config.state_dir)
+    for state in plan.states.values():
+        if state.home is not None:
+            return pathlib.Path(state.home) / METADATA_DIR
+    return pathlib.Path("txtopo-data") / METADATA_DIR
+
+
+def address_from(folder: pathlib.Path, address: str) -> str:
+    """Return a table's address relative to a folder if it is below it, so that both can be moved together."""
+    if "://" in address:
+        return address
+    path = pathlib.Path(address).absolute()
+    return str(path.relative_to(folder.absolute())) if path.is_relative_to(folder.absolute()) else str(path)
+
+
+def make_store(plan: Plan, config: Config) -> Store:
+    """Return the store of a topology's coordinator state; the caller closes it."""
+    states = list(plan.states.values())
+    if config.state_store == "zookeeper":
+        port = config["transactional.zookeeper.port"]
+        hosts = ",".join(s if ":" in s else f"{s}:{port}" for s in config["transactional.zookeeper.servers"])
+        from state.stores.zookeeper import ZooKeeperStore  # noqa: PLC0415 - kazoo only where ZooKeeper is used
+
+        return ZooKeeperStore(
+            hosts,
+            root=config["transactional.zookeeper.root"],
+            session_timeout_secs=config["transactional.zookeeper.session.timeout.secs"],
+            credentials=config["transactional.zookeeper.auth"],
+        )
+    if states and not any(state.is_durable for state in states) and config.state_dir is None:
+        return MemoryStore(_memory_places.setdefault(states[0], MemoryPlace()))
+    return SqliteStore(metadata_dir_of(plan, config) / "coordinator.sqlite")
+
+
+def states_of(
+    plan: Plan, config: Config, make_dead_letters: Callable[[Any, Fields, Fields], State] = DeltaState
+) -> dict[str, State]:
+    """Return a topology's states, including the one for dead letters if it has one."""
+    states = dict(plan.states)
+    if config.transaction_max_attempts_policy == "SKIP" and config.transaction_max_attempts is not None:
+        if DEAD_LETTERS in states:
+            raise ConfigError(f"state name {DEAD_LETTERS!r} is reserved for txtopo; give that state another name")
+        path = config.dead_letter_path or metadata_dir_of(plan, config).parent / "dead_letters"
+        states[DEAD_LETTERS] = make_dead_letters(
+            path,
+            Fields("transaction: long"),
+            Fields("attempt: long", "tries: long", "metadata: string", "error: string"),
+        )
+    return states
+
+
+def optional_states(plan: Plan, states: Mapping[str, State]) -> frozenset[str]:
+    """Return the states that txtopo has added to the topology's own: for dead letters, and those of the spout.
+
+    They may come and go with the settings and options that they serve: without one there is nothing to put into it.
+    """
+    of_spout = {component.id for component in plan.components if component.is_left_out_without_tuples}
+    return frozenset(name for name in states if name not in plan.states or name in of_spout)
