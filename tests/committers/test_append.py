@@ -11,13 +11,13 @@ import committers.spill
 import txtopo.transactional.run.assembly
 from committers import AppendCommitter
 from spouts import MemoryTransactionalSpout
-from state import DeltaRows, DeltaState, read_tables
+from state import DeltaRows, read_tables
 from tests.committers.topologies import TYPED, UNTYPED, appended, check, make_rows, rows_of, rows_topology
 from tests.state.delta.crashing_runs import Crash, run_with_crash
 from tests.transactional.recovery.crashes import CrashError, CrashingStore, Fuse
 from tests.variants import variants
 from txtopo import BatchBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
-from txtopo.errors import FieldsError, JobFailure, StateAccessError
+from txtopo.errors import FieldsError, JobFailure
 from txtopo.testing.inline import InlineJobRunner, run_inline
 
 CONFIG = Config(max_spout_pending=4, group_transactions_max=2)
@@ -90,17 +90,6 @@ def test_misfits_are_refused(tmp_path, fields) -> None:
         run_inline(simple(tmp_path, AppendCommitter("rows"), fields, data))
     assert (refusal.value.component, refusal.value.txid) == ("append", txid)
     assert {row[-1] for row in rows_of(tmp_path / "rows")} < {1, txid}
-
-
-def test_a_keyed_state_is_refused(tmp_path) -> None:
-    """Appending to a keyed state says what state to set."""
-    spout = MemoryTransactionalSpout(make_rows(), TYPED, 3)
-    builder = TransactionalTopologyBuilder("rows", "spout", spout, 2)
-    builder.set_bolt("append", AppendCommitter("rows"), 1).global_grouping("spout")
-    builder.set_state("rows", DeltaState(tmp_path / "rows", Fields("day: string"), Fields("n: long")))
-    with pytest.raises(StateAccessError, match="DeltaRows") as refusal:
-        run_inline(builder.build())
-    assert refusal.value.component == "append"
 
 
 class FlakyAppend(AppendCommitter):

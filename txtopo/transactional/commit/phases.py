@@ -89,6 +89,8 @@ def _run_group(
     try:
         written = {name: state.writes() for name, state in group.items()}
     except RuleError as error:
+        if all(state.failure is not error for state in group.values()):
+            raise
         # A value that an earlier transaction has folded does not fit, as its key's stored value shows only now. The
         # transactions before it run again without it, so that they are written as if it had failed at its turn.
         at = next(at for at, attempt in enumerate(attempts) if attempt.txid == error.txid)

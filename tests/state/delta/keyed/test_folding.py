@@ -42,26 +42,6 @@ def rows(path) -> dict:
     return {key: (n, txid) for key, n, txid in zip(*columns.values(), strict=True)}
 
 
-@FUNCTIONS
-def test_folded_as_key_by_key(tmp_path, function) -> None:
-    """Groups of transactions that fold rows leave what the same transactions leave key by key, txids too."""
-    table = opened(tmp_path)
-    memory = MemoryState(KEY, VALUE).open("topology", "s", "life", 1)
-    groups = [{1: {"a": 3, "b": 1}, 2: {"b": 5}}, {3: {"c": -7}}, {4: {"a": 1}, 5: {"a": 2, "d": 0}, 6: {"c": 4}}]
-    for parts in groups:
-        for state in (table, memory):
-            group = GroupState(state)
-            for txid, values in parts.items():
-                reduce_in(group, txid, values, function=function)
-            writes = group.writes()
-            assert isinstance(writes, RowWrites) == (state is table)
-            state.write(max(parts), writes)
-    shown = memory.snapshot().to_pydict()
-    assert rows(tmp_path) == {
-        key: (n, txid) for key, n, txid in zip(shown["word"], shown["n"], shown["txid"], strict=True)
-    }
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(
@@ -244,23 +224,6 @@ def test_a_large_table_is_not_held(tmp_path) -> None:
         assert isinstance(writes, RowWrites)
         state.write(txid, writes)
     assert rows(tmp_path) == {f"w{i}": (sum(range(1, min(i, 3) + 1)), min(i, 3)) for i in range(1, 40)}
-
-
-def test_rows_and_keys_take_turns(tmp_path) -> None:
-    """Groups of rows and groups of keys, one after another, see each other's writes."""
-    state, txid = opened(tmp_path), 0
-    for _ in range(3):
-        txid += 1
-        group = GroupState(state)
-        reduce_in(group, txid, {"a": 1, "b": 2})
-        state.write(txid, group.writes())
-        txid += 1
-        group = GroupState(state)
-        view = group.begin(txid)
-        view.multi_update(["a", "c"], lambda _, old: (old or 0) + 10)
-        view.finish()
-        state.write(txid, group.writes())
-    assert rows(tmp_path) == {"a": (33, 6), "b": (6, 5), "c": (30, 6)}
 
 
 def add(n):

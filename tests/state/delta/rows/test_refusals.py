@@ -83,12 +83,6 @@ def test_keys_are_refused(tmp_path) -> None:
             getattr(GroupState(keyed).begin(1), use)([("a", 1)])
 
 
-def test_a_table_without_partitions_replaces_none(tmp_path) -> None:
-    """Replacing needs partition_by, and the error says so."""
-    with pytest.raises(StateAccessError, match="partition_by"):
-        GroupState(opened(tmp_path)).begin(1).replace_partitions([("a", 1)])
-
-
 @pytest.mark.parametrize(
     ("fields", "options"),
     [

@@ -63,20 +63,6 @@ def test_an_applied_transaction_adds_nothing(tmp_path, large) -> None:
     assert rows(tmp_path) == {("a", 1, 1): 1, ("b", 2, 2): 1, ("c", 3, 3): 1}
 
 
-def test_a_failed_transaction_leaves_no_rows(tmp_path) -> None:
-    """What a transaction has put before it failed is gone, and so is what it would have replaced."""
-    state = opened(tmp_path, partition_by="day")
-    group = GroupState(state)
-    view = group.begin(1)
-    view.append([("a", 1)])
-    view.finish()
-    failed = group.begin(2)
-    failed.replace_partitions([("a", 10)])
-    failed.discard()
-    state.write(1, group.writes())
-    assert rows(tmp_path) == {("a", 1, 1): 1}
-
-
 def test_a_transaction_without_rows_writes_nothing(tmp_path) -> None:
     """No rows are no write; a transaction may be noted alone."""
     state = opened(tmp_path)
