@@ -152,23 +152,25 @@ class RowFormat:
         def values_by_key() -> dict[Key, StateValue | None]:
             previous = _zipped_previous([column.values for column in previous_columns])
             stored = stored_values(self.kind, txids, _joined(value_columns), previous)
-            return {**dict(zip(keys, stored, strict=True)), **dict.fromkeys(removed.keys)}
+            by_key: dict[Key, StateValue | None] = dict(zip(keys, stored, strict=True))
+            by_key.update(dict.fromkeys(removed.keys))
+            return by_key
 
-        return FittedRows(values_by_key, [*txids, *(None for _ in removed.keys)], table)
+        return FittedRows(values_by_key, [*txids, *(None for _ in removed.keys)] if writes.removed else txids, table)
 
     def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
         """Check the values as :meth:`fit` would.
 
         Args:
             values: the new value of each key; None to remove the key.
-            new_keys: the keys to check, if the others have been checked before; None: all.
+            new_keys: the keys to check, perhaps several times, if the others have been checked before; None: all.
 
         Raises:
             FieldsError: the first key or value that does not fit.
         """
         keys = new_keys if new_keys is not None and self._has_text_keys else list(values)
         columns = self._key_columns(keys)
-        if any(column.is_changed for column in columns) and len(set(_joined(columns))) < len(keys):
+        if any(column.is_changed for column in columns) and len(set(_joined(columns))) < len(set(keys)):
             raise self._same_keys()
         self._value_columns(values.values_put, values.keys_put)
         self._previous_columns(values.previous, values.keys_put)

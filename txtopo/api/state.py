@@ -275,7 +275,7 @@ class OpenedState(ABC):
 
         Args:
             values: what a transaction has put so far.
-            new_keys: the keys among them that no earlier transaction of the commit group has put; None for all.
+            new_keys: keys that include all those that were not checked before; None for all.
 
         Raises:
             FieldsError: a key or value does not fit the fields.

@@ -13,9 +13,9 @@ folds them all at once. The first access to a single key ends that: the rows are
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, NoReturn
 
 import attrs
@@ -33,6 +33,9 @@ from txtopo.transactional.tasks.state_handle import StateView
 
 _REMOVED: Any = object()
 """In place of the value of a removed key."""
+
+_MISSING: Any = object()
+"""In place of the value of a key that no transaction of the group has put."""
 
 
 @attrs.define(eq=False)
@@ -208,6 +211,8 @@ class TransactionView(StateView):
         self._is_by_key = False
         """Whether nothing is left to fold, so that keys may be accessed."""
         self._is_unchecked = False
+        self._looked_up: list[Key] = []
+        """The keys that were looked up in the state since the last check: no other key is new to the group."""
         self._is_over = False
 
     @property
@@ -231,8 +236,8 @@ class TransactionView(StateView):
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the stored value of each key, including this transaction's own writes."""
         self._begin_by_key()
-        missing = self._missing(keys)
-        found = dict(zip(missing, self._durable(missing), strict=True))
+        missing = [key for key, value in zip(keys, self._at_hand(keys), strict=True) if value is _MISSING]
+        found = dict(zip(missing, self._durable(missing), strict=True)) if missing else {}
         own, stored, of_group = self.own, self._stored, self._group.stored
         return [found[key] if key in found else stored(key) if key in own else of_group(key) for key in keys]
 
@@ -352,11 +357,9 @@ class TransactionView(StateView):
             for part in self._folded:
                 part.component = part.component or component
             if self._is_unchecked:
-                known = self._group.values
-                new_keys = [key for key in self.own if key not in known] if known else None
                 writes = self._group.columns(self.own, [self.txid] * len(self.own), self.previous)
-                self._group.opened.check(writes, new_keys)
-                self._is_unchecked = False
+                self._group.opened.check(writes, self._looked_up)
+                self._is_unchecked, self._looked_up = False, []
 
     def finish(self) -> None:
         """Merge this transaction's writes into the group's."""
@@ -395,24 +398,18 @@ class TransactionView(StateView):
 
     def _befores(self, keys: Sequence[Key]) -> tuple[Sequence[Any], Mapping[Key, Any]]:
         """Return the bare value that each key starts from, and the values of keys that contain this transaction."""
-        own, values = self.own, self._group.values
+        befores = self._at_hand(keys)
+        missing = [key for key, before in zip(keys, befores, strict=True) if before is _MISSING]
         applied: dict[Key, Any] = {}
-        befores: Sequence[Any] | None = None
-        if values and not own:
-            with contextlib.suppress(KeyError, TypeError):  # for groups whose transactions touch the same keys
-                befores = list(map(values.__getitem__, keys))
-        if befores is None:
-            missing = self._missing(keys)
+        if missing:
             stored = self._durable(missing)
-            befores = values_before(self.txid, stored)
-            if befores is None:
-                is_applied = [each is not None and each.is_applied(self.txid) for each in stored]
-                known = zip(missing, stored, is_applied, strict=True)
-                applied = {key: each.value for key, each, is_over in known if is_over and each is not None}
-                befores = [None if each is None else each.value_before(self.txid) for each in stored]
-            if len(missing) < len(keys):
-                found = dict(zip(missing, befores, strict=True))
-                befores = [own[key] if key in own else values[key] if key in values else found[key] for key in keys]
+            durable = values_before(self.txid, stored)
+            if durable is None:
+                known = [(key, each) for key, each in zip(missing, stored, strict=True) if each is not None]
+                applied = {key: each.value for key, each in known if each.is_applied(self.txid)}
+                durable = [None if each is None else each.value_before(self.txid) for each in stored]
+            others = iter(durable)
+            befores = [next(others) if before is _MISSING else before for before in befores]
         if self._group.has_removed:
             befores = [None if each is _REMOVED else each for each in befores]
         if self._is_opaque:
@@ -420,20 +417,18 @@ class TransactionView(StateView):
                 self.previous.setdefault(key, before)
         return befores, applied
 
-    def _missing(self, keys: Sequence[Key]) -> Sequence[Key]:
-        """Return the keys that neither this transaction nor an earlier one of the group has put."""
-        own, values = self.own, self._group.values
-        if not own and not values:
-            return keys
+    def _at_hand(self, keys: Sequence[Key]) -> list[Any]:
+        """Return the bare value of each key that this transaction or an earlier one of the group has put."""
         try:
-            return [key for key in keys if key not in own and key not in values]
-        except TypeError:  # the state itself raises a clear error for an unhashable key
-            return keys
+            found: Iterable[Any] = map(self._group.values.get, keys, repeat(_MISSING))
+            return list(map(self.own.get, keys, found) if self.own else found)
+        except TypeError:  # an unhashable key, for which the state itself raises a clear error
+            self._durable(keys)
+            raise
 
     def _durable(self, keys: Sequence[Key]) -> Sequence[StateValue | None]:
-        if not keys:
-            return ()
         self.probe.step()
+        self._looked_up.extend(keys)
         return self._group.multi_get(keys)
 
     def _begin_by_key(self) -> None:
