@@ -348,13 +348,19 @@ class StagesWrites(Protocol):
     """Makes writes durable before they are visible. If a topology has several states, each must have this."""
 
     def stage(self, txid: int, values: Writes) -> StagedWrite:
-        """Make a write durable without making it visible."""
+        """Prepare a write: make all that it needs durable, and nothing of it visible.
+
+        If the coordinator dies before its state names the staged write, nobody refers to it any more.
+        """
 
     def write_staged(self, staged: StagedWrite) -> None:
-        """Make a staged write visible, as ``write()`` would; do nothing if it is visible already."""
+        """Publish a staged write of any epoch, as ``write()`` would; do nothing if it is visible already."""
 
     def discard_staged(self) -> None:
-        """Remove all staged writes; txtopo calls this when no recovery can need them any more."""
+        """Remove the staged writes of this epoch and of earlier ones, also those that nobody refers to.
+
+        txtopo calls this when no recovery can need them any more.
+        """
 
 
 @runtime_checkable
