@@ -6,12 +6,14 @@ from txtopo.lazy import lazy_names
 
 if TYPE_CHECKING:
     from spouts.kafka.log import (
+        KafkaRecord as KafkaRecord,
         TopicPartition as TopicPartition,
     )
     from spouts.kafka.opaque import (
         OpaqueKafkaSpout as OpaqueKafkaSpout,
     )
     from spouts.kafka.plain.config import (
+        FirstPollOffsetStrategy as FirstPollOffsetStrategy,
         KafkaSpoutConfig as KafkaSpoutConfig,
         KafkaTupleListener as KafkaTupleListener,
         ProcessingGuarantee as ProcessingGuarantee,
@@ -21,10 +23,7 @@ if TYPE_CHECKING:
         DeadLetterHook as DeadLetterHook,
         DeltaDeadLetters as DeltaDeadLetters,
     )
-    from spouts.kafka.plain.first_poll import (
-        FirstPollOffsetStrategy as FirstPollOffsetStrategy,
-    )
-    from spouts.kafka.plain.offsets import (
+    from spouts.kafka.plain.progress import (
         MessageId as MessageId,
     )
     from spouts.kafka.plain.retries import (
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     )
     from spouts.kafka.records import (
         RECORD_FIELDS as RECORD_FIELDS,
-        KafkaRecord as KafkaRecord,
     )
     from spouts.kafka.spout import (
         TransactionalKafkaSpout as TransactionalKafkaSpout,
@@ -61,10 +59,11 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "spouts.kafka.opaque": ("OpaqueKafkaSpout",),
-        "spouts.kafka.records": ("RECORD_FIELDS", "KafkaRecord"),
+        "spouts.kafka.records": ("RECORD_FIELDS",),
         "spouts.kafka.spout": ("TransactionalKafkaSpout",),
-        "spouts.kafka.log": ("TopicPartition",),
+        "spouts.kafka.log": ("KafkaRecord", "TopicPartition"),
         "spouts.kafka.plain.config": (
+            "FirstPollOffsetStrategy",
             "KafkaSpoutConfig",
             "KafkaTupleListener",
             "ProcessingGuarantee",
@@ -74,8 +73,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "DeadLetterHook",
             "DeltaDeadLetters",
         ),
-        "spouts.kafka.plain.first_poll": ("FirstPollOffsetStrategy",),
-        "spouts.kafka.plain.offsets": ("MessageId",),
+        "spouts.kafka.plain.progress": ("MessageId",),
         "spouts.kafka.plain.retries": (
             "ExponentialBackoff",
             "RetryPolicy",

@@ -17,7 +17,6 @@ import contextlib
 import datetime as dt
 import enum
 import logging
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -33,11 +32,13 @@ from spouts.kafka.log import (
     TopicChoice,
     TopicPartition,
     UnansweredError,
+    all_of,
     missing_topic,
     no_topic_matches,
 )
 from txtopo.errors import ConfigError, FailedException, InputError, SourceFailure
-from txtopo.kafka_errors import RepeatedErrors
+from txtopo.kafka_connection import REPEAT_SECS
+from txtopo.repeated import Repeated
 
 DISCOVERY_SECS = 2.0
 """How often topics and partitions are looked for."""
@@ -53,8 +54,6 @@ SHORTER_SECS = 60.0
 
 PUBLISH_SECS = 1.0
 """How often offsets are published at most."""
-
-_ANY = re.compile(".*")
 
 logger = logging.getLogger("txtopo.kafka")
 
@@ -109,13 +108,11 @@ class FirstPoll:
             case "timestamp":
                 found = log.at(partitions, self.timestamp_ms)
             case "group":
-                found = {**log.starts(partitions), **log.stored(partitions, self.group)}
+                found = dict(log.starts(partitions))
+                found.update({each: at.offset for each, at in log.stored(partitions, self.group).items()})
             case _:
                 found = log.starts(partitions)
-        missing = next((each for each in partitions if each not in found), None)
-        if missing is not None:
-            raise SourceFailure(f"{missing} has no leader now")
-        return found
+        return all_of(found, partitions)
 
 
 @attrs.frozen
@@ -289,16 +286,13 @@ class Intake:
         choice = self._options.choice
         missing = choice.missing(topic.name for topic in topics)
         if missing is not None:
-            raise missing_topic(missing, self._names_there())
+            raise missing_topic(missing, self._log.names())
         if not topics and choice.pattern is not None:
-            what = no_topic_matches(f"the pattern {choice.pattern.pattern!r}", self._names_there())
+            what = no_topic_matches(f"the pattern {choice.pattern.pattern!r}", self._log.names())
             if self._options.until_end:
                 raise InputError(f"{what}. The run would end without reading anything; correct the spout's topics")
             logger.warning("%s. Those that come later are read", what)
         self._is_checked = True
-
-    def _names_there(self) -> list[str]:
-        return [topic.name for topic in self._log.topics(TopicChoice((), _ANY))]
 
     def _skip_lost(self, partitions: Sequence[TopicPartition]) -> None:
         found = self._log.starts(partitions)
@@ -363,7 +357,7 @@ class Publisher:
         self._committed: Mapping[TopicPartition, int] = {}
         self._due: Mapping[TopicPartition, int] = {}
         self._publish_at_secs = float("-inf")
-        self._errors = RepeatedErrors(now_secs)
+        self._errors = Repeated(REPEAT_SECS, clock=now_secs)
 
     def begun(self, txid: int, ends: Mapping[TopicPartition, int]) -> None:
         """Learn where a transaction ends, replacing what was said of it and of later ones."""
@@ -394,6 +388,6 @@ class Publisher:
             self._committed = due
         except (FailedException, InputError) as error:
             self._due = due
-            text = self._errors.due(f"the offsets could not be published to group {self._group!r}: {error}")
+            text = self._errors.shown(f"the offsets could not be published to group {self._group!r}: {error}")
             if text is not None:
                 logger.warning("%s", text)

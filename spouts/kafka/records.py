@@ -8,17 +8,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import attrs
 import pyarrow as pa
 
 from spouts.files.bad_records import MISFITS, sieve
 from spouts.json_records import JsonRecords, count_objects, is_json, object_fault, suspect
-from spouts.kafka.log import Message, TopicPartition
+from spouts.kafka.log import KafkaRecord, Message, TopicPartition
 from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.fields import Fields
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError, InputError, TxtopoError
-from txtopo.kafka_errors import escaped
+from txtopo.printable import escaped
 
 RECORD_FIELDS = Fields(
     "key: binary",
@@ -48,30 +47,6 @@ _TIMESTAMP_MS_MAX = 253_402_300_799_999
 """The end of the year 9999; a producer may write any number, microseconds say, if the topic lets it."""
 _ROWS_WAITING_MAX = 4096
 _BYTES_WAITING_MAX = 4 * 1024 * 1024
-
-
-@attrs.frozen
-class KafkaRecord:
-    """A record as a deserializer gets it.
-
-    Args:
-        key: its key; None if it has none.
-        value: its value; None if it has none, which in a compacted topic deletes the key.
-        topic: its topic.
-        partition: its partition.
-        offset: its offset.
-        timestamp: its time; None if it has none.
-        headers: pairs of name and value. They are read when somebody looks at them: a ValueError then, if a name is not
-            UTF-8.
-    """
-
-    key: bytes | None
-    value: bytes | None
-    topic: str
-    partition: int
-    offset: int
-    timestamp: dt.datetime | None
-    headers: Sequence[tuple[str, bytes | None]]
 
 
 Deserializer = Callable[[KafkaRecord], Sequence[Any] | Mapping[str, Any] | None]

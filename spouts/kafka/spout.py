@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spouts.kafka.brokers import DRIVER_ANSWER_SECS, RESERVED, BrokerLog, shared_log
+from spouts.kafka.confluent import DRIVER_ANSWER_SECS, RESERVED, BrokerLog, shared_log
 from spouts.kafka.intake import (
     FirstPoll,
     Intake,
@@ -46,6 +46,7 @@ from txtopo.api.spout import Coordinator, Emitter, Metadata, SpoutTable, Transac
 from txtopo.attempts import TransactionAttempt
 from txtopo.client_properties import ClientProperties, Value
 from txtopo.errors import ConfigError, InputError, SourceFailure
+from txtopo.kafka_connection import KafkaConnection
 
 _TIMEOUT = "topology.message.timeout.secs"
 _TIMEOUT_SECS = 30.0
@@ -119,7 +120,7 @@ class KafkaInput(Component):
         secs = float(config.get(_TIMEOUT) or _TIMEOUT_SECS) / _PATIENCE_SHARE
         if is_shared:
             return shared_log(self.servers, self.properties, secs)
-        return BrokerLog(self.servers, self.properties, secs, DRIVER_ANSWER_SECS)
+        return BrokerLog(KafkaConnection(self.servers, self.properties), secs, DRIVER_ANSWER_SECS)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         """Declare the stream of records and, with ``dead_letter``, the stream of bad records."""
