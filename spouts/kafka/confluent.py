@@ -725,13 +725,11 @@ def _runs(messages: Sequence[Any]) -> Iterator[tuple[tuple[str, int, bool], Sequ
     """
     topics = [message.topic() for message in messages]
     partitions = [message.partition() for message in messages]
-    errors = [message.error() for message in messages]
-    if errors.count(None) == len(errors) and all(
-        column.count(column[0]) == len(column) for column in (topics, partitions)
-    ):
-        yield (topics[0], partitions[0], False), messages
+    are_errors = [message.error() is not None for message in messages]  # an error can't be compared with None
+    if all(column.count(column[0]) == len(column) for column in (topics, partitions, are_errors)):
+        yield (topics[0], partitions[0], are_errors[0]), messages
         return
-    kinds = zip(topics, partitions, [error is not None for error in errors], strict=True)
+    kinds = zip(topics, partitions, are_errors, strict=True)
     for kind, run in itertools.groupby(zip(kinds, messages, strict=True), operator.itemgetter(0)):
         yield kind, [message for _, message in run]
 
