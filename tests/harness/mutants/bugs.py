@@ -895,7 +895,7 @@ BUGS = (
     Bug(
         "a file taken while it is written",
         "spouts/files/watch.py",
-        "if now_secs - seen.since_secs >= self._patience.settle_secs:",
+        "if now_secs - seen.since_secs >= self._times.settle_secs:",
         "if now_secs >= seen.since_secs:",
         subjects=(),
         tests=("tests/spouts/files/test_watch.py",),
@@ -1984,7 +1984,7 @@ BUGS = (
     ),
     Bug(
         "Kafka: a topic made anew that is read on",
-        "spouts/kafka/intake.py",
+        "spouts/kafka/planner.py",
         "if NO_ID not in {before, topic.id} and topic.id != before:",
         "if False:",
         subjects=(),
@@ -1992,7 +1992,7 @@ BUGS = (
     ),
     Bug(
         "Kafka: partitions added later that begin by first_poll",
-        "spouts/kafka/intake.py",
+        "spouts/kafka/planner.py",
         "self._options.first_poll.offsets(self._log, new) if self._is_first_look else self._log.starts(new)",
         "self._options.first_poll.offsets(self._log, new)",
         subjects=(),
@@ -2025,8 +2025,8 @@ BUGS = (
     Bug(
         "Kafka: 'latest' that is another place after a crash",
         "spouts/kafka/spout.py",
-        "return bool(self.intake.left()) or self.intake.must_begin",
-        "return bool(self.intake.left())",
+        "return bool(self.planner.next_spans()) or self.planner.must_begin",
+        "return bool(self.planner.next_spans())",
         subjects=(),
         tests=("tests/spouts/kafka/test_spout.py",),
     ),
@@ -2040,7 +2040,7 @@ BUGS = (
     ),
     Bug(
         "Kafka: offsets published before their commit",
-        "spouts/kafka/intake.py",
+        "spouts/kafka/planner.py",
         "while self._begun and self._begun[0][0] < txid:",
         "while self._begun and self._begun[0][0] <= txid:",
         subjects=(),
@@ -2048,8 +2048,8 @@ BUGS = (
     ),
     Bug(
         "Kafka: a run that waits for ever for records that are gone",
-        "spouts/kafka/intake.py",
-        "            if end > self.taken[partition]:",
+        "spouts/kafka/planner.py",
+        "            if end > self.positions[partition]:",
         "            if end > start:",
         subjects=(),
         tests=("tests/spouts/kafka/test_spout.py",),
@@ -2057,7 +2057,7 @@ BUGS = (
     Bug(
         "Kafka: a gap at the end of the input that no audit shows",
         "spouts/kafka/spout.py",
-        "if (before := _skipped_from(held, number, start)) < end",
+        "if (before := _skipped_from(planned, number, start)) < end",
         "if start < end and (before := start) < end",
         subjects=(),
         tests=("tests/spouts/kafka/test_spout.py",),
@@ -2080,7 +2080,7 @@ BUGS = (
     ),
     Bug(
         "Kafka: offsets published of an attempt that was replaced",
-        "spouts/kafka/intake.py",
+        "spouts/kafka/planner.py",
         "            while self._begun and self._begun[-1][0] >= txid:\n                self._begun.pop()\n",
         "",
         subjects=(),
@@ -2089,14 +2089,14 @@ BUGS = (
     Bug(
         "Kafka: offsets of what an earlier run began that are not published",
         "spouts/kafka/spout.py",
-        "        self._publisher.begun(txid, taken)\n\n    def initialize",
+        "        self._publisher.begun(txid, positions)\n\n    def initialize",
         "        pass\n\n    def initialize",
         subjects=(),
         tests=("tests/spouts/kafka/test_spout.py",),
     ),
     Bug(
         "Kafka: the first topic to come that begins by first_poll",
-        "spouts/kafka/intake.py",
+        "spouts/kafka/planner.py",
         "        self._is_first_look = False\n",
         "        self._is_first_look = self._is_first_look and not partitions\n",
         subjects=(),
@@ -2104,7 +2104,7 @@ BUGS = (
     ),
     Bug(
         "Kafka: half an answer about the ends that is kept",
-        "spouts/kafka/intake.py",
+        "spouts/kafka/planner.py",
         "        ends = self._log.ends(self._partitions)\n",
         "        ends = self._ends = self._log.ends(self._partitions)\n",
         subjects=(),
@@ -2112,7 +2112,7 @@ BUGS = (
     ),
     Bug(
         "Kafka: an end without the partitions that had no leader",
-        "spouts/kafka/intake.py",
+        "spouts/kafka/planner.py",
         "            if len(ends) < len(self._partitions):\n",
         "            if False:\n",
         subjects=(),
@@ -2120,7 +2120,7 @@ BUGS = (
     ),
     Bug(
         "Kafka: a time that is cut to whole seconds",
-        "spouts/kafka/intake.py",
+        "spouts/kafka/planner.py",
         "round(given.timestamp() * 1000)",
         "int(given.timestamp()) * 1000",
         subjects=(),
@@ -2128,9 +2128,9 @@ BUGS = (
     ),
     Bug(
         "Kafka: a lag below 0",
-        "spouts/kafka/intake.py",
-        "return sum(max(0, end - self.taken.get(each, 0)) for",
-        "return sum(end - self.taken.get(each, 0) for",
+        "spouts/kafka/planner.py",
+        "return sum(max(0, end - self.positions.get(each, 0)) for",
+        "return sum(end - self.positions.get(each, 0) for",
         subjects=(),
         tests=("tests/spouts/kafka/test_spout.py",),
     ),
@@ -2176,7 +2176,7 @@ BUGS = (
     ),
     Bug(
         "Kafka: a pattern that matches nothing ends a run as a success",
-        "spouts/kafka/intake.py",
+        "spouts/kafka/planner.py",
         "            if self._options.until_end:\n                raise",
         "            if False:\n                raise",
         subjects=(),
@@ -2209,8 +2209,8 @@ BUGS = (
     Bug(
         "Kafka, opaque: a partition under another key in each run",
         "spouts/kafka/opaque.py",
-        "            self._begins[partition] = begin\n            self.intake",
-        "            self.intake",
+        "            self._begins[partition] = begin\n            self.planner",
+        "            self.planner",
         subjects=(),
         tests=("tests/spouts/kafka/test_spout.py",),
     ),

@@ -18,7 +18,7 @@ import confluent_kafka
 from spouts.kafka import DeadLetter, DeadLetterHook, KafkaRecord, KafkaSpout
 from spouts.kafka.confluent import BrokerConsumer
 from spouts.kafka.log import ConsumerSettings
-from spouts.kafka.records import DeadLetters, RefusedRecords, record_format
+from spouts.kafka.records import BadRecordsTable, RefusedRecords, record_format
 from tests.spouts.kafka.plain.test_broker import Note, Seen
 from txtopo import Fields, TopologyBuilder
 from txtopo.attempts import TransactionAttempt
@@ -73,7 +73,7 @@ def emitted(messages: list[Any], fields: Fields, deserializer: Any) -> dict[str,
     attempt = TransactionAttempt(1, 1)
     collector = RecordingCollector(attempt, fields.with_attempt())
     letters: list[dict[str, Any]] = []
-    bad = DeadLetters(lambda batch: letters.extend(batch.to_pylist()))
+    bad = BadRecordsTable(lambda batch: letters.extend(batch.to_pylist()))
     record_format(fields, deserializer).emit(attempt, messages, bad, collector)
     bad.finish()
     found = [(each["topic"], each["partition"], each["offset"], each["reason"]) for each in letters]

@@ -14,8 +14,8 @@ import cloudpickle
 import pytest
 
 from spouts.kafka import TransactionalKafkaSpout
-from spouts.kafka.intake import DISCOVERY_SECS, LATE_SECS, PUBLISH_SECS, SHORTER_SECS
 from spouts.kafka.log import StoredOffset, TopicPartition
+from spouts.kafka.planner import DISCOVERY_SECS, LATE_SECS, PUBLISH_SECS, SHORTER_SECS
 from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
 from txtopo import FailedException, Fields, ReportedFailedException
 from txtopo.attempts import TransactionAttempt, attempt_number
