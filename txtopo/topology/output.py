@@ -21,6 +21,7 @@ from typing import Any, ClassVar, TextIO
 import attrs
 
 from txtopo.attempts import TransactionAttempt, attempt_words, epoch_and_try
+from txtopo.printable import escaped
 
 USER_LOGGER = "txtopo.user"
 """The logger for all output of user code."""
@@ -232,9 +233,7 @@ def _printable(text: str) -> str:
         return text
     # Text after a carriage return overwrites the text before it.
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    return "".join(
-        c if c.isprintable() or c in "\t\n" else c.encode("unicode_escape").decode() for c in "\n".join(lines)
-    )
+    return escaped("\n".join(lines), keep="\t\n")
 
 
 _capture: Capture | None = None
