@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -68,7 +67,7 @@ class DeclaredDeltaTable(State):
     def _location(self) -> Location:
         return Location.resolve(self.path, self._storage)
 
-    def open(self, topology_id: str, name: str, incarnation: str, epoch: int) -> OpenedDeltaTable[Any]:
+    def open(self, topology_id: str, name: str, incarnation: str, epoch: int) -> OpenedDeltaTable:
         """Open the table, creating it if it does not exist, and write the marker of ``epoch``.
 
         Args:
@@ -107,5 +106,5 @@ class DeclaredDeltaTable(State):
         """Return the columns of the table."""
 
     @abstractmethod
-    def _opened(self, location: Location, table: DeltaTable, fence: Fence) -> OpenedDeltaTable[Any]:
+    def _opened(self, location: Location, table: DeltaTable, fence: Fence) -> OpenedDeltaTable:
         """Return the opened state, whose table is already fenced."""

@@ -176,13 +176,6 @@ class RowFormat:
     def _same_keys(self) -> FieldsError:
         return FieldsError(f"state {self.state!r}: two keys are the same once they are {self.key}; write one of them")
 
-    def read_writes(self, table: pa.Table) -> dict[Key, StateValue | None]:
-        """Return the value of each key in a table of rows to write; None for keys to remove."""
-        is_removed = pc.is_null(table[TXID_FIELD])
-        kept: dict[Key, StateValue | None] = dict(self.read(table.filter(pc.invert(is_removed))))
-        gone = table.filter(is_removed)
-        return {**kept, **dict.fromkeys(joined_columns([column_values(gone[name]) for name in self.key]))}
-
     def read(self, table: pa.Table) -> dict[Key, StateValue]:
         """Return the stored value of each key in ``table``, which has the columns of :meth:`schema`."""
         keys = joined_columns([column_values(table[name]) for name in self.key])

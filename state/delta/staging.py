@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pyarrow as pa
 from deltalake import DeltaTable
 
@@ -26,14 +25,12 @@ from state.delta.log.data_files import (
     WAITING_FOLDER,
     DataFile,
     DataFolder,
-    FileWrites,
     files_of,
     moved_file,
 )
 from state.delta.log.entries import change_since
 from state.delta.log.location import Location
 from state.delta.log.sync import write_durably
-from txtopo.api.reduction import RowWrites
 from txtopo.api.state import StagedWrite
 from txtopo.durable import sync_path
 from txtopo.errors import ConfigError, DivergenceError
@@ -57,76 +54,53 @@ class Staging:
         self._epoch = epoch
         self._location = location
 
-    def stage(self, txid: int, rows: pa.Table) -> StagedWrite:
+    def stage_rows(self, txid: int, rows: pa.Table) -> StagedWrite:
         """Make ``rows`` durable.
 
         Raises:
             ConfigError: the table is in an object store, where txtopo cannot stage.
         """
-        name = f"{WAITING_FOLDER}/staged-{self._epoch}-{txid}.arrow"
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, rows.schema) as writer:
             writer.write_table(rows)
-        folder = self._folder()
-        write_durably(folder / name, sink.getvalue().to_pybytes())
-        sync_path(folder)
-        return StagedWrite(self._state, txid, name)
-
-    def stage_files(self, txid: int, writes: FileWrites) -> StagedWrite:
-        """Stage a write whose files are already in the table's folder."""
-        note = {
-            "added": [attrs.asdict(file) for file in writes.added],
-            "removed": [attrs.asdict(file) for file in writes.removed],
-            "touched": len(writes),
-            "first_txid": writes.first_txid,
-            "version": writes.version,
-        }
-        return self.stage_note(txid, note)
+        return self._stage(txid, "arrow", sink.getvalue().to_pybytes())
 
     def stage_note(self, txid: int, note: Mapping[str, Any]) -> StagedWrite:
-        """Make a JSON note about durable data files durable."""
-        name = f"{WAITING_FOLDER}/staged-{self._epoch}-{txid}.json"
-        folder = self._folder()
-        if (folder / DATA_FOLDER).is_dir():
-            sync_path(folder / DATA_FOLDER)
-        sync_path(folder)
-        write_durably(folder / name, json.dumps(note).encode())
+        """Make a JSON note about durable data files durable.
+
+        Raises:
+            ConfigError: as :meth:`stage_rows`.
+        """
+        data = self._folder() / DATA_FOLDER
+        if data.is_dir():
+            sync_path(data)
+        return self._stage(txid, "json", json.dumps(note).encode())
+
+    def _stage(self, txid: int, form: str, content: bytes) -> StagedWrite:
+        # A crash before this leaves data files that nobody refers to, and a crash in it a draft: upkeep and discard()
+        # remove them. A crash after it leaves a staged write that no record names until the coordinator state has it.
+        folder, name = self._folder(), f"{WAITING_FOLDER}/staged-{self._epoch}-{txid}.{form}"
+        write_durably(folder / name, content)
         sync_path(folder)
         return StagedWrite(self._state, txid, name)
 
-    def read(self, staged: StagedWrite, read_writes: Callable[[pa.Table], Mapping[Any, Any]]) -> RowWrites | FileWrites:
-        """Return a staged write of any epoch.
-
-        Args:
-            staged: the staged write's location.
-            read_writes: converts rows to the mapping.
+    def read(self, staged: StagedWrite) -> Any:
+        """Return a staged write of any epoch: the rows, or the note.
 
         Raises:
             DivergenceError: the file is missing, and its transaction is not in the table.
         """
-        path = self._path(staged)
-        if path.suffix == ".json":
-            note = self.read_note(staged)
-            added, removed = ([DataFile(**file) for file in note[name]] for name in ("added", "removed"))
-            first, version = note["first_txid"], note.get("version")
-            return FileWrites(str(self._folder()), added, removed, note["touched"], first, version, read_writes)
+        path = self._folder() / staged.location
+        assert _STAGED.match(path.name), f"{staged.location} is not the location of a staged write"
         try:
-            with pa.OSFile(str(path)) as file:
-                return RowWrites(pa.ipc.open_file(file).read_all(), read_writes)
+            return _content(path)
         except FileNotFoundError as error:
-            raise self._gone(staged, path) from error
-
-    def read_note(self, staged: StagedWrite) -> Any:
-        """Return a note of :meth:`stage_note`, of any epoch.
-
-        Raises:
-            DivergenceError: the file is missing, and its transaction is not in the table.
-        """
-        path = self._path(staged)
-        try:
-            return json.loads(path.read_bytes())
-        except FileNotFoundError as error:
-            raise self._gone(staged, path) from error
+            raise DivergenceError(
+                f"state {self._state!r}: transaction {staged.txid} must be finished from {path}, which is "
+                "gone, and it is not in the table; restore the file, or start again from a new "
+                "coordinator state and a new table",
+                txid=staged.txid,
+            ) from error
 
     def data_files(self) -> set[str]:
         """Return the data files that staged writes of any epoch will add to a local table."""
@@ -134,26 +108,16 @@ class Staging:
         return {file.path for note in notes for file in _data_files(note)}
 
     def discard(self) -> None:
-        """Remove the staged writes of this epoch and of earlier ones; keep those of a newer coordinator."""
+        """Remove the staged writes of this epoch and of earlier ones; keep those of a newer coordinator.
+
+        A crash in between leaves some of them, which the next call removes.
+        """
         if self._location.folder is None:
             return
         for path in (self._location.folder / WAITING_FOLDER).glob("staged-*"):
             name = _STAGED.match(path.name)
             if name is not None and int(name[1]) <= self._epoch:
                 path.unlink(missing_ok=True)
-
-    def _path(self, staged: StagedWrite) -> Path:
-        path = self._folder() / staged.location
-        assert _STAGED.match(path.name), f"{staged.location} is not the location of a staged write"
-        return path
-
-    def _gone(self, staged: StagedWrite, path: Path) -> DivergenceError:
-        return DivergenceError(
-            f"state {self._state!r}: transaction {staged.txid} must be finished from {path}, which is "
-            "gone, and it is not in the table; restore the file, or start again from a new "
-            "coordinator state and a new table",
-            txid=staged.txid,
-        )
 
     def _folder(self) -> Path:
         if self._location.folder is None:
@@ -179,13 +143,11 @@ def staged_obstacle(location: Location, table: DeltaTable, staged: str) -> str |
         return "which is gone"
     path = location.folder / staged
     try:
-        if path.suffix != ".json":
-            with pa.OSFile(str(path)) as file:
-                pa.ipc.open_file(file)
-            return None
-        note = json.loads(path.read_bytes())
+        note = _content(path)
     except (OSError, pa.ArrowException, ValueError) as error:
         return f"which can't be read ({error})"
+    if isinstance(note, pa.Table):
+        return None
     folder = DataFolder(location)
     for file in _data_files(note):
         size = folder.size_of(file.path)
@@ -195,6 +157,14 @@ def staged_obstacle(location: Location, table: DeltaTable, staged: str) -> str |
     removed = [DataFile(**file) for file in note.get("removed", ())]
     change = change_since(location, table, note.get("version")) if moved_file(removed, files_of(table)) else None
     return None if change is None else f"which was computed before somebody else changed the table ({change})"
+
+
+def _content(path: Path) -> Any:
+    """Return the rows or the note in the file of a staged write."""
+    if path.suffix == ".json":
+        return json.loads(path.read_bytes())
+    with pa.OSFile(str(path)) as file:
+        return pa.ipc.open_file(file).read_all()
 
 
 def _data_files(note: Mapping[str, Any]) -> list[DataFile]:

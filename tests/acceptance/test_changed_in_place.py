@@ -434,11 +434,11 @@ HOWS = ("one_by_one", "many", "update", "multi_update", "multi_reduce", "remove"
 
 
 class NeverFolds(MemoryState):
-    """Takes rows to fold, and then can't: the group runs a second time, key by key."""
+    """Takes rows to fold, and then can't: the group folds them key by key."""
 
     def open(self, topology_id, name, incarnation, epoch):
         opened = super().open(topology_id, name, incarnation, epoch)
-        return OpenedNeverFolds(opened._table, opened._rows, opened._owner, epoch)
+        return OpenedNeverFolds(self, opened._table, opened._owner, epoch)
 
 
 class OpenedNeverFolds(OpenedMemoryState):

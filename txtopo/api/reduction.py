@@ -133,50 +133,29 @@ Rows = pa.Table | pa.RecordBatch | RowsFile | Sequence[Sequence[Any]]
 """Rows for a rows table: Arrow columns, or one tuple per row in the order of the fields."""
 
 
-@attrs.frozen(eq=False)
-class RowsToWrite:
-    """The rows that one task of a transaction writes into a rows table.
-
-    Args:
-        txid: the transaction.
-        rows: the table's fields, in order and with their types.
-        mode: how to write them.
-    """
-
-    txid: int
-    rows: pa.Table | RowsFile
-    mode: RowsMode
-
-    @property
-    def count(self) -> int:
-        """The number of rows."""
-        return _count(self.rows)
-
-
 Reducible: TypeAlias = Mapping[Any, Any] | pa.Table | RowsFile
 """Values to fold: one for each key, or rows whose columns are the key fields and then the value fields."""
 
 
 @attrs.frozen(eq=False)
 class TransactionRows:
-    """The rows that one transaction folds into a state.
+    """The rows that one task of a transaction folds into a keyed state, or writes into a rows table.
 
     Args:
         txid: the transaction.
-        rows: the state's key fields, then its value fields, with their types; several rows may have the same key.
+        rows: as the state returned them: for a keyed state its key fields, then its value fields, where several rows
+            may have the same key; for a rows table its fields.
+        mode: how a rows table writes them; None for a keyed state.
     """
 
     txid: int
     rows: Reducible
+    mode: RowsMode | None = None
 
     @property
     def count(self) -> int:
         """The number of rows."""
-        return _count(self.rows)
-
-
-def _count(rows: Reducible) -> int:
-    return rows.rows if isinstance(rows, RowsFile) else len(rows)
+        return self.rows.rows if isinstance(self.rows, RowsFile) else len(self.rows)
 
 
 class PreparedWrites(ABC):
@@ -194,34 +173,3 @@ class PreparedWrites(ABC):
 
     def __len__(self) -> int:
         return self.rows_put
-
-
-@attrs.define(eq=False)
-class RowWrites(PreparedWrites):
-    """The new value of each key, as Arrow rows.
-
-    Args:
-        rows: key fields, value fields, txid; each key once.
-        read: converts the rows to a mapping, with None for a removed key.
-        values: the mapping, if it exists already.
-    """
-
-    rows: pa.Table
-    _read: Callable[[pa.Table], Mapping[Any, Any]]
-    _values: Mapping[Any, Any] | None = None
-
-    @property
-    def is_read(self) -> bool:
-        """Whether the mapping exists already."""
-        return self._values is not None
-
-    @property
-    def rows_put(self) -> int:
-        """The number of keys that the write puts or removes."""
-        return int(self.rows.num_rows)
-
-    def mapping(self) -> Mapping[Any, Any]:
-        """Return the rows as a mapping, which is built on the first call."""
-        if self._values is None:
-            self._values = self._read(self.rows)
-        return self._values

@@ -35,7 +35,6 @@ from txtopo.api.reduction import (
     Rows,
     RowsFile,
     RowsMode,
-    RowsToWrite,
     TransactionRows,
 )
 from txtopo.api.values import KEYED_KINDS, StateKind, StateValue, stored_values
@@ -390,7 +389,7 @@ class TakesRows(Protocol):
             StateAccessError: the table cannot be written in this mode.
         """
 
-    def write_rows(self, parts: Sequence[RowsToWrite]) -> Writes:
+    def write_rows(self, parts: Sequence[TransactionRows]) -> Writes:
         """Return the write that puts the rows of several transactions into the table, in txid order.
 
         It leaves out the rows of transactions that the table already contains.

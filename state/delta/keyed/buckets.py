@@ -192,10 +192,12 @@ def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by w
     added = [bucket.file for bucket in buckets if bucket.file.rows]
     touched = sum(bucket.touched for bucket in buckets)
     first, version = parts[0].txid, table.version()
-    return FileWrites(str(location.folder), added, list(removed.values()), touched, first, version, rows.read_writes)
+    return FileWrites(added, list(removed.values()), touched, first, version)
 
 
-def put_files(table: DeltaTable, fence: Fence, txid: int, writes: FileWrites, rows: RowFormat) -> None:
+def put_files(  # noqa: PLR0913, PLR0917 - the table, who writes, and what
+    table: DeltaTable, fence: Fence, txid: int, writes: FileWrites, rows: RowFormat, location: Location
+) -> None:
     """Write the version after the handle's, with the replaced files removed and the new ones added.
 
     Raises:
@@ -203,7 +205,6 @@ def put_files(table: DeltaTable, fence: Fence, txid: int, writes: FileWrites, ro
         DivergenceError: the files to replace are no longer part of the table, and the reason is not a compaction.
         deltalake.exceptions.CommitFailedError: another writer took that version.
     """
-    location = Location.resolve(writes.folder, None)
     folder, held = DataFolder(location), files_of(table)
     if moved_file(writes.removed, held) is not None:
         change = change_since(location, table, writes.version)
@@ -234,9 +235,7 @@ def _after_move(folder: DataFolder, writes: FileWrites, held: Sequence[DataFile]
     removed = [file for file in held if is_new[slice(*(file.parts or (0, PARTS)))].any()]
     rests = [_rest_of(folder, file, is_new, rows) for file in removed]
     added = [*writes.added, *(file for file in rests if file is not None)]
-    return FileWrites(
-        writes.folder, added, removed, writes.rows_put, writes.first_txid, writes.version, rows.read_writes
-    )
+    return attrs.evolve(writes, added=added, removed=removed)
 
 
 def _parts_mask(buckets: Sequence[DataFile]) -> npt.NDArray[np.bool_]:

@@ -21,12 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from state.delta.log.data_files import FileWrites
 from state.delta.read.reading import key_mask, read_rows, row_count, rows_of
 from state.delta.schema import TXID_FIELD, RowFormat, without_removed
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
-from txtopo.api.reduction import RowWrites
 from txtopo.api.values import StateValue
 from txtopo.columnar.hashing import Hashes, hash_columns, stable_hash
 
@@ -136,22 +134,24 @@ class TableCache:
         return self._next.rows
 
     def written(
-        self, before: int, after: int, writes: RowWrites | FileWrites | None, rows: pa.Table | None = None
+        self,
+        before: int,
+        after: int,
+        values: Mapping[Key, StateValue | None] | None,
+        rows: pa.Table | None = None,
     ) -> None:
         """Update the cache after an own write.
 
         Args:
             before: the version that the write was based on.
             after: the table's version now; if it is not the next one, somebody else wrote too.
-            writes: the write; None: no rows.
+            values: the values of the keys that the write has changed; None if they are not at hand.
             rows: all rows of the version that the write made, if they are in memory.
         """
         self._take_rows(before + 1, rows)
-        is_unread = isinstance(writes, RowWrites) and not writes.is_read
-        if self._version != before or after != before + 1 or is_unread:
+        if self._version != before or after != before + 1 or values is None:
             self._forget_values()
             return
-        values: Mapping[Key, Any] = {} if writes is None else writes.mapping()
         self._version = after
         if self._is_complete:
             self._values.update(values)

@@ -14,7 +14,7 @@ from state.delta.keyed.buckets import fold_on_executors, put_files
 from state.delta.keyed.cache import ROWS_PER_KEY, TableCache
 from state.delta.keyed.folding import Reducer, TooManyKeys
 from state.delta.keyed.past import PastDeltaState
-from state.delta.keyed.writing import TableWrite, put_rows
+from state.delta.keyed.writing import RowWrites, put_rows
 from state.delta.log.data_files import FileWrites
 from state.delta.log.location import Location
 from state.delta.log.ownership import Fence
@@ -22,9 +22,10 @@ from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.history import read_table
 from state.delta.schema import RowFormat, checked_fields
 from state.delta.upkeep import Upkeep, compact
+from state.delta.writer import NextVersion
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
-from txtopo.api.reduction import PreparedWrites, Reducible, Reduction, RowsFile, RowWrites, TransactionRows
+from txtopo.api.reduction import PreparedWrites, Reducible, Reduction, RowsFile, TransactionRows
 from txtopo.api.state import Executors, FoldsRows, KeyedWrites, StagedWrite, Writes, by_key
 from txtopo.api.values import StateKind, StateValue
 from txtopo.columnar.rows_file import read_rows_file, schema_of
@@ -120,7 +121,7 @@ class DeltaState(DeclaredDeltaTable):
         return f"DeltaState({self.path!r}, key={self.key}, value={self.value}, kind={self.kind})"
 
 
-class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites], FoldsRows):
+class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
     """A Delta table of keys and values opened by one coordinator; made by :meth:`DeltaState.open`."""
 
     def __init__(
@@ -138,7 +139,7 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites], FoldsRows):
             FieldsError: a key does not fit the key fields.
             FailedException: the table cannot be read.
         """
-        return list(self._reading(lambda: self._cache.multi_get(self._table, keys)))
+        return self._writer.reading(lambda: self._cache.multi_get(self._writer.table, keys))
 
     def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
         """Raise a ``FieldsError`` if a key or value does not fit."""
@@ -168,29 +169,74 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites], FoldsRows):
                 return self._folded_on_executors(executors, parts, reduction)
         if new is None:
             return None
-        folded = self._reading(lambda: self._folded(new, parts[0].txid, reduction))
-        return None if folded is None else RowWrites(folded, self._rows.read_writes)
+        folded = self._writer.reading(lambda: self._folded(new, parts[0].txid, reduction))
+        return None if folded is None else RowWrites(folded)
 
     def _folded_on_executors(
         self, executors: Executors, parts: Sequence[TransactionRows], reduction: Reduction
     ) -> Writes | None:
         try:
-            return self._reading(
-                lambda: fold_on_executors(executors, self._location, self._table, self._rows, parts, reduction)
+            return self._writer.reading(
+                lambda: fold_on_executors(executors, self._location, self._writer.table, self._rows, parts, reduction)
             )
         except StateFailure as error:
-            raise self._failure("its rows cannot be read by the executors", error) from error
+            raise self._writer.failure("its rows cannot be read by the executors", error) from error
 
     def _folded(self, new: pa.Table, first: int, reduction: Reduction) -> pa.Table | None:
         keys = new.select(list(self._rows.key))
-        found = self._cache.found_among(self._table, keys)
+        found = self._cache.found_among(self._writer.table, keys)
         if found is not None:
             return self._reducer.folded_at(*found, new, first, reduction)
-        return self._reducer.folded(self._cache.rows_of(self._table, keys), new, first, reduction)
+        return self._reducer.folded(self._cache.rows_of(self._writer.table, keys), new, first, reduction)
 
     def close(self) -> None:
         """Clear the caches."""
         self._cache.clear()
+
+    def write(self, txid: int, values: Writes) -> None:
+        """Insert or replace the row of each key, in one Delta write; without values, only record the txid.
+
+        Raises:
+            FieldsError: a key or value does not fit; nothing was written.
+            LostLead: a newer epoch has opened the table; nothing was written.
+            DivergenceError: somebody else has changed rows; nothing was written.
+            FailedException: the write failed; it may be tried again.
+        """
+        writes = self._fitted(txid, values)
+        for version in self._writer.tries(txid):
+            self._put(version, txid, writes)
+
+    def stage(self, txid: int, values: Writes) -> StagedWrite:
+        """Write the rows to a file beside the table's data, where no reader of the table sees them.
+
+        Raises:
+            FieldsError: a key or value does not fit; nothing was written.
+            ConfigError: the table is in an object store.
+            LostLead: a newer epoch has opened the table.
+            DivergenceError: somebody else has changed rows.
+            FailedException: the file cannot be written.
+        """
+        writes = self._fitted(txid, values)
+        self._writer.is_visible(txid)
+        self._writer.refuse_foreign_change(txid)
+        with self._writer.failing("a write cannot be staged", txid):
+            if isinstance(writes, FileWrites):
+                return self._staging.stage_note(txid, writes.note())
+            return self._staging.stage_rows(txid, writes.rows)
+
+    def write_staged(self, staged: StagedWrite) -> None:
+        """Make a staged write of any epoch visible; do nothing if it is already visible.
+
+        Raises:
+            LostLead: a newer epoch has opened the table.
+            DivergenceError: its file is missing, and it is not visible.
+            FailedException: the write failed; try again.
+        """
+        for version in self._writer.tries(staged.txid):
+            with self._writer.failing(f"{staged.location} cannot be read", staged.txid):
+                found = self._staging.read(staged)
+            writes = RowWrites(found) if isinstance(found, pa.Table) else FileWrites.of_note(found)
+            self._put(version, staged.txid, writes)
 
     def _fitted(self, txid: int, values: Writes) -> RowWrites | FileWrites:
         match values:
@@ -200,43 +246,27 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites], FoldsRows):
                 fitted = self._rows.fit(txid, by_key(values))
             case _:
                 assert_never(values)
-        kept = fitted.values if self._cache.keeps_writes else None
-        return RowWrites(fitted.table, self._rows.read_writes, values=kept)
+        return RowWrites(fitted.table, fitted.values if self._cache.keeps_writes else None)
 
-    def _staged(self, txid: int, writes: RowWrites | FileWrites) -> StagedWrite:
-        match writes:
-            case FileWrites():
-                return self._staging.stage_files(txid, writes)
-            case RowWrites():
-                return self._staging.stage(txid, writes.rows)
-            case _:
-                assert_never(writes)
-
-    def _read_staged(self, staged: StagedWrite) -> RowWrites | FileWrites:
-        return self._staging.read(staged, self._rows.read_writes)
-
-    def _write(self, txid: int, writes: RowWrites | FileWrites) -> pa.Table | None:
-        match writes:
-            case FileWrites():
-                put_files(self._table, self._fence, txid, writes, self._rows)
-                return None
-            case RowWrites():
-                after = self._cache.after(self._table, writes.rows)
-                return put_rows(self._table, self._fence, txid, TableWrite(writes.rows, list(self._rows.key), after))
-            case _:
-                assert_never(writes)
+    def _put(self, version: NextVersion, txid: int, writes: RowWrites | FileWrites) -> None:
+        table, fence = self._writer.table, self._writer.fence
+        rows: pa.Table | None = None
+        values: Mapping[Key, StateValue | None] | None = None
+        with version:
+            if isinstance(writes, FileWrites):
+                put_files(table, fence, txid, writes, self._rows, self._location)
+            else:
+                values, after = writes.values, self._cache.after(table, writes.rows)
+                rows = put_rows(table, fence, txid, writes.rows, list(self._rows.key), after)
+        if version.has_landed:
+            self._cache.written(version.before, self._writer.table.version(), values, rows)
 
     def _compact(self) -> bool:
-        if len(self._table.file_uris()) <= self._upkeep.files_max:
+        table = self._writer.table
+        if len(table.file_uris()) <= self._upkeep.files_max:
             return False
-        compact(self._table, self._fence)
+        before = table.version()
+        compact(table, self._writer.fence)
+        table.update_incremental()
+        self._cache.written(before, table.version(), {})
         return True
-
-    def _forget(self) -> None:
-        self._cache.clear()
-
-    def _landed(self, before: int, writes: RowWrites | FileWrites | None, rows: pa.Table | None) -> None:
-        self._cache.written(before, self._table.version(), writes, rows)
-
-    def _compacted(self, before: int) -> None:
-        self._cache.written(before, self._table.version(), None)

@@ -22,7 +22,7 @@ and write the version after it or fail (see :mod:`state.delta.log.ownership`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 import pyarrow as pa
@@ -31,8 +31,11 @@ from deltalake import DeltaTable, write_deltalake
 from state.delta.log.ownership import NO_HOOKS, Fence
 from state.delta.read.reading import row_count, rows_without
 from state.delta.schema import TXID_FIELD, without_removed
+from txtopo.api.map_state import Key
+from txtopo.api.reduction import PreparedWrites
+from txtopo.api.values import StateValue
 
-__all__ = ["TableWrite", "merge", "put_rows", "rewrite"]
+__all__ = ["RowWrites", "merge", "put_rows"]
 
 REWRITE_ROWS_MAX = 1_000_000
 """Tables of up to this many rows are always rewritten."""
@@ -42,28 +45,35 @@ REWRITE_SHARE = 10
 
 
 @attrs.frozen(eq=False)
-class TableWrite:
-    """The rows of one Delta write.
+class RowWrites(PreparedWrites):
+    """The new value of each key, as Arrow rows with the table's columns.
 
     Args:
-        rows: the rows with the table's columns; a row without a txid removes its key. Empty: only record the txid.
-        keys: the names of the key columns.
-        after: all rows of the version to write, if they are in memory.
+        rows: the rows, each key once; a row without a txid removes its key. Empty: only record the txid.
+        values: the same as stored values, if they exist already and are to be cached.
     """
 
     rows: pa.Table
-    keys: Sequence[str]
-    after: pa.Table | None = None
+    values: Mapping[Key, StateValue | None] | None = None
+
+    @property
+    def rows_put(self) -> int:
+        """The number of keys that the write puts or removes."""
+        return int(self.rows.num_rows)
 
 
-def put_rows(table: DeltaTable, fence: Fence, txid: int, write: TableWrite) -> pa.Table | None:
+def put_rows(  # noqa: PLR0913, PLR0917 - the table, who writes, and what
+    table: DeltaTable, fence: Fence, txid: int, rows: pa.Table, keys: Sequence[str], after: pa.Table | None
+) -> pa.Table | None:
     """Insert or replace rows in the version after the handle's.
 
     Args:
         table: the handle to write with.
         fence: the fence whose properties the write carries.
         txid: the transaction that the write makes visible.
-        write: the rows.
+        rows: the rows, as in :class:`RowWrites`.
+        keys: the names of the key columns.
+        after: all rows of the version to write, if they are in memory.
 
     Returns:
         All rows of the new version, if they are in memory.
@@ -71,19 +81,16 @@ def put_rows(table: DeltaTable, fence: Fence, txid: int, write: TableWrite) -> p
     Raises:
         deltalake.exceptions.CommitFailedError: another writer took that version.
     """
-    rows = write.rows
     if rows.num_rows == 0:
         fence.mark(table, txid)
-        return write.after
-    if write.after is not None or row_count(table) <= max(REWRITE_ROWS_MAX, rows.num_rows * REWRITE_SHARE):
-        return rewrite(table, fence, txid, write)
-    merge(table, fence, txid, write)
-    return None
-
-
-def rewrite(table: DeltaTable, fence: Fence, txid: int, write: TableWrite) -> pa.Table:
-    """Rewrite all rows of the table, with ``rows`` replaced, added or (without a txid) removed."""
-    after = write.after if write.after is not None else _replaced(table, write)
+        return after
+    if after is None and row_count(table) > max(REWRITE_ROWS_MAX, rows.num_rows * REWRITE_SHARE):
+        merge(table, fence, txid, rows, keys)
+        return None
+    if after is None:
+        after = without_removed(rows)
+        if table.file_uris():
+            after = pa.concat_tables([rows_without(table, rows.schema, rows.select(keys)), after])
     write_deltalake(
         table,
         after,
@@ -94,20 +101,11 @@ def rewrite(table: DeltaTable, fence: Fence, txid: int, write: TableWrite) -> pa
     return after
 
 
-def _replaced(table: DeltaTable, write: TableWrite) -> pa.Table:
-    kept = without_removed(write.rows)
-    if not table.file_uris():
-        return kept
-    others = rows_without(table, write.rows.schema, write.rows.select(write.keys))
-    return pa.concat_tables([others, kept])
-
-
-def merge(table: DeltaTable, fence: Fence, txid: int, write: TableWrite) -> None:
+def merge(table: DeltaTable, fence: Fence, txid: int, rows: pa.Table, keys: Sequence[str]) -> None:
     """Merge the rows into the table by their keys; a row without a txid removes its key."""
-    rows = write.rows
     merger = table.merge(
         rows,
-        " AND ".join(f"target.{_quoted(name)} = source.{_quoted(name)}" for name in write.keys),
+        " AND ".join(f"target.{_quoted(name)} = source.{_quoted(name)}" for name in keys),
         source_alias="source",
         target_alias="target",
         commit_properties=fence.properties(txid),

@@ -15,7 +15,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -31,8 +31,7 @@ from pyarrow import fs
 
 from state.delta.log.location import Location
 from state.delta.log.ownership import NO_HOOKS, Fence
-from state.delta.schema import TXID_FIELD
-from txtopo.api.reduction import PreparedWrites, RowsFile, RowsToWrite, TransactionRows
+from txtopo.api.reduction import PreparedWrites, RowsFile, TransactionRows
 from txtopo.columnar.rows_file import write_rows_file
 
 __all__ = [
@@ -99,27 +98,34 @@ class FileWrites(PreparedWrites):
     """The new values by key, in data files that are already in the table's folder.
 
     Args:
-        folder: the table's folder.
         added: the new files.
         removed: the files that they replace.
         rows_put: the number of keys that the group has touched.
         first_txid: the group's first transaction.
         version: the table version that the rows were folded into; None if it is not known.
-        read: converts rows to the mapping.
     """
 
-    folder: str
     added: Sequence[DataFile]
     removed: Sequence[DataFile]
     rows_put: int
     first_txid: int
     version: int | None
-    _read: Callable[[pa.Table], Mapping[Any, Any]]
 
-    def mapping(self) -> Mapping[Any, Any]:
-        """Read the new value of each key from the files."""
-        rows = pa.concat_tables(pq.read_table(os.path.join(self.folder, file.path)) for file in self.added)  # noqa: PTH118
-        return self._read(rows.filter(pc.greater_equal(rows[TXID_FIELD], self.first_txid)))
+    def note(self) -> dict[str, Any]:
+        """Return what is staged of it, as JSON."""
+        return {
+            "added": [attrs.asdict(file) for file in self.added],
+            "removed": [attrs.asdict(file) for file in self.removed],
+            "touched": self.rows_put,
+            "first_txid": self.first_txid,
+            "version": self.version,
+        }
+
+    @staticmethod
+    def of_note(note: Mapping[str, Any]) -> FileWrites:
+        """Return the write that a note tells of."""
+        added, removed = ([DataFile(**file) for file in note[name]] for name in ("added", "removed"))
+        return FileWrites(added, removed, note["touched"], note["first_txid"], note.get("version"))
 
 
 def stats_of(rows: pa.Table) -> dict[str, Any]:
@@ -219,9 +225,7 @@ class DataFolder:
                 yield pa.Table.from_batches([batch]).select(schema.names).cast(schema)
 
     @contextlib.contextmanager
-    def rows_in_files(
-        self, parts: Sequence[TransactionRows] | Sequence[RowsToWrite], keys: Sequence[str]
-    ) -> Iterator[list[RowsFile]]:
+    def rows_in_files(self, parts: Sequence[TransactionRows], keys: Sequence[str]) -> Iterator[list[RowsFile]]:
         """Yield a file of rows for each part; rows in memory are written to the table's folder within the context.
 
         Args:

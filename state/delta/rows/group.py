@@ -21,7 +21,7 @@ from state.delta.rows.files import (
     write_slices,
 )
 from state.delta.rows.format import RowsFormat, arranged
-from txtopo.api.reduction import PreparedWrites, RowsMode, RowsToWrite
+from txtopo.api.reduction import PreparedWrites, RowsMode, TransactionRows
 from txtopo.api.state import Executors
 from txtopo.columnar.rows_file import in_memory
 
@@ -49,7 +49,7 @@ class RowsWrites(PreparedWrites):
 
 
 def replaced_after(
-    parts: Sequence[RowsToWrite], partitions: Callable[[Sequence[RowsToWrite]], pa.Table]
+    parts: Sequence[TransactionRows], partitions: Callable[[Sequence[TransactionRows]], pa.Table]
 ) -> tuple[dict[int, pa.Table], pa.Table | None]:
     """Return the partitions that later transactions of a group replace, and all partitions that the group replaces.
 
@@ -72,7 +72,7 @@ def replaced_after(
     return later, replaced
 
 
-def rows_left(parts: Sequence[RowsToWrite], form: RowsFormat) -> tuple[pa.Table, pa.Table | None]:
+def rows_left(parts: Sequence[TransactionRows], form: RowsFormat) -> tuple[pa.Table, pa.Table | None]:
     """Return the rows that remain of a group, with their txids, and the partitions that it replaces.
 
     Args:
@@ -82,7 +82,7 @@ def rows_left(parts: Sequence[RowsToWrite], form: RowsFormat) -> tuple[pa.Table,
     held = [(part, _in_memory(part, form)) for part in parts]
     rows_of = {id(part): rows for part, rows in held}
 
-    def partitions(some: Sequence[RowsToWrite]) -> pa.Table:
+    def partitions(some: Sequence[TransactionRows]) -> pa.Table:
         return distinct(pa.concat_tables([rows_of[id(part)].select(list(form.partition_by)) for part in some]))
 
     later, replaced = replaced_after(parts, partitions)
@@ -94,7 +94,7 @@ def rows_left(parts: Sequence[RowsToWrite], form: RowsFormat) -> tuple[pa.Table,
     return pa.concat_tables(tables), replaced
 
 
-def place_here(folder: DataFolder, form: RowsFormat, parts: Sequence[RowsToWrite]) -> RowsWrites:
+def place_here(folder: DataFolder, form: RowsFormat, parts: Sequence[TransactionRows]) -> RowsWrites:
     """Write the remaining rows of a group in this process: one file, or one per partition."""
     rows, replaced = rows_left(parts, form)
     added = write_partitions(folder, rows, form.partition_by, _name_of(parts))
@@ -102,7 +102,7 @@ def place_here(folder: DataFolder, form: RowsFormat, parts: Sequence[RowsToWrite
 
 
 def place_on_executors(
-    executors: Executors, folder: DataFolder, form: RowsFormat, parts: Sequence[RowsToWrite]
+    executors: Executors, folder: DataFolder, form: RowsFormat, parts: Sequence[TransactionRows]
 ) -> RowsWrites:
     """Let the executors write the remaining rows of a group, each a share of them.
 
@@ -116,11 +116,11 @@ def place_on_executors(
         name, schema = _name_of(parts), form.schema()
         return [WriteTask(folder, piece, schema, form.partition_by, name) for piece in pieces]
 
-    def whole(part: RowsToWrite, replaced: pa.Table | None = None) -> RowSlice:
+    def whole(part: TransactionRows, replaced: pa.Table | None = None) -> RowSlice:
         file = file_of[id(part)]
         return RowSlice(part.txid, file, 0, file.rows, replaced)
 
-    def partitions(some: Sequence[RowsToWrite]) -> pa.Table:
+    def partitions(some: Sequence[TransactionRows]) -> pa.Table:
         found = executors.compute(partitions_in, tasks([whole(part) for part in some]))
         return distinct(pa.concat_tables(found))
 
@@ -131,7 +131,7 @@ def place_on_executors(
     return RowsWrites([file for own in written for file in own], _texts(replaced))
 
 
-def _in_memory(part: RowsToWrite, form: RowsFormat) -> pa.Table:
+def _in_memory(part: TransactionRows, form: RowsFormat) -> pa.Table:
     rows = in_memory(part.rows)
     found = arranged(rows, form.fields.names)
     assert found is not None, "rows of other columns were refused"
@@ -142,5 +142,5 @@ def _texts(partitions: pa.Table | None) -> list[dict[str, str | None]]:
     return [] if partitions is None else [partition_of(row) for row in partitions.to_pylist()]
 
 
-def _name_of(parts: Sequence[RowsToWrite]) -> str:
+def _name_of(parts: Sequence[TransactionRows]) -> str:
     return f"{parts[0].txid}-{parts[-1].txid}"

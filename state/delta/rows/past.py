@@ -17,7 +17,7 @@ from state.delta.rows.files import distinct
 from state.delta.rows.format import KeylessRows, RowsFormat
 from state.delta.rows.group import rows_left
 from state.delta.schema import TXID_FIELD
-from txtopo.api.reduction import PreparedWrites, RowsToWrite
+from txtopo.api.reduction import PreparedWrites, TransactionRows
 from txtopo.api.state import State, Writes
 from txtopo.api.table_history import StateComparison
 
@@ -28,7 +28,7 @@ __all__ = ["PastDeltaRows"]
 class PastWrites(PreparedWrites):
     """The rows that a replay has put, in memory only."""
 
-    parts: Sequence[RowsToWrite]
+    parts: Sequence[TransactionRows]
 
     @property
     def rows_put(self) -> int:
@@ -55,7 +55,7 @@ class PastDeltaRows(KeylessRows, PastDeltaTable):
         PastDeltaTable.__init__(self, declared, topology_id, location, form.state, txid)
         KeylessRows.__init__(self, form)
 
-    def write_rows(self, parts: Sequence[RowsToWrite]) -> PastWrites:
+    def write_rows(self, parts: Sequence[TransactionRows]) -> PastWrites:
         """Keep the rows of some transactions in memory; nothing is written."""
         return PastWrites(parts)
 

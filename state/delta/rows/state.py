@@ -13,15 +13,16 @@ from deltalake import DeltaTable
 from state.delta.declared import DeclaredDeltaTable
 from state.delta.log.data_files import DataFile, DataFolder, FileChange, files_of, put_change
 from state.delta.log.location import Location
-from state.delta.log.ownership import WORLD_ERRORS, Fence
+from state.delta.log.ownership import Fence
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.rows.files import compact_rows
 from state.delta.rows.format import KeylessRows, RowsFormat, checked_rows_fields, fitted_rows, no_keys
 from state.delta.rows.group import RowsWrites, place_here, place_on_executors
 from state.delta.rows.past import PastDeltaRows
 from state.delta.upkeep import Upkeep
+from state.delta.writer import NextVersion
 from txtopo.api.fields import Fields
-from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, RowsToWrite
+from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
 from txtopo.api.state import StagedWrite, StateKind, TakesRows, Writes
 from txtopo.columnar.rows_file import in_memory
 
@@ -107,7 +108,7 @@ class DeltaRows(DeclaredDeltaTable):
         return f"DeltaRows({self.path!r}, {self.value}, partition_by={self.partition_by})"
 
 
-class OpenedDeltaRows(KeylessRows, OpenedDeltaTable[RowsWrites], TakesRows):
+class OpenedDeltaRows(KeylessRows, OpenedDeltaTable, TakesRows):
     """A table of rows opened by one coordinator; made by :meth:`DeltaRows.open`."""
 
     def __init__(
@@ -117,24 +118,22 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable[RowsWrites], TakesRows):
         KeylessRows.__init__(self, declared.form(fence.state))
         self._folder = DataFolder(location)
 
-    def write_rows(self, parts: Sequence[RowsToWrite]) -> RowsWrites:
+    def write_rows(self, parts: Sequence[TransactionRows]) -> RowsWrites:
         """Write the rows of some transactions to data files that are not in a version of the table yet.
 
         Raises:
             FailedException: they cannot be written; the write may be tried again.
         """
-        last = self._fence.last_txid(self._table)
+        last = self._writer.fence.last_txid(self._writer.table)
         parts = [part for part in parts if last is None or part.txid > last]
         if not parts:
             return RowsWrites([], [])
         is_large = sum(part.count for part in parts) > self._driver_rows_max
-        try:
+        with self._writer.failing("its rows cannot be written", parts[-1].txid):
             if self._executors is not None and self._location.folder is not None and is_large:
                 writes = place_on_executors(self._executors, self._folder, self._form, parts)
             else:
                 writes = place_here(self._folder, self._form, parts)
-        except WORLD_ERRORS as error:
-            raise self._failure("its rows cannot be written", error, parts[-1].txid) from error
         return attrs.evolve(writes, rows_removed=sum(file.rows for file in self._replaced(writes)))
 
     def _replaced(self, writes: RowsWrites) -> list[DataFile]:
@@ -143,10 +142,40 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable[RowsWrites], TakesRows):
             return []
         names = self._form.partition_by
         replaced = {tuple(partition[name] for name in names) for partition in writes.replaced}
-        held = files_of(self._table, names)
+        held = files_of(self._writer.table, names)
         return [file for file in held if tuple(file.partition[name] for name in names) in replaced]
 
-    def _fitted(self, txid: int, values: Writes) -> RowsWrites:  # noqa: ARG002 - as its likes
+    def write(self, txid: int, values: Writes) -> None:
+        """Add the files of a write of :meth:`write_rows` to the table's log, in one Delta write; see :meth:`stage`."""
+        writes = self._fitted(values)
+        for version in self._writer.tries(txid):
+            self._put(version, txid, writes)
+
+    def stage(self, txid: int, values: Writes) -> StagedWrite:
+        """Note the files of a write of :meth:`write_rows`, which are not in a version of the table yet.
+
+        Raises:
+            ConfigError: the table is in an object store.
+            StateAccessError: there are values by key.
+            LostLead: a newer epoch has opened the table.
+            DivergenceError: somebody else has changed rows.
+            FailedException: the note cannot be written.
+        """
+        writes = self._fitted(values)
+        self._writer.is_visible(txid)
+        self._writer.refuse_foreign_change(txid)
+        note = {"files": [attrs.asdict(file) for file in writes.added], "replaced": [dict(p) for p in writes.replaced]}
+        with self._writer.failing("a write cannot be staged", txid):
+            return self._staging.stage_note(txid, note)
+
+    def write_staged(self, staged: StagedWrite) -> None:
+        """Make a staged write of any epoch visible; do nothing if it is already visible."""
+        for version in self._writer.tries(staged.txid):
+            with self._writer.failing(f"{staged.location} cannot be read", staged.txid):
+                note = self._staging.read(staged)
+            self._put(version, staged.txid, RowsWrites([DataFile(**file) for file in note["files"]], note["replaced"]))
+
+    def _fitted(self, values: Writes) -> RowsWrites:
         match values:
             case RowsWrites():
                 return values
@@ -157,18 +186,14 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable[RowsWrites], TakesRows):
             case _:
                 assert_never(values)
 
-    def _staged(self, txid: int, writes: RowsWrites) -> StagedWrite:
-        note = {"files": [attrs.asdict(file) for file in writes.added], "replaced": [dict(p) for p in writes.replaced]}
-        return self._staging.stage_note(txid, note)
-
-    def _read_staged(self, staged: StagedWrite) -> RowsWrites:
-        note = self._staging.read_note(staged)
-        return RowsWrites([DataFile(**file) for file in note["files"]], note["replaced"])
-
-    def _write(self, txid: int, writes: RowsWrites) -> None:
+    def _put(self, version: NextVersion, txid: int, writes: RowsWrites) -> None:
         form = self._form
-        change = FileChange(writes.added, self._replaced(writes), form.schema(), form.partition_by)
-        put_change(self._table, self._fence, txid, self._folder, change)
+        with version:
+            change = FileChange(writes.added, self._replaced(writes), form.schema(), form.partition_by)
+            put_change(self._writer.table, self._writer.fence, txid, self._folder, change)
 
     def _compact(self) -> bool:
-        return compact_rows(self._table, self._fence, self._folder, self._form, self._upkeep.files_max)
+        table = self._writer.table
+        is_compacted = compact_rows(table, self._writer.fence, self._folder, self._form, self._upkeep.files_max)
+        table.update_incremental()
+        return is_compacted

@@ -90,9 +90,9 @@ BUGS = (
     ),
     Bug(
         "a Delta write that does not ask whether it is there",
-        "state/delta/opened_table.py",
-        "            if self._is_visible(txid):\n                self.make_durable()\n                return\n",
-        "            self._is_visible(txid)\n",
+        "state/delta/writer.py",
+        "            if self.is_visible(txid):\n",
+        "            self.is_visible(txid)\n            if False:\n",
         subjects=(),
         tests=("tests/state/delta/keyed/test_state.py",),
     ),
@@ -200,8 +200,8 @@ BUGS = (
     Bug(
         "a run that waits for a group whose commit has failed",
         "txtopo/transactional/commit/groups.py",
-        "return [*events, GroupEnded(group_id)]",
-        "return events if any(isinstance(event, RuleBroken) for event in events) else [*events, GroupEnded(group_id)]",
+        "            events.append(RuleBroken(error))\n",
+        "            events.append(RuleBroken(error))\n            return\n",
         subjects=(),
         tests=("tests/transactional/commit/test_groups.py",),
     ),
@@ -258,9 +258,9 @@ BUGS = (
     Bug(
         "coordinator state written before the tables",
         "txtopo/transactional/commit/groups.py",
-        "            self._write_states(last, writes, bool(staged))\n",
-        "            self._coordinator_state.commit(CommittedMark(last, metadata, self._committed.states), first)\n"
-        "            self._write_states(last, writes, bool(staged))\n",
+        "                for name, values in writes.items():\n                    self._write_state(",
+        "                self._coordinator_state.commit(CommittedMark(last, metadata, self._committed.states), first)\n"
+        "                for name, values in writes.items():\n                    self._write_state(",
     ),
     Bug(
         "a failed commit phase leaves its writes",
@@ -533,9 +533,9 @@ BUGS = (
     ),
     Bug(
         "a change right behind our own Delta write is taken for ours",
-        "state/delta/opened_table.py",
-        "        self._landed(before, writes, rows)\n        self._own_version = self._seen_version = before + 1\n",
-        "        self._landed(before, writes, rows)\n        self._own_version = self._seen_version = self._table.version()\n",
+        "state/delta/writer.py",
+        "        writer.landed(version)\n",
+        "        writer.landed(writer.table.version())\n",
         subjects=(),
         tests=("tests/state/delta/log/test_ownership.py",),
     ),
@@ -574,7 +574,7 @@ BUGS = (
     Bug(
         "data files whose names are not synced before their note",
         "state/delta/staging.py",
-        "            sync_path(folder / DATA_FOLDER)\n",
+        "            sync_path(data)\n",
         "            pass\n",
         subjects=(),
         tests=("tests/transactional/recovery/test_power_loss.py",),
@@ -621,33 +621,25 @@ BUGS = (
     ),
     Bug(
         "a Delta write that is not synced",
-        "state/delta/opened_table.py",
-        "            sync_version(self._location.folder, version, new_files)\n",
-        "            pass\n",
+        "state/delta/writer.py",
+        "                sync_version(folder, version, new_files)\n",
+        "                pass\n",
         subjects=(),
         tests=("tests/transactional/recovery/test_power_loss.py",),
     ),
     Bug(
         "a Delta write that landed but raised is not synced",
-        "state/delta/opened_table.py",
-        "            if self._is_visible(txid):\n                self.make_durable()\n",
-        "            if self._is_visible(txid):\n",
-        subjects=(),
-        tests=("tests/state/delta/log/test_ownership.py",),
-    ),
-    Bug(
-        "a staged write that landed but raised is not synced",
-        "state/delta/opened_table.py",
-        "            if self._is_visible(staged.txid):\n                self.make_durable()\n",
-        "            if self._is_visible(staged.txid):\n",
+        "state/delta/writer.py",
+        "                self.make_durable()\n                return\n",
+        "                return\n",
         subjects=(),
         tests=("tests/state/delta/log/test_ownership.py",),
     ),
     Bug(
         "a Delta write that raised is taken for one that was overtaken",
-        "state/delta/opened_table.py",
-        '        if self._table.version() == before:\n            raise self._failure("its table could not be written"',
-        '        if self._table.version() < before:\n            raise self._failure("its table could not be written"',
+        "state/delta/writer.py",
+        "        if writer.table.version() == self.before:\n",
+        "        if writer.table.version() < self.before:\n",
         subjects=(),
         tests=("tests/state/delta/log/test_ownership.py",),
     ),
@@ -662,8 +654,8 @@ BUGS = (
     Bug(
         "a compaction that is not synced",
         "state/delta/opened_table.py",
-        "                sync_files(self._location.paths_of(self._table, set(self._table.file_uris()) - files))\n"
-        "                sync_log(self._location.folder)\n",
+        "                sync_files(self._location.paths_of(writer.table, set(writer.table.file_uris()) - files))\n"
+        "                sync_log(folder)\n",
         "                pass\n",
         subjects=(),
         tests=("tests/transactional/recovery/test_power_loss.py",),
@@ -742,8 +734,8 @@ BUGS = (
     ),
     Bug(
         "files that were moved are missed by a reader",
-        "state/delta/opened_table.py",
-        "                if self._table.version() == version:\n                    raise\n",
+        "state/delta/writer.py",
+        "                if self.table.version() == version:\n                    raise\n",
         "                if version is not None:\n                    raise\n",
         subjects=(),
         tests=("tests/state/delta/log/test_ownership.py",),
@@ -1098,7 +1090,9 @@ BUGS = (
         "txtopo/transactional/commit/groups.py",
         "                self._journal.enter(entry)\n        if writes:\n",
         "                pass\n        if writes:\n            if self._journal is not None:\n"
-        "                self._write_states(last, writes, bool(staged))\n                self._journal.enter(entry)\n",
+        "                for name, values in writes.items():\n"
+        "                    self._write_state(name, last, values, is_alone=not staged)\n"
+        "                self._journal.enter(entry)\n",
         tests=("tests/transactional/commit/test_groups.py",),
     ),
     Bug(

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from state import DeltaRows, DeltaState
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
-from txtopo.api.reduction import RowsMode, RowsToWrite
+from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.transactional.commit.write_buffer import GroupState
 
 KINDS = ("arrow", "buckets", "rows")
@@ -23,7 +23,7 @@ def staged(path, kind):
     if kind == "rows":
         state = DeltaRows(path, Fields("k: string", "n: long"))
         opened = state.open("topology", "s", "life", 1)
-        writes = opened.write_rows([RowsToWrite(2, pa.table({"k": ["a"], "n": [1]}), RowsMode.APPEND)])
+        writes = opened.write_rows([TransactionRows(2, pa.table({"k": ["a"], "n": [1]}), RowsMode.APPEND)])
     else:
         state = DeltaState(path, Fields("k: string"), Fields("n: long"))
         opened = state.open("topology", "s", "life", 1)

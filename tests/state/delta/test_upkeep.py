@@ -17,7 +17,7 @@ from state import DeltaRows, DeltaState, read_table
 from state.delta.log.data_files import DATA_FOLDER
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
-from txtopo.api.reduction import RowsMode, RowsToWrite
+from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.transactional.commit.write_buffer import GroupState
 
 DAY_SECS = 24 * 3600
@@ -99,7 +99,7 @@ def test_what_was_compacted_after_the_checkpoint_stays(tmp_path):
     table = DeltaRows(tmp_path, Fields("n: long"), files_max=1, **OFTEN)
     state = table.open("topology", "s", "life", 1)
     for txid in (1, 2, 3):
-        state.write(txid, state.write_rows([RowsToWrite(txid, pa.table({"n": [txid]}), RowsMode.APPEND)]))
+        state.write(txid, state.write_rows([TransactionRows(txid, pa.table({"n": [txid]}), RowsMode.APPEND)]))
     age(tmp_path)
     before = data_files(tmp_path)
     state.maintain()
@@ -118,7 +118,7 @@ def test_staged_files_stay(tmp_path, monkeypatch, kind):
     else:
         state = DeltaRows(tmp_path, Fields("n: long"), **OFTEN).open("topology", "s", "life", 1)
         state.write(1, state.write_rows([]))
-        staged = state.stage(2, state.write_rows([RowsToWrite(2, pa.table({"n": [1]}), RowsMode.APPEND)]))
+        staged = state.stage(2, state.write_rows([TransactionRows(2, pa.table({"n": [1]}), RowsMode.APPEND)]))
     wait_days(monkeypatch, 8)
     state.maintain()
     state.write_staged(staged)

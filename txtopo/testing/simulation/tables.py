@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key, pairs_of
-from txtopo.api.reduction import Reducible, Reduction, Rows, RowsMode, RowsToWrite, TransactionRows
+from txtopo.api.reduction import Reducible, Reduction, Rows, RowsMode, TransactionRows
 from txtopo.api.state import (
     FoldsRows,
     OpenedState,
@@ -241,7 +241,7 @@ class OpenedSimulatedRows(OpenedSimulatedState):
             raise StateAccessError(f"state {self._name!r} has no partitions to replace; declare it with partition_by")
         return self._state.as_rows(self._name, rows)
 
-    def write_rows(self, parts: Sequence[RowsToWrite]) -> Writes:
+    def write_rows(self, parts: Sequence[TransactionRows]) -> Writes:
         """Return the new :class:`RowCount` of each row that the transactions change."""
         before = self._table.newest.rows
         txids = {row: list(getattr(count, "txids", ())) for row, count in before.items()}
@@ -262,7 +262,7 @@ class OpenedSimulatedRows(OpenedSimulatedState):
         return tuple(row[position] for position in self._partition_at)
 
 
-def _rows(part: RowsToWrite) -> list[tuple[Any, ...]]:
+def _rows(part: TransactionRows) -> list[tuple[Any, ...]]:
     assert isinstance(part.rows, pa.Table), "as it was fitted"
     columns = [list(map(_hashable, column.to_pylist())) for column in part.rows.columns]
     return list(zip(*columns, strict=True))

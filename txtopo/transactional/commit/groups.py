@@ -14,12 +14,12 @@ whether it was made.
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import attrs
 
@@ -39,12 +39,13 @@ from txtopo.errors import (
 )
 from txtopo.failpoints import durable_step
 from txtopo.topology.user_code import user_code
-from txtopo.transactional.commit.phases import GroupOutcome, LoadCarried, RunCommitPhases, run_commit_phases
-from txtopo.transactional.core.actions import AssignedAttempt, DeadLetter
+from txtopo.transactional.commit.phases import GroupOutcome, RunCommitPhases, run_commit_phases
+from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter
 from txtopo.transactional.core.events import Committed, Event, Fenced, GroupEnded, RuleBroken
 from txtopo.transactional.journal.journal import JournalEntry, JournalTransaction
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, GroupMark
 from txtopo.transactional.recovery.recover import marks_after
+from txtopo.transactional.tasks.batch_run import CarriedBolt
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.failures import failed
 from txtopo.transactional.tasks.fingerprint import Fingerprint, Fingerprints, joined
@@ -60,8 +61,6 @@ WRITE_RETRY_SECS = 0.2
 
 GroupWrites = Mapping[str, Writes]
 
-T = TypeVar("T")
-
 
 class Journal(Protocol):
     """A journal of commit groups."""
@@ -76,8 +75,16 @@ InputRanges = Callable[[Any, Any], Mapping[str, tuple[Any, Any]] | None]
 InputSkipped = Callable[[Any, Any], Mapping[str, Sequence[tuple[Any, Any]]]]
 """Takes the same; returns the gaps in that input that the metadata tells of."""
 
-FingerprintsOf = Callable[[TransactionAttempt], Fingerprints]
-"""Returns the fingerprints of an attempt's components in the processing phase."""
+
+class Result(Protocol):
+    """What an attempt's processing phase has left."""
+
+    @property
+    def fingerprints(self) -> Fingerprints:
+        """The fingerprints of its components."""
+
+    def load(self) -> Sequence[CarriedBolt]:
+        """Return the bolts that its commit phase continues with."""
 
 
 class GroupCommitter:
@@ -132,42 +139,62 @@ class GroupCommitter:
         self._on_write = on_write
         _check_staging({name: state for name, state in states.items() if name != dead_letters})
 
-    def commit(  # noqa: PLR0913, PLR0917 - as above
+    def commit(
         self,
-        group_id: int,
-        group: Sequence[AssignedAttempt],
-        load_carried: LoadCarried,
-        fingerprints_of: FingerprintsOf,
+        action: Commit,
+        results: Mapping[TransactionAttempt, Result],
         probe: ProgressProbe,
         commit_phases: Callable[[], AbstractContextManager[object]],
     ) -> list[Event]:
         """Commit a group up to the first failure, and return the resulting events.
 
         Args:
-            group_id: the group.
-            group: its attempts in txid order, with their metadata.
-            load_carried: returns the bolts carried over from an attempt's processing phase.
-            fingerprints_of: returns the fingerprints from an attempt's processing phase.
+            action: the group.
+            results: the result of each of its attempts.
             probe: reports the progress of the work.
             commit_phases: creates the context of the commit phases, which ends before anything is written.
         """
-        attempts = [assigned.attempt for assigned in group]
-        bolt_states = {name: state for name, state in self._states.items() if name != self._dead_letters}
-        outcome = self._run_commit_phases(bolt_states, attempts, load_carried, probe, commit_phases)
         events: list[Event] = []
-        if outcome.finished:
-            done = group[: len(outcome.finished)]
-            fingerprints = {a: joined([fingerprints_of(a), outcome.fingerprints[a]]) for a in outcome.finished}
-            events += self._write_guarded(done, outcome.writes, fingerprints)
-        if not any(isinstance(event, (RuleBroken, Fenced)) for event in events):
+        with self._ending(events, action.group_id):
+            outcome = self._run_commit_phases(results, probe, commit_phases)
+            if outcome.finished:
+                fingerprints = {a: joined([results[a].fingerprints, outcome.fingerprints[a]]) for a in outcome.finished}
+                done = action.group[: len(outcome.finished)]
+                self._write(done, outcome.writes, fingerprints)
+                events.append(Committed(outcome.finished))
+                self._maintain()
             events += _failure_events(outcome)
-        return [*events, GroupEnded(group_id)]
+        return events
+
+    def write_dead_letter(self, action: DeadLetter) -> list[Event]:
+        """Write a dead letter at its place in the commit order, and return the resulting events."""
+        given_up = action.given_up
+        assert self._dead_letters is not None, "the policy SKIP has a dead-letter state"
+        kind, txid = self._states[self._dead_letters].declared.kind, given_up.attempt.txid
+        letter = (given_up.attempt.attempt, action.tries, json.dumps(given_up.metadata), action.error)
+        events: list[Event] = []
+        with self._ending(events, action.group_id):
+            self._write((given_up,), {self._dead_letters: {txid: stored_value(kind, txid, letter)}}, None)
+            events.append(Committed((given_up.attempt,)))
+            self._maintain()
+        return events
+
+    @contextlib.contextmanager
+    def _ending(self, events: list[Event], group_id: int) -> Iterator[None]:
+        """End a group: whatever error stops the run, the core need not wait for the group."""
+        try:
+            yield
+        except StopError as error:
+            if isinstance(error, DivergenceError):
+                error.message += f"; the coordinator state is at transaction {self._committed.txid}"
+            events.append(Fenced(error))
+        except TxtopoError as error:
+            events.append(RuleBroken(error))
+        events.append(GroupEnded(group_id))
 
     def _run_commit_phases(
         self,
-        states: Mapping[str, OpenedState],
-        attempts: Sequence[TransactionAttempt],
-        load_carried: LoadCarried,
+        results: Mapping[TransactionAttempt, Result],
         probe: ProgressProbe,
         commit_phases: Callable[[], AbstractContextManager[object]],
     ) -> GroupOutcome:
@@ -179,10 +206,12 @@ class GroupCommitter:
         Raises:
             StopError: the table could not be read in any try.
         """
+        attempts = list(results)
+        states = {name: state for name, state in self._states.items() if name != self._dead_letters}
         for pause_secs in _pauses():
             try:
                 with self._timed("commit phases"), commit_phases():
-                    outcome = self._run_phases(self._task_factory, states, attempts, load_carried, probe)
+                    outcome = self._run_phases(self._task_factory, states, attempts, lambda a: results[a].load(), probe)
                 failure = state_failure_below(outcome.failure)
                 if failure is None:
                     return outcome
@@ -201,37 +230,6 @@ class GroupCommitter:
             self._sleep(pause_secs)
         raise InternalError("the last try either succeeds or raises")
 
-    def write_dead_letter(self, action: DeadLetter) -> list[Event]:
-        """Write a dead letter at its place in the commit order, and return the resulting events."""
-        given_up = action.given_up
-        assert self._dead_letters is not None, "the policy SKIP has a dead-letter state"
-        state = self._states[self._dead_letters]
-        txid = given_up.attempt.txid
-        value = (given_up.attempt.attempt, action.tries, json.dumps(given_up.metadata), action.error)
-        writes: GroupWrites = {self._dead_letters: {txid: stored_value(state.declared.kind, txid, value)}}
-        return [*self._write_guarded((given_up,), writes, None), GroupEnded(action.group_id)]
-
-    def _write_guarded(
-        self,
-        group: Sequence[AssignedAttempt],
-        writes: GroupWrites,
-        fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
-    ) -> list[Event]:
-        events: list[Event] = []
-        try:
-            self._write(group, writes, fingerprints)
-            events.append(Committed(tuple(assigned.attempt for assigned in group)))
-            with self._timed("upkeep"):
-                for state in self._states.values():
-                    self._maintain(state)
-        except StopError as error:
-            if isinstance(error, DivergenceError):
-                error.message += f"; the coordinator state is at transaction {self._committed.txid}"
-            events.append(Fenced(error))
-        except TxtopoError as error:
-            events.append(RuleBroken(error))
-        return events
-
     def _write(
         self,
         group: Sequence[AssignedAttempt],
@@ -241,18 +239,34 @@ class GroupCommitter:
         first, last, metadata = group[0].attempt.txid, group[-1].attempt.txid, group[-1].metadata
         staged: list[StagedWrite] = []
         if len(writes) > 1:
+            # A crash here leaves staged writes that no record names. The next leader stages the transactions anew, and
+            # discards these when its first group of several tables is committed.
             with self._timed("staging"):
-                staged = [self._stage(self._states[name], last, values) for name, values in writes.items()]
+                for name, values in writes.items():
+                    state = self._states[name]
+                    assert stages_writes(state), "checked when the run began"
+                    for attempt in self._tries(last):
+                        with attempt, durable_step("group.stage"):
+                            staged.append(state.stage(last, values))
         if self._journal is not None:
+            # A crash after this leaves an entry of transactions that may never be written: a last entry counts only if
+            # the tables have its transactions, and the next leader's part of the journal goes on from the committed
+            # mark.
             entry = self._entry(group, writes, fingerprints)
             with self._timed("journal"), durable_step("group.journal"):
                 self._journal.enter(entry)
         if writes:
+            # Before this record the group can be dropped. After it, recovery asks each table: if none has the group, it
+            # drops the record, and the transactions run again; if one has it, it finishes the others from what was
+            # staged.
             with self._timed("ledger"), durable_step("group.begin"):
                 mark = GroupMark(first, last, tuple(writes), tuple(staged), metadata, tuple(self._states))
                 self._coordinator_state.begin_group(mark)
             with self._timed("table writes"):
-                self._write_states(last, writes, bool(staged))
+                for name, values in writes.items():
+                    self._write_state(name, last, values, is_alone=not staged)
+        # A crash before this step leaves the record above, with every table written: recovery makes the same mark. This
+        # step also removes the record and the metadata of the group's transactions.
         marks = marks_after(self._committed, self._states, set(writes), last)
         committed = CommittedMark(last, metadata, marks)
         with self._timed("ledger"), durable_step("group.commit"):
@@ -261,18 +275,60 @@ class GroupCommitter:
         for name, values in writes.items():
             self.rows_put[name] = self.rows_put.get(name, 0) + put_and_removed(values)[0]
         if staged:
+            # A crash before this leaves staged writes that nothing refers to; the next group's discard takes them.
             with durable_step("group.clear"):
                 for name in writes:
                     state = self._states[name]
                     assert stages_writes(state), "the state has staged its write"
                     state.discard_staged()
 
+    def _write_state(self, name: str, txid: int, values: Writes, *, is_alone: bool) -> None:
+        """Write one state, and try again after a failure.
+
+        That is safe if the failed write was made and only its answer was lost: ``write`` does nothing if the table has
+        the transaction already.
+        """
+        state, began = self._states[name], self._now_secs()
+        try:
+            for attempt in self._tries(txid):
+                with attempt, durable_step("table.write"):
+                    state.write(txid, values)
+        except RuleError:
+            if is_alone:  # it refuses a value before it writes anything, so the group is dropped
+                self._coordinator_state.drop_group()
+            raise
+        if self._on_write is not None:
+            self._on_write(name, self._now_secs() - began)
+
+    def _tries(self, txid: int) -> Iterator[_Try]:
+        """Yield contexts to stage or write in, until one ends without a FailedException."""
+        for pause_secs in _pauses():
+            attempt = _Try()
+            yield attempt
+            if attempt.failure is None:
+                return
+            if pause_secs is None:
+                raise StopError(
+                    f"a table could not be written in {WRITE_TRIES_MAX} tries; start again when it is writable, "
+                    "and recovery will finish the group",
+                    txid=txid,
+                    cause=str(attempt.failure),
+                ) from attempt.failure
+            logger.warning("a write of transaction %d failed; trying again: %s", txid, attempt.failure)
+            self._sleep(pause_secs)
+
+    def _maintain(self) -> None:
+        """Let the states do their upkeep. A crash in it leaves the rows as they are; it runs again later."""
+        with self._timed("upkeep"):
+            for state in self._states.values():
+                try:
+                    with durable_step("table.maintain"):
+                        state.maintain()
+                except FailedException as error:
+                    logger.warning("maintenance of a table failed; it will run again after a later group: %s", error)
+
     def _timed(self, step: str) -> _Timed:
         return _Timed(self.step_secs, step, self._now_secs)
-
-    def _stage(self, state: OpenedState, txid: int, values: Writes) -> StagedWrite:
-        assert stages_writes(state), "checked when the run began"
-        return self._persist(txid, "group.stage", lambda: state.stage(txid, values))
 
     def _entry(
         self,
@@ -304,46 +360,19 @@ class GroupCommitter:
         states = {name: put_and_removed(values) for name, values in writes.items()}
         return JournalEntry(states, tuple(transactions))
 
-    def _write_states(self, txid: int, writes: GroupWrites, is_staged: bool) -> None:  # noqa: FBT001 - private
-        for name, values in writes.items():
-            began = self._now_secs()
-            try:
-                self._persist(txid, "table.write", functools.partial(self._states[name].write, txid, values))
-            except RuleError:
-                if not is_staged:  # a single state, which refuses a value before it writes anything
-                    self._coordinator_state.drop_group()
-                raise
-            if self._on_write is not None:
-                self._on_write(name, self._now_secs() - began)
 
-    def _persist(self, txid: int, step: str, write: Callable[[], T]) -> T:
-        """Stage or write one state, and try again after a failure.
+class _Try:
+    """The context of one try: keeps a FailedException, and lets every other error pass."""
 
-        Trying again is safe if the failed write was made but its answer was lost: ``write`` does nothing if the table
-        has the transaction already.
-        """
-        for pause_secs in _pauses():
-            try:
-                with durable_step(step):
-                    return write()
-            except FailedException as error:
-                if pause_secs is None:
-                    raise StopError(
-                        f"a table could not be written in {WRITE_TRIES_MAX} tries; start again when it is writable, "
-                        "and recovery will finish the group",
-                        txid=txid,
-                        cause=str(error),
-                    ) from error
-                logger.warning("a write of transaction %d failed; trying again: %s", txid, error)
-                self._sleep(pause_secs)
-        raise InternalError("the last try either succeeds or raises")
+    failure: FailedException | None = None
 
-    def _maintain(self, state: OpenedState) -> None:
-        try:
-            with durable_step("table.maintain"):
-                state.maintain()
-        except FailedException as error:
-            logger.warning("maintenance of a table failed; it will run again after a later group: %s", error)
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, FailedException):
+            self.failure = error
+        return self.failure is not None
 
 
 class _Timed:

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from txtopo.api.copying import Copying, copying_of_value
 from txtopo.api.map_state import Key, Updater, folded_by_key, of_key_and_old, pairs_of, takes_no_rows
-from txtopo.api.reduction import Reducible, Reduction, Rows, RowsFile, RowsMode, RowsToWrite, TransactionRows
+from txtopo.api.reduction import Reducible, Reduction, Rows, RowsFile, RowsMode, TransactionRows
 from txtopo.api.state import FoldsRows, KeyedWrites, OpenedState, TakesRows, Writes
 from txtopo.api.values import StateKind, StateValue, is_stored_value, stored_value, values_before
 from txtopo.columnar.rows_file import in_memory
@@ -68,13 +68,13 @@ class GroupState:
         self._takes_rows = opened if isinstance(opened, TakesRows) else None
         self._folded: list[_Fold] = []
         self._is_by_key = False
-        self._rows_to_write: list[RowsToWrite] = []
+        self._rows_to_write: list[TransactionRows] = []
 
     def begin(self, txid: int) -> TransactionView:
         """Return the view of transaction ``txid``."""
         return TransactionView(self, txid)
 
-    def take(self, view: TransactionView, folded: Sequence[_Fold], rows: Sequence[RowsToWrite]) -> None:
+    def take(self, view: TransactionView, folded: Sequence[_Fold], rows: Sequence[TransactionRows]) -> None:
         """Merge the writes of a transaction that has finished."""
         if self.values:
             self.values.update(view.own)
@@ -204,7 +204,7 @@ class TransactionView(StateView):
         self._group = group
         self._is_opaque = group.kind is StateKind.OPAQUE
         self._folded: list[_Fold] = []
-        self._rows_to_write: list[RowsToWrite] = []
+        self._rows_to_write: list[TransactionRows] = []
         self._is_by_key = False
         """Whether nothing is left to fold, so that keys may be accessed."""
         self._is_unchecked = False
@@ -373,7 +373,7 @@ class TransactionView(StateView):
 
     def _write_rows(self, rows: Rows, mode: RowsMode) -> None:
         self._check_running()
-        part = RowsToWrite(self.txid, self._group.fitted_rows(rows, mode), mode)
+        part = TransactionRows(self.txid, self._group.fitted_rows(rows, mode), mode)
         if part.count:
             self._rows_to_write.append(part)
 

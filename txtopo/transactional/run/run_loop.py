@@ -8,6 +8,7 @@ Spark.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import sys
 import threading
@@ -49,7 +50,6 @@ from txtopo.transactional.core.events import (
     Event,
     Failed,
     Fenced,
-    GroupEnded,
     JobEnded,
     JobLost,
     Processed,
@@ -65,9 +65,7 @@ from txtopo.transactional.run.parts import Parts
 from txtopo.transactional.run.report import RunReport
 from txtopo.transactional.run.statistics import RunStatistics
 from txtopo.transactional.run.threads import Role
-from txtopo.transactional.tasks.batch_run import CarriedBolt
 from txtopo.transactional.tasks.failures import failed
-from txtopo.transactional.tasks.fingerprint import Fingerprints
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 logger = logging.getLogger("txtopo")
@@ -218,9 +216,9 @@ class RunLoop:
                 self._parts.runner.cancel(action.job_id)
             case Commit():
                 self._parts.coordinator_state.note_transaction_us(self._core.transaction_us)
-                self._submit(Role.COMMIT, lambda: self._commit(action))
+                self._submit(Role.COMMIT, functools.partial(self._commit, action))
             case DeadLetter():
-                self._submit(Role.COMMIT, lambda: self._write_dead_letter(action))
+                self._submit(Role.COMMIT, functools.partial(self._commit, action))
             case AbandonCommit():
                 self._abandon_commit()
             case CleanUp():  # what a crash leaves of it is in the run's own staging folder
@@ -292,7 +290,7 @@ class RunLoop:
     # Other threads.
 
     def _submit(self, role: Role, work: Callable[[], list[Event]]) -> None:
-        self._threads.submit(role, lambda: self._in_thread(work))
+        self._threads.submit(role, functools.partial(self._in_thread, work))
 
     def _in_thread(self, work: Callable[[], list[Event]]) -> None:
         """Do work in another thread; the only place that catches unexpected exceptions."""
@@ -326,42 +324,17 @@ class RunLoop:
             self._results.update({outcome.attempt: outcome for outcome in outcomes})
         return [*(_answer(outcome) for outcome in outcomes), JobEnded(action.job_id, int(elapsed_secs * 1000))]
 
-    def _commit(self, action: Commit) -> list[Event]:
-        return self._guarded(
-            action.group_id,
-            lambda: self._parts.committer.commit(
-                action.group_id,
-                action.group,
-                self._load,
-                self._fingerprints_of,
-                self._commit_probe,
-                self._threads.commit_phases,
-            ),
-        )
-
-    def _write_dead_letter(self, action: DeadLetter) -> list[Event]:
-        return self._guarded(action.group_id, lambda: self._parts.committer.write_dead_letter(action))
-
-    def _guarded(self, group_id: int, commit: Callable[[], list[Event]]) -> list[Event]:
-        """Commit a group; whatever error stops the run, the core need not wait for the group's end."""
+    def _commit(self, action: Commit | DeadLetter) -> list[Event]:
         started = self._threads.now_secs()
+        committer = self._parts.committer
         try:
-            return commit()
-        except StopError:
-            raise  # as Fenced, which waits for no group
-        except TxtopoError as error:
-            return [RuleBroken(error), GroupEnded(group_id)]
+            if isinstance(action, DeadLetter):
+                return committer.write_dead_letter(action)
+            with self._results_lock:
+                results = {assigned.attempt: self._results[assigned.attempt] for assigned in action.group}
+            return committer.commit(action, results, self._commit_probe, self._threads.commit_phases)
         finally:
             self._statistics.times.add(commit=self._threads.now_secs() - started)
-
-    def _load(self, attempt: TransactionAttempt) -> list[CarriedBolt]:
-        with self._results_lock:
-            result = self._results[attempt]
-        return result.load()
-
-    def _fingerprints_of(self, attempt: TransactionAttempt) -> Fingerprints:
-        with self._results_lock:
-            return self._results[attempt].fingerprints
 
     # The end.
 

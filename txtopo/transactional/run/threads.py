@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import queue
 import threading
 import time
@@ -97,7 +98,7 @@ class ThreadPools(Threads):
     def submit(self, role: Role, work: Callable[[], None]) -> None:
         """Queue work for one of the role's threads."""
         thread = self._commit if role is Role.COMMIT else self._threads[role]
-        thread.submit(lambda: self._in_thread(work))
+        thread.submit(functools.partial(self._in_thread, work))
 
     def _in_thread(self, work: Callable[[], None]) -> None:
         """Do work; an exception that would end the thread silently stops the run with an error."""

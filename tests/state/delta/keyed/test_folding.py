@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, MemoryState, TransactionalValue, read_table
+from state.delta.keyed.writing import RowWrites
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
-from txtopo.api.reduction import Reduction, RowWrites
+from txtopo.api.reduction import Reduction
 from txtopo.api.state import StateKind
 from txtopo.errors import FieldsError
 from txtopo.transactional.commit.write_buffer import GroupState

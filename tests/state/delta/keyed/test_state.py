@@ -171,7 +171,7 @@ def test_staging_in_an_object_store_is_refused():
     rows = pa.table({"word": ["a"], "n": [1], "txid": [1]})
     remote = Staging(NAME, 1, Location.resolve("s3://bucket/counts/", None))
     with pytest.raises(ConfigError, match="object store"):
-        remote.stage(1, rows)
+        remote.stage_rows(1, rows)
 
 
 # The cache
@@ -308,7 +308,7 @@ def test_compaction_keeps_rows_txids_and_the_cache(path, monkeypatch):
     state.maintain()
     assert len(DeltaTable(path).file_uris()) == 1
     assert (rows_of(state), state.last_txid) == (before, 6)
-    assert state._cache._version == state._table.version()
+    assert state._cache._version == DeltaTable(path).version()
     state.write(7, counted(7, w1=70))
     assert state.multi_get(["w1", "w6"]) == [TransactionalValue(7, 70), TransactionalValue(6, 6)]
 
