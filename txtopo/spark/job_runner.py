@@ -1,6 +1,6 @@
 """Runs jobs on Spark: one Spark job for each, regardless of the number of transactions and stages.
 
-Items travel as (slot, item) pairs, and a shuffle sends each pair to the partition of its slot. An item carries
+Items travel as (partition, item) pairs, and a shuffle sends each pair to its partition. An item carries
 thousands of tuples, so the shuffle moves few, large rows. (With two jobs in flight, RDDs are faster than DataFrames: a
 job of two tasks takes 53 ms instead of 64 ms, and one with a shuffle 110 ms instead of 117 ms.)
 """
@@ -29,7 +29,7 @@ from txtopo.spark.sql.frame_code import error_of_function
 from txtopo.spark.sql.frame_session import FrameSession
 from txtopo.spark.sql.frames import FrameStages
 from txtopo.spark.sql.sql_progress import SqlProgress
-from txtopo.spark.stages import same_slot, stage_function
+from txtopo.spark.stages import same_partition, stage_function
 from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent
 from txtopo.spark.worker import LATE, RunPackage, pack_up, task_factory_of
 from txtopo.topology.output import USER_LOGGER, Line, log_line
@@ -88,7 +88,7 @@ class SparkJobRunner(JobRunner):
         self._progress.listen(job.job_id, on_progress)
         try:
             self._context.setJobGroup(self._group(job.job_id), f"job {job.job_id}", interruptOnCancel=True)
-            self._context.setLocalProperty("spark.scheduler.pool", f"slot-{job.job_id % 8}")
+            self._context.setLocalProperty("spark.scheduler.pool", f"pool-{job.job_id % 8}")
             if self._frame_session is None:
                 return self._run_stages(job)
             with (
@@ -157,11 +157,11 @@ class SparkJobRunner(JobRunner):
                 self._package.unpersist(blocking=True)
 
     def _run_stages(self, job: Job) -> list[Report]:
-        slots = job.layout.slots
-        items: Any = self._context.parallelize([], slots)
+        partitions = job.layout.partitions
+        items: Any = self._context.parallelize([], partitions)
         for stage in range(len(job.layout.stages)):
             if stage > 0:
-                items = items.partitionBy(slots, same_slot)
+                items = items.partitionBy(partitions, same_partition)
             items = items.mapPartitionsWithIndex(stage_function(self._package, job, stage))
         return [item for _, item in items.collect()]
 

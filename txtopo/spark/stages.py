@@ -1,4 +1,4 @@
-"""Stages as functions on RDDs of (slot, item) pairs."""
+"""Stages as functions on RDDs of (partition, item) pairs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from txtopo.spark.worker import run_stage
-from txtopo.transactional.jobs.stage_run import Job, SlotItem
+from txtopo.transactional.jobs.stage_run import Job, PartitionItem
 
-PartitionFunction = Callable[[int, Iterable[SlotItem]], Iterator[SlotItem]]
+PartitionFunction = Callable[[int, Iterable[PartitionItem]], Iterator[PartitionItem]]
 
 
 def stage_function(package: Any, job: Job, stage: int) -> PartitionFunction:
-    """Return a function that runs one stage of a job in each partition; the partition's index is the slot.
+    """Return a function that runs one stage of a job in each partition, given its index.
 
     Args:
         package: the broadcast :class:`~txtopo.spark.worker.RunPackage`.
@@ -20,12 +20,12 @@ def stage_function(package: Any, job: Job, stage: int) -> PartitionFunction:
         stage: the index of the stage.
     """
 
-    def run(slot: int, pairs: Iterable[SlotItem]) -> Iterator[SlotItem]:
-        return run_stage(package.value, job, stage, slot, (item for _, item in pairs))
+    def run(partition: int, pairs: Iterable[PartitionItem]) -> Iterator[PartitionItem]:
+        return run_stage(package.value, job, stage, partition, (item for _, item in pairs))
 
     return run
 
 
-def same_slot(slot: int) -> int:
-    """Return the slot: the partition function for pairs, whose key is the slot."""
-    return slot
+def same_partition(partition: int) -> int:
+    """Return the partition: Spark's partition function for pairs, whose key it is."""
+    return partition

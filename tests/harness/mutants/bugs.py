@@ -447,15 +447,15 @@ BUGS = (
         "            transaction.metadata = None  # the",
         "            # the",
         subjects=(),
-        tests=("tests/transactional/core/test_story.py",),
+        tests=("tests/transactional/core/test_history.py",),
     ),
     Bug(
-        "a story without what came before the return",
+        "a history without what came before the return",
         "txtopo/transactional/core/transactions.py",
         "        self.tries.note([*before, entry])",
         "        self.tries.note([entry])",
         subjects=(),
-        tests=("tests/transactional/core/test_story.py",),
+        tests=("tests/transactional/core/test_history.py",),
     ),
     Bug(
         "a coordinator that has lost its lead hides its successor's snapshots",
@@ -510,10 +510,10 @@ BUGS = (
         tests=("tests/transactional/core/test_job_sizer.py",),
     ),
     Bug(
-        "a window one too wide",
+        "one pending transaction too many",
         "txtopo/transactional/core/choosing.py",
-        "    end = committed + limits.window\n",
-        "    end = committed + limits.window + 1\n",
+        "    end = committed + limits.pending_max\n",
+        "    end = committed + limits.pending_max + 1\n",
     ),
     Bug(
         "a lead taken without a new epoch",
@@ -1031,7 +1031,7 @@ BUGS = (
     Bug(
         "dead letters that came in the processing phase left out",
         "txtopo/transactional/tasks/batch_run.py",
-        "or slot in self._tasks or slot in self._carried",
+        "or key in self._tasks or key in self._carried",
         "or place in self._tasks",
         subjects=(),
         tests=("tests/spouts/files/test_dead_letters.py",),
@@ -1072,7 +1072,7 @@ BUGS = (
         "late progress of a former attempt renews the live one",
         "txtopo/transactional/core/coordinator.py",
         "        live = self._live(event.attempts)\n",
-        "        live = [self._window[each.txid] for each in event.attempts if each.txid in self._window]\n",
+        "        live = [self._pending[each.txid] for each in event.attempts if each.txid in self._pending]\n",
         tests=("tests/transactional/core/test_coordinator_failures.py",),
     ),
     Bug(

@@ -27,7 +27,7 @@ from txtopo.columnar.chunks import Chunk
 from txtopo.spark.sql.combining import combined, combiner_of, uncombined
 from txtopo.spark.worker import run_stage
 from txtopo.topology.plan import ComponentKind, Edge, Plan
-from txtopo.transactional.jobs.layout import Layout, SlotAssignment, Stage
+from txtopo.transactional.jobs.layout import Layout, PartitionAssignment, Stage
 from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.transactional.tasks.batch_run import ShuffleMessage
 from txtopo.transactional.tasks.bolt_tasks import user_code
@@ -108,11 +108,11 @@ class FrameTasks:
             return {}
         package, jobs = self._package, {index: self._job_of(index) for index, _ in tasks}
 
-        def run(slot: tuple[int, int]) -> tuple[tuple[int, int], Report]:
-            index, task = slot
+        def run(key: tuple[int, int]) -> tuple[tuple[int, int], Report]:
+            index, task = key
             [(_, report)] = run_stage(package.value, jobs[index], 0, task, ())
             assert isinstance(report, Report), "a task without rows has nothing to send"
-            return slot, report
+            return key, report
 
         return dict(self._spark.sparkContext.parallelize(tasks, len(tasks)).map(run).collect())
 
@@ -124,8 +124,8 @@ class FrameTasks:
         return placed.mapInArrow(run, f"{REPORT_COLUMN} binary")
 
     def _job_of(self, index: int) -> Job:
-        """Return a job of one transaction, in which each task has its own slot."""
-        stage = Stage((self._edge.target,), SlotAssignment.BY_TASK)
+        """Return a job of one transaction, in which each task has its own partition."""
+        stage = Stage((self._edge.target,), PartitionAssignment.BY_TASK)
         layout = Layout(self._tasks, (stage,), ((),))
         return attrs.evolve(self._job, attempts=(self._job.attempts[index],), layout=layout)
 

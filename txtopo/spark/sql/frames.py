@@ -26,10 +26,10 @@ from txtopo.columnar.chunks import Chunk, decode
 from txtopo.errors import TopologyError
 from txtopo.spark.sql.frame_code import frame_code
 from txtopo.spark.sql.frame_tasks import FrameTasks, last_edge
-from txtopo.spark.stages import same_slot, stage_function
+from txtopo.spark.stages import same_partition, stage_function
 from txtopo.spark.worker import task_factory_of
 from txtopo.topology.plan import FRAMES, ComponentKind, Edge, Plan, PlannedComponent
-from txtopo.transactional.jobs.stage_run import Item, Job, Report, SlotItem, slot_for
+from txtopo.transactional.jobs.stage_run import Item, Job, PartitionItem, Report, partition_for
 from txtopo.transactional.tasks.batch_run import ShuffleMessage
 from txtopo.transactional.tasks.bolt_tasks import attempt_column
 from txtopo.transactional.tasks.context import TaskContext
@@ -113,7 +113,7 @@ class FrameStages:
         encode = _encode_function(self._package, self._job, component, to_python)
         return frame.mapInArrow(
             encode,
-            "slot int, attempt struct<txid: bigint, attempt: bigint>, edge int, "
+            "to_partition int, attempt struct<txid: bigint, attempt: bigint>, edge int, "
             "source_task int, task int, tag bigint, tuples int, encoded binary",
         ).rdd.map(_as_message)
 
@@ -158,11 +158,11 @@ class FrameStages:
         )
 
     def _routed(self, items: Any) -> Any:
-        """Shuffle items to their slots; without items skip the shuffle, which would cost tens of milliseconds."""
-        slots = self._job.layout.slots
+        """Shuffle items to their partitions; without items skip the shuffle, which would cost tens of milliseconds."""
+        partitions = self._job.layout.partitions
         if items is None:
-            return self._spark.sparkContext.parallelize([], slots)
-        return items.partitionBy(slots, same_slot)
+            return self._spark.sparkContext.parallelize([], partitions)
+        return items.partitionBy(partitions, same_partition)
 
     def _edges_into(self, names: tuple[str, ...]) -> frozenset[int]:
         return frozenset(edge.index for name in names for edge in self._plan.inputs(name))
@@ -253,23 +253,23 @@ class FrameEncoder:
                 continue
             columns = pa.RecordBatch.from_arrays(own.columns[1:], names=schema.names).cast(schema)
             rows = [
-                (self._slot(router, index, task), router.edge.index, task, len(part), part.encode())
+                (self._partition(router, index, task), router.edge.index, task, len(part), part.encode())
                 for router in self._routers
                 for task, part in router.route(Chunk(self._source, batch=columns), attempt)
             ]
             if rows:
                 yield _message_batch(attempt, rows)
 
-    def _slot(self, router: Router, index: int, task: int) -> int:
-        return slot_for(self._job.layout, self._plan.by_id[router.edge.target], index, task)
+    def _partition(self, router: Router, index: int, task: int) -> int:
+        return partition_for(self._job.layout, self._plan.by_id[router.edge.target], index, task)
 
 
 def _message_batch(attempt: TransactionAttempt, rows: list[tuple[int, int, int, int, bytes]]) -> pa.RecordBatch:
-    slots, edges, tasks, tuples, encoded = zip(*rows, strict=True)
+    partitions, edges, tasks, tuples, encoded = zip(*rows, strict=True)
     count = len(rows)
     return pa.RecordBatch.from_arrays(
         [
-            pa.array(slots, pa.int32()),
+            pa.array(partitions, pa.int32()),
             attempt_column(attempt, count),
             pa.array(edges, pa.int32()),
             pa.array([0] * count, pa.int32()),
@@ -278,21 +278,21 @@ def _message_batch(attempt: TransactionAttempt, rows: list[tuple[int, int, int, 
             pa.array(tuples, pa.int32()),
             pa.array(encoded, pa.binary()),
         ],
-        names=["slot", "attempt", "edge", "source_task", "task", "tag", "tuples", "encoded"],
+        names=["to_partition", "attempt", "edge", "source_task", "task", "tag", "tuples", "encoded"],
     )
 
 
-def _as_message(row: Any) -> SlotItem:
+def _as_message(row: Any) -> PartitionItem:
     attempt = TransactionAttempt(row.attempt.txid, row.attempt.attempt)
     encoded = bytes(row.encoded)
-    return row.slot, ShuffleMessage(attempt, row.edge, row.source_task, row.task, row.tag, row.tuples, encoded)
+    return row.to_partition, ShuffleMessage(attempt, row.edge, row.source_task, row.task, row.tag, row.tuples, encoded)
 
 
-def _is_of_edge(index: int) -> Callable[[SlotItem], bool]:
+def _is_of_edge(index: int) -> Callable[[PartitionItem], bool]:
     return lambda pair: isinstance(pair[1], ShuffleMessage) and pair[1].edge == index
 
 
-def _is_of_no_edge(indices: frozenset[int]) -> Callable[[SlotItem], bool]:
+def _is_of_no_edge(indices: frozenset[int]) -> Callable[[PartitionItem], bool]:
     return lambda pair: not (isinstance(pair[1], ShuffleMessage) and pair[1].edge in indices)
 
 

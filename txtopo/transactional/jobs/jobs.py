@@ -43,7 +43,7 @@ class Processing:
 
 
 SMALL_TUPLES_MAX = 20_000
-"""One slot processes a transaction of up to this many tuples faster than a shuffle would spread it."""
+"""One partition processes a transaction of up to this many tuples faster than a shuffle would spread it."""
 
 
 class JobPlanner:
@@ -51,8 +51,8 @@ class JobPlanner:
 
     Args:
         plan: the topology.
-        limits: the bounds; the transactions of a window share ``received_bytes_max``.
-        slots: the number of slots that run at the same time.
+        limits: the bounds; pending transactions share ``received_bytes_max``.
+        slots: the number of partitions that run at the same time.
         layout: ``auto``, ``together`` or ``spread``.
         staging_dir: the folder for carried bolts that are too large for the driver.
         received_bytes_max: maximum size of the carried bolts that wait in the driver, in bytes.
@@ -75,8 +75,8 @@ class JobPlanner:
         self._layout = layout
         self._staging_dir = staging_dir
         self._has_edge_tallies = has_edge_tallies
-        self._bytes_max = received_bytes_max // (limits.window * slots)
-        """Maximum size of the carried bolts that one slot reports in memory, in bytes per transaction of a job."""
+        self._bytes_max = received_bytes_max // (limits.pending_max * slots)
+        """Maximum size of the carried bolts that one partition reports in memory, in bytes per transaction of a job."""
         self._tuples: int | None = None
 
     def job(self, action: Process, committed: int) -> Job:
