@@ -25,9 +25,9 @@ from txtopo.spark.errors import error_of_python, line_that_matters
 from txtopo.spark.progress import ProgressListener
 from txtopo.spark.session import DriverHost, spark_session
 from txtopo.spark.shipping import make_importable
-from txtopo.spark.sql.frame_code import error_of_function
-from txtopo.spark.sql.frame_session import FrameSession
-from txtopo.spark.sql.frames import FrameStages
+from txtopo.spark.sql.dataframe_code import error_of_function
+from txtopo.spark.sql.dataframe_session import DataFrameSession
+from txtopo.spark.sql.dataframes import DataFrameStages
 from txtopo.spark.sql.sql_progress import SqlProgress
 from txtopo.spark.stages import same_partition, stage_function
 from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent
@@ -71,10 +71,10 @@ class SparkJobRunner(JobRunner):
             LinesAddress(host.reached, self._lines.port, logging.getLogger(USER_LOGGER).getEffectiveLevel()),
         )
         self._package = self._context.broadcast(package)
-        frames = plan.frames
-        takers = [plan.by_id[edge.target] for frame in frames for edge in plan.outputs(frame.id, DEFAULT_STREAM)]
+        dataframes = plan.dataframes
+        takers = [plan.by_id[edge.target] for each in dataframes for edge in plan.outputs(each.id, DEFAULT_STREAM)]
         tasks = max((component.tasks for component in takers), default=1)
-        self._frame_session = FrameSession(spark, tasks) if frames else None
+        self._dataframe_session = DataFrameSession(spark, tasks) if dataframes else None
 
     def run(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:
         """Run a job and return its reports.
@@ -89,16 +89,16 @@ class SparkJobRunner(JobRunner):
         try:
             self._context.setJobGroup(self._group(job.job_id), f"job {job.job_id}", interruptOnCancel=True)
             self._context.setLocalProperty("spark.scheduler.pool", f"pool-{job.job_id % 8}")
-            if self._frame_session is None:
+            if self._dataframe_session is None:
                 return self._run_stages(job)
             with (
                 SqlProgress(self._context, self._group(job.job_id), on_progress),
-                self._frame_session.running(len(job.attempts)) as session,
+                self._dataframe_session.running(len(job.attempts)) as session,
             ):
-                return FrameStages(session, self._plan, self._package, job).run()
+                return DataFrameStages(session, self._plan, self._package, job).run()
         except (Py4JError, PySparkException, OSError, EOFError) as error:
             self._raise_if_hopeless(error)
-            wrong = error_of_function(str(error), self._plan, job) if self._frame_session is not None else None
+            wrong = error_of_function(str(error), self._plan, job) if self._dataframe_session is not None else None
             if wrong is not None:
                 raise wrong from error
             raise JobFailure(f"Spark lost job {job.job_id}: {line_that_matters(str(error))}") from error

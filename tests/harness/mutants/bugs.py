@@ -337,7 +337,7 @@ BUGS = (
         "        return None\n    return batch.select",
         "        pass\n    return batch.select",
         subjects=(),
-        tests=("tests/spark/sql/test_frame_tasks.py",),
+        tests=("tests/spark/sql/test_dataframe_tasks.py",),
     ),
     Bug(
         "a column made of what only looks like numbers",
@@ -1613,11 +1613,11 @@ BUGS = (
     ),
     Bug(
         "a FailedException of a function in Spark SQL ends the run",
-        "txtopo/spark/sql/frame_code.py",
+        "txtopo/spark/sql/dataframe_code.py",
         "if name in _OF_CONNECTIONS or _is_failed_exception(name):",
         "if name in _OF_CONNECTIONS:",
         subjects=(),
-        tests=("tests/spark/sql/test_frame_code.py",),
+        tests=("tests/spark/sql/test_dataframe_code.py",),
     ),
     Bug(
         "a traceback of a user's code left out of what Spark's workers print",

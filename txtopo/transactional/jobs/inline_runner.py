@@ -29,7 +29,7 @@ class InlineJobRunner(JobRunner):
     """
 
     def __init__(self, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes], slots: int = 2) -> None:
-        assert not plan.frames, "DataFrames need Spark"
+        assert not plan.dataframes, "DataFrames need Spark"
         self.slots = slots
         package = cloudpickle.dumps((plan, dict(config), dict(prototypes)))
         self._task_factories = [TaskFactory(*pickle.loads(package)) for _ in range(slots)]  # noqa: S301 - our own bytes

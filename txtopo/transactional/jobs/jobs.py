@@ -11,7 +11,7 @@ import attrs
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.rows_file import remove_rows_files
 from txtopo.errors import FailedException, InternalError, TupleTreeFailure, TxtopoError
-from txtopo.topology.plan import FRAMES, Phase, Plan
+from txtopo.topology.plan import DATAFRAMES, Phase, Plan
 from txtopo.transactional.core.actions import AssignedAttempt, Process
 from txtopo.transactional.core.limits import Limits
 from txtopo.transactional.jobs.layout import Layout, lay_spread, lay_together, runs_together
@@ -167,7 +167,7 @@ class JobPlanner:
         for edge, tally in total(report.tallies for report in reports).items():
             planned = self._plan.edges[edge]
             ends = {self._plan.by_id[name].kind for name in (planned.source, planned.target)}
-            if not tally.is_settled and not ends & FRAMES:  # Spark SQL does not count; Spark guarantees its shuffles
+            if not tally.is_settled and not ends & DATAFRAMES:  # Spark SQL counts nothing, and needs not
                 return TupleTreeFailure(
                     f"{planned.source!r} sent {tally.sent} tuples to {planned.target!r}, which received "
                     f"{tally.received} or different ones: a part of the job ran twice and emitted different tuples",

@@ -16,7 +16,7 @@ import enum
 
 import attrs
 
-from txtopo.topology.plan import FRAMES, Plan, PlannedComponent
+from txtopo.topology.plan import DATAFRAMES, Plan, PlannedComponent
 
 
 class PartitionAssignment(enum.Enum):
@@ -50,12 +50,12 @@ class Stage:
 class Layout:
     """The stages of the processing phase, in order, and the components that Spark SQL runs before each.
 
-    ``frames[i]`` are the DataFrame components whose output is input of stage ``i`` or a later one.
+    ``dataframes[i]`` are the DataFrame components whose output is input of stage ``i`` or a later one.
     """
 
     partitions: int
     stages: tuple[Stage, ...]
-    frames: tuple[tuple[str, ...], ...]
+    dataframes: tuple[tuple[str, ...], ...]
 
     def stage_of(self, component: str) -> int | None:
         """Return the index of a component's stage; None if Spark SQL runs it."""
@@ -67,7 +67,7 @@ class Layout:
 
 def runs_together(plan: Plan) -> bool:
     """Return whether a transaction's tasks may all run in one partition."""
-    return not plan.semantics.emits_in_turn and not plan.frames
+    return not plan.semantics.emits_in_turn and not plan.dataframes
 
 
 def lay_together(plan: Plan, partitions: int) -> Layout:
@@ -86,22 +86,22 @@ def lay_spread(plan: Plan, partitions: int) -> Layout:
             default=0,
         )
     count = max(levels.values()) + 1
-    stages, frames = [], []
+    stages, dataframes = [], []
     for level in range(count):
         here = [c for c in plan.components if levels[c.id] == level]
-        python = tuple(c.id for c in here if c.kind not in FRAMES)
+        python = tuple(c.id for c in here if c.kind not in DATAFRAMES)
         by_task = plan.semantics.emits_in_turn and plan.spout.id in python
         stages.append(
             Stage(python, PartitionAssignment.BY_TASK if by_task else PartitionAssignment.BY_TRANSACTION_AND_TASK)
         )
-        frames.append(tuple(c.id for c in here if c.kind in FRAMES))
-    return Layout(partitions, tuple(stages), tuple(frames))
+        dataframes.append(tuple(c.id for c in here if c.kind in DATAFRAMES))
+    return Layout(partitions, tuple(stages), tuple(dataframes))
 
 
 def _is_boundary(plan: Plan, source: str, target: PlannedComponent) -> bool:
     """Return whether tuples from ``source`` to ``target`` leave their partition, which takes one more stage."""
     origin = plan.by_id[source]
-    if origin.kind in FRAMES or target.kind in FRAMES:
+    if origin.kind in DATAFRAMES or target.kind in DATAFRAMES:
         return True
     if plan.semantics.emits_in_turn and origin is plan.spout:
         return True

@@ -1,7 +1,7 @@
 """Runs jobs with components of Spark SQL: DataFrame spouts and DataFrame bolts.
 
-A frame holds the rows of all transactions of a job, the attempt first. Between two DataFrame components a frame remains
-a frame. For Python bolts its rows become shuffle messages, routed by the groupings; from Python bolts, shuffle messages
+A DataFrame holds the rows of all transactions of a job, the attempt first. Between two DataFrame components it remains
+one. For Python bolts its rows become shuffle messages, routed by the groupings; from Python bolts, shuffle messages
 become rows.
 """
 
@@ -24,11 +24,11 @@ from txtopo.api.tuples import DEFAULT_STREAM, TupleSource
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk, decode
 from txtopo.errors import TopologyError
-from txtopo.spark.sql.frame_code import frame_code
-from txtopo.spark.sql.frame_tasks import FrameTasks, last_edge
+from txtopo.spark.sql.dataframe_code import dataframe_code
+from txtopo.spark.sql.dataframe_tasks import DataFrameTasks, last_edge
 from txtopo.spark.stages import same_partition, stage_function
 from txtopo.spark.worker import task_factory_of
-from txtopo.topology.plan import FRAMES, ComponentKind, Edge, Plan, PlannedComponent
+from txtopo.topology.plan import DATAFRAMES, ComponentKind, Edge, Plan, PlannedComponent
 from txtopo.transactional.jobs.stage_run import Item, Job, PartitionItem, Report, partition_for
 from txtopo.transactional.tasks.batch_run import ShuffleMessage
 from txtopo.transactional.tasks.bolt_tasks import attempt_column
@@ -42,7 +42,7 @@ pays off for large transactions."""
 _ATTEMPT_TYPE = pa.struct([("txid", pa.int64()), ("attempt", pa.int64())])
 
 
-class FrameStages:
+class DataFrameStages:
     """One job with DataFrame components.
 
     Args:
@@ -59,28 +59,28 @@ class FrameStages:
         self._job = job
         self._frames: dict[str, DataFrame] = {}
         self._frames_apart: dict[str, list[DataFrame]] = {}
-        """By component, one frame for each transaction, if the job holds at most ``APART_MAX``."""
+        """By component, one DataFrame for each transaction, if the job holds at most ``APART_MAX``."""
         self._persisted: list[Any] = []
 
     def run(self) -> list[Report]:
-        """Run the stages, each after the frames that precede it, and return the reports."""
+        """Run the stages, each after the DataFrames that precede it, and return the reports."""
         layout = self._job.layout
         edge = last_edge(self._spark, self._plan, layout) if len(self._job.attempts) <= APART_MAX else None
         if edge is not None:
-            for name in itertools.chain.from_iterable(layout.frames):
+            for name in itertools.chain.from_iterable(layout.dataframes):
                 self._make_frame(self._plan.by_id[name], None)
-            tasks = FrameTasks(self._spark, self._package, self._job, self._plan, edge)
+            tasks = DataFrameTasks(self._spark, self._package, self._job, self._plan, edge)
             return tasks.run(self._frames_apart[edge.source])
         items: Any = None
         try:
             for index, stage in enumerate(layout.stages):
-                if any(self._takes_messages(name) for name in layout.frames[index]):
+                if any(self._takes_messages(name) for name in layout.dataframes[index]):
                     items = self._persist(items)
-                frames = [self._plan.by_id[name] for name in layout.frames[index]]
-                for component in frames:
+                components = [self._plan.by_id[name] for name in layout.dataframes[index]]
+                for component in components:
                     self._make_frame(component, items)
-                made = [self._messages_of(component) for component in frames]
-                taken = self._edges_into(layout.frames[index])
+                made = [self._messages_of(component) for component in components]
+                taken = self._edges_into(layout.dataframes[index])
                 rest = items.filter(_is_of_no_edge(taken)) if taken and items is not None else items
                 if stage.components:
                     rest = self._routed(rest).mapPartitionsWithIndex(stage_function(self._package, self._job, index))
@@ -94,7 +94,7 @@ class FrameStages:
         return reports
 
     def _make_frame(self, component: PlannedComponent, items: Any) -> None:
-        """Add a component's frame."""
+        """Add a component's DataFrame."""
         frame = (
             self._read(component) if component.kind is ComponentKind.DATAFRAME_SPOUT else self._bolt(component, items)
         )
@@ -106,7 +106,7 @@ class FrameStages:
     def _messages_of(self, component: PlannedComponent) -> Any:
         """Return a component's rows as shuffle messages for its Python bolts; None if it feeds none."""
         consumers = self._plan.outputs(component.id, DEFAULT_STREAM)
-        to_python = [edge for edge in consumers if self._plan.by_id[edge.target].kind not in FRAMES]
+        to_python = [edge for edge in consumers if self._plan.by_id[edge.target].kind not in DATAFRAMES]
         if not to_python:
             return None
         frame = self._frames[component.id]
@@ -120,7 +120,7 @@ class FrameStages:
     def _read(self, component: PlannedComponent) -> DataFrame:
         frames = []
         for attempt, metadata in self._job.attempts:
-            with frame_code(component.id, attempt):
+            with dataframe_code(component.id, attempt):
                 frame = component.component.read(self._spark, copied_json(metadata))
             frames.append(_with_attempt(frame, attempt, component))
         if len(frames) <= APART_MAX:
@@ -142,7 +142,7 @@ class FrameStages:
 
     @staticmethod
     def _transformed(component: PlannedComponent, inputs: list[DataFrame], attempt: TransactionAttempt) -> DataFrame:
-        with frame_code(component.id, attempt):
+        with dataframe_code(component.id, attempt):
             frame = component.component.transform(reduce(DataFrame.unionByName, inputs))
         return _checked(frame, component)
 
@@ -209,7 +209,7 @@ def _checked(frame: DataFrame, component: PlannedComponent) -> DataFrame:
 def _cast(frame: DataFrame, fields: Fields) -> list[str]:
     """Return the SQL of the fields after the attempt; without a cast if the type is right, as a cast costs an analysis.
 
-    SQL strings are used because Column objects cost several JVM calls each, for each transaction's frame.
+    SQL strings are used because Column objects cost several JVM calls each, for each transaction's DataFrame.
     """
     types, found = from_arrow_schema(fields.without_attempt().arrow_schema()), frame.schema
     return [
@@ -234,7 +234,7 @@ def _encode_function(
 
 
 class FrameEncoder:
-    """Converts rows of a frame to shuffle messages; runs in a Spark task."""
+    """Converts rows of a DataFrame to shuffle messages; runs in a Spark task."""
 
     def __init__(self, plan: Plan, job: Job, name: str, fields: Fields, edges: Iterable[Edge]) -> None:
         self._plan = plan
