@@ -242,6 +242,11 @@ _taken_back = contextlib.ExitStack()
 _installing = threading.Lock()
 
 
+def is_worker() -> bool:
+    """Return whether this is a worker process, which runs nothing but user code."""
+    return _capture is not None and _capture.is_worker
+
+
 def ended(attempt: TransactionAttempt) -> None:
     """Deliver the output of an attempt that has ended in this process, at least for now."""
     if _capture is not None:

@@ -19,7 +19,7 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk
 from txtopo.errors import TxtopoError, UserCodeError
 from txtopo.failpoints import ProcessDeath, reach
-from txtopo.topology.output import OutputOrigin
+from txtopo.topology.output import OutputOrigin, is_worker
 from txtopo.topology.plan import ComponentKind, PlannedComponent
 from txtopo.transactional.tasks.collector import TaskCollector
 from txtopo.transactional.tasks.context import TaskContext
@@ -45,7 +45,7 @@ class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with 
         FailedException: raised by the code; its origin is added.
         TxtopoError: any other error of txtopo; its origin is added.
         UserCodeError: the code raised anything else, including KeyboardInterrupt and GeneratorExit; with the traceback.
-            A KeyboardInterrupt in the main thread passes unchanged: it may be a Ctrl-C.
+            A KeyboardInterrupt in the driver's main thread passes unchanged: it may be a Ctrl-C.
     """
 
     __slots__ = ("_before",)
@@ -69,8 +69,8 @@ class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with 
             OutputOrigin.running[get_ident()] = self._before
         if error is None or isinstance(error, ProcessDeath):
             return
-        if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
-            return  # only there does Python raise it for a Ctrl-C; a run's own threads get what the code raises
+        if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread() and not is_worker():
+            return  # only there does a Ctrl-C arrive; elsewhere the code itself has raised it
         origin: dict[str, Any] = {"component": self.component}
         if self.attempt is not None:
             origin = attempt_origin(self.component, self.attempt)
