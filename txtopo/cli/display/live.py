@@ -113,7 +113,7 @@ class LiveDisplay(Display):
         print_summary(self._console, report, self._spark_secs or 0.0)
 
     def _rows(self, progress: Progress) -> Iterator[tuple[str, RenderableType]]:
-        yield "window", Group(_bar(progress, self._pending_max), _legend(progress))
+        yield "pending", Group(_bar(progress, self._pending_max), _legend(progress))
         if progress.transactions:
             yield "committed", _committed(progress)
             yield "next", _next(progress)
