@@ -29,9 +29,8 @@ from txtopo.spark.sql.dataframe_code import error_of_function
 from txtopo.spark.sql.dataframe_session import DataFrameSession
 from txtopo.spark.sql.dataframes import DataFrameStages
 from txtopo.spark.sql.sql_progress import SqlProgress
-from txtopo.spark.stages import same_partition, stage_function
 from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent
-from txtopo.spark.worker import LATE, RunPackage, pack_up, task_factory_of
+from txtopo.spark.worker import LATE, RunPackage, pack_up, same_partition, stage_function, task_factory_of
 from txtopo.topology.output import USER_LOGGER, Line, log_line
 from txtopo.topology.plan import Plan
 from txtopo.transactional.jobs.job_runner import JobRunner

@@ -7,7 +7,7 @@ import functools
 import logging
 import pickle
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -84,6 +84,28 @@ def close_task_factories() -> None:
 
 
 atexit.register(close_task_factories)
+
+
+def stage_function(
+    package: Any, job: Job, stage: int
+) -> Callable[[int, Iterable[PartitionItem]], Iterator[PartitionItem]]:
+    """Return a function on an RDD of (partition, item) pairs that runs one stage of a job in a partition.
+
+    Args:
+        package: the broadcast :class:`RunPackage`.
+        job: the job.
+        stage: the index of the stage.
+    """
+
+    def run(partition: int, pairs: Iterable[PartitionItem]) -> Iterator[PartitionItem]:
+        return run_stage(package.value, job, stage, partition, (item for _, item in pairs))
+
+    return run
+
+
+def same_partition(partition: int) -> int:
+    """Return the partition: Spark's partition function for pairs, whose key it is."""
+    return partition
 
 
 def run_stage(

@@ -26,8 +26,7 @@ from txtopo.columnar.chunks import Chunk, decode
 from txtopo.errors import TopologyError
 from txtopo.spark.sql.dataframe_code import dataframe_code
 from txtopo.spark.sql.dataframe_tasks import DataFrameTasks, last_edge
-from txtopo.spark.stages import same_partition, stage_function
-from txtopo.spark.worker import task_factory_of
+from txtopo.spark.worker import same_partition, stage_function, task_factory_of
 from txtopo.topology.plan import DATAFRAMES, ComponentKind, Edge, Plan, PlannedComponent
 from txtopo.transactional.jobs.stage_run import Item, Job, PartitionItem, Report, partition_for
 from txtopo.transactional.tasks.batch_run import ShuffleMessage
