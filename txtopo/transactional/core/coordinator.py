@@ -178,12 +178,12 @@ from txtopo.transactional.core.transactions import FailedAttempt, GroupMoment, T
 from txtopo.transactional.core.transitions import LIVE, Status, Trigger
 
 STORIES_KEPT = 256
-"""The number of committed transactions whose stories are kept."""
+"""The number of committed transactions whose histories are kept."""
 
 
 @attrs.frozen
 class _CommittedGroup:
-    """The common part of the stories of a group's transactions."""
+    """The common part of the histories of a group's transactions."""
 
     group: GroupMoment
     at_ms: int
@@ -299,7 +299,7 @@ class Coordinator:
 
     @property
     def now_ms(self) -> int:
-        """The time of the last ``Ticked``; stories use this clock."""
+        """The time of the last ``Ticked``; histories use this clock."""
         return self._now_ms
 
     @property
@@ -677,7 +677,7 @@ class Coordinator:
 
     @property
     def _group_moment(self) -> GroupMoment:
-        """The group in flight, or the last one: the stories of a fenced run still mention it."""
+        """The group in flight, or the last one: the histories of a fenced run still mention it."""
         return GroupMoment(self._next_group_id - 1, self._group_began_ms)
 
     def _note(
