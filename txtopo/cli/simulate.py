@@ -141,7 +141,7 @@ def _subject(target: Target, until: int, log: Callable[[str], None] | None, *, r
             raise CommandLineError("--run-all is for transactional topologies: the bolts of a plain one always run")
         return make_plain_subject(target.topology, target.config, until, log)
     plan = target.plan
-    if plan.frames:
+    if plan.dataframes:
         raise CommandLineError("a topology with DataFrame components needs Spark and can't be simulated")
     invariant = getattr(target.module, INVARIANT, None)
     subject = make_subject(TransactionalTopology(plan), until=until, invariant=invariant, log=log)

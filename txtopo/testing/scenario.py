@@ -164,7 +164,7 @@ class Scenario:
 
 def limits(  # noqa: PLR0913 - the limits of a coordinator, shortly
     *,
-    window: int = 4,
+    pending: int = 4,
     job: int = 4,
     jobs: int = 4,
     group: int = 4,
@@ -176,7 +176,7 @@ def limits(  # noqa: PLR0913 - the limits of a coordinator, shortly
 ) -> Limits:
     """Return bounds for a scenario: a timeout of 1,000 ms, pauses of 100 ms (jobs) and 50 ms (source)."""
     return Limits(
-        window=window,
+        pending_max=pending,
         job_transactions_max=job,
         jobs_max=jobs,
         group_transactions_max=group,

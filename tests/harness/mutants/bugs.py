@@ -337,7 +337,7 @@ BUGS = (
         "        return None\n    return batch.select",
         "        pass\n    return batch.select",
         subjects=(),
-        tests=("tests/spark/sql/test_frame_tasks.py",),
+        tests=("tests/spark/sql/test_dataframe_tasks.py",),
     ),
     Bug(
         "a column made of what only looks like numbers",
@@ -457,15 +457,15 @@ BUGS = (
         "            transaction.metadata = None  # the",
         "            # the",
         subjects=(),
-        tests=("tests/transactional/core/test_story.py",),
+        tests=("tests/transactional/core/test_history.py",),
     ),
     Bug(
-        "a story without what came before the return",
+        "a history without what came before the return",
         "txtopo/transactional/core/transactions.py",
         "        self.tries.note([*before, entry])",
         "        self.tries.note([entry])",
         subjects=(),
-        tests=("tests/transactional/core/test_story.py",),
+        tests=("tests/transactional/core/test_history.py",),
     ),
     Bug(
         "a coordinator that has lost its lead hides its successor's snapshots",
@@ -520,10 +520,10 @@ BUGS = (
         tests=("tests/transactional/core/test_job_sizer.py",),
     ),
     Bug(
-        "a window one too wide",
+        "one pending transaction too many",
         "txtopo/transactional/core/choosing.py",
-        "    end = committed + limits.window\n",
-        "    end = committed + limits.window + 1\n",
+        "    end = committed + limits.pending_max\n",
+        "    end = committed + limits.pending_max + 1\n",
     ),
     Bug(
         "a lead taken without a new epoch",
@@ -1041,7 +1041,7 @@ BUGS = (
     Bug(
         "dead letters that came in the processing phase left out",
         "txtopo/transactional/tasks/batch_run.py",
-        "or slot in self._tasks or slot in self._carried",
+        "or key in self._tasks or key in self._carried",
         "or place in self._tasks",
         subjects=(),
         tests=("tests/spouts/files/test_dead_letters.py",),
@@ -1082,7 +1082,7 @@ BUGS = (
         "late progress of a former attempt renews the live one",
         "txtopo/transactional/core/coordinator.py",
         "        live = self._live(event.attempts)\n",
-        "        live = [self._window[each.txid] for each in event.attempts if each.txid in self._window]\n",
+        "        live = [self._pending[each.txid] for each in event.attempts if each.txid in self._pending]\n",
         tests=("tests/transactional/core/test_coordinator_failures.py",),
     ),
     Bug(
@@ -1802,11 +1802,11 @@ BUGS = (
     ),
     Bug(
         "a FailedException of a function in Spark SQL ends the run",
-        "txtopo/spark/sql/frame_code.py",
+        "txtopo/spark/sql/dataframe_code.py",
         "if name in _OF_CONNECTIONS or _is_failed_exception(name):",
         "if name in _OF_CONNECTIONS:",
         subjects=(),
-        tests=("tests/spark/sql/test_frame_code.py",),
+        tests=("tests/spark/sql/test_dataframe_code.py",),
     ),
     Bug(
         "a traceback of a user's code left out of what Spark's workers print",

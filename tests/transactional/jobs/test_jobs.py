@@ -60,9 +60,9 @@ def test_acker_turned_off(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_bytes_in_memory() -> None:
-    """However small the jobs, what all places may report in memory of a whole window stays within the bound."""
+    """However small the jobs, what all places may report in memory of all pending transactions stays within the bound."""
     plan = words_topology(pathlib.Path("unused"), DATA).plan
-    bounds = limits(window=120, job=10)
+    bounds = limits(pending=120, job=10)
     planner = JobPlanner(
         plan, bounds, slots=2, layout="auto", staging_dir="", received_bytes_max=240_000, has_edge_tallies=True
     )

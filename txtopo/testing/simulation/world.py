@@ -397,15 +397,15 @@ class World:
         process = Process(self, len(self._processes) + 1)
         self._processes.append(process)
         with _Acting(self, process):
-            window = self.random.randrange(1, 9)
+            pending_max = self.random.randrange(1, 9)
             config = _config(
-                window,
+                pending_max,
                 jobs_max=self.random.randrange(1, 4),
                 group_transactions_max=self.random.randrange(1, 5) if self._workloads else 1,
                 layout=self.random.choice(LAYOUTS),
                 skips=self._skips,
             )
-            self.log(f"starts with a window of {window}")
+            self.log(f"starts with at most {pending_max} pending transactions")
             process.begin(self._topology, config, self._environment(process), self._subject.until)
             if self._leads(process):
                 self._settled()
@@ -607,10 +607,10 @@ class _DeadLetters:
 
 
 @functools.cache
-def _config(window: int, *, jobs_max: int, group_transactions_max: int, layout: str, skips: bool) -> Config:
+def _config(pending_max: int, *, jobs_max: int, group_transactions_max: int, layout: str, skips: bool) -> Config:
     """Return the configuration of a process; some hundreds of them can be drawn."""
     return Config(
-        max_spout_pending=window,
+        max_spout_pending=pending_max,
         jobs_in_flight_max=jobs_max,
         group_transactions_max=group_transactions_max,
         message_timeout_secs=TIMEOUT_MS / 1000,
