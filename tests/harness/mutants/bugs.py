@@ -1764,6 +1764,14 @@ BUGS = (
         subjects=PLAIN,
     ),
     Bug(
+        "the mask of a tuple with one anchor forgotten",
+        "txtopo/plain/tasks/collectors.py",
+        "                anchors.mask |= bit_of[task]",
+        "                pass",
+        subjects=(),
+        tests=("tests/plain/tasks/test_collectors.py",),
+    ),
+    Bug(
         "the mask of a root forgotten",
         "txtopo/plain/tasks/collectors.py",
         "inits[root] = (value, mask)",
