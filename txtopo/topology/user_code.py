@@ -10,7 +10,6 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any
 
-from txtopo.attempts import TransactionAttempt
 from txtopo.errors import TxtopoError, UserCodeError
 from txtopo.failpoints import ProcessDeath
 from txtopo.topology.output import OutputOrigin
@@ -36,11 +35,6 @@ class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with 
     """
 
     __slots__ = ("_before",)
-
-    def __init__(self, component: str, attempt: TransactionAttempt | None, task: int | None = None) -> None:
-        self.component = component
-        self.attempt = attempt
-        self.task = task
 
     def __enter__(self) -> None:
         running, thread = OutputOrigin.running, get_ident()
