@@ -51,9 +51,10 @@ class OutputOrigin:
     running: ClassVar[dict[int, OutputOrigin]] = {}
     """The origins of threads that run user code now, by thread identity."""
 
-    component: str
-    attempt: TransactionAttempt | None
-    task: int | None
+    def __init__(self, component: str, attempt: TransactionAttempt | None = None, task: int | None = None) -> None:
+        self.component = component
+        self.attempt = attempt
+        self.task = task
 
 
 @attrs.frozen

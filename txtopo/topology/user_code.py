@@ -7,7 +7,6 @@ from threading import current_thread, get_ident, main_thread
 from types import TracebackType
 from typing import Any
 
-from txtopo.attempts import TransactionAttempt
 from txtopo.errors import TxtopoError, UserCodeError
 from txtopo.failpoints import ProcessDeath
 from txtopo.topology.output import OutputOrigin, is_worker
@@ -33,11 +32,6 @@ class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with 
     """
 
     __slots__ = ("_before",)
-
-    def __init__(self, component: str, attempt: TransactionAttempt | None, task: int | None = None) -> None:
-        self.component = component
-        self.attempt = attempt
-        self.task = task
 
     def __enter__(self) -> None:
         running, thread = OutputOrigin.running, get_ident()
