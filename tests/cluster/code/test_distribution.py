@@ -30,7 +30,7 @@ TOKEN = "token-of-the-cluster"
 
 
 class _Files(http.server.BaseHTTPRequestHandler):
-    """Serves a store of code as a nimbus does."""
+    """Serves a store of code as a nimbus does, and files that are damaged, too."""
 
     def __init__(self, store: CodeStore, *arguments: Any) -> None:
         self._store = store
@@ -38,8 +38,8 @@ class _Files(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         topology, _, name = self.path.removeprefix("/api/v1/code/").partition("/")
-        path = self._store.file(topology, name)
-        if path is None or self.headers["Authorization"] != f"Bearer {TOKEN}":
+        path = self._store.path(topology) / name
+        if not path.is_file() or self.headers["Authorization"] != f"Bearer {TOKEN}":
             self.send_error(404)
             return
         self.send_response(200)

@@ -2553,7 +2553,7 @@ BUGS = (
     Bug(
         "holders that do not notice damage",
         "txtopo/cluster/nimbus/daemon.py",
-        "            self.opened.check_next(published)\n",
+        "            self.store.check_next(published)\n",
         "            pass\n",
         subjects=(),
         tests=("tests/cluster/nimbus/test_daemon.py::test_damaged_copies",),

@@ -121,7 +121,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Adopt the drivers that run, announce this supervisor, and start the thread."""
-        self.opened.check_start()
+        self.store.check(self.state.manifests())
         for left in self._folder.glob("check-*"):
             shutil.rmtree(left, ignore_errors=True)
         self._adopt()
@@ -223,16 +223,10 @@ class Supervisor:
 
         def fetch() -> None:
             try:
-                self._fetch(topology)
-                self._reminder.over(topology)
-            except (CodeUnavailable, Unreachable) as error:
-                self._reminder.warn(topology, "%s; it is tried again", error)
+                with self.opened.tries_again(topology):
+                    self._fetch(topology)
             except BaseException as error:  # noqa: BLE001 - fail fast
-                if isinstance(error, OSError) and is_shortage(error):
-                    self._reminder.warn(
-                        topology, "the code of %s cannot be kept here: %s; it is tried again", topology, error
-                    )
-                elif not self._stopped.is_set():
+                if not self._stopped.is_set():
                     self._on_failure(error)
             self.wake()
 
@@ -363,11 +357,7 @@ class Supervisor:
         may_start = slot.state in {SlotState.EMPTY, SlotState.FETCHING} or (
             slot.state is SlotState.WAITING and time.monotonic() >= slot.until
         )
-        if may_start and self.store.has(topology):
-            wrong = self.store.verify(topology)
-            if wrong is not None:
-                _LOG.warning("the code of %s on this disk is damaged and is fetched again: %s", topology, wrong)
-        return self.store.has(topology)
+        return self.store.has(topology) and (not may_start or self.store.is_sound(topology))
 
     def _limits(self) -> SlotLimits:
         config = self.config
@@ -443,7 +433,7 @@ class Supervisor:
         for topology in self.store.topologies():
             if topology not in published and topology not in used:
                 self.store.remove(topology)
-        self.opened.check_next(published)
+        self.store.check_next(published)
         logs = sorted((self._folder / "logs").glob("*/driver.log"), key=lambda path: path.stat().st_mtime)
         for path in logs[:-_LOGS_MAX]:
             if path.parent.name not in used:
