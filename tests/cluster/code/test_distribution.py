@@ -6,6 +6,7 @@ import contextlib
 import functools
 import http.server
 import itertools
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,6 +123,17 @@ class TestLocalCodeDistributor(CodeDistributorConformance):
         assert leader.address in str(caught.value)
         assert second.address in str(caught.value)
         assert TOKEN not in str(caught.value)
+
+    def test_holder_that_is_away(self, place: Place, leader: DistributorNimbus, tmp_path: Path) -> None:
+        """It is not asked while one that is there has the code: it would take its time not to answer."""
+        manifest = leader.store.manifest("words-1-900")
+        assert manifest is not None
+        with socket.create_server(("127.0.0.1", 0)) as away:
+            place.state.hold(manifest.topology, f"127.0.0.1:{away.getsockname()[1]}")
+            assert len(place.nimbus().distributor.download(manifest, tmp_path)) == 3
+            away.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                away.accept()
 
     def test_damaged_copy_beside_a_sound_one(self, place: Place, leader: DistributorNimbus, tmp_path: Path) -> None:
         """It does not hide the sound one, whichever is asked first; with no sound one, the error names all."""

@@ -1,14 +1,24 @@
-"""What is built from submitted code."""
+"""What a driver builds from submitted code, how it configures it, and how it ends."""
 
 from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 
+from state import DeltaState, MemoryState
+from tests.cli.display.test_progress import REPORT
+from tests.cluster.submitted.counting import topology
+from tests.engine.test_metrics import REPORT as PLAIN_REPORT
+from txtopo import Fields
 from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission
-from txtopo.cluster.driver.process import Loaded, build
+from txtopo.cluster.decisions.assignment import Assignment
+from txtopo.cluster.decisions.slots import DriverExit
+from txtopo.cluster.driver.folder import DriverLaunch
+from txtopo.cluster.driver.process import Loaded, build, configured, exit_of
 from txtopo.config import Config
 from txtopo.errors import SubmissionError
 
@@ -25,8 +35,6 @@ def code_of(folder: Path, member: str = "words.py", **values: str) -> Path:
 
 def test_build(tmp_path: Path) -> None:
     """The archive is unpacked, and the topology built from there with the submitted settings, or others."""
-    from tests.cluster.submitted.counting import topology
-
     asked = []
 
     def load(text: str, settings: dict[str, str], folder: Path) -> Loaded:
@@ -52,3 +60,43 @@ def test_member_that_leaves_the_folder(tmp_path: Path) -> None:
         build(code, tmp_path / "unpacked", lambda *_: pytest.fail("it was built"))
     assert not (tmp_path / "unpacked").exists()
     assert not (tmp_path / "words.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("is_durable", "given", "expected"),
+    [
+        (True, {}, ("zookeeper", ("h:1", "h:2"), "/root/state", "user:secret")),
+        (True, {"transactional.zookeeper.servers": ("own:1",)}, ("zookeeper", ("own:1",), "/txtopo", None)),
+        (True, {"topology.state.store": "sqlite"}, ("sqlite", None, "/txtopo", None)),
+        (False, {}, ("sqlite", None, "/txtopo", None)),
+    ],
+)
+def test_store_of_a_driver(tmp_path: Path, is_durable: bool, given: dict[str, Any], expected: tuple[Any, ...]) -> None:
+    """The cluster's ZooKeeper keeps the coordinator state, so that any machine goes on from it; or what was asked for.
+
+    If the tables live in the process only, the coordinator state does, too: both begin anew with each driver.
+    """
+    built = topology(str(tmp_path))
+    state = (
+        DeltaState(str(tmp_path), key=Fields("key: long"), value=Fields("count: long")) if is_durable else MemoryState()
+    )
+    built = attrs.evolve(built, plan=attrs.evolve(built.plan, states={"counts": state}))
+    launch = DriverLaunch("l1", Assignment("words-1-1", 1, "s1", 0), "/code", "h:1,h:2", "/root", "user:secret")
+    config = configured(Loaded(built, Config(given)), launch)
+    servers = config.given.get("transactional.zookeeper.servers")
+    names = ("transactional.zookeeper.root", "transactional.zookeeper.auth")
+    assert (config["topology.state.store"], servers, *(config[name] for name in names)) == expected
+
+
+@pytest.mark.parametrize(
+    ("report", "reason", "expected"),
+    [
+        (REPORT, "the spout is exhausted", DriverExit.FINISHED),
+        (REPORT, "a stop was requested", DriverExit.STOPPED),
+        (PLAIN_REPORT, "every spout is exhausted", DriverExit.FINISHED),
+        (PLAIN_REPORT, "stopped", DriverExit.STOPPED),
+    ],
+)
+def test_end_of_a_run(report: Any, reason: str, expected: DriverExit) -> None:
+    """Only a topology whose input is exhausted has finished; one that was stopped is started elsewhere."""
+    assert exit_of(attrs.evolve(report, reason=reason)) is expected
