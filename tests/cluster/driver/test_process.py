@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,16 +16,20 @@ import pytest
 
 from state import DeltaState, MemoryState
 from tests.cli.display.test_progress import REPORT
+from tests.cluster.nimbuses import next_root
 from tests.cluster.submitted.counting import topology
 from tests.engine.test_metrics import REPORT as PLAIN_REPORT
 from txtopo import Fields
 from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission
 from txtopo.cluster.decisions.assignment import Assignment
+from txtopo.cluster.decisions.lifecycle import Status, Topology as TopologyRecord
 from txtopo.cluster.decisions.slots import DriverExit
-from txtopo.cluster.driver.folder import DriverLaunch
+from txtopo.cluster.driver.folder import DriverEnd, DriverFolder, DriverLaunch
 from txtopo.cluster.driver.process import Loaded, build, configured, exit_of
+from txtopo.cluster.state import ClusterState, LeaderWrites
 from txtopo.config import Config
 from txtopo.errors import SubmissionError
+from txtopo.testing import ZooKeeperServer
 
 
 def code_of(folder: Path, member: str = "words.py", **values: str) -> Path:
@@ -51,6 +60,41 @@ def test_build(tmp_path: Path) -> None:
     other = code_of(tmp_path / "other", topology_id="another")
     with pytest.raises(SubmissionError, match="builds topology 'global-count', not 'another'"):
         build(other, tmp_path / "three", load)
+
+
+DRIVER = """
+import json, sys
+from pathlib import Path
+from txtopo.cluster.driver.process import run_driver
+from txtopo.errors import SubmissionError
+from txtopo.cluster.state import ClusterState, LeaderWrites
+from txtopo.testing import ZooKeeperServer
+from tests.cluster.nimbuses import next_root
+
+def load(text, settings, folder):
+    Path("settings.json").write_text(json.dumps(dict(settings)))
+    raise SubmissionError("it does not build")
+
+sys.exit(run_driver(Path("driver"), load))
+"""
+
+
+def test_settings_of_a_driver(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    """A topology is built with the settings of its record, which a rebalance changes; a mistake is its driver's end."""
+    code = code_of(tmp_path / "code")
+    with contextlib.closing(ClusterState(zookeeper.hosts, next_root())) as state:
+        term = state.begin_term("127.0.0.1:1", state.epoch_version())
+        assert term is not None
+        record = TopologyRecord("words-1-1", "words", "global-count", Status.ACTIVE, 1.0, settings={"b": "2"})
+        assignment = Assignment(record.id, 1, "s1", 0)
+        LeaderWrites(state, term).start(record)
+        LeaderWrites(state, term).assign(assignment)
+        folder = DriverFolder(tmp_path / "driver")
+        os.close(folder.begin(DriverLaunch("l1", assignment, str(code), zookeeper.hosts, state.root)))
+        process = subprocess.run([sys.executable, "-c", DRIVER], cwd=tmp_path, timeout=60.0, check=False)
+    assert json.loads((tmp_path / "settings.json").read_text()) == {"b": "2"}
+    assert process.returncode == DriverExit.BROKEN_RULE
+    assert folder.end() == DriverEnd(DriverExit.BROKEN_RULE, "it does not build")
 
 
 def test_member_that_leaves_the_folder(tmp_path: Path) -> None:

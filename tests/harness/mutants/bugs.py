@@ -2655,6 +2655,14 @@ BUGS = (
         tests=("tests/cluster/driver/test_process.py",),
     ),
     Bug(
+        "a driver built with the settings that were submitted, whatever a rebalance has changed",
+        "txtopo/cluster/driver/process.py",
+        "self._load, record.settings)",
+        "self._load)",
+        subjects=(),
+        tests=("tests/cluster/driver/test_process.py",),
+    ),
+    Bug(
         "coordinator state outlives tables in memory",
         "txtopo/cluster/driver/process.py",
         "    if states and not any(state.is_durable for state in states):\n",
