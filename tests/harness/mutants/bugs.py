@@ -2143,6 +2143,22 @@ BUGS = (
         tests=("tests/plain/loop/test_backpressure.py",),
     ),
     Bug(
+        "spouts that begin something while too much waits",
+        "txtopo/plain/loop/worker.py",
+        "0 if is_throttled else SPOUT_CALLS_MAX",
+        "SPOUT_CALLS_MAX",
+        subjects=(),
+        tests=("tests/plain/loop/test_worker.py",),
+    ),
+    Bug(
+        "tuples that come to a worker before it was ever active",
+        "txtopo/plain/loop/worker.py",
+        "        if frame.tuples:\n            self._prepare_bolts()",
+        "        if False:\n            self._prepare_bolts()",
+        subjects=(),
+        tests=("tests/plain/loop/test_worker.py",),
+    ),
+    Bug(
         "a slow bolt that keeps its turn",
         "txtopo/plain/tasks/tasks.py",
         "            if now >= end:\n                break\n",
