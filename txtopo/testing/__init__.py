@@ -18,14 +18,8 @@ if TYPE_CHECKING:
         check_input as check_input,
         check_journal as check_journal,
     )
-    from txtopo.testing.collector import (
-        Emitted as Emitted,
-        RecordingCollector as RecordingCollector,
-    )
-    from txtopo.testing.complete import (
-        CompletedTopology as CompletedTopology,
-        complete_topology as complete_topology,
-    )
+    from txtopo.testing.collector import Emitted as Emitted, RecordingCollector as RecordingCollector
+    from txtopo.testing.complete import CompletedTopology as CompletedTopology, complete_topology as complete_topology
     from txtopo.testing.conformance.distributor import (
         CodeDistributorConformance as CodeDistributorConformance,
         DistributorNimbus as DistributorNimbus,
@@ -42,30 +36,17 @@ if TYPE_CHECKING:
         SpoutConformance as SpoutConformance,
         TransactionalSpoutConformance as TransactionalSpoutConformance,
     )
-    from txtopo.testing.conformance.state import (
-        StateConformance as StateConformance,
-        StatePlace as StatePlace,
-    )
-    from txtopo.testing.conformance.store import (
-        StoreConformance as StoreConformance,
-        StorePlace as StorePlace,
-    )
-    from txtopo.testing.context import (
-        PlainContext as PlainContext,
-    )
+    from txtopo.testing.conformance.state import StateConformance as StateConformance, StatePlace as StatePlace
+    from txtopo.testing.conformance.store import StoreConformance as StoreConformance, StorePlace as StorePlace
+    from txtopo.testing.context import PlainContext as PlainContext
     from txtopo.testing.feeders import (
         AckFailMapTracker as AckFailMapTracker,
         AckTracker as AckTracker,
         FeederSpout as FeederSpout,
         FixedTupleSpout as FixedTupleSpout,
     )
-    from txtopo.testing.inline import (
-        run_inline as run_inline,
-    )
-    from txtopo.testing.inline_cluster import (
-        InlineCluster as InlineCluster,
-        InlineTopology as InlineTopology,
-    )
+    from txtopo.testing.inline import run_inline as run_inline
+    from txtopo.testing.inline_cluster import InlineCluster as InlineCluster, InlineTopology as InlineTopology
     from txtopo.testing.kafka import (
         KafkaBroker as KafkaBroker,
         KafkaCluster as KafkaCluster,
@@ -82,12 +63,8 @@ if TYPE_CHECKING:
         QueueSpout as QueueSpout,
         RedeliveringQueue as RedeliveringQueue,
     )
-    from txtopo.testing.scenario import (
-        Scenario as Scenario,
-    )
-    from txtopo.testing.tuples import (
-        make_tuple as make_tuple,
-    )
+    from txtopo.testing.scenario import Scenario as Scenario
+    from txtopo.testing.tuples import make_tuple as make_tuple
     from txtopo.testing.zookeeper import (
         ZooKeeperEnsemble as ZooKeeperEnsemble,
         ZooKeeperServer as ZooKeeperServer,
@@ -98,15 +75,8 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "txtopo.testing.checkers": (
-            "Violation",
-            "check_input",
-            "check_journal",
-        ),
-        "txtopo.testing.collector": (
-            "Emitted",
-            "RecordingCollector",
-        ),
+        "txtopo.testing.checkers": ("Violation", "check_input", "check_journal"),
+        "txtopo.testing.collector": ("Emitted", "RecordingCollector"),
         "txtopo.testing.complete": ("CompletedTopology", "complete_topology"),
         "txtopo.testing.conformance.distributor": (
             "CodeDistributorConformance",
@@ -121,36 +91,17 @@ __getattr__, __dir__, __all__ = lazy_names(
             "SpoutConformance",
             "TransactionalSpoutConformance",
         ),
-        "txtopo.testing.conformance.state": (
-            "StateConformance",
-            "StatePlace",
-        ),
-        "txtopo.testing.conformance.store": (
-            "StoreConformance",
-            "StorePlace",
-        ),
+        "txtopo.testing.conformance.state": ("StateConformance", "StatePlace"),
+        "txtopo.testing.conformance.store": ("StoreConformance", "StorePlace"),
         "txtopo.testing.context": ("PlainContext",),
-        "txtopo.testing.feeders": (
-            "AckFailMapTracker",
-            "AckTracker",
-            "FeederSpout",
-            "FixedTupleSpout",
-        ),
+        "txtopo.testing.feeders": ("AckFailMapTracker", "AckTracker", "FeederSpout", "FixedTupleSpout"),
         "txtopo.testing.inline": ("run_inline",),
-        "txtopo.testing.inline_cluster": (
-            "InlineCluster",
-            "InlineTopology",
-        ),
+        "txtopo.testing.inline_cluster": ("InlineCluster", "InlineTopology"),
         "txtopo.testing.kafka": ("KafkaBroker", "KafkaCluster", "KafkaTopics"),
         "txtopo.testing.memory_log": ("LogCall", "MemoryLog", "MemoryLogClient", "MemoryLogSender"),
         "txtopo.testing.redelivering_queue": ("QueueReader", "QueueSpout", "RedeliveringQueue"),
         "txtopo.testing.scenario": ("Scenario",),
         "txtopo.testing.tuples": ("make_tuple",),
-        "txtopo.testing.zookeeper": (
-            "ZooKeeperEnsemble",
-            "ZooKeeperServer",
-            "running_ensemble",
-            "running_zookeeper",
-        ),
+        "txtopo.testing.zookeeper": ("ZooKeeperEnsemble", "ZooKeeperServer", "running_ensemble", "running_zookeeper"),
     },
 )
