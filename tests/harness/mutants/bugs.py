@@ -1236,6 +1236,22 @@ BUGS = (
         tests=("tests/transactional/recovery/test_divergence.py",),
     ),
     Bug(
+        "what a dead coordinator has staged stays",
+        "txtopo/transactional/recovery/recover.py",
+        "                state.discard_staged()\n",
+        "                pass\n",
+        subjects=(),
+        tests=("tests/transactional/recovery/test_divergence.py::test_a_crash_between_two_tables_is_no_divergence",),
+    ),
+    Bug(
+        "tables that recovery finished marked as not written",
+        "txtopo/transactional/recovery/recover.py",
+        "opened, set(group.states), group",
+        "opened, landed, group",
+        subjects=(),
+        tests=("tests/transactional/recovery/test_divergence.py::test_a_crash_between_two_tables_is_no_divergence",),
+    ),
+    Bug(
         "a state that was left out of the topology comes back in silence",
         "txtopo/transactional/recovery/divergence.py",
         "attrs.evolve(mark, left_after=committed.txid) if has_just_left else mark",
@@ -1298,6 +1314,14 @@ BUGS = (
         "if mark is None or (mark.txid or 0) <= 1:",
         subjects=(),
         tests=("tests/transactional/recovery/test_divergence.py",),
+    ),
+    Bug(
+        "a table that has its group asked for what was staged of it",
+        "txtopo/transactional/recovery/divergence.py",
+        "if group is not None and description.last_txid != group.last:",
+        "if group is not None:",
+        subjects=(),
+        tests=("tests/transactional/recovery/test_divergence.py::test_a_crash_between_two_tables_is_no_divergence",),
     ),
     Bug(
         "a gap of a state in the journal's headers is not looked for",
