@@ -17,13 +17,13 @@ from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.target import takes_target
 from txtopo.errors import AnchorError, TxtopoError, UserCodeError
 from txtopo.testing.simulation.memory import JobMemory
-from txtopo.testing.simulation.plain.world import Fault, make_plain_subject
+from txtopo.testing.simulation.plain.process import Fault
+from txtopo.testing.simulation.plain.world import make_plain_subject
+from txtopo.testing.simulation.schedule import Kinds, Simulated
 from txtopo.testing.simulation.schedules import (
     FAULTLESS,
     Failure,
-    Kinds,
     Result,
-    Simulated,
     make_subject,
     run_schedule,
     run_schedules,

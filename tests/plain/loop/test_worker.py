@@ -102,6 +102,30 @@ def test_nothing_before_activation():
     running.workers[0].close()
 
 
+def test_throttled():
+    """While too much waits anywhere nothing begins, and the spout need not be asked again; then it goes on."""
+    running, spout = started(Pass())
+    (worker,) = running.workers
+    spout.feed(1)
+    worker.set_throttled(is_throttled=True)
+    running.run()
+    assert (spout.calls, worker.idle_secs()) == (0, LOOK_SECS)
+    worker.set_throttled(is_throttled=False)
+    running.run()
+    assert spout.told == [("ack", 1)]
+
+
+def test_a_worker_that_starts_while_the_topology_is_inactive():
+    """It prepares its bolts for what is under way elsewhere; its spouts wait."""
+    running = alone(Pass(), workers=2, spouts=2, bolts=2)
+    first, second = (running.objects["spout"][n] for n in range(2))
+    running.workers[0].set_active(is_active=True)
+    first.feed(1, 2)
+    running.run()
+    assert sorted(first.told) == [("ack", 1), ("ack", 2)]
+    assert not hasattr(second, "collector")
+
+
 def test_wait_strategy():
     """SP4: it is asked once in each pass without an emission, with 1, 2, 3 …, and anew after one."""
     running, spout = started(Hold(), {"topology.spout.wait.strategy": Waits(), "topology.max.spout.pending": 2})
