@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -23,8 +22,9 @@ from txtopo.api.context import TopologyContext
 from txtopo.api.tuples import Tuple
 from txtopo.client_properties import ClientProperties, Value
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure, TxtopoError
-from txtopo.extras import how_to_install
-from txtopo.kafka_errors import RepeatedErrors, escaped, failure
+from txtopo.kafka_connection import REPEAT_SECS, KafkaConnection
+from txtopo.printable import escaped
+from txtopo.repeated import Repeated
 
 _log = logging.getLogger(__name__)
 
@@ -121,25 +121,15 @@ class ConfluentSender(KafkaSender):
     """
 
     def __init__(self, settings: SenderSettings) -> None:
-        try:
-            import confluent_kafka  # noqa: PLC0415 - an extra of the installation
-        except ImportError:
-            raise ConfigError(f"confluent-kafka is not installed: {how_to_install('kafka')}") from None
-        self._kafka = confluent_kafka
-        self._settings = settings
+        self._connection = KafkaConnection(settings.servers, settings.properties, "the bolt", settings.report)
+        self._library = self._connection.library
         given = settings.properties.resolved()
         self._configuration = {
             "enable.idempotence": "acks" not in given and "request.required.acks" not in given,
             "message.timeout.ms": settings.timeout_ms,
-            "log_level": 2,  # critical: what matters comes as an error as well, and this would come again and again
             **given,
-            "bootstrap.servers": settings.servers,
-            "error_cb": self._complain,
         }
-        self._refusal: InputError | None = None
-        self._was_let_in = False
-        """Whether Kafka has taken a record; a refusal after that may pass, as when a broker starts again."""
-        self._producer = self._connect()
+        self._producer = self._connection.make(self._library.Producer, self._configuration)
 
     def send(self, message: KafkaMessage, on_delivery: Callable[[Exception | None], None]) -> bool:
         """Put a record into the client's queue."""
@@ -164,18 +154,16 @@ class ConfluentSender(KafkaSender):
         except (TypeError, ValueError) as error:
             kinds = f"its key has type {type(message.key).__name__} and its value {type(message.value).__name__}"
             raise FieldsError(f"it is no record ({error}); {kinds}") from None
-        except self._kafka.KafkaException as error:
-            cause = error.args[0]
-            if cause.fatal():  # an idempotent producer that has lost its sequence sends nothing any more
-                self._producer = self._connect()
-            raise self._failure(cause) from None
+        except self._library.KafkaException as error:
+            if error.args[0].fatal():  # an idempotent producer that has lost its sequence sends nothing any more
+                self._producer = self._connection.make(self._library.Producer, self._configuration)
+            raise self._connection.failure(error) from None
         return True
 
     def serve(self, timeout_secs: float) -> None:
         """Poll the client."""
         self._producer.poll(timeout_secs)
-        if self._refusal is not None and not self._was_let_in:
-            raise self._refusal
+        self._connection.check_refusal()
 
     def close(self, timeout_secs: float) -> None:
         """Flush the client."""
@@ -183,29 +171,11 @@ class ConfluentSender(KafkaSender):
         if left:
             _log.warning("%d records were not acknowledged within %g s; their roots were not acked", left, timeout_secs)
 
-    def _connect(self) -> Any:
-        try:
-            return self._kafka.Producer(self._configuration, logger=_log)
-        except (self._kafka.KafkaException, TypeError, ValueError) as error:
-            raise ConfigError(f"properties: {self._settings.properties.scrubbed(str(error))}") from None
-
-    def _outcome(self, error: Any) -> Exception | None:
-        self._was_let_in = self._was_let_in or error is None
-        return None if error is None else self._failure(error)
-
-    def _complain(self, error: Any) -> None:
-        """Take what librdkafka says of its connections; it calls this in polls."""
-        found = self._failure(error)
-        if isinstance(found, InputError):
-            if not self._was_let_in:
-                self._refusal = found
-                return
-            found = SourceFailure(found.message)
-        self._settings.report(found)
-
-    def _failure(self, error: Any) -> InputError | SourceFailure:
-        text = self._settings.properties.scrubbed(error.str())
-        return failure(error, text, self._settings.servers, "the bolt")
+    def _outcome(self, error: Any) -> InputError | SourceFailure | None:
+        if error is not None:
+            return self._connection.failure(error)
+        self._connection.admitted()
+        return None
 
 
 @attrs.frozen
@@ -331,7 +301,7 @@ class KafkaBolt(RichBolt):
         self._collector = collector
         timeout_ms = int(1000 * config.get("topology.message.timeout.secs", 30))
         self._sender = self.connect(SenderSettings(self._servers, self._properties, timeout_ms, self._report))
-        self._errors = RepeatedErrors(time.monotonic)
+        self._errors = Repeated(REPEAT_SECS)
         self._waiting: deque[tuple[Tuple, KafkaMessage]] = deque()
         self._settled: queue.SimpleQueue[tuple[Tuple, KafkaMessage, Exception | None]] = queue.SimpleQueue()
         self._open = 0
@@ -408,7 +378,7 @@ class KafkaBolt(RichBolt):
 
     def _report(self, error: Exception) -> None:
         """Report an error that belongs to no record; the same over and over only now and then."""
-        text = self._errors.due(str(error))
+        text = self._errors.shown(str(error))
         if text is not None:
             self._collector.report_error(SourceFailure(text))
 

@@ -141,7 +141,7 @@ def topology(input: str | None = None, output: str = OUTPUT, parallelism: int = 
 
 
 def config() -> Config:
-    """Return the default configuration for ``txtopo run``: a window of 32 transactions."""
+    """Return the default configuration for ``txtopo run``: at most 32 pending transactions."""
     return Config(max_spout_pending=32)
 
 

@@ -36,7 +36,7 @@ def receive(channel: Channel, count: int) -> list[bytes]:
 def test_messages_are_whole(pair: tuple[Channel, Channel]) -> None:
     """Messages arrive as they were sent, in order, however the network cuts them; empty ones, too."""
     one, other = pair
-    sent = [b"", b"a", b"b" * 100_000, b"\0\0\0\5", b"c"]
+    sent = [b"", b"a", b"b" * 100_000, b"\0\0\0\5", b"c", b""]
     for message in sent:
         one.send(message)
     assert receive(other, len(sent)) == sent

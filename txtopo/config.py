@@ -203,7 +203,7 @@ SETTINGS: Mapping[str, Setting] = {
             "topology.max.spout.pending",
             768,
             whole(1),
-            "the window: maximum number of transactions begun and not yet committed; in a plain topology, of pending "
+            "maximum number of pending transactions: begun and not yet committed; in a plain topology, of pending "
             "roots of a spout task",
             only=None,
             plain_default=500,
@@ -298,7 +298,7 @@ SETTINGS: Mapping[str, Setting] = {
             "topology.layout",
             "auto",
             _one_of("auto", "together", "spread"),
-            "whether a transaction's tasks run together in one slot or spread over the slots",
+            "whether a transaction's tasks run together in one partition of a job or spread over all",
         ),
         Setting(
             "topology.spark.master",

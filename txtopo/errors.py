@@ -47,44 +47,6 @@ from typing import Any
 
 from txtopo.attempts import attempt_words
 
-__all__ = [
-    "AlreadyAlive",
-    "AlreadyRunning",
-    "AnchorError",
-    "ClusterError",
-    "CodeUnavailable",
-    "ConfigError",
-    "DivergenceError",
-    "FailedException",
-    "FieldsError",
-    "InputError",
-    "InternalError",
-    "JobFailure",
-    "LoadError",
-    "LostLead",
-    "NoLeader",
-    "NoTopology",
-    "NotAlive",
-    "NotLeader",
-    "PoisonTransaction",
-    "ReportedFailedException",
-    "RequestError",
-    "RuleError",
-    "SharedStateWarning",
-    "SourceFailure",
-    "StalledCommit",
-    "StateAccessError",
-    "StateFailure",
-    "StopError",
-    "SubmissionError",
-    "TopologyError",
-    "TransitionError",
-    "TupleTreeFailure",
-    "TxtopoError",
-    "Unreachable",
-    "UserCodeError",
-]
-
 
 class TxtopoError(Exception):
     """The base class of all errors of txtopo.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import linecache
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,7 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
         package: the package's name.
     """
     namespace: Any = sys.modules[package]
-    source = namespace.__spec__.loader.get_source(package)  # works in a zip file, too
+    source = "".join(linecache.getlines(namespace.__file__, vars(namespace)))  # works in a zip file, too
     module_of = {
         alias.name: node.module
         for block in ast.parse(source).body

@@ -27,7 +27,13 @@ _WRITTEN_NAME = "txtopo.written_name"
 LIFE = "life"
 """The name of an incarnation's field in JSON."""
 
-WRITTEN_AS_LIFE = {_WRITTEN_NAME: LIFE}
+
+def written_as(name: str) -> dict[str, str]:
+    """Return the metadata of a field that has another name in JSON."""
+    return {_WRITTEN_NAME: name}
+
+
+WRITTEN_AS_LIFE = written_as(LIFE)
 """The metadata of an incarnation's field."""
 
 

@@ -1,4 +1,4 @@
-"""Bad records of text formats: refused, which is the default, or kept in a table of dead letters.
+"""Bad records of text formats: refused, which is the default, or kept in a table of their own.
 
 A record is bad if Arrow refuses that record alone. So the result does not depend on the records around it, on where its
 file is cut, or on the attempt. Formats read whole blocks and search for bad records only in a block that Arrow has
@@ -18,17 +18,15 @@ from pathlib import Path, PurePath
 import attrs
 import pyarrow as pa
 
+from spouts.bad_records import BadRecordRows
 from spouts.files.listing import FileRange
 from txtopo.api.fields import Fields
 from txtopo.errors import ConfigError, InputError
 
-BAD_RECORDS = "bad-records"
-"""The stream of bad records, and the name of their table."""
-
 BAD_RECORDS_FIELDS = Fields("file: string", "offset: long", "line: long", "text: string", "reason: string")
 
 TEXT_BYTES_MAX = 64 * 1024
-"""The maximum length of a bad record's text in its dead letter."""
+"""The maximum length of a bad record's text in the table."""
 
 KEPT_BYTES = TEXT_BYTES_MAX + 1
 """The bytes kept of a record that is too long; the extra byte shows whether the text ends with a whole character."""
@@ -43,12 +41,6 @@ _REMEDY = "fix the file or the spout's fields, or give the spout dead_letter=PAT
 
 MISFITS = (pa.ArrowInvalid, UnicodeDecodeError)
 """Arrow's errors for values that do not fit; the latter if the error's text has bytes that are not UTF-8."""
-
-ROWS_WAITING_MAX = 4096
-"""The maximum number of bad records that wait to be emitted."""
-
-TEXTS_WAITING_BYTES_MAX = 4 * 1024 * 1024
-"""The maximum number of bytes of bad records that wait to be emitted."""
 
 SIEVED_RECORDS_MAX = 4096
 """The number of records that are checked at a time in a block with bad ones, before they are emitted."""
@@ -168,8 +160,8 @@ class BadRecords:
         return self._numbers.before(self.path, self.piece, block_offset) + record.line + 1
 
 
-class DeadLetters(BadRecords):
-    """Receives the bad records of one range, and emits them.
+class BadRecordsTable(BadRecords):
+    """Receives the bad records of one range, and emits them on the stream of their table.
 
     Args:
         path: the file.
@@ -182,32 +174,24 @@ class DeadLetters(BadRecords):
         self, path: str, piece: FileRange, numbers: LineNumbers, emit: Callable[[pa.RecordBatch], None]
     ) -> None:
         super().__init__(path, piece, numbers)
-        self._emit = emit
-        self._rows: list[tuple[str, int, int, str, str]] = []
-        self._text_bytes = 0
+        self._rows = BadRecordRows(BAD_RECORDS_FIELDS, emit)
         self._block: tuple[int, int] | None = None
         """The offset of the last block, and the number of lines that end before it."""
 
     def add(self, block_offset: int, record: Record, reason: str) -> None:
         """Receive a bad record."""
-        kept = _cut(record.content)
-        if len(kept) < record.size:
-            reason = f"{reason} (the text is its first {len(kept)} bytes of {record.size})"
-        self._rows.append((self.path, record.offset, self._line(block_offset, record), _decoded(kept), reason))
-        self._text_bytes += len(kept)
-        if len(self._rows) >= ROWS_WAITING_MAX or self._text_bytes >= TEXTS_WAITING_BYTES_MAX:
-            self.finish()
+        text = _cut(record.content)
+        if len(text) < record.size:
+            reason = f"{reason} (the text is its first {len(text)} bytes of {record.size})"
+        line = self._line(block_offset, record)
+        self._rows.add((self.path, record.offset, line, _decoded(text), reason), len(text))
 
     def refuse_long(self, offset: int, size_max: int) -> None:
         """Do nothing: the reader continues to the end of the record."""
 
     def finish(self) -> None:
         """Emit the records that wait."""
-        if self._rows:
-            columns = [list(column) for column in zip(*self._rows, strict=True)]
-            self._rows, self._text_bytes = [], 0
-            arrays = map(pa.array, columns, BAD_RECORDS_FIELDS.types)
-            self._emit(pa.RecordBatch.from_arrays(list(arrays), names=list(BAD_RECORDS_FIELDS)))
+        self._rows.finish()
 
     def _line(self, block_offset: int, record: Record) -> int:
         if self._block is None or self._block[0] != block_offset:
@@ -216,7 +200,7 @@ class DeadLetters(BadRecords):
 
 
 def checked_dead_letter(path: str | os.PathLike[str], inputs: Sequence[str]) -> str:
-    """Return the path of a dead-letter table, after a check that it is not among the input files.
+    """Return the path of a table of bad records, after a check that it is not among the input files.
 
     Args:
         path: the path as given by the user.
@@ -344,7 +328,7 @@ def _reason(message: str) -> str:
 
 
 def _cut(content: bytes) -> bytes:
-    """Return the first bytes of a record that a dead letter keeps, cut at the end of a character."""
+    """Return the first bytes of a record that the table keeps, cut at the end of a character."""
     end = TEXT_BYTES_MAX
     if len(content) <= end:
         return content

@@ -1,7 +1,7 @@
 """A spout over files: text, CSV, JSON lines and Parquet, in byte ranges or row groups.
 
 A transaction's metadata holds its ranges, and the place up to which files have been taken; see
-:mod:`spouts.files.intake`. These rules ensure that nothing is lost or read twice:
+:mod:`spouts.files.coordinator`. These rules ensure that nothing is lost or read twice:
 
 1. A file durably gets a number before it is taken (it is *admitted*), and files are taken in the order of their
    numbers (:mod:`spouts.files.taken_log`). So one place, number and offset, describes everything that is taken.
@@ -23,27 +23,26 @@ from typing import Any
 
 import pyarrow as pa
 
+from spouts.bad_records import BAD_RECORDS, WithBadRecords
 from spouts.files.bad_records import (
-    BAD_RECORDS,
     BAD_RECORDS_FIELDS,
     BadRecords,
-    DeadLetters,
+    BadRecordsTable,
     LineNumbers,
     checked_dead_letter,
 )
+from spouts.files.coordinator import FilesOptions, ListingCoordinator
 from spouts.files.csv_format import CsvFormat, CsvOptions
 from spouts.files.format import FileFormat, check_unchanged
-from spouts.files.intake import Intake, ListingCoordinator
 from spouts.files.json_format import JsonFormat
 from spouts.files.listing import FileRange, absolute_paths, list_files
 from spouts.files.parquet_format import ParquetFormat
 from spouts.files.text_format import TextFormat
-from spouts.files.watch import Patience, WatchingCoordinator
-from txtopo.api.bolt import OutputFieldsDeclarer
+from spouts.files.watch import WatchingCoordinator, WatchTimes
 from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
-from txtopo.api.spout import Coordinator, Emitter, Metadata, SpoutTable, TransactionalSpout
+from txtopo.api.spout import Coordinator, Emitter, Metadata, TransactionalSpout
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FailedException, InputError
 
@@ -55,7 +54,7 @@ FORMATS: Mapping[str, type[FileFormat]] = {
 _SUFFIXES = {suffix: name for name, kind in FORMATS.items() for suffix in kind.suffixes}
 
 
-class FilesTransactionalSpout(TransactionalSpout):
+class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
     """Emits the records of files; a transaction holds many small files or a part of a large one.
 
     *You* must make the files available under the same absolute path to the driver and to all executors: on a cluster,
@@ -94,6 +93,8 @@ class FilesTransactionalSpout(TransactionalSpout):
         ConfigError: another argument is wrong.
     """
 
+    bad_records_fields = BAD_RECORDS_FIELDS
+
     def __init__(  # noqa: PLR0913 - the options of a reader
         self,
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -126,7 +127,7 @@ class FilesTransactionalSpout(TransactionalSpout):
         self.format = format
         self.batch_bytes = batch_bytes
         self.batch_files_max = batch_files_max
-        self.watch = Patience(settle_secs, poll_secs, now_secs) if watch else None
+        self.watch = WatchTimes(settle_secs, poll_secs, now_secs) if watch else None
         self.dead_letter = None if dead_letter is None else checked_dead_letter(dead_letter, self.paths)
         self._fields = fields
         self._csv = CsvOptions(header, delimiter, quote)
@@ -145,23 +146,6 @@ class FilesTransactionalSpout(TransactionalSpout):
         fields = Fields() if self._fields is None and name != TextFormat.name else self.values
         return CsvFormat(fields, self._csv) if name == CsvFormat.name else FORMATS[name](fields)
 
-    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        """Declare the stream of records and, with ``dead_letter``, the stream of bad records."""
-        super().declare_output_fields(declarer)
-        if self.dead_letter is not None:
-            declarer.declare_stream(BAD_RECORDS, BAD_RECORDS_FIELDS.with_attempt())
-
-    def own_tables(self) -> Mapping[str, SpoutTable]:
-        """Return the table of bad records if ``dead_letter`` is given."""
-        if self.dead_letter is None:
-            return {}
-        # Imported here, so that processes without a dead-letter table do not pay for the imports.
-        from committers import AppendCommitter  # noqa: PLC0415
-        from state import DeltaRows  # noqa: PLC0415
-
-        table = DeltaRows(self.dead_letter, BAD_RECORDS_FIELDS)
-        return {BAD_RECORDS: SpoutTable(BAD_RECORDS, AppendCommitter, table)}
-
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
         """Return the coordinator: of the files listed now or, with ``watch``, of arriving files.
 
@@ -170,7 +154,7 @@ class FilesTransactionalSpout(TransactionalSpout):
             FieldsError: the fields do not suit the format of the files' suffixes.
         """
         del config
-        intake = Intake(
+        options = FilesOptions(
             self.paths,
             self.make_format,
             _guess_format,
@@ -180,8 +164,8 @@ class FilesTransactionalSpout(TransactionalSpout):
             tasks=len(context.component_tasks(context.this_component_id)),
         )
         if self.watch is None:
-            return ListingCoordinator(intake, list_files(self.paths))
-        return WatchingCoordinator(intake, self.watch, lambda: list_files(self.paths).files)
+            return ListingCoordinator(options, list_files(self.paths))
+        return WatchingCoordinator(options, self.watch, lambda: list_files(self.paths).files)
 
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
         """Return the emitter of every n-th range from ``this_task_index`` on, where n is the number of tasks."""
@@ -253,7 +237,7 @@ class _FilesEmitter(Emitter):
     def _bad_records(self, path: str, piece: FileRange, collector: BatchOutputCollector) -> BadRecords:
         if self._spout.dead_letter is None:
             return BadRecords(path, piece, self._line_numbers)
-        return DeadLetters(
+        return BadRecordsTable(
             path, piece, self._line_numbers, lambda batch: collector.emit_batch(batch, stream=BAD_RECORDS)
         )
 

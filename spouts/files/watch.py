@@ -24,8 +24,8 @@ from typing import Any
 
 import attrs
 
+from spouts.files.coordinator import START, FilesCoordinator, FilesOptions, is_same
 from spouts.files.format import FileChangedError
-from spouts.files.intake import START, FilesCoordinator, Intake, is_same
 from spouts.files.listing import InputFile, check_complete, describe, look_at, scan_names
 from spouts.files.ranges import Place, Plan, path_of
 from spouts.files.taken_log import Admitted
@@ -42,7 +42,7 @@ logger = logging.getLogger("txtopo.files")
 
 
 @attrs.frozen
-class Patience:
+class WatchTimes:
     """The timing of a growing folder.
 
     Args:
@@ -68,16 +68,18 @@ class WatchingCoordinator(FilesCoordinator):
     """Takes files as they arrive, without end.
 
     Args:
-        intake: the options.
-        patience: the timing.
+        options: the options.
+        times: the timing.
         list_by_name: lists the files as a run without ``watch`` does; used to resume from such a run's metadata.
     """
 
     _must_be_moved = True
 
-    def __init__(self, intake: Intake, patience: Patience, list_by_name: Callable[[], Sequence[InputFile]]) -> None:
-        super().__init__(intake)
-        self._patience = patience
+    def __init__(
+        self, options: FilesOptions, times: WatchTimes, list_by_name: Callable[[], Sequence[InputFile]]
+    ) -> None:
+        super().__init__(options)
+        self._times = times
         self._list_by_name = list_by_name
         self._settling: dict[str, _Seen] = {}
         self._next_look_secs = float("-inf")
@@ -87,8 +89,8 @@ class WatchingCoordinator(FilesCoordinator):
         self._begun: deque[tuple[int, Place]] = deque()
         self._committed = START
         self._barren: tuple[Place, int] | None = None
-        if intake.format_name is not None:
-            self._use_format(intake.format_name)
+        if options.format_name is not None:
+            self._use_format(options.format_name)
 
     def cleanup_before(self, txid: int) -> None:
         """Record that the transactions below ``txid`` are committed."""
@@ -98,7 +100,7 @@ class WatchingCoordinator(FilesCoordinator):
     def is_ready(self) -> bool:
         """Whether a complete file waits; lists the folders if ``poll_secs`` have passed."""
         self._ensure_resumed(0, None)
-        if self._patience.now_secs() >= self._next_look_secs:
+        if self._times.now_secs() >= self._next_look_secs:
             self._look()
         try:
             return self._has_next()
@@ -128,7 +130,7 @@ class WatchingCoordinator(FilesCoordinator):
         """Choose the format by the suffixes of the first admitted files, unless it is known."""
         suffixes = {Path(name).suffix.lower() for name in names} if self._cutter is None else ()
         if suffixes:
-            self._use_format(self._intake.guess_format(suffixes))
+            self._use_format(self._options.guess_format(suffixes))
 
     def _has_next(self) -> bool:
         """Whether a file has records to take; remembers files without any, such as empty Parquet files."""
@@ -176,10 +178,10 @@ class WatchingCoordinator(FilesCoordinator):
 
     def _look(self) -> None:
         """List the folders, admit complete files, and forget removed ones."""
-        started = self._patience.now_secs()
+        started = self._times.now_secs()
         self._former_trouble, self._trouble = self._trouble, ""
         try:
-            found = scan_names(self._intake.paths, self._root)
+            found = scan_names(self._options.paths, self._root)
             folder = self._log.folder_of(self._folders())
             self._admit(self._complete(found, started), folder)
             self._forget(found, folder)
@@ -189,8 +191,8 @@ class WatchingCoordinator(FilesCoordinator):
                 f"{error.filename or self._root} cannot be read: {error.strerror or error}; no files are taken "
                 "until it can be read"
             )
-        ended = self._patience.now_secs()
-        self._next_look_secs = max(started + self._patience.poll_secs, ended + LOOKING_SHARE * (ended - started))
+        ended = self._times.now_secs()
+        self._next_look_secs = max(started + self._times.poll_secs, ended + LOOKING_SHARE * (ended - started))
 
     def _warn_of_trouble(self, text: str) -> None:
         if text != self._former_trouble:
@@ -210,7 +212,7 @@ class WatchingCoordinator(FilesCoordinator):
             seen = self._settling.get(name)
             if seen is None or seen.file != file:
                 seen = _Seen(file, now_secs)
-            if now_secs - seen.since_secs >= self._patience.settle_secs:
+            if now_secs - seen.since_secs >= self._times.settle_secs:
                 check_complete(file)
                 complete.append(file)
             else:

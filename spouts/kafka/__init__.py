@@ -5,9 +5,15 @@ from typing import TYPE_CHECKING
 from txtopo.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from spouts.kafka.log import TopicPartition as TopicPartition
-    from spouts.kafka.opaque import OpaqueKafkaSpout as OpaqueKafkaSpout
+    from spouts.kafka.log import (
+        KafkaRecord as KafkaRecord,
+        TopicPartition as TopicPartition,
+    )
+    from spouts.kafka.opaque import (
+        OpaqueKafkaSpout as OpaqueKafkaSpout,
+    )
     from spouts.kafka.plain.config import (
+        FirstPollOffsetStrategy as FirstPollOffsetStrategy,
         KafkaSpoutConfig as KafkaSpoutConfig,
         KafkaTupleListener as KafkaTupleListener,
         ProcessingGuarantee as ProcessingGuarantee,
@@ -17,10 +23,16 @@ if TYPE_CHECKING:
         DeadLetterHook as DeadLetterHook,
         DeltaDeadLetters as DeltaDeadLetters,
     )
-    from spouts.kafka.plain.first_poll import FirstPollOffsetStrategy as FirstPollOffsetStrategy
-    from spouts.kafka.plain.offsets import MessageId as MessageId
-    from spouts.kafka.plain.retries import ExponentialBackoff as ExponentialBackoff, RetryPolicy as RetryPolicy
-    from spouts.kafka.plain.spout import KafkaSpout as KafkaSpout
+    from spouts.kafka.plain.progress import (
+        MessageId as MessageId,
+    )
+    from spouts.kafka.plain.retries import (
+        ExponentialBackoff as ExponentialBackoff,
+        RetryPolicy as RetryPolicy,
+    )
+    from spouts.kafka.plain.spout import (
+        KafkaSpout as KafkaSpout,
+    )
     from spouts.kafka.plain.subscription import (
         NamedTopicFilter as NamedTopicFilter,
         Partitioner as Partitioner,
@@ -36,7 +48,11 @@ if TYPE_CHECKING:
         RecordTranslator as RecordTranslator,
         SimpleRecordTranslator as SimpleRecordTranslator,
     )
-    from spouts.kafka.records import RECORD_FIELDS as RECORD_FIELDS, KafkaRecord as KafkaRecord
-    from spouts.kafka.spout import TransactionalKafkaSpout as TransactionalKafkaSpout
+    from spouts.kafka.records import (
+        RECORD_FIELDS as RECORD_FIELDS,
+    )
+    from spouts.kafka.spout import (
+        TransactionalKafkaSpout as TransactionalKafkaSpout,
+    )
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -6,14 +6,17 @@ records that compaction has removed. So a range of offsets may hold fewer record
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 import attrs
 
+from txtopo.client_properties import ClientProperties
 from txtopo.errors import ConfigError, InputError, SourceFailure
 
 NO_ID = ""
@@ -54,6 +57,22 @@ class Span:
     partition: TopicPartition
     start: int
     end: int
+
+
+@attrs.frozen
+class LogRange:
+    """The first offset that a partition still has, and the one that its next record gets."""
+
+    begin: int
+    end: int
+
+
+@attrs.frozen
+class StoredOffset:
+    """What a consumer group has committed for a partition: the next offset to read, and a text."""
+
+    offset: int
+    metadata: str = ""
 
 
 @attrs.frozen
@@ -119,6 +138,9 @@ class TopicChoice:
         return name in self.names
 
 
+ANY_TOPIC = TopicChoice((), re.compile(".*"))
+
+
 def missing_topic(name: str, there: Iterable[str]) -> InputError:
     """Return the error for a topic that does not exist, with the nearest one that does."""
     near = difflib.get_close_matches(name, there, 1)
@@ -148,6 +170,42 @@ class Message(Protocol):
     def headers(self) -> Any: ...  # noqa: D102
 
 
+def all_of(found: Mapping[TopicPartition, int], wanted: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    """Return an answer that has all the partitions that were asked for.
+
+    Raises:
+        SourceFailure: one has no leader, so it is left out.
+    """
+    missing = next((each for each in wanted if each not in found), None)
+    if missing is not None:
+        raise SourceFailure(f"{missing} has no leader now")
+    return found
+
+
+@attrs.frozen
+class KafkaRecord:
+    """A record as a deserializer gets it.
+
+    Args:
+        key: its key; None if it has none.
+        value: its value; None if it has none, which in a compacted topic deletes the key.
+        topic: its topic.
+        partition: its partition.
+        offset: its offset.
+        timestamp: its time; None if it has none.
+        headers: pairs of name and value. They are read when somebody looks at them: a ValueError then, if a name is not
+            UTF-8.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    topic: str
+    partition: int
+    offset: int
+    timestamp: dt.datetime | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
 OnLost = Callable[[Lost], None]
 """Called when records of a span are gone; returns to go on with what is left of the span, or raises."""
 
@@ -160,8 +218,8 @@ class KafkaLog(ABC):
     """The topics of a cluster, as one spout sees them: only records of committed transactions.
 
     *An implementation* raises SourceFailure if it has no answer now, and InputError if it never will, for example
-    because the client may not read. Asked about no partition, it answers with nothing. It is used by one thread at a
-    time.
+    because the client may not read. Asked about no partition, it answers with nothing. Questions may come from several
+    threads; only one reads.
     """
 
     @abstractmethod
@@ -173,23 +231,32 @@ class KafkaLog(ABC):
             waits: whether to wait for the answer; otherwise UnansweredError is raised until it is there.
         """
 
+    def names(self) -> list[str]:
+        """Return the names of all topics but Kafka's own."""
+        return [topic.name for topic in self.topics(ANY_TOPIC)]
+
     @abstractmethod
-    def starts(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the first offset that each partition still has; one request for all."""
 
     @abstractmethod
-    def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the end of what can be read of each partition; one request for all.
 
         Partitions that can't be read now, because they have no leader, are left out.
         """
 
+    def ranges(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
+        """Return where partitions begin and end; two requests for all."""
+        begins, ends = self.starts(partitions), all_of(self.ends(partitions), partitions)
+        return {partition: LogRange(begins[partition], ends[partition]) for partition in partitions}
+
     @abstractmethod
-    def at(self, partitions: Sequence[TopicPartition], timestamp_ms: int) -> Mapping[TopicPartition, int]:
+    def at(self, partitions: Collection[TopicPartition], timestamp_ms: int) -> Mapping[TopicPartition, int]:
         """Return the offset of the first record at or after a time, in ms since 1970; the end if there is none."""
 
     @abstractmethod
-    def stored(self, partitions: Sequence[TopicPartition], group: str) -> Mapping[TopicPartition, int]:
+    def stored(self, partitions: Collection[TopicPartition], group: str) -> dict[TopicPartition, StoredOffset]:
         """Return the offsets that a consumer group has stored; partitions without one are left out."""
 
     @abstractmethod
@@ -206,3 +273,101 @@ class KafkaLog(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of connections."""
+
+
+@attrs.frozen
+class ConsumerSettings:
+    """How a member of a consumer group reaches Kafka.
+
+    Args:
+        servers: host:port, separated by commas.
+        group_id: the consumer group that offsets are committed to.
+        offset_reset: where to go on if an offset does not exist: earliest, latest or error; None: the client's default.
+        properties: further properties of librdkafka.
+        report: takes errors that the client survives.
+    """
+
+    servers: str
+    group_id: str
+    offset_reset: str | None
+    properties: ClientProperties
+    report: Callable[[Exception], None] = attrs.field(repr=False)
+
+
+class RebalanceListener(Protocol):
+    """Learns which partitions a consumer is assigned. Called in :meth:`KafkaConsumer.poll`, if it has subscribed."""
+
+    def revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Commit what there is: these partitions may go to another member when this returns."""
+
+    def assigned(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Learn all partitions that are assigned from now on, and return where reading begins, or goes on, in each.
+
+        Raises:
+            SourceFailure: that can't be found out now; the consumer asks again.
+        """
+
+
+class KafkaConsumer(ABC):
+    """A member of a consumer group. It is either given partitions by :meth:`assign`, or subscribes.
+
+    *You* call it in one thread. An *implementation* raises SourceFailure, and has changed nothing, if Kafka can't do
+    something now; partitions that are not assigned to it are passed over.
+    """
+
+    log: KafkaLog
+    """What else to ask of the same cluster; its questions never wait for the consumer's calls, nor make them wait."""
+
+    @abstractmethod
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions too, from these offsets on; positions of the others stay."""
+
+    @abstractmethod
+    def unassign(self, partitions: Collection[TopicPartition]) -> None:
+        """Read partitions no more."""
+
+    @abstractmethod
+    def subscribe(self, topics: Collection[str], listener: RebalanceListener) -> None:
+        """Join the group for these topics; a topic that begins with ``^`` is a pattern."""
+
+    @abstractmethod
+    def poll(
+        self, partitions: Collection[TopicPartition], timeout_secs: float, records_max: int
+    ) -> dict[TopicPartition, list[KafkaRecord]]:
+        """Return records that are there, and move the positions; call the listener if the assignment changes.
+
+        Of a partition that is lost and assigned anew meanwhile, only records of the new assignment are returned. If the
+        listener can't say now where to begin, that is reported, and it is asked again in the next poll.
+
+        Args:
+            partitions: those to read; the others are paused.
+            timeout_secs: how long to wait for the first record.
+            records_max: how many to return at most.
+        """
+
+    @abstractmethod
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Move the position of a partition that is assigned. No record from before the move is returned after it."""
+
+    @abstractmethod
+    def position(self, partition: TopicPartition) -> int | None:
+        """Return the offset after the last record that was returned; or after what is known not to exist behind it."""
+
+    @abstractmethod
+    def commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> bool:
+        """Commit, and return when that is done; return False if the group accepts no commits, as in a rebalance."""
+
+    @abstractmethod
+    def begin_commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> Future[bool]:
+        """Begin to commit, and return at once; what :meth:`commit` would return is there after some later poll.
+
+        Commits are made in the order in which they were begun.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave the group, and close the connections. Nothing is committed."""
+
+
+Connect = Callable[[ConsumerSettings], KafkaConsumer]
+"""Makes a consumer; must pickle."""

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from spouts.kafka.intake import Intake, Publisher
 from spouts.kafka.log import KafkaLog, Lost, Span, TopicPartition
+from spouts.kafka.planner import Planner, Publisher
 from spouts.kafka.spout import KafkaInput, KafkaShare
 from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.context import TopologyContext
@@ -57,7 +57,7 @@ class OpaqueKafkaSpout(KafkaInput, OpaquePartitionedTransactionalSpout):
         """
         del context
         coordinator = _OpaqueCoordinator(self, self.make_log(config, is_shared=False))
-        coordinator.intake.check_topics()
+        coordinator.planner.check_topics()
         return coordinator
 
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> OpaquePartitionedEmitter:
@@ -78,7 +78,7 @@ class OpaqueKafkaSpout(KafkaInput, OpaquePartitionedTransactionalSpout):
 
 class _OpaqueCoordinator(PartitionedCoordinator):
     def __init__(self, spout: KafkaInput, log: KafkaLog) -> None:
-        self.intake = Intake(log, spout.options)
+        self.planner = Planner(log, spout.options)
         self._log = log
         self._records_max = spout.options.records_max
         self._publisher = Publisher(log, spout.publish_group, spout.options.now_secs)
@@ -93,23 +93,25 @@ class _OpaqueCoordinator(PartitionedCoordinator):
 
     def resume(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
         self._note_fruitless(txid, metadata)
-        taken = dict(self._begins)
+        positions = dict(self._begins)
         for key, held in metadata.items():
             topic, number, identity, begin = json.loads(key)
             partition = TopicPartition(topic, number)
-            taken[partition] = held["end"]
+            positions[partition] = held["end"]
             self._begins[partition] = begin
-            self.intake.resume({}, {topic: identity})
-        self.intake.resume(taken, {})
+            self.planner.resume({}, {topic: identity})
+        self.planner.resume(positions, {})
         self._begun = 0
         if metadata:
-            self.intake.begun()
-            self._publisher.begun(txid, taken)
+            self.planner.begun()
+            self._publisher.begun(txid, positions)
 
     def partitions(self) -> list[Any]:
         self._begun += 1
-        left = self.intake.left()
-        return [self._named(partition) for partition in sorted(self.intake.taken if self.intake.must_begin else left)]
+        left = self.planner.next_spans()
+        return [
+            self._named(partition) for partition in sorted(self.planner.positions if self.planner.must_begin else left)
+        ]
 
     def cleanup_before(self, txid: int) -> None:
         self._publisher.committed_before(txid)
@@ -118,14 +120,14 @@ class _OpaqueCoordinator(PartitionedCoordinator):
         self._publisher.publish_if_time()
         if self._now_secs() < self._ready_at_secs:
             return False
-        left = self.intake.transactions_left()
-        return self._begun < (max(1, left) if self.intake.must_begin else left)
+        left = self.planner.transactions_left()
+        return self._begun < (max(1, left) if self.planner.must_begin else left)
 
     def is_exhausted(self) -> bool:
-        return self.intake.is_exhausted()
+        return self.planner.is_exhausted()
 
     def lag(self) -> int | None:
-        return self.intake.lag()
+        return self.planner.lag()
 
     def close(self) -> None:
         self._publisher.publish()
@@ -143,8 +145,8 @@ class _OpaqueCoordinator(PartitionedCoordinator):
             self._ready_at_secs = self._now_secs() + pause_secs
 
     def _named(self, partition: TopicPartition) -> list[Any]:
-        begin = self._begins.setdefault(partition, self.intake.taken[partition])
-        return [partition.topic, partition.partition, self.intake.ids[partition.topic], begin]
+        begin = self._begins.setdefault(partition, self.planner.positions[partition])
+        return [partition.topic, partition.partition, self.planner.ids[partition.topic], begin]
 
 
 class _OpaqueEmitter(OpaquePartitionedEmitter):

@@ -8,17 +8,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import attrs
 import pyarrow as pa
 
+from spouts.bad_records import BadRecordRows
 from spouts.files.bad_records import MISFITS, sieve
 from spouts.json_records import JsonRecords, count_objects, is_json, object_fault, suspect
-from spouts.kafka.log import Message, TopicPartition
+from spouts.kafka.log import KafkaRecord, Message, TopicPartition
 from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.fields import Fields
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError, InputError, TxtopoError
-from txtopo.kafka_errors import escaped
+from txtopo.printable import escaped
 
 RECORD_FIELDS = Fields(
     "key: binary",
@@ -32,9 +32,6 @@ RECORD_FIELDS = Fields(
 """A record's own columns. The timestamp is the producer's or the broker's, as the topic says; null if there is none, or
 one after the year 9999."""
 
-BAD_RECORDS = "bad-records"
-"""The stream of bad records, and the name of their table."""
-
 BAD_RECORDS_FIELDS = Fields(
     "topic: string", "partition: int", "offset: long", "timestamp: timestamp", "key: binary", "value: binary",
     "reason: string",
@@ -46,32 +43,6 @@ _NO_TIMESTAMP = 0
 """The client's type of a missing timestamp."""
 _TIMESTAMP_MS_MAX = 253_402_300_799_999
 """The end of the year 9999; a producer may write any number, microseconds say, if the topic lets it."""
-_ROWS_WAITING_MAX = 4096
-_BYTES_WAITING_MAX = 4 * 1024 * 1024
-
-
-@attrs.frozen
-class KafkaRecord:
-    """A record as a deserializer gets it.
-
-    Args:
-        key: its key; None if it has none.
-        value: its value; None if it has none, which in a compacted topic deletes the key.
-        topic: its topic.
-        partition: its partition.
-        offset: its offset.
-        timestamp: its time; None if it has none.
-        headers: pairs of name and value. They are read when somebody looks at them: a ValueError then, if a name is not
-            UTF-8.
-    """
-
-    key: bytes | None
-    value: bytes | None
-    topic: str
-    partition: int
-    offset: int
-    timestamp: dt.datetime | None
-    headers: Sequence[tuple[str, bytes | None]]
 
 
 Deserializer = Callable[[KafkaRecord], Sequence[Any] | Mapping[str, Any] | None]
@@ -108,7 +79,7 @@ class RefusedRecords(BadRecords):
         )
 
 
-class DeadLetters(BadRecords):
+class BadRecordsTable(BadRecords):
     """Emits bad records on the stream of their table.
 
     Args:
@@ -116,26 +87,17 @@ class DeadLetters(BadRecords):
     """
 
     def __init__(self, emit: Callable[[pa.RecordBatch], None]) -> None:
-        self._emit = emit
-        self._rows: list[tuple[Any, ...]] = []
-        self._bytes = 0
+        self._rows = BadRecordRows(BAD_RECORDS_FIELDS, emit)
 
     def add(self, message: Message, reason: str) -> None:
         """Keep a record until enough wait."""
         key, value = message.key(), message.value()
         place = (message.topic(), message.partition(), message.offset(), _timestamp(message))
-        self._rows.append((*place, key, value, escaped(reason)))
-        self._bytes += len(key or b"") + len(value or b"")
-        if len(self._rows) >= _ROWS_WAITING_MAX or self._bytes >= _BYTES_WAITING_MAX:
-            self.finish()
+        self._rows.add((*place, key, value, escaped(reason)), len(key or b"") + len(value or b""))
 
     def finish(self) -> None:
         """Emit the records that wait."""
-        if self._rows:
-            columns = [list(column) for column in zip(*self._rows, strict=True)]
-            self._rows, self._bytes = [], 0
-            arrays = list(map(pa.array, columns, BAD_RECORDS_FIELDS.types))
-            self._emit(pa.RecordBatch.from_arrays(arrays, names=list(BAD_RECORDS_FIELDS)))
+        self._rows.finish()
 
 
 class RecordFormat(ABC):

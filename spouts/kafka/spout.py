@@ -17,35 +17,35 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spouts.kafka.brokers import DRIVER_ANSWER_SECS, RESERVED, BrokerLog, shared_log
-from spouts.kafka.intake import (
+from spouts.bad_records import BAD_RECORDS, WithBadRecords
+from spouts.kafka.confluent import DRIVER_ANSWER_SECS, RESERVED, BrokerLog, shared_log
+from spouts.kafka.log import KafkaLog, Lost, OnLost, Span, TopicChoice, TopicPartition
+from spouts.kafka.planner import (
     FirstPoll,
-    Intake,
-    IntakeOptions,
     OnLostRecords,
+    Planner,
+    PlannerOptions,
     Publisher,
     check_ids,
 )
-from spouts.kafka.log import KafkaLog, Lost, OnLost, Span, TopicChoice, TopicPartition
 from spouts.kafka.records import (
-    BAD_RECORDS,
     BAD_RECORDS_FIELDS,
     RECORD_FIELDS,
     BadRecords,
-    DeadLetters,
+    BadRecordsTable,
     Deserializer,
     RecordFormat,
     RefusedRecords,
     record_format,
 )
-from txtopo.api.bolt import Component, OutputFieldsDeclarer
 from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
-from txtopo.api.spout import Coordinator, Emitter, Metadata, SpoutTable, TransactionalSpout
+from txtopo.api.spout import Coordinator, Emitter, Metadata, TransactionalSpout
 from txtopo.attempts import TransactionAttempt
 from txtopo.client_properties import ClientProperties, Value
 from txtopo.errors import ConfigError, InputError, SourceFailure
+from txtopo.kafka_connection import KafkaConnection
 
 _TIMEOUT = "topology.message.timeout.secs"
 _TIMEOUT_SECS = 30.0
@@ -60,8 +60,10 @@ _CURE = (
 logger = logging.getLogger("txtopo.kafka")
 
 
-class KafkaInput(Component):
+class KafkaInput(WithBadRecords):
     """What both spouts over Kafka have in common; the arguments are those of :class:`TransactionalKafkaSpout`."""
+
+    bad_records_fields = BAD_RECORDS_FIELDS
 
     def __init__(  # noqa: PLR0913 - the options of a reader
         self,
@@ -92,7 +94,7 @@ class KafkaInput(Component):
         self.properties = ClientProperties(properties, RESERVED)
         self.dead_letter = None if dead_letter is None else os.fspath(dead_letter)
         self.publish_group = publish_group
-        self.options = IntakeOptions(
+        self.options = PlannerOptions(
             TopicChoice.of(topics),
             FirstPoll.of(first_poll),
             batch_records_max,
@@ -119,30 +121,13 @@ class KafkaInput(Component):
         secs = float(config.get(_TIMEOUT) or _TIMEOUT_SECS) / _PATIENCE_SHARE
         if is_shared:
             return shared_log(self.servers, self.properties, secs)
-        return BrokerLog(self.servers, self.properties, secs, DRIVER_ANSWER_SECS)
-
-    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        """Declare the stream of records and, with ``dead_letter``, the stream of bad records."""
-        super().declare_output_fields(declarer)
-        if self.dead_letter is not None:
-            declarer.declare_stream(BAD_RECORDS, BAD_RECORDS_FIELDS.with_attempt())
-
-    def own_tables(self) -> Mapping[str, SpoutTable]:
-        """Return the table of bad records if ``dead_letter`` is given."""
-        if self.dead_letter is None:
-            return {}
-        # Imported here, so that processes without a dead-letter table do not pay for the imports.
-        from committers import AppendCommitter  # noqa: PLC0415
-        from state import DeltaRows  # noqa: PLC0415
-
-        table = DeltaRows(self.dead_letter, BAD_RECORDS_FIELDS)
-        return {BAD_RECORDS: SpoutTable(BAD_RECORDS, AppendCommitter, table)}
+        return BrokerLog(KafkaConnection(self.servers, self.properties), secs, DRIVER_ANSWER_SECS)
 
     def bad_records(self, collector: BatchOutputCollector) -> BadRecords:
         """Return what receives the bad records of an attempt's task."""
         if self.dead_letter is None:
             return RefusedRecords()
-        return DeadLetters(lambda batch: collector.emit_batch(batch, stream=BAD_RECORDS))
+        return BadRecordsTable(lambda batch: collector.emit_batch(batch, stream=BAD_RECORDS))
 
 
 class TransactionalKafkaSpout(KafkaInput, TransactionalSpout):
@@ -194,7 +179,7 @@ class TransactionalKafkaSpout(KafkaInput, TransactionalSpout):
         """
         del context
         coordinator = _KafkaCoordinator(self, self.make_log(config, is_shared=False))
-        coordinator.intake.check_topics()
+        coordinator.planner.check_topics()
         return coordinator
 
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
@@ -207,9 +192,9 @@ class TransactionalKafkaSpout(KafkaInput, TransactionalSpout):
         del previous_metadata
         return {
             f"{topic}-{number}": (before, end)
-            for topic, held in metadata["topics"].items()
-            for number, start, end in held["partitions"]
-            if (before := _skipped_from(held, number, start)) < end
+            for topic, planned in metadata["topics"].items()
+            for number, start, end in planned["partitions"]
+            if (before := _skipped_from(planned, number, start)) < end
         }
 
     def input_skipped(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, Sequence[tuple[Any, Any]]]:
@@ -217,8 +202,8 @@ class TransactionalKafkaSpout(KafkaInput, TransactionalSpout):
         del previous_metadata
         return {
             f"{topic}-{number}": [(before, first_kept)]
-            for topic, held in metadata["topics"].items()
-            for number, before, first_kept in held.get("skipped", ())
+            for topic, planned in metadata["topics"].items()
+            for number, before, first_kept in planned.get("skipped", ())
         }
 
 
@@ -283,32 +268,32 @@ class KafkaShare:
 
 class _KafkaCoordinator(Coordinator):
     def __init__(self, spout: KafkaInput, log: KafkaLog) -> None:
-        self.intake = Intake(log, spout.options)
+        self.planner = Planner(log, spout.options)
         self._log = log
         self._publisher = Publisher(log, spout.publish_group, spout.options.now_secs)
 
     def resume(self, txid: int, metadata: Metadata) -> None:
-        taken, ids = _taken(metadata)
-        self.intake.resume(taken, ids)
-        if taken:
-            self.intake.begun()
-        self._publisher.begun(txid, taken)
+        positions, ids = _planned(metadata)
+        self.planner.resume(positions, ids)
+        if positions:
+            self.planner.begun()
+        self._publisher.begun(txid, positions)
 
     def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
-        taken, ids = _taken(previous_metadata)
-        self.intake.resume(taken, ids)
-        spans = self.intake.left()
+        positions, ids = _planned(previous_metadata)
+        self.planner.resume(positions, ids)
+        spans = self.planner.next_spans()
         topics: dict[str, Any] = {}
-        for partition, before in sorted(self.intake.taken.items()):
+        for partition, before in sorted(self.planner.positions.items()):
             span = spans.get(partition)
             start, end = (before, before) if span is None else (span.start, span.end)
-            held = topics.setdefault(partition.topic, {"id": self.intake.ids[partition.topic], "partitions": []})
-            held["partitions"].append([partition.partition, start, end])
+            planned = topics.setdefault(partition.topic, {"id": self.planner.ids[partition.topic], "partitions": []})
+            planned["partitions"].append([partition.partition, start, end])
             if start > before:
-                held.setdefault("skipped", []).append([partition.partition, before, start])
-            self.intake.taken[partition] = end
-        self._publisher.begun(txid, self.intake.taken)
-        self.intake.begun()
+                planned.setdefault("skipped", []).append([partition.partition, before, start])
+            self.planner.positions[partition] = end
+        self._publisher.begun(txid, self.planner.positions)
+        self.planner.begun()
         return {"topics": topics}
 
     def cleanup_before(self, txid: int) -> None:
@@ -316,17 +301,17 @@ class _KafkaCoordinator(Coordinator):
 
     def is_ready(self) -> bool:
         self._publisher.publish_if_time()
-        return bool(self.intake.left()) or self.intake.must_begin
+        return bool(self.planner.next_spans()) or self.planner.must_begin
 
     def is_exhausted(self) -> bool:
-        return self.intake.is_exhausted()
+        return self.planner.is_exhausted()
 
     def lag(self) -> int | None:
-        return self.intake.lag()
+        return self.planner.lag()
 
     def remaining(self, metadata: Metadata) -> int | None:
-        taken, _ = _taken(metadata)
-        return self.intake.remaining(taken)
+        positions, _ = _planned(metadata)
+        return self.planner.remaining(positions)
 
     def close(self) -> None:
         self._publisher.publish()
@@ -346,13 +331,13 @@ class _KafkaEmitter(Emitter):
     ) -> Mapping[str, Sequence[tuple[Any, Any]]] | None:
         spans = [
             Span(TopicPartition(topic, number), start, end)
-            for topic, held in metadata["topics"].items()
-            for number, start, end in held["partitions"]
+            for topic, planned in metadata["topics"].items()
+            for number, start, end in planned["partitions"]
             if start < end
         ][self._task :: self._tasks]
         if not spans:
             return None
-        _, ids = _taken(metadata)
+        _, ids = _planned(metadata)
         log = self._spout.make_log(self._config, is_shared=True)  # each time: attempts come in several threads
         skipped: dict[str, list[tuple[int, int]]] = {}
 
@@ -368,17 +353,17 @@ class _KafkaEmitter(Emitter):
         return skipped
 
 
-def _skipped_from(held: Mapping[str, Any], number: int, start: int) -> int:
+def _skipped_from(planned: Mapping[str, Any], number: int, start: int) -> int:
     """Return where a partition's range begins, with what was skipped below its first offset to read."""
-    return next((before for of, before, _ in held.get("skipped", ()) if of == number), start)
+    return next((before for of, before, _ in planned.get("skipped", ()) if of == number), start)
 
 
 def _all_lost(log: KafkaLog, metadata: Metadata, found: Lost) -> str:
     """Return what is gone of all partitions, from where a transaction begins; one task has found a part of it."""
     begins = {
         TopicPartition(topic, number): start
-        for topic, held in metadata["topics"].items()
-        for number, start, _ in held["partitions"]
+        for topic, planned in metadata["topics"].items()
+        for number, start, _ in planned["partitions"]
     }
     try:
         kept = log.starts(sorted(begins))
@@ -389,10 +374,12 @@ def _all_lost(log: KafkaLog, metadata: Metadata, found: Lost) -> str:
     return f"records were not read yet and are gone (retention, or somebody deleted them): {ranges}"
 
 
-def _taken(metadata: Metadata) -> tuple[dict[TopicPartition, int], dict[str, str]]:
-    """Return how far each partition is taken, and the topics' ids."""
+def _planned(metadata: Metadata) -> tuple[dict[TopicPartition, int], dict[str, str]]:
+    """Return how far each partition is positions, and the topics' ids."""
     topics = (metadata or {"topics": {}})["topics"]
-    taken = {
-        TopicPartition(topic, number): end for topic, held in topics.items() for number, _, end in held["partitions"]
+    positions = {
+        TopicPartition(topic, number): end
+        for topic, planned in topics.items()
+        for number, _, end in planned["partitions"]
     }
-    return taken, {topic: held["id"] for topic, held in topics.items()}
+    return positions, {topic: planned["id"] for topic, planned in topics.items()}

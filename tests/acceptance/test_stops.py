@@ -17,6 +17,7 @@ from txtopo import BasicBolt, BatchBolt, Config, Fields, ICommitter, Topology, T
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError, RuleError, StopError, UserCodeError
 from txtopo.testing.inline import run_inline
+from txtopo.topology.output import Capture, capturing
 from txtopo.topology.user_code import user_code
 
 WORDS = [[f"word {number}"] for number in range(40)]
@@ -125,7 +126,7 @@ def test_what_a_spout_raises_names_it(error, where, txid):
 
 
 def test_ctrl_c_in_the_main_thread_is_not_the_users():
-    """A KeyboardInterrupt that a signal raises in a user's code passes on."""
+    """A KeyboardInterrupt that a signal raises in a user's code passes on; one that code raises in a worker does not."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt), user_code("bolt", TransactionAttempt(1, 1)):
@@ -133,6 +134,12 @@ def test_ctrl_c_in_the_main_thread_is_not_the_users():
             threading.Event().wait(DEADLINE_SECS)
     finally:
         signal.signal(signal.SIGINT, before)
+    with (
+        capturing(Capture(lambda line: None, is_worker=True)),
+        pytest.raises(UserCodeError, match="KeyboardInterrupt"),
+        user_code("bolt", TransactionAttempt(1, 1)),
+    ):
+        raise KeyboardInterrupt
 
 
 # What a user's thread does too late.

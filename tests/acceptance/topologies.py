@@ -146,6 +146,7 @@ def words_topology(
     take: int = 4,
     probability: float = 0.0,
     topology_id: str = "words",
+    committer: CountWords | None = None,
 ) -> Topology:
     """Return spout → identity → partial → count (committer) → sum (committer)."""
     out = pathlib.Path(output)
@@ -153,7 +154,8 @@ def words_topology(
     builder = TransactionalTopologyBuilder(topology_id, "spout", spout, parallelism)
     builder.set_bolt("identity", Identity(probability / 20), parallelism).shuffle_grouping("spout")
     builder.set_bolt("partial", Partial(probability), parallelism).none_grouping("identity")
-    builder.set_committer_bolt("count", CountWords(probability), parallelism).fields_grouping("partial", Fields("word"))
+    committer = committer or CountWords(probability)
+    builder.set_committer_bolt("count", committer, parallelism).fields_grouping("partial", Fields("word"))
     builder.set_bolt("sum", SumDeltas(probability), 1).global_grouping("count")
     builder.set_state("words", DeltaState(out / "words", key=Fields("word: string"), value=Fields("n: long")))
     builder.set_state("total", DeltaState(out / "total", key=Fields("name: string"), value=Fields("n: long")))

@@ -277,7 +277,7 @@ def test_a_process_number_that_came_again(tmp_path, command_line):
         (5, "it waits for transactions 3 to 4; explain 3, which is first in line"),
     ],
 )
-def test_a_snapshot_without_the_window(tmp_path, command_line, txid, line):
+def test_a_snapshot_without_pending_transactions(tmp_path, command_line, txid, line):
     """A transaction that the snapshot has no details of waits only for transactions before it."""
     run_inline(topology(tmp_path), Config(group_transactions_max=1), until=2)
     file = snapshot_file(tmp_path)

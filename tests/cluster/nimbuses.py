@@ -113,6 +113,12 @@ class NimbusProcess:
             resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (files_max, files_max))
         return self
 
+    def start_to_lead(self, failpoints: str = "", **settings: object) -> NimbusProcess:
+        """Start it, and wait until it leads."""
+        self.start(failpoints, **settings).wait_until_up()
+        wait_for("it leads", lambda: self.leads)
+        return self
+
     def wait_until_up(self) -> NimbusProcess:
         """Wait until it answers."""
         wait_for(f"{self.address} answers: {self.log}", self._answers)
@@ -186,15 +192,30 @@ class NimbusProcess:
         return sorted(path.parent.name for path in self.folder.glob("nimbus/*/code/[!.]*/manifest.json"))
 
 
-class _Checker(BaseHTTPRequestHandler):
-    """Answers checks of code: the topology has the name that was submitted."""
+Answer = Callable[[str], tuple[int, bytes]]
+"""What a supervisor answers to a path: status and body."""
+
+
+def builds(path: str) -> tuple[int, bytes]:
+    """Say of a check that the topology has the name that was submitted."""
+    return 200, json.dumps({"topologyId": unquote(path.split("/")[-2]).rsplit("-", 2)[0]}).encode()
+
+
+class _Supervisor(BaseHTTPRequestHandler):
+    """Answers checks of code, and requests for it, to those with the token."""
+
+    answer: Answer
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        name = unquote(self.path.split("/")[-2]).rsplit("-", 2)[0]
-        self.send_response(200)
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        assert self.headers["Authorization"] == f"Bearer {TOKEN}"
+        status, body = type(self).answer(self.path)
+        self.send_response(status)
         self.end_headers()
-        self.wfile.write(json.dumps({"topologyId": name}).encode())
+        self.wfile.write(body)
 
     def log_message(self, *arguments: object) -> None:
         pass
@@ -240,9 +261,11 @@ class Cluster(contextlib.ExitStack):
         self.nimbuses.append(nimbus)
         return nimbus
 
-    def add_supervisor(self, name: str, slots: int) -> None:
-        """Announce a supervisor that starts nothing, and says of each submission that it builds its topology."""
-        server = ThreadingHTTPServer(("127.0.0.1", 0), _Checker)
+    def add_supervisor(self, name: str, slots: int, answer: Answer = builds) -> None:
+        """Announce a supervisor that starts nothing; by default each submission builds its topology there."""
+        server = ThreadingHTTPServer(
+            ("127.0.0.1", 0), type("Handler", (_Supervisor,), {"answer": staticmethod(answer)})
+        )
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.callback(server.server_close)
         self.callback(server.shutdown)
@@ -251,6 +274,12 @@ class Cluster(contextlib.ExitStack):
     def others(self, leader: NimbusProcess) -> list[NimbusProcess]:
         """Return the others."""
         return [each for each in self.nimbuses if each is not leader]
+
+    def pair(self) -> tuple[NimbusProcess, NimbusProcess]:
+        """Start the two nimbuses; return the leader and the other one."""
+        leader = self.start().leader()
+        [other] = self.others(leader)
+        return leader, other
 
     def statuses(self) -> dict[str, str]:
         """Return the status of each topology, by name, as ZooKeeper has it."""

@@ -76,15 +76,6 @@ def test_errors_are_those_of_txtopo(make: Make, zipped: Path, tmp_path: Path) ->
         assert "words" in [each["name"] for each in stranger.topologies()]
 
 
-def test_seeds_that_are_down_or_do_not_lead(make: Make, zipped: Path) -> None:
-    """H13: with the seeds [down, follower] the leader is found, and carries the request out."""
-    cluster = make(2).start()
-    [follower] = cluster.others(cluster.leader())
-    with ClusterClient([DOWN, follower.address], TOKEN) as client:
-        assert client.leader() == cluster.leader().address
-        assert client.submit(WORDS, zipped)["status"] == "ACTIVE"
-
-
 @pytest.mark.parametrize("name", ["w%20?#&=;+", "数え-wörter", "-", "%2f", "x" * 100])
 def test_odd_names(make: Make, zipped: Path, name: str) -> None:
     """Whatever is allowed in a name works everywhere: in requests, on disks, and between nimbuses."""
@@ -111,9 +102,8 @@ def test_no_seed_that_answers() -> None:
 
 def test_request_during_an_election(make: Make, zipped: Path) -> None:
     """H13: while nobody leads, the retry error without patience; with it, the request is carried out afterwards."""
-    cluster = make(2).start()
-    leader = cluster.leader()
-    [other] = cluster.others(leader)
+    cluster = make(2)
+    leader, other = cluster.pair()
     seeds = [leader.address, other.address]
     with ClusterClient(seeds, TOKEN, patience_secs=60.0) as patient:
         patient.submit(WORDS, zipped)
@@ -125,19 +115,18 @@ def test_request_during_an_election(make: Make, zipped: Path) -> None:
     assert other.leads
 
 
-def test_seed_that_hangs(make: Make, zipped: Path) -> None:
-    """It costs nobody time: the others are asked at the same moment."""
-    [nimbus] = make().start().nimbuses
-    with (
-        socket.create_server(("127.0.0.1", 0)) as hung,
-        ClusterClient([f"127.0.0.1:{hung.getsockname()[1]}", nimbus.address], TOKEN) as client,
-    ):
-        started = time.monotonic()
-        assert client.leader() == nimbus.address
-        client.submit(WORDS, zipped)
-        assert client.deactivate("words")["status"] == "INACTIVE"
-        assert [each["name"] for each in client.topologies()] == ["words"]
-        assert time.monotonic() - started < 15.0
+def test_seeds_that_are_down_hang_or_do_not_lead(make: Make, zipped: Path) -> None:
+    """H13: they cost nobody time, for all are asked at once: the leader is found, and carries requests out."""
+    leader, follower = make(2).pair()
+    with socket.create_server(("127.0.0.1", 0)) as hung:
+        seeds = [DOWN, f"127.0.0.1:{hung.getsockname()[1]}", follower.address]
+        with ClusterClient(seeds, TOKEN) as client:
+            started = time.monotonic()
+            assert client.leader() == leader.address
+            client.submit(WORDS, zipped)
+            assert client.deactivate("words")["status"] == "INACTIVE"
+            assert [each["name"] for each in client.topologies()] == ["words"]
+            assert time.monotonic() - started < 15.0
 
 
 def test_log_on_a_supervisor_that_hangs(make: Make, zipped: Path) -> None:
@@ -159,8 +148,7 @@ def test_leader_that_hangs_during_a_submission(make: Make, zipped: Path) -> None
     """The client does not wait for ever: it says that the topology may have been submitted."""
     cluster = make(2)
     leader, other = cluster.nimbuses
-    leader.start("nimbus.replicate.before=stop").wait_until_up()
-    wait_for("it leads", lambda: leader.leads)
+    leader.start_to_lead("nimbus.replicate.before=stop")
     other.start().wait_until_up()
     with ClusterClient([leader.address, other.address], TOKEN) as client:
         with pytest.raises(ClusterError, match=r"no sign of life.*may have been submitted"):
@@ -186,8 +174,7 @@ def test_kill_whose_answer_is_lost(make: Make, zipped: Path) -> None:
     """A topology that is gone when the request is sent again was killed by it: that is no error."""
     cluster = make(2)
     leader, other = cluster.nimbuses
-    leader.start("nimbus.store.after=kill").wait_until_up()
-    wait_for("it leads", lambda: leader.leads)
+    leader.start_to_lead("nimbus.store.after=kill")
     other.start().wait_until_up()
     with ClusterClient([leader.address, other.address], TOKEN) as client:
         client.submit(WORDS, zipped)

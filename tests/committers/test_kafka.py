@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from committers.kafka import ConfluentSender, KafkaBolt, KafkaMessage, KafkaSender, SenderSettings
-from spouts.kafka.log import TopicPartition
-from spouts.kafka.plain.client import ClientSettings
-from spouts.kafka.plain.confluent import ConfluentClient
+from spouts.kafka.confluent import BrokerConsumer
+from spouts.kafka.log import ConsumerSettings, TopicPartition
 from txtopo import Config, Fields, PlainTopology, TopologyBuilder
 from txtopo.client_properties import ClientProperties
 from txtopo.errors import ConfigError, FieldsError
@@ -52,7 +51,7 @@ class BrokerPlace(Place):
         self.create = broker.create_topic
 
     def read(self, count: int) -> list[Any]:
-        reader = ConfluentClient(ClientSettings(self.servers, "r", "earliest", ClientProperties(), lambda error: None))
+        reader = BrokerConsumer(ConsumerSettings(self.servers, "r", "earliest", ClientProperties(), lambda error: None))
         partition, records, end = TopicPartition(self.topic, 0), [], time.monotonic() + WAIT_SECS
         reader.assign({partition: 0})
         while len(records) < count and time.monotonic() < end:

@@ -6,6 +6,7 @@ import datetime as dt
 import decimal
 import operator
 from collections import defaultdict
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -82,10 +83,13 @@ class Turned(BatchBolt):
         self.collector.emit((self.attempt, tuple["n"], tuple["word"]))
 
 
-@pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
-def test_two_sources(tmp_path, fields) -> None:
+@pytest.mark.parametrize(
+    ("fields", "kind"), [(TYPED, int), (UNTYPED, int), (UNTYPED, np.int64)], ids=["typed", "untyped", "one by one"]
+)
+def test_two_sources(tmp_path, fields, kind) -> None:
     """Fields are found where each stream has them, also where tuples of two come in turns."""
-    spout = MemoryTransactionalSpout(DATA, fields, 6)
+    data = {p: [[word, kind(n)] for word, n in rows] for p, rows in DATA.items()}
+    spout = MemoryTransactionalSpout(data, fields, 6)
     builder = TransactionalTopologyBuilder("reduce", "spout", spout, 2)
     builder.set_bolt("turned", Turned(), 2).shuffle_grouping("spout")
     declarer = builder.set_committer_bolt("reduce", ReduceCommitter("words", "word", "n"), 3)
@@ -95,15 +99,49 @@ def test_two_sources(tmp_path, fields) -> None:
     assert totals(tmp_path) == {word: 2 * n for word, n in expected(operator.add).items()}
 
 
+class Own(ReduceCommitter):
+    """Folds in a way of its own."""
+
+    def fold(self, key, value):
+        super().fold(key, abs(value))
+
+
+def test_what_is_combined_on_the_way() -> None:
+    """Rows are combined before they move only if nobody can tell: not if a subclass or a function looks at each."""
+    combiners = {
+        "plain": ReduceCommitter("words", "word", "n"),
+        "own folding": Own("words", "word", "n"),
+        "own function": ReduceCommitter("words", "word", "n", longest),
+        "key and value": ReduceCommitter("words", ("word", "n"), "n"),
+    }
+    assert [name for name, committer in combiners.items() if committer.combiner() is not None] == ["plain"]
+
+
+class Looking(ReduceCommitter):
+    """Notes of each transaction whose files wait while it commits."""
+
+    SEEN: ClassVar[list[tuple[int, set[int]]]] = []
+
+    def __init__(self, output):
+        super().__init__("words", "word", "n")
+        self.output = output
+
+    def finish_batch(self):
+        names = [path.name for path in self.output.rglob("*.arrow")]
+        Looking.SEEN.append((self.attempt.txid, {int(name.partition("-")[0]) for name in names}))
+        super().finish_batch()
+
+
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
 def test_large_rows_travel_in_files(tmp_path, monkeypatch, rows_max) -> None:
-    """Keys that are many travel in files, which are gone after their commit."""
+    """Keys that are many travel in files, which are gone as soon as their transaction was committed."""
     monkeypatch.setattr(committers.spill, "FILE_ROWS_MIN", 1)
-    run_inline(
-        topology(tmp_path, ReduceCommitter("words", "word", "n")), Config({"topology.driver.rows.max": rows_max})
-    )
+    monkeypatch.setattr(Looking, "SEEN", [])
+    config = Config({"topology.driver.rows.max": rows_max}, max_spout_pending=4, group_transactions_max=1)
+    run_inline(topology(tmp_path, Looking(tmp_path)), config)
     assert totals(tmp_path) == expected(operator.add)
-    assert not list((tmp_path / "_txtopo").rglob("*.arrow"))
+    assert Looking.SEEN
+    assert all(min(waiting) == txid for txid, waiting in Looking.SEEN)
 
 
 @pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
@@ -135,8 +173,10 @@ def test_keys_of_several_types(monkeypatch, reduced_from) -> None:
     assert sums == {"a": 6, "b": 2, 7: 16, 8: 4, 1.5: 8}
 
 
-def test_sum_beyond_64_bits() -> None:
+@pytest.mark.parametrize("reduced_from", [0, 1_000])
+def test_sum_beyond_64_bits(monkeypatch, reduced_from) -> None:
     """A sum of columns that leaves 64 bits goes on in whole numbers of Python."""
+    monkeypatch.setattr(committers.reduce, "ROWS_REDUCED_MIN", reduced_from)
     state = MemoryState(Fields("word"), Fields("n"))
     reduce_untyped({0: [("a", 2**62)] * 5}, state, batch_size=2)
     assert state.items()["a"].value == 5 * 2**62

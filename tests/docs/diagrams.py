@@ -196,7 +196,7 @@ def data_way() -> str:
         Arrow(((485, 398), (485, 458)), "one Delta write a table for a commit group", (493, 432), "start"),
         Arrow(
             ((180, 480), (100, 480), (100, 140), (340, 140), (340, 110)),
-            "committed: the window moves on",
+            "committed: the next may begin",
             (108, 156),
             "start",
         ),

@@ -101,7 +101,7 @@ def test_same_again(is_active: bool) -> None:
     """To ask for what is so already changes nothing: the run is told once."""
     told: list[bool] = []
     control = RunControl()
-    with control.steering(lambda *, is_active: told.append(is_active), lambda _: None):
+    with control.steering(told.append, lambda _: None):
         for _ in range(2):
             (control.activate if is_active else control.deactivate)()
     assert told == ([] if is_active else [False])

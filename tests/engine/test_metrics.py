@@ -189,7 +189,7 @@ def test_recovered_transactions_are_measured_from_the_recovery_on(metrics: RunMe
 
 
 def test_nothing_is_kept_of_committed_transactions(metrics: RunMetrics) -> None:
-    """Memory is bounded by the window."""
+    """Memory is bounded by the pending transactions."""
     for txid in range(1, 100):
         metrics.happened(begun(txid))
         metrics.acted(Process(txid, assigned(attempt(txid)), None))

@@ -31,7 +31,7 @@ ENDS = [*["go on"] * 12, "crash", "crash among the next actions", "be asked to s
 def bounds(draw: st.DrawFn, *, is_opaque: bool) -> Limits:
     """Small limits, so that all of them are met."""
     return Limits(
-        window=draw(st.integers(1, 6)),
+        pending_max=draw(st.integers(1, 6)),
         job_transactions_max=draw(st.integers(1, 4)),
         jobs_max=draw(st.integers(1, 3)),
         group_transactions_max=draw(st.integers(1, 4)),
@@ -179,10 +179,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def time_passes(self, duration_ms: int) -> None:
         self.world.pass_time(duration_ms)
 
-    @precondition(lambda self: self.world.is_running and self.world.core.window)
+    @precondition(lambda self: self.world.is_running and self.world.core.pending)
     @rule(index=INDEX)
     def work_gets_on(self, index: int) -> None:
-        attempts = [t.attempt for t in self.world.core.window.values() if t.attempt is not None]
+        attempts = [t.attempt for t in self.world.core.pending.values() if t.attempt is not None]
         self.world.tell(Progressed(tuple(attempts[index:])))
 
     def teardown(self) -> None:

@@ -334,7 +334,7 @@ class World:
 
     def _ask(self, action: CreateMetadata) -> None:
         assert self.question is None, "one question at a time"
-        assert 1 <= action.count <= self.core.limits.window, "it asks for no more than the window takes"
+        assert 1 <= action.count <= self.core.limits.pending_max, "it asks for no more than may be pending"
         if self.is_opaque:
             assert action.previous_metadata != UNKNOWN, "the chain of metadata has no hole"
             self.question = Question(action, (action.previous_metadata or 0) == self.total)
@@ -439,11 +439,11 @@ class World:
         self.committed_metadata = metadata
 
     def _is_processing(self, attempt: TransactionAttempt) -> bool:
-        return self.is_live(attempt) and self.core.window[attempt.txid].status is Status.PROCESSING
+        return self.is_live(attempt) and self.core.pending[attempt.txid].status is Status.PROCESSING
 
     def is_live(self, attempt: TransactionAttempt) -> bool:
         """Whether an attempt's answers count, as the coordinator sees it."""
-        transaction = self.core.window.get(attempt.txid)
+        transaction = self.core.pending.get(attempt.txid)
         return transaction is not None and transaction.attempt == attempt
 
     def _note(self, event: Event) -> None:

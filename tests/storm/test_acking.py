@@ -345,6 +345,7 @@ def test_other_exceptions():
         (error,) = running.errors
     assert isinstance(error, UserCodeError)
     assert (error.component, "ZeroDivisionError: nothing by nothing" in str(error)) == ("1", True)
+    assert "execute" in str(error.cause)
 
 
 def test_too_many_exceptions():
@@ -460,9 +461,9 @@ class Emits(Spout):
 
 
 def test_without_message_id(cluster):
-    """SP7, S16: a tuple without a message id is neither acked nor failed, whatever becomes of it."""
+    """SP1, SP7, S16, W8: a tuple without a message id is neither acked nor failed, nor held back by a limit."""
     spout = Emits([None, None, None])
-    running = cluster.submit(chain(spout, AckEveryOther()), T)
+    running = cluster.submit(chain(spout, AckEveryOther()), {**T, "topology.max.spout.pending": 1})
     running.tracked_wait(3)
     cluster.advance_time(30)
     assert spout.log.entries == [("emitted", None)] * 3

@@ -37,7 +37,7 @@ from txtopo.transactional.core.actions import Process
 
 def test_coordinator() -> None:
     """Storm's whole script: its emissions stand above each event, and which promise asks for a difference."""
-    with Scenario(limits(window=4, job=1, group=1, jobs=4)) as story:
+    with Scenario(limits(pending=4, job=1, group=1, jobs=4)) as story:
         # (reset! coordinator-state 10) (.nextTuple)  ⇒  BATCH [1 10] [2 10] [3 10] [4 10]
         _begin_four(story)
         # (.nextTuple)  ⇒  nothing: four are pending
@@ -93,7 +93,7 @@ def test_coordinator() -> None:
 
 def test_a_late_failure_changes_nothing() -> None:
     """A late failure makes Storm drop the live attempt; here only the live one's answers count (promise 3)."""
-    with Scenario(limits(window=4, job=1, group=1, jobs=4)) as story:
+    with Scenario(limits(pending=4, job=1, group=1, jobs=4)) as story:
         _begin_four(story)
         story >> failed("1:1")
         story >> job_ended(1) << _batch(5, "1:2", 10, previous=None)
@@ -106,7 +106,7 @@ def test_a_late_failure_changes_nothing() -> None:
 
 def test_a_failure_leaves_later_attempts_alone() -> None:
     """The later attempts that Storm would start anew are live as before: their answers count (promise 5)."""
-    with Scenario(limits(window=4, job=1, group=4, jobs=4)) as story:
+    with Scenario(limits(pending=4, job=1, group=4, jobs=4)) as story:
         _begin_four(story)
         story >> failed("1:1")
         story >> job_ended(1) << _batch(5, "1:2", 10, previous=None)

@@ -16,7 +16,7 @@ def test_attempts_as_text() -> None:
 
 def test_a_true_scenario() -> None:
     """What is expected is said, and nothing else."""
-    with Scenario(limits(window=1)) as scenario:
+    with Scenario(limits(pending=1)) as scenario:
         scenario >> recovered() << ask(1, 1)
         scenario >> begun(1) << save(1) << run(1, "1:1")
 

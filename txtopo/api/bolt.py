@@ -241,9 +241,9 @@ class DataFrameBolt(Bolt):
     """A bolt of the processing phase that transforms Spark DataFrames; its data never leaves Spark SQL.
 
     *You* return a DataFrame whose columns are ``output_fields``, each typed, and keep the attempt column:
-    group by it, join on it. A frame may hold several transactions.
+    group by it, join on it. A DataFrame may hold several transactions.
 
-    *txtopo* guarantees that the frame holds every tuple of each of its transactions exactly once.
+    *txtopo* guarantees that the DataFrame holds every tuple of each of its transactions exactly once.
     """
 
     uses_delta: ClassVar[bool] = False

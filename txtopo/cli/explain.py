@@ -19,7 +19,7 @@ from txtopo.cli.display.wording import STATUS_WORDS, clock, count_of
 from txtopo.cli.target import OutputFolder, takes_folder_or_target
 from txtopo.errors import ConfigError
 from txtopo.topology.loading import Target
-from txtopo.transactional.core.story import ABRIDGED_FIRST, Happening, StoryEntry
+from txtopo.transactional.core.history import ABRIDGED_FIRST, HistoryEntry, HistoryEvent
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.journal.ending import METADATA_DIR, metadata_dir_below
 from txtopo.transactional.journal.journal import (
@@ -144,8 +144,8 @@ def _lines(known: _Known, txid: int) -> list[str]:
     if txid > last_begun:
         far = f"the last one that has is {last_begun}, the last committed one is {known.committed or 'none yet'}"
         raise ConfigError(f"transaction {txid} has not begun: {far if last_begun else 'none has yet'}")
-    window = _window_lines(known.snapshot, txid, known.writer, is_live=_is_alive(known))
-    return [*window, *_run_lines(known.snapshot, known.writer)]
+    pending = _pending_lines(known.snapshot, txid, known.writer, is_live=_is_alive(known))
+    return [*pending, *_run_lines(known.snapshot, known.writer)]
 
 
 def _is_alive(known: _Known) -> bool:
@@ -207,7 +207,7 @@ def _committed_lines(
     return [*lines, f"next      nothing: it is done; the last committed transaction is {known.committed}"]
 
 
-def _window_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: bool) -> list[str]:
+def _pending_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: bool) -> list[str]:
     """Return the description of a transaction that has begun and is not committed."""
     first = snapshot.committed + 1
     found = next((each for each in snapshot.transactions if each.txid == txid), None)
@@ -220,7 +220,7 @@ def _window_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: boo
     status = Status(found.status)
     verb = STATUS_WORDS[found.status] if is_live else "was not committed when the run ended"
     lines = [f"transaction {txid}: {verb}"]
-    entries = found.story.entries
+    entries = found.history.entries
     if is_live and entries:
         ago_ms = snapshot.now_ms - entries[-1].at_ms
         lines.append(f"since     {_time_of(writer, snapshot, entries[-1].at_ms)}, for {clock(ago_ms / 1000)}")
@@ -229,19 +229,19 @@ def _window_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: boo
     if is_live and status in {Status.PROCESSING, Status.COMMITTING}:
         idle_ms = snapshot.now_ms - found.progress_ms
         lines.append(f"progress  {idle_ms / 1000:.1f} s ago; the timeout is {snapshot.timeout_ms / 1000:g} s")
-    failure = found.story.last_failure
+    failure = found.history.last_failure
     if failure is not None:
         lines.append(f"failed    {_failure(failure, writer, snapshot)}")
     for number, each in enumerate(entries):
-        if number == ABRIDGED_FIRST and found.story.left_out:
-            lines.append(f"…         {found.story.left_out:,} events left out")
+        if number == ABRIDGED_FIRST and found.history.left_out:
+            lines.append(f"…         {found.history.left_out:,} events left out")
         lines.append(f"{_time_of(writer, snapshot, each.at_ms)}  {each}")
     if is_live:
         lines.append(f"next      {_next(snapshot, found, status)}")
     return lines
 
 
-def _failure(failure: StoryEntry, writer: Writer, snapshot: Snapshot) -> str:
+def _failure(failure: HistoryEntry, writer: Writer, snapshot: Snapshot) -> str:
     attempt = "" if failure.attempt is None else attempt_words(failure.attempt.attempt)
     where = "" if failure.component is None else f" in component {failure.component!r}"
     reason = _cut(" ".join(failure.own_reason.split()))
@@ -257,7 +257,7 @@ def _next(snapshot: Snapshot, found: TransactionSnapshot, status: Status) -> str
     match status:
         case Status.READY:
             bound = "" if snapshot.tries_max is None else f"; it may fail {count_of(snapshot.tries_max, 'time')} in all"
-            is_replay = any(entry.what is Happening.FAILED for entry in found.story.entries)
+            is_replay = any(entry.what is HistoryEvent.FAILED for entry in found.history.entries)
             return f"{'it is replayed' if is_replay else 'it is processed'} in one of the next jobs{bound}"
         case Status.PROCESSING:
             return f"once processed, it waits for its turn to commit{behind}; without progress it is replayed"

@@ -51,7 +51,7 @@ def replay_command(ctx: click.Context, target: Target, txid: int) -> None:
 @contextlib.contextmanager
 def _runner(plan: Plan, config: Config, prototypes: Mapping[str, bytes]) -> Iterator[JobRunner]:
     """Yield a job runner: Spark if the topology has DataFrame components, this process otherwise."""
-    if not plan.frames:
+    if not plan.dataframes:
         runner: JobRunner = InlineJobRunner(plan, config, prototypes, slots=1)
         with contextlib.closing(runner):
             yield runner

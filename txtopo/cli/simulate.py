@@ -17,13 +17,13 @@ from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.target import takes_target
 from txtopo.errors import AnchorError, TxtopoError, UserCodeError
 from txtopo.testing.simulation.memory import JobMemory
-from txtopo.testing.simulation.plain.world import Fault, make_plain_subject
+from txtopo.testing.simulation.plain.process import Fault
+from txtopo.testing.simulation.plain.world import make_plain_subject
+from txtopo.testing.simulation.schedule import Kinds, Simulated
 from txtopo.testing.simulation.schedules import (
     FAULTLESS,
     Failure,
-    Kinds,
     Result,
-    Simulated,
     make_subject,
     run_schedule,
     run_schedules,
@@ -141,7 +141,7 @@ def _subject(target: Target, until: int, log: Callable[[str], None] | None, *, r
             raise CommandLineError("--run-all is for transactional topologies: the bolts of a plain one always run")
         return make_plain_subject(target.topology, target.config, until, log)
     plan = target.plan
-    if plan.frames:
+    if plan.dataframes:
         raise CommandLineError("a topology with DataFrame components needs Spark and can't be simulated")
     invariant = getattr(target.module, INVARIANT, None)
     subject = make_subject(TransactionalTopology(plan), until=until, invariant=invariant, log=log)

@@ -2,18 +2,14 @@
 
 Read in this order:
 
-1. ``decisions.lifecycle``: the statuses of a submitted topology, and one table of what changes them. Pure.
-2. ``decisions.assignment``: which supervisor runs which topology's driver. Pure.
-3. ``decisions.slots``: what a supervisor does with each of its slots, and with which statuses a driver exits. Pure.
-4. ``state``: what is in ZooKeeper, and how a leader's writes are fenced.
-5. ``election``: who leads.
-6. ``code``, ``distribution``: the files of a topology, and how they get to every daemon.
-7. ``submission``: what a user hands over.
-8. ``nimbus``: the daemon that leads or waits to; ``api`` is what it serves over HTTP,
-   and ``client`` what asks it.
-9. ``driver``: the process that runs one topology.
-10. ``supervisor``: the daemon that starts, watches and ends drivers; ``supervisor_api`` is what it serves over HTTP.
-11. ``packaging``: how a topology's own modules become an archive.
+1. ``decisions``, pure: the statuses of a topology and what changes them (``lifecycle``), which supervisor runs which
+   driver (``assignment``), what a supervisor does with each of its slots (``slots``).
+2. ``state``: what is in ZooKeeper, and how a leader's writes are fenced.
+3. ``code``: what a user submits, where a daemon keeps it, and how it gets to every other daemon.
+4. ``nimbus``: who leads (``election``), what the leader does (``daemon``), and what is asked of it over HTTP (``api``).
+5. ``driver``: the process that runs one topology, with its pulse, and the folder by which it is found again.
+6. ``supervisor``: the daemon that starts, watches and ends drivers.
+7. ``client``: what asks a nimbus. ``packaging`` makes the archive that it sends.
 
 To replace a part, subclass :class:`LeaderElector` or :class:`CodeDistributor`; ``txtopo.testing`` has their conformance
 tests.

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from txtopo.repeated import Repeated
 from txtopo.secrecy import without_secrets
 from txtopo.topology.output import PRINT, USER_LOGGER
 
@@ -70,23 +71,17 @@ class Throttle(logging.Filter):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._clock = clock
-        self._seen: dict[tuple[str, int], tuple[float, int]] = {}
-        """By the place in the code: when its minute began, and how many have come in it."""
+        self._repeated = Repeated(_SAME_SECS, _SAME_MAX, clock)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log a record."""
         if not logging.WARNING <= record.levelno < logging.CRITICAL:
             return True
-        place, now = (record.pathname, record.lineno), self._clock()
-        began, count = self._seen.get(place, (now, 0))
-        if now - began >= _SAME_SECS:
-            if count > _SAME_MAX:
-                record.msg = f"{record.getMessage()} (and {count - _SAME_MAX} times before, which was not logged)"
-                record.args = ()
-            began, count = now, 0
-        self._seen[place] = (began, count + 1)
-        return count < _SAME_MAX
+        left_out = self._repeated.due((record.pathname, record.lineno))
+        if left_out:
+            record.msg = f"{record.getMessage()} (and {left_out} times before, which was not logged)"
+            record.args = ()
+        return left_out is not None
 
 
 class Reminder:
@@ -94,24 +89,20 @@ class Reminder:
 
     Args:
         logger: where to.
-        clock: the time in seconds.
     """
 
-    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
-        self._clock = clock
-        self._told_at: dict[str, float] = {}
+        self._repeated = Repeated(_SAME_SECS)
 
     def warn(self, subject: str, message: str, *arguments: object) -> None:
         """Warn of something, unless that was done a moment ago."""
-        now = self._clock()
-        if now - self._told_at.get(subject, float("-inf")) >= _SAME_SECS:
-            self._told_at[subject] = now
+        if self._repeated.due(subject) is not None:
             self._logger.warning(message, *arguments)
 
     def over(self, subject: str) -> None:
         """Note that it is over: the next time, it is told at once."""
-        self._told_at.pop(subject, None)
+        self._repeated.over(subject)
 
 
 class Discretion(logging.Filter):

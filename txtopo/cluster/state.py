@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import attrs
@@ -149,9 +149,7 @@ class ClusterState:
 
     def topology(self, topology: str, on_change: Callable[[], None] | None = None) -> Topology | None:
         """Return a topology; None if there is none. ``on_change`` is called once when it changes or goes."""
-        node = self.node("storms", topology)
-        found = self.session.data(node) if on_change is None else self.session.watched_data(node, on_change)
-        return None if found is None else _record(node, found[0], Topology)
+        return self._record(Topology, "storms", topology, on_change=on_change)
 
     def assignments(self) -> dict[str, Assignment]:
         """Return all assignments, by topology."""
@@ -159,15 +157,11 @@ class ClusterState:
 
     def assignment(self, topology: str) -> Assignment | None:
         """Return the assignment of a topology; None if it has none."""
-        node = self.node("assignments", topology)
-        found = self.session.data(node)
-        return None if found is None else _record(node, found[0], Assignment)
+        return self._record(Assignment, "assignments", topology)
 
     def ending(self, topology: str, number: int) -> Ending | None:
         """Return how the driver of an assignment ended, as its supervisor has reported; None if it has not."""
-        node = self.node("endings", topology, str(number))
-        found = self.session.data(node)
-        return None if found is None else _record(node, found[0], Ending)
+        return self._record(Ending, "endings", topology, str(number))
 
     def manifest(self, topology: str) -> Manifest | None:
         """Return the published manifest of a topology; None if none is."""
@@ -198,15 +192,18 @@ class ClusterState:
         """Return the addresses of the nimbuses that hold the code of a topology, dead ones too."""
         return frozenset(self.session.children(self.node("code-distributor", topology)))
 
+    def live_holders(self) -> dict[str, frozenset[str]]:
+        """Return the addresses of the live nimbuses that hold the code of each published topology."""
+        holders, live = self.holders(), frozenset(self.session.children(self.node("nimbuses")))
+        return {topology: addresses & live for topology, addresses in holders.items()}
+
     def live_holders_of(self, topology: str) -> frozenset[str]:
         """Return the addresses of the live nimbuses that hold the code of a topology."""
         return self.holders_of(topology) & frozenset(self.session.children(self.node("nimbuses")))
 
     def heartbeat(self, topology: str, number: int) -> Heartbeat | None:
         """Return the last heartbeat of the driver of an assignment."""
-        node = self.node("workerbeats", topology, str(number))
-        found = self.session.data(node)
-        return None if found is None else _record(node, found[0], Heartbeat)
+        return self._record(Heartbeat, "workerbeats", topology, str(number))
 
     def heartbeats(self) -> dict[tuple[str, int], Heartbeat]:
         """Return the last heartbeats, by topology and assignment number."""
@@ -320,32 +317,30 @@ class ClusterState:
     def end_term(self, term: Term) -> None:
         """Remove ``/leader``, if it is still of this term."""
 
-        def plan() -> Any:
-            transaction = self.session.client.transaction()
+        def plan(transaction: Any) -> None:
             transaction.check(self.node("epoch"), term.version)
             transaction.delete(self.node("leader"))
-            return transaction
 
         self.apply(plan)
 
     def remove_nodes(self, *nodes: str) -> None:
         """Remove nodes of one's own; those that do not exist are no error."""
         for node in nodes:
+            self.apply(lambda transaction, node=node: transaction.delete(node))  # type: ignore[misc]
 
-            def plan(node: str = node) -> Any:
-                transaction = self.session.client.transaction()
-                transaction.delete(node)
-                return transaction
-
-            self.apply(plan)
-
-    def apply(self, plan: Callable[[], Any]) -> Applied | NotAsExpected:
-        """Send the transaction that ``plan`` returns; plan and send again for as long as answers are lost."""
+    def apply(self, plan: Callable[[Any], object]) -> Applied | NotAsExpected:
+        """Send a transaction with what ``plan`` adds to it; plan and send again for as long as answers are lost."""
         patience = self.session.patience()
         while True:
-            answer = self.session.commit(plan(), patience)
+            transaction = self.session.client.transaction()
+            plan(transaction)
+            answer = self.session.commit(transaction, patience)
             if not isinstance(answer, Unknown):
                 return answer
+
+    def exists(self, node: str) -> bool:
+        """Whether there is a node."""
+        return self.session.stats_of_all([node])[0] is not None
 
     def node(self, *names: str) -> str:
         """Return the path of a node below the root."""
@@ -365,6 +360,11 @@ class ClusterState:
         self.session.make(self.node("epoch"), b"0")
         for folder in _FOLDERS:
             self.session.make(self.node(folder), b"")
+
+    def _record(self, kind: type[R], *names: str, on_change: Callable[[], None] | None = None) -> R | None:
+        node = self.node(*names)
+        found = self.session.data(node) if on_change is None else self.session.watched_data(node, on_change)
+        return None if found is None else _record(node, found[0], kind)
 
     def _records(self, folder: str, kind: type[R]) -> dict[str, R]:
         names = sorted(self.session.children(self.node(folder)))
@@ -393,12 +393,10 @@ class ClusterState:
         if self._announced.get(node) == (data, sessions_lost):
             return
 
-        def plan() -> Any:
-            transaction = self.session.client.transaction()
-            if self.session.data(node) is not None:
+        def plan(transaction: Any) -> None:
+            if self.exists(node):
                 transaction.delete(node)  # of an earlier session, which may outlive its process for a while
             transaction.create(node, data, ephemeral=True)
-            return transaction
 
         for _ in range(_PLANS_MAX):
             if isinstance(self.apply(plan), Applied):
@@ -410,18 +408,13 @@ class ClusterState:
         """Create or replace a child; False if the parent does not exist."""
         node = f"{parent}/{name}"
 
-        def plan() -> Any:
-            transaction = self.session.client.transaction()
-            if self.session.stats_of_all([node])[0] is None:
-                transaction.create(node, data)
-            else:
-                transaction.set_data(node, data)
-            return transaction
+        def plan(transaction: Any) -> None:
+            (transaction.set_data if self.exists(node) else transaction.create)(node, data)
 
         for _ in range(_PLANS_MAX):
             if isinstance(self.apply(plan), Applied):
                 return True
-            if self.session.stats_of_all([parent])[0] is None:
+            if not self.exists(parent):
                 return False
         raise InternalError(f"the node {node} changes all the time: no other program may write there")
 
@@ -446,24 +439,16 @@ class LeaderWrites:
         self._write(lambda _: None)
 
     def next_number(self) -> int:
-        """Return a number that no submission has had."""
-        numbers: list[int] = []
-
-        def plan(transaction: Any) -> None:
-            found = self._state.session.data(self._state.node("submissions"))
-            version = 0 if found is None else found[1].version
-            numbers.append(version + 1)
-            transaction.set_data(self._state.node("submissions"), b"", version=version)
-
-        self._write(plan)
-        return numbers[-1]
+        """Return a number that no submission has had: the version that a node gets by being written."""
+        written = self._write(lambda transaction: transaction.set_data(self._state.node("submissions"), b""))
+        return int(written.version)
 
     def publish(self, manifest: Manifest) -> None:
         """Publish what the code of a submission consists of, and that this nimbus holds it."""
         folder = self._state.node("code-distributor", manifest.topology)
 
         def plan(transaction: Any) -> None:
-            if not self._exists(folder):
+            if not self._state.exists(folder):
                 transaction.create(folder, manifest.to_bytes())
                 transaction.create(f"{folder}/{self.term.address}", b"")
 
@@ -478,7 +463,7 @@ class LeaderWrites:
         """
 
         def plan(transaction: Any) -> None:
-            if self._exists(self._state.node("storms", topology.id)):
+            if self._state.exists(self._state.node("storms", topology.id)):
                 return  # it was applied, and the answer lost
             for each in replaced:
                 self._delete_all(transaction, each)
@@ -500,10 +485,7 @@ class LeaderWrites:
             self._delete_words(transaction, assignment.topology)
             beats = self._state.node("workerbeats", assignment.topology)
             transaction.set_data(beats, str(assignment.number).encode())
-            if self._exists(node):
-                transaction.set_data(node, _bytes(assignment))
-            else:
-                transaction.create(node, _bytes(assignment))
+            (transaction.set_data if self._state.exists(node) else transaction.create)(node, _bytes(assignment))
 
         self._write(plan)
 
@@ -513,7 +495,7 @@ class LeaderWrites:
 
         def plan(transaction: Any) -> None:
             self._delete_words(transaction, topology)
-            if self._exists(node):
+            if self._state.exists(node):
                 transaction.delete(node)
 
         self._write(plan)
@@ -531,28 +513,27 @@ class LeaderWrites:
     def _delete_all(self, transaction: Any, topology: str) -> None:
         for folder in ("assignments", "workerbeats", "endings", "code-distributor", "storms"):
             node = self._state.node(folder, topology)
-            if self._exists(node):
+            if self._state.exists(node):
                 for name in self._state.session.children(node):
                     transaction.delete(f"{node}/{name}")
                 transaction.delete(node)
 
-    def _exists(self, node: str) -> bool:
-        return self._state.session.stats_of_all([node])[0] is not None
+    def _write(self, plan: Callable[[Any], Any]) -> Any:
+        """Send what ``plan`` adds to a transaction; plan again if something has changed meanwhile.
 
-    def _write(self, plan: Callable[[Any], Any]) -> None:
-        """Send what ``plan`` adds to a transaction; plan again if something has changed meanwhile."""
+        Returns:
+            The result of the last operation.
+        """
 
-        def whole() -> Any:
-            transaction = self._state.session.client.transaction()
+        def whole(transaction: Any) -> None:
             transaction.check(self._state.node("epoch"), self.term.version)
             transaction.check(self._state.node("leader"), -1)
             plan(transaction)
-            return transaction
 
         for _ in range(_PLANS_MAX):
             answer = self._state.apply(whole)
             if isinstance(answer, Applied):
-                return
+                return answer.last
             if answer.position < _CHECKS:
                 raise NotLeader(f"the term {self.term.epoch} of {self.term.address} is over: nothing was written")
         raise InternalError("the cluster's nodes change all the time: no other program may write there")
@@ -569,21 +550,3 @@ def _record(node: str, data: bytes, kind: type[R]) -> R:
         raise StopError(
             f"the node {node} in ZooKeeper is damaged, or of another version of txtopo: {error!r}"
         ) from error
-
-
-def live_holders(holders: Mapping[str, Iterable[str]], nimbuses: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return the holders of each topology's code that are alive."""
-    alive = frozenset(nimbuses)
-    return {topology: alive & frozenset(addresses) for topology, addresses in holders.items()}
-
-
-def lacking(topologies: Sequence[Topology], held: Iterable[str], live: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return the topologies whose code a nimbus must fetch before it may lead.
-
-    Args:
-        topologies: those that need code.
-        held: the ids of topologies whose code the nimbus has itself.
-        live: the live holders of each. What nobody live holds keeps no nimbus from leading.
-    """
-    own = set(held)
-    return sorted(each.id for each in topologies if each.id not in own and tuple(live.get(each.id, ())))

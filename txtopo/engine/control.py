@@ -5,21 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Protocol
-
-import attrs
-
-
-class _SetActive(Protocol):
-    def __call__(self, *, is_active: bool) -> None: ...
-
-
-@attrs.frozen
-class _Steered:
-    """A run, as far as it can be steered."""
-
-    set_active: _SetActive
-    stop: Callable[[float | None], None]
 
 
 class RunControl:
@@ -31,8 +16,10 @@ class RunControl:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_active = True
-        self._stop: _StopAsked | None = None
-        self._run: _Steered | None = None
+        self._is_stopping = False
+        self._wait_secs: float | None = None
+        self._set_run_active: Callable[[bool], None] | None = None
+        self._stop_run: Callable[[float | None], None] | None = None
 
     @property
     def is_active(self) -> bool:
@@ -42,15 +29,15 @@ class RunControl:
     @property
     def is_stopping(self) -> bool:
         """Whether a stop was asked for."""
-        return self._stop is not None
+        return self._is_stopping
 
     def activate(self) -> None:
         """Let transactions begin again; in a plain topology, call ``next_tuple`` again."""
-        self._set_active(is_active=True)
+        self._activate(is_active=True)
 
     def deactivate(self) -> None:
         """Begin no transaction; those that have begun are committed. In a plain topology, call no ``next_tuple``."""
-        self._set_active(is_active=False)
+        self._activate(is_active=False)
 
     def stop(self, wait_secs: float | None = None) -> None:
         """Ask for an orderly stop, and return at once.
@@ -59,13 +46,13 @@ class RunControl:
             wait_secs: how long a plain topology waits for what is pending; None: the message timeout.
         """
         with self._lock:
-            self._stop = _StopAsked(wait_secs)
-            if self._run is not None:
-                self._run.stop(wait_secs)
+            self._is_stopping, self._wait_secs = True, wait_secs
+            if self._stop_run is not None:
+                self._stop_run(wait_secs)
 
     @contextlib.contextmanager
     def steering(
-        self, set_active: _SetActive, stop: Callable[[float | None], None], *, is_active: bool = True
+        self, set_active: Callable[[bool], None], stop: Callable[[float | None], None], *, is_active: bool = True
     ) -> Iterator[None]:
         """Steer a run by these functions while the context lasts.
 
@@ -75,25 +62,20 @@ class RunControl:
             is_active: whether it has begun active.
         """
         with self._lock:
-            self._run = _Steered(set_active, stop)
+            self._set_run_active, self._stop_run = set_active, stop
             if self._is_active is not is_active:
-                set_active(is_active=self._is_active)
-            if self._stop is not None:
-                stop(self._stop.wait_secs)
+                set_active(self._is_active)
+            if self._is_stopping:
+                stop(self._wait_secs)
         try:
             yield
         finally:
             with self._lock:
-                self._run = None
+                self._set_run_active = self._stop_run = None
 
-    def _set_active(self, *, is_active: bool) -> None:
+    def _activate(self, *, is_active: bool) -> None:
         with self._lock:
             if is_active is not self._is_active:
                 self._is_active = is_active
-                if self._run is not None:
-                    self._run.set_active(is_active=is_active)
-
-
-@attrs.frozen
-class _StopAsked:
-    wait_secs: float | None
+                if self._set_run_active is not None:
+                    self._set_run_active(is_active)

@@ -1,7 +1,7 @@
 """Metrics of a run in Prometheus' format: what they are, how they are collected, and two ways out.
 
 A :class:`RunMetrics` is the observer of one run. The run loop tells it actions and events, and it keeps the moments of
-the transactions in the window, the histograms and the last progress: a few operations of dictionaries and floats for
+the pending transactions, the histograms and the last progress: a few operations of dictionaries and floats for
 each transaction, none for a tuple. Everything else is done when somebody asks.
 
 :func:`serving` answers ``/metrics`` and ``/health`` over HTTP, for ``txtopo run --metrics``. A driver of a cluster has
@@ -92,7 +92,7 @@ RUN_METRICS: Mapping[str, RunMetric] = {
         RunMetric(
             "txtopo_transactions",
             "gauge",
-            "begun transactions that are not committed, by phase: ready, processing, processed, committing",
+            "pending transactions (begun, not committed) by phase: ready, processing, processed, committing",
             _TRANSACTIONAL,
             ("phase",),
         ),
@@ -234,9 +234,9 @@ class RunMetrics(Collector):
         self._progressed_at = 0.0
         self._executors_lost: Callable[[], int] = lambda: 0
         self._begun_at: dict[int, float] = {}
-        """When each transaction of the window was begun."""
+        """When each pending transaction was begun."""
         self._starts: dict[int, tuple[TransactionAttempt, float]] = {}
-        """The last attempt at each transaction of the window, and when it began."""
+        """The last attempt at each pending transaction, and when it began."""
         self._group_at: float | None = None
         """When the commit group in flight began; None if it is a dead letter's."""
         self._jobs = self._jobs_lost = self._replayed = 0

@@ -115,7 +115,7 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
         with (
             start(topology, config, spark=spark, on_stage=on_stage, active=active) as running,
             _stop_on_signals(running.stop),
-            control.steering(running.set_active, running.stop, is_active=active),
+            control.steering(lambda on: running.set_active(is_active=on), running.stop, is_active=active),
         ):
             return running.wait(on_progress=on_progress)
     assert isinstance(topology, TransactionalTopology), "there are two kinds"
@@ -146,7 +146,7 @@ def run_with(  # noqa: PLR0913 - as above
         loop = assembly.run_loop
         with (
             _stop_on_signals(loop.request_stop),
-            control.steering(loop.set_active, lambda _: loop.request_stop()),
+            control.steering(lambda on: loop.set_active(is_active=on), lambda _: loop.request_stop()),
         ):
             return loop.run(assembly.start)
 

@@ -1,4 +1,4 @@
-"""Delta through Spark: the extension and the JARs that ``spark.read.format("delta")`` needs in a frame.
+"""Delta through Spark: the extension and the JARs that ``spark.read.format("delta")`` needs in a DataFrame.
 
 txtopo's own tables need neither, because delta-rs reads and writes them in Python. Spark downloads the JARs from Maven
 when it starts, so txtopo requests them only if a component has ``uses_delta = True`` or the configuration has

@@ -1,6 +1,6 @@
 """Runs jobs on Spark: one Spark job for each, regardless of the number of transactions and stages.
 
-Items travel as (slot, item) pairs, and a shuffle sends each pair to the partition of its slot. An item carries
+Items travel as (partition, item) pairs, and a shuffle sends each pair to its partition. An item carries
 thousands of tuples, so the shuffle moves few, large rows. (With two jobs in flight, RDDs are faster than DataFrames: a
 job of two tasks takes 53 ms instead of 64 ms, and one with a shuffle 110 ms instead of 117 ms.)
 """
@@ -25,13 +25,12 @@ from txtopo.spark.errors import error_of_python, line_that_matters
 from txtopo.spark.progress import ProgressListener
 from txtopo.spark.session import DriverHost, spark_session
 from txtopo.spark.shipping import make_importable
-from txtopo.spark.sql.frame_code import error_of_function
-from txtopo.spark.sql.frame_session import FrameSession
-from txtopo.spark.sql.frames import FrameStages
+from txtopo.spark.sql.dataframe_code import error_of_function
+from txtopo.spark.sql.dataframe_session import DataFrameSession
+from txtopo.spark.sql.dataframes import DataFrameStages
 from txtopo.spark.sql.sql_progress import SqlProgress
-from txtopo.spark.stages import same_slot, stage_function
 from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent
-from txtopo.spark.worker import LATE, RunPackage, pack_up, task_factory_of
+from txtopo.spark.worker import LATE, RunPackage, pack_up, same_partition, stage_function, task_factory_of
 from txtopo.topology.output import USER_LOGGER, Line, log_line
 from txtopo.topology.plan import Plan
 from txtopo.transactional.jobs.job_runner import JobRunner
@@ -71,10 +70,10 @@ class SparkJobRunner(JobRunner):
             LinesAddress(host.reached, self._lines.port, logging.getLogger(USER_LOGGER).getEffectiveLevel()),
         )
         self._package = self._context.broadcast(package)
-        frames = plan.frames
-        takers = [plan.by_id[edge.target] for frame in frames for edge in plan.outputs(frame.id, DEFAULT_STREAM)]
+        dataframes = plan.dataframes
+        takers = [plan.by_id[edge.target] for each in dataframes for edge in plan.outputs(each.id, DEFAULT_STREAM)]
         tasks = max((component.tasks for component in takers), default=1)
-        self._frame_session = FrameSession(spark, tasks) if frames else None
+        self._dataframe_session = DataFrameSession(spark, tasks) if dataframes else None
 
     def run(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:
         """Run a job and return its reports.
@@ -88,17 +87,17 @@ class SparkJobRunner(JobRunner):
         self._progress.listen(job.job_id, on_progress)
         try:
             self._context.setJobGroup(self._group(job.job_id), f"job {job.job_id}", interruptOnCancel=True)
-            self._context.setLocalProperty("spark.scheduler.pool", f"slot-{job.job_id % 8}")
-            if self._frame_session is None:
+            self._context.setLocalProperty("spark.scheduler.pool", f"pool-{job.job_id % 8}")
+            if self._dataframe_session is None:
                 return self._run_stages(job)
             with (
                 SqlProgress(self._context, self._group(job.job_id), on_progress),
-                self._frame_session.running(len(job.attempts)) as session,
+                self._dataframe_session.running(len(job.attempts)) as session,
             ):
-                return FrameStages(session, self._plan, self._package, job).run()
+                return DataFrameStages(session, self._plan, self._package, job).run()
         except (Py4JError, PySparkException, OSError, EOFError) as error:
             self._raise_if_hopeless(error)
-            wrong = error_of_function(str(error), self._plan, job) if self._frame_session is not None else None
+            wrong = error_of_function(str(error), self._plan, job) if self._dataframe_session is not None else None
             if wrong is not None:
                 raise wrong from error
             raise JobFailure(f"Spark lost job {job.job_id}: {line_that_matters(str(error))}") from error
@@ -157,11 +156,11 @@ class SparkJobRunner(JobRunner):
                 self._package.unpersist(blocking=True)
 
     def _run_stages(self, job: Job) -> list[Report]:
-        slots = job.layout.slots
-        items: Any = self._context.parallelize([], slots)
+        partitions = job.layout.partitions
+        items: Any = self._context.parallelize([], partitions)
         for stage in range(len(job.layout.stages)):
             if stage > 0:
-                items = items.partitionBy(slots, same_slot)
+                items = items.partitionBy(partitions, same_partition)
             items = items.mapPartitionsWithIndex(stage_function(self._package, job, stage))
         return [item for _, item in items.collect()]
 

@@ -94,17 +94,6 @@ def run_plain_worker(package: WorkerPackage, number: int, job: int) -> None:
         )
 
 
-class _Origin(OutputOrigin):
-    """A task of a plain topology, as the origin of what it prints."""
-
-    __slots__ = ()
-
-    def __init__(self, component: str, task: int) -> None:
-        self.component = component
-        self.attempt = None
-        self.task = task
-
-
 class _OutputObserver(Observer):
     """Lets what user code prints and logs carry its component and task, with a bound for each interval.
 
@@ -115,7 +104,7 @@ class _OutputObserver(Observer):
     def __init__(self, mark: Callable[[int], None]) -> None:
         self._mark = mark
         self._thread = get_ident()
-        self._origins: dict[int, _Origin] = {}
+        self._origins: dict[int, OutputOrigin] = {}
 
     def turn(self, component: str, task: int) -> None:
         """Take what is printed from now on for this task's."""
@@ -123,7 +112,7 @@ class _OutputObserver(Observer):
         self._mark(task)
         origin = self._origins.get(task)
         if origin is None:
-            origin = self._origins[task] = _Origin(component, task)
+            origin = self._origins[task] = OutputOrigin(component, task=task)
         OutputOrigin.running[self._thread] = origin
 
     def no_turn(self) -> None:

@@ -1,4 +1,4 @@
-"""The code of a Spark task: runs one stage of a job in one slot."""
+"""The code of a Spark task: runs one stage of a job in one partition."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import logging
 import pickle
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -19,7 +19,7 @@ from txtopo.spark.progress import ProgressSender
 from txtopo.spark.user_lines import LinesAddress, LineSender, lines_sent
 from txtopo.topology.output import Line
 from txtopo.topology.plan import Plan
-from txtopo.transactional.jobs.stage_run import Item, Job, SlotItem, StageRun
+from txtopo.transactional.jobs.stage_run import Item, Job, PartitionItem, StageRun
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
@@ -86,15 +86,39 @@ def close_task_factories() -> None:
 atexit.register(close_task_factories)
 
 
-def run_stage(package: RunPackage, job: Job, stage_index: int, slot: int, items: Iterable[Item]) -> Iterator[SlotItem]:
+def stage_function(
+    package: Any, job: Job, stage: int
+) -> Callable[[int, Iterable[PartitionItem]], Iterator[PartitionItem]]:
+    """Return a function on an RDD of (partition, item) pairs that runs one stage of a job in a partition.
+
+    Args:
+        package: the broadcast :class:`RunPackage`.
+        job: the job.
+        stage: the index of the stage.
+    """
+
+    def run(partition: int, pairs: Iterable[PartitionItem]) -> Iterator[PartitionItem]:
+        return run_stage(package.value, job, stage, partition, (item for _, item in pairs))
+
+    return run
+
+
+def same_partition(partition: int) -> int:
+    """Return the partition: Spark's partition function for pairs, whose key it is."""
+    return partition
+
+
+def run_stage(
+    package: RunPackage, job: Job, stage_index: int, partition: int, items: Iterable[Item]
+) -> Iterator[PartitionItem]:
     """Run one stage of a job in this process.
 
     Args:
         package: the run's data.
         job: the job.
         stage_index: the index of the stage.
-        slot: the index of the slot.
-        items: the items that earlier stages sent to this slot.
+        partition: the index of the partition.
+        items: the items that earlier stages sent to this partition.
     """
     probe = ProgressProbe()
     with (
@@ -102,4 +126,4 @@ def run_stage(package: RunPackage, job: Job, stage_index: int, slot: int, items:
         ProgressSender(package.progress_address, package.run_key, job.job_id, probe),
     ):
         task_factory = task_factory_of(package)
-        yield from StageRun(task_factory, job, stage_index, slot, probe).run(items)
+        yield from StageRun(task_factory, job, stage_index, partition, probe).run(items)

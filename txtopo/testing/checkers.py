@@ -138,7 +138,7 @@ class CoreChecker:
                 case _:
                     pass
         self._see_timeouts(core)
-        for txid, transaction in core.window.items():
+        for txid, transaction in core.pending.items():
             attempt = self.live.get(txid)
             if attempt is None or transaction.attempt is attempt:
                 continue
@@ -152,7 +152,7 @@ class CoreChecker:
         """Check that no attempt is still processing after its timeout; progress of a former attempt does not count."""
         if core.has_stopped:
             return
-        for transaction in core.window.values():
+        for transaction in core.pending.values():
             attempt = transaction.attempt
             if attempt is not None and transaction.status is Status.PROCESSING:
                 idle_ms = self.now_ms - self.moved_ms.get(attempt, self.now_ms)

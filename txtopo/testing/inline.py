@@ -26,7 +26,7 @@ def run_inline(
         topology: the topology, without DataFrame components.
         config: its configuration; None: the defaults.
         until: stop when this transaction is committed; None: when the input ends.
-        slots: the number of slots that a job is divided over.
+        slots: the number of partitions that a job is divided into.
 
     Returns:
         The report of the run.

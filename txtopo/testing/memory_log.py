@@ -1,39 +1,51 @@
 """Topics, groups and their offsets in memory: a fake of Kafka for tests of spouts and bolts, without a broker.
 
-It is checked against the real one: the conformance tests of ``KafkaClient`` and ``KafkaSender`` run on both. It does
-what it is asked at once and never waits, so a test moves time as it likes.
+It is checked against the real one: the conformance tests of ``KafkaLog``, ``KafkaConsumer`` and ``KafkaSender`` run on
+both. It does what it is asked at once and never waits, so a test moves time as it likes.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
+import itertools
 import threading
 import time
 import zlib
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import attrs
 
 from committers.kafka import KafkaMessage, KafkaSender, SenderSettings
-from spouts.kafka.log import TopicPartition
-from spouts.kafka.plain.client import (
-    AssignmentListener,
-    ClientSettings,
-    KafkaClient,
-    LogRange,
+from spouts.kafka.confluent import CHUNK_RECORDS
+from spouts.kafka.log import (
+    ConsumerSettings,
+    KafkaConsumer,
+    KafkaLog,
+    KafkaRecord,
+    Lost,
+    Message,
+    OnLost,
+    RebalanceListener,
+    Span,
     StoredOffset,
+    Topic,
+    TopicChoice,
+    TopicPartition,
+    UnansweredError,
 )
 from spouts.kafka.plain.subscription import NamedTopicFilter, PatternTopicFilter, TopicFilter
-from spouts.kafka.records import KafkaRecord
+from spouts.kafka.records import record_of
 from txtopo.errors import SourceFailure
 from txtopo.testing.feeders import Shared
 
-__all__ = ["LogCall", "MemoryLog", "MemoryLogClient", "MemoryLogSender"]
+__all__ = ["LogCall", "MemoryLog", "MemoryLogClient", "MemoryLogReader", "MemoryLogSender"]
+
+_CREATE_TIME = 1
+"""The client's type of a timestamp that the producer has given."""
 
 
 @attrs.frozen
@@ -44,12 +56,47 @@ class LogCall:
     given: Any
 
 
+@attrs.frozen
+class _Message:
+    """A record, with the methods of the real client's."""
+
+    at: TopicPartition
+    place: int
+    content: tuple[bytes | None, bytes | None]
+    at_ms: int
+    named: tuple[tuple[str, bytes | None], ...]
+
+    def topic(self) -> str:
+        return self.at.topic
+
+    def partition(self) -> int:
+        return self.at.partition
+
+    def offset(self) -> int:
+        return self.place
+
+    def key(self) -> bytes | None:
+        return self.content[0]
+
+    def value(self) -> bytes | None:
+        return self.content[1]
+
+    def timestamp(self) -> tuple[int, int]:
+        return _CREATE_TIME, self.at_ms
+
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        return list(self.named)
+
+
 @attrs.define(eq=False)
 class _Partition:
-    records: list[KafkaRecord] = attrs.field(factory=list)
-    offsets: list[int] = attrs.field(factory=list)
+    messages: list[_Message] = attrs.field(factory=list)
     begin: int = 0
     end: int = 0
+
+    def index(self, offset: int) -> int:
+        """Return where the messages from an offset on begin."""
+        return bisect_left(self.messages, offset, key=_Message.offset)
 
 
 @attrs.define(eq=False)
@@ -62,26 +109,34 @@ class MemoryLog(Shared):
     """Topics in memory. Give its ``connect`` to a ``KafkaSpoutConfig``. It pickles as a reference to itself.
 
     Attributes:
-        calls: what clients have asked for, in order.
-        is_down: while True, whatever they ask for is refused.
+        calls: what consumers have asked for, in order.
+        questions: the names of the questions about topics and offsets, in order.
+        is_down: while True, whatever is asked for is refused.
+        is_slow: while True, questions are answered only to those who wait.
+        leaderless: partitions that can't be read, because they have no leader.
         send_queue_max: how many records a sender keeps that are not settled yet.
+        holds_answers: whether answers to commits that a consumer does not wait for are held back until
+            :meth:`give_answers`.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[LogCall] = []
-        self.is_down = False
+        self.questions: list[str] = []
+        self.is_down = self.is_slow = False
+        self.leaderless: set[TopicPartition] = set()
         self.send_queue_max = 100_000
         self.lock = threading.RLock()
-        self._topics: dict[str, list[_Partition]] = {}
-        self._groups: dict[str, _Group] = {}
         self.holds_answers = False
-        """Whether answers to commits that a client does not wait for are held back until :meth:`give_answers`."""
         self.held_answers: deque[Callable[[], None]] = deque()
+        self._topics: dict[str, list[_Partition]] = {}
+        self._ids: dict[str, str] = {}
+        self._groups: dict[str, _Group] = {}
         self._refusals: Counter[str] = Counter()
+        self._numbers = itertools.count(1)
 
-    def connect(self, settings: ClientSettings) -> MemoryLogClient:
-        """Return a client."""
+    def connect(self, settings: ConsumerSettings) -> MemoryLogClient:
+        """Return a consumer, for a ``KafkaSpout``."""
         return MemoryLogClient(self, settings)
 
     def connect_sender(self, settings: SenderSettings) -> MemoryLogSender:
@@ -93,10 +148,9 @@ class MemoryLog(Shared):
         with self.lock:
             other = MemoryLog()
             other.send_queue_max = self.send_queue_max
+            other._ids = dict(self._ids)
             for topic, logs in self._topics.items():
-                other._topics[topic] = [
-                    _Partition(list(log.records), list(log.offsets), log.begin, log.end) for log in logs
-                ]
+                other._topics[topic] = [_Partition(list(log.messages), log.begin, log.end) for log in logs]
             for group_id, group in self._groups.items():
                 other._groups[group_id] = _Group(dict(group.offsets))
             return other
@@ -106,11 +160,12 @@ class MemoryLog(Shared):
         with self.lock:
             logs = self._topics.setdefault(topic, [])
             logs.extend(_Partition() for _ in range(partitions - len(logs)))
+            self._ids.setdefault(topic, f"id-{next(self._numbers)}")
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic."""
+        """Delete a topic. One that is made anew under its name has another id."""
         with self.lock:
-            del self._topics[topic]
+            del self._topics[topic], self._ids[topic]
 
     def append(
         self,
@@ -143,15 +198,12 @@ class MemoryLog(Shared):
         with self.lock:
             log = self.log(partition)
             at_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
-            at = dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)
             offset, log.end = log.end, log.end + 1
-            place = partition.topic, partition.partition
-            log.records.append(KafkaRecord(key, value, *place, offset, at, list(headers)))
-            log.offsets.append(offset)
+            log.messages.append(_Message(partition, offset, (key, value), at_ms, headers))
             return offset
 
     def skip(self, topic: str, offsets: int, partition: int = 0) -> None:
-        """Let so many offsets pass without a record, as the markers of transactions do."""
+        """Let so many offsets pass without a record, as aborted records and the markers of transactions do."""
         with self.lock:
             self.log(TopicPartition(topic, partition)).end += offsets
 
@@ -159,8 +211,7 @@ class MemoryLog(Shared):
         """Remove records, as compaction does: the offsets stay unused."""
         with self.lock:
             log = self.log(TopicPartition(topic, partition))
-            log.records = [record for record in log.records if record.offset not in offsets]
-            log.offsets = [record.offset for record in log.records]
+            log.messages = [message for message in log.messages if message.place not in offsets]
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
         """Remove the records of partitions before an offset each, as retention does."""
@@ -168,6 +219,13 @@ class MemoryLog(Shared):
             with self.lock:
                 self.compact(topic, range(begin), partition)
                 self.log(TopicPartition(topic, partition)).begin = begin
+
+    def cut_off(self, topic: str, end: int, partition: int = 0) -> None:
+        """Remove the records from an offset on, as if a new leader lacked them; the next ones get their offsets."""
+        with self.lock:
+            log = self.log(TopicPartition(topic, partition))
+            del log.messages[log.index(end) :]
+            log.end = end
 
     def committed(self, group_id: str) -> dict[TopicPartition, StoredOffset]:
         """Return what a group has committed."""
@@ -182,7 +240,7 @@ class MemoryLog(Shared):
     def records(self, topic: str, partition: int = 0) -> list[KafkaRecord]:
         """Return the records of a partition."""
         with self.lock:
-            return list(self.log(TopicPartition(topic, partition)).records)
+            return [record_of(message) for message in self.log(TopicPartition(topic, partition)).messages]
 
     def give_answers(self) -> None:
         """Give the answers to commits that were held back."""
@@ -190,7 +248,7 @@ class MemoryLog(Shared):
             self.held_answers.popleft()()
 
     def refuse(self, name: str, times: int = 1) -> None:
-        """Refuse the next calls of that name: partitions, poll, seek, commit, committed, ranges, send."""
+        """Refuse the next calls named topics, starts, ends, at, stored, store, read, poll, seek, commit or send."""
         self._refusals[name] += times
 
     def expire(self, client: MemoryLogClient) -> None:
@@ -220,14 +278,15 @@ class MemoryLog(Shared):
             raise SourceFailure(f"there is no {partition}")
         return logs[partition.partition]
 
-    def partitions(self) -> list[TopicPartition]:
-        """Return all partitions."""
-        return [TopicPartition(topic, number) for topic, logs in self._topics.items() for number in range(len(logs))]
+    def topics(self) -> list[Topic]:
+        """Return all topics, by name."""
+        return [Topic(name, self._ids[name], len(logs)) for name, logs in sorted(self._topics.items())]
 
     def share(self, client: MemoryLogClient) -> set[TopicPartition]:
-        """Return the partitions that a member is to hold: each topic's in turn, over the members that want it."""
+        """Return the partitions that a member is to be assigned: each topic's in turn, over those who want it."""
         members = self._group(client.settings.group_id).members
-        wants = {member: set(member.topics.chosen(self.partitions())) for member in members if member.topics}
+        there = [each for topic in self.topics() for each in topic.all_partitions()]
+        wants = {member: set(member.topics.chosen(there)) for member in members if member.topics}
         share = set()
         for number, partition in enumerate(sorted(set().union(*wants.values()))):
             wanting = [member for member in members if partition in wants.get(member, ())]
@@ -248,41 +307,111 @@ class MemoryLog(Shared):
         return self._group(group_id).members
 
 
-class MemoryLogClient(KafkaClient):
-    """A client of a :class:`MemoryLog`.
+class MemoryLogReader(KafkaLog):
+    """Answers questions about a :class:`MemoryLog`, and reads spans of it."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+
+    def topics(self, choice: TopicChoice, *, waits: bool = True) -> list[Topic]:
+        """Return the topics of a choice."""
+        with self._asking("topics"):
+            if self._log.is_slow and not waits:
+                raise UnansweredError("no answer yet")
+            return [topic for topic in self._log.topics() if choice.takes(topic.name)]
+
+    def starts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where partitions begin."""
+        with self._asking("starts"):
+            return {each: self._log.log(each).begin for each in partitions}
+
+    def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where partitions end that have a leader."""
+        with self._asking("ends"):
+            return {each: self._log.log(each).end for each in partitions if each not in self._log.leaderless}
+
+    def at(self, partitions: Collection[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
+        """Return the first offsets of a time."""
+        with self._asking("at"):
+            return {each: self._at(self._log.log(each), timestamp_ms) for each in partitions}
+
+    def stored(self, partitions: Collection[TopicPartition], group: str) -> dict[TopicPartition, StoredOffset]:
+        """Return what a group has committed."""
+        with self._asking("stored"):
+            known = self._log.committed(group)
+            return {each: known[each] for each in partitions if each in known}
+
+    def store(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
+        """Store offsets for a group."""
+        if offsets:
+            with self._asking("store"):
+                there = {each for topic in self._log.topics() for each in topic.all_partitions()}
+                self._log.store(group, {each: StoredOffset(at) for each, at in offsets.items() if each in there})
+
+    def read(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
+        """Yield the records of spans."""
+        with self._asking("read"):
+            pass
+        for span in spans:
+            messages = self._messages(span, on_lost)
+            for start in range(0, len(messages), CHUNK_RECORDS):
+                yield span, messages[start : start + CHUNK_RECORDS]
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+    def _messages(self, span: Span, on_lost: OnLost) -> list[_Message]:
+        log, start = self._log.log(span.partition), span.start
+        if span.partition in self._log.leaderless:
+            raise SourceFailure(f"{span.partition} has no leader")
+        if log.begin > start:
+            on_lost(Lost(span, start, log.begin))
+            start = log.begin
+        if log.end < span.end:
+            raise SourceFailure(f"{span.partition} ends at {log.end}")
+        return log.messages[log.index(start) : log.index(span.end)]
+
+    @staticmethod
+    def _at(log: _Partition, timestamp_ms: int) -> int:
+        return next((message.place for message in log.messages if message.at_ms >= timestamp_ms), log.end)
+
+    def _asking(self, question: str) -> threading.RLock:
+        """Note a question, and return the lock under which it is answered."""
+        self._log.questions.append(question)
+        self._log.ask(question)
+        return self._log.lock
+
+
+class MemoryLogClient(KafkaConsumer):
+    """A consumer of a :class:`MemoryLog`.
 
     Args:
         log: the log.
         settings: group and offset reset; servers and properties do not matter.
     """
 
-    def __init__(self, log: MemoryLog, settings: ClientSettings) -> None:
+    def __init__(self, log: MemoryLog, settings: ConsumerSettings) -> None:
         self.settings = settings
+        self.log = MemoryLogReader(log)
         self.topics: TopicFilter | None = None
         self.is_expired = False
         self.positions: dict[TopicPartition, int] = {}
-        """Of the partitions that it holds."""
+        """Of the partitions that are assigned."""
         self._log = log
-        self._listener: AssignmentListener | None = None
-
-    def partitions(self, topics: Collection[str] | None) -> list[TopicPartition]:
-        """Return the partitions of topics."""
-        with self._log.lock:
-            self._log.ask("partitions")
-            return [each for each in self._log.partitions() if topics is None or each.topic in topics]
+        self._listener: RebalanceListener | None = None
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Hold partitions."""
+        """Read partitions too."""
         self._log.calls.append(LogCall("assign", dict(starts)))
         self.positions.update(starts)
 
     def unassign(self, partitions: Collection[TopicPartition]) -> None:
-        """Let partitions go."""
+        """Read partitions no more."""
         self._log.calls.append(LogCall("unassign", set(partitions)))
         for partition in partitions:
             self.positions.pop(partition, None)
 
-    def subscribe(self, topics: Collection[str], listener: AssignmentListener) -> None:
+    def subscribe(self, topics: Collection[str], listener: RebalanceListener) -> None:
         """Join the group."""
         patterns = [topic for topic in topics if topic.startswith("^")]
         self.topics = PatternTopicFilter("|".join(patterns)) if patterns else NamedTopicFilter(*topics)
@@ -318,12 +447,6 @@ class MemoryLogClient(KafkaClient):
         """Return a position."""
         return self.positions.get(partition)
 
-    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredOffset]:
-        """Return what the group has committed."""
-        self._log.ask("committed")
-        stored = self._log.committed(self.settings.group_id)
-        return {partition: stored[partition] for partition in partitions if partition in stored}
-
     def commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> bool:
         """Commit; not if it has expired."""
         with self._log.lock:
@@ -347,28 +470,6 @@ class MemoryLogClient(KafkaClient):
             give()
         return answer
 
-    def ranges(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
-        """Return the ranges of partitions."""
-        with self._log.lock:
-            self._log.ask("ranges")
-            return {each: LogRange(self._log.log(each).begin, self._log.log(each).end) for each in partitions}
-
-    def offsets_at(self, partitions: Collection[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
-        """Return the first offsets of a time."""
-        with self._log.lock:
-            self._log.ask("ranges")
-            return {
-                partition: next(
-                    (
-                        record.offset
-                        for record in log.records
-                        if record.timestamp is not None and round(record.timestamp.timestamp() * 1000) >= timestamp_ms
-                    ),
-                    log.end,
-                )
-                for partition, log in ((partition, self._log.log(partition)) for partition in partitions)
-            }
-
     def close(self) -> None:
         """Leave the group."""
         with self._log.lock:
@@ -377,8 +478,8 @@ class MemoryLogClient(KafkaClient):
                 members.remove(self)
             self.positions.clear()
 
-    def _rebalance(self, listener: AssignmentListener) -> None:
-        """Give back what another member is to have, and take what is this one's and free; as one member at a time."""
+    def _rebalance(self, listener: RebalanceListener) -> None:
+        """Let go of what another member is to have, and assign what is this one's and free; one member at a time."""
         if self.is_expired:
             self.positions.clear()
             listener.assigned(())
@@ -413,11 +514,11 @@ class MemoryLogClient(KafkaClient):
                 self.settings.report(SourceFailure(f"{partition} has no offset {at}"))
                 return []
             at = log.begin if self.settings.offset_reset == "earliest" else log.end
-        first = bisect_left(log.offsets, at)
-        found = log.records[first : first + max(0, records_max)]
+        first = log.index(at)
+        found = [record_of(message) for message in log.messages[first : first + max(0, records_max)]]
         if found:
             at = found[-1].offset + 1
-        if first + len(found) == len(log.records):
+        if first + len(found) == len(log.messages):
             at = log.end
         self.positions[partition] = at
         return found
@@ -464,8 +565,8 @@ class MemoryLogSender(KafkaSender):
             self._log.ask("send")
             number = message.partition
             if number is None:
-                count = sum(each.topic == message.topic for each in self._log.partitions())
-                number = zlib.crc32(message.key or b"") % max(1, count)
+                counts = [topic.partitions for topic in self._log.topics() if topic.name == message.topic]
+                number = zlib.crc32(message.key or b"") % max(1, *counts, 1)
             partition = TopicPartition(message.topic, number)
             self._log.put(partition, message.key, message.value, message.timestamp_ms, message.headers)
 

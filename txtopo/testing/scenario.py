@@ -34,7 +34,6 @@ from txtopo.transactional.core.actions import (
     Process,
     SaveMetadata,
     Stop,
-    StopReason,
 )
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import (
@@ -164,7 +163,7 @@ class Scenario:
 
 def limits(  # noqa: PLR0913 - the limits of a coordinator, shortly
     *,
-    window: int = 4,
+    pending: int = 4,
     job: int = 4,
     jobs: int = 4,
     group: int = 4,
@@ -176,7 +175,7 @@ def limits(  # noqa: PLR0913 - the limits of a coordinator, shortly
 ) -> Limits:
     """Return bounds for a scenario: a timeout of 1,000 ms, pauses of 100 ms (jobs) and 50 ms (source)."""
     return Limits(
-        window=window,
+        pending_max=pending,
         job_transactions_max=job,
         jobs_max=jobs,
         group_transactions_max=group,
@@ -198,7 +197,10 @@ def attempt(text: str) -> TransactionAttempt:
     return TransactionAttempt(int(txid), attempt_number(int(epoch or FIRST_EPOCH), int(tries) - 1))
 
 
-# Events, which the coordinator receives.
+# Events, which the coordinator receives. These need no shorter form:
+
+activated, deactivated, stop_requested = Activated, Deactivated, StopRequested
+fenced, group_ended, job_ended, ticked = Fenced, GroupEnded, JobEnded, Ticked
 
 
 def recovered(
@@ -232,49 +234,17 @@ def failed(text: str, error: str = "it failed", metadata: Any = None) -> Failed:
     return Failed(attempt(text), error, metadata)
 
 
-def job_ended(job_id: int) -> JobEnded:
-    """Return the event that a job has ended."""
-    return JobEnded(job_id)
-
-
 def lost(job_id: int, error: str = "an executor died") -> JobLost:
     """Return the event that a job was lost."""
     return JobLost(job_id, error)
 
 
 def committed(*attempts: str) -> Committed:
-    """Return the event that the writes of these attempts are durable."""
+    """Return the event that the writes of these attempts are durable; of an attempt given up, its dead letter."""
     return Committed(_attempts(attempts))
 
 
-def dead_letter_written(text: str) -> Committed:
-    """Return the event that a dead letter is durable."""
-    return committed(text)
-
-
-def group_ended(group_id: int) -> GroupEnded:
-    """Return the event that nothing of a commit group runs any more."""
-    return GroupEnded(group_id)
-
-
-def ticked(now_ms: int) -> Ticked:
-    """Return the event that the time is ``now_ms``."""
-    return Ticked(now_ms)
-
-
-def deactivated() -> Deactivated:
-    """Return the event that no transaction may begin."""
-    return Deactivated()
-
-
-def activated() -> Activated:
-    """Return the event that transactions may begin again."""
-    return Activated()
-
-
-def stop_requested() -> StopRequested:
-    """Return the event that a clean stop is requested."""
-    return StopRequested()
+dead_letter_written = committed
 
 
 def rule_broken(error: Exception, text: str | None = None) -> RuleBroken:
@@ -282,12 +252,9 @@ def rule_broken(error: Exception, text: str | None = None) -> RuleBroken:
     return RuleBroken(error, None if text is None else attempt(text))
 
 
-def fenced(error: Exception) -> Fenced:
-    """Return the event that another coordinator leads."""
-    return Fenced(error)
+# Actions, which the coordinator must return. These need no shorter form:
 
-
-# Actions, which the coordinator must return.
+abandon, cancel, clean_up, stop = AbandonCommit, CancelJob, CleanUp, Stop
 
 
 def ask(first_txid: int, count: int, previous: Any = _OF_ITS_TXID) -> CreateMetadata:
@@ -306,11 +273,6 @@ def run(job_id: int, *attempts: str, metadata: Any = _OF_ITS_TXID, previous: Any
     return Process(job_id, job, _metadata(job[0].attempt.txid - 1, previous))
 
 
-def cancel(job_id: int) -> CancelJob:
-    """Stop a job."""
-    return CancelJob(job_id)
-
-
 def commit(group_id: int, *attempts: str, metadata: Any = _OF_ITS_TXID) -> Commit:
     """Run the commit phases of these attempts, one after another."""
     return Commit(group_id, _assigned(attempts, metadata))
@@ -322,21 +284,6 @@ def write_dead_letter(
     """Write a dead letter."""
     (given_up,) = _assigned((text,), metadata)
     return DeadLetter(group_id, given_up, tries, error)
-
-
-def abandon(group_id: int) -> AbandonCommit:
-    """Stop the run if the commit phases of the group are still running."""
-    return AbandonCommit(group_id)
-
-
-def clean_up(txid: int) -> CleanUp:
-    """Clean up everything below a transaction."""
-    return CleanUp(txid)
-
-
-def stop(reason: StopReason, error: Exception | None = None) -> Stop:
-    """End the run."""
-    return Stop(reason, error)
 
 
 def _metadata(txid: int, given: Any) -> Any:

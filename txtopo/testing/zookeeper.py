@@ -11,10 +11,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from txtopo.testing.servers import READY_SECS, JavaServer, free_port, pyspark_jars
 
 __all__ = ["ZooKeeperEnsemble", "ZooKeeperServer", "running_ensemble", "running_zookeeper", "shared_zookeeper"]
+
+Server = TypeVar("Server", "ZooKeeperServer", "ZooKeeperEnsemble")
 
 _ANSWER_SECS = 1.0
 """A timeout, because a server that is still starting may fail and never answer a connection."""
@@ -192,12 +195,8 @@ def running_zookeeper(folder: Path, *, tick_time_ms: int = 100, heap_mb: int = 6
         tick_time_ms: its tickTime; sessions last 2 to 20 ticks.
         heap_mb: its heap in MiB.
     """
-    server = ZooKeeperServer(folder, tick_time_ms=tick_time_ms, heap_mb=heap_mb)
-    try:
-        server.start()
+    with _running(ZooKeeperServer(folder, tick_time_ms=tick_time_ms, heap_mb=heap_mb)) as server:
         yield server
-    finally:
-        server.kill()
 
 
 @contextlib.contextmanager
@@ -205,12 +204,17 @@ def running_ensemble(
     folder: Path, *, size: int = 3, tick_time_ms: int = 100, heap_mb: int = 48
 ) -> Iterator[ZooKeeperEnsemble]:
     """Run an ensemble during a ``with`` block; see :class:`ZooKeeperEnsemble`."""
-    ensemble = ZooKeeperEnsemble(folder, size=size, tick_time_ms=tick_time_ms, heap_mb=heap_mb)
-    try:
-        ensemble.start()
+    with _running(ZooKeeperEnsemble(folder, size=size, tick_time_ms=tick_time_ms, heap_mb=heap_mb)) as ensemble:
         yield ensemble
+
+
+@contextlib.contextmanager
+def _running(server: Server) -> Iterator[Server]:
+    try:
+        server.start()
+        yield server
     finally:
-        ensemble.kill()
+        server.kill()
 
 
 @functools.cache

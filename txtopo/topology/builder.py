@@ -108,7 +108,7 @@ class TransactionalTopologyBuilder:
         refuse([*checks.check_subscriptions(graph, streams), *checks.check_cycle(graph)])
         ordered = _in_topological_order(graph)
         commit_phase = _find_commit_phase(ordered)
-        refuse(list(checks.check_frames(graph, streams, commit_phase)))
+        refuse(list(checks.check_dataframes(graph, streams, commit_phase)))
         plan = _make_plan(graph, ordered, streams, commit_phase)
         refuse(list(find_state_mistakes(plan)))
         for shared in {shared for d in graph.declared[1:] for shared in shared_defaults(d.component)}:

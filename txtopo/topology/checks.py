@@ -164,7 +164,7 @@ def _check_keys(bolt: str, source: str, keys: Fields | None, fields: Fields) -> 
             yield f"bolt {bolt!r} groups {source!r} by unknown field {name!r}{_nearest(name, fields)}"
 
 
-def check_frames(graph: Graph, streams: Streams, commit_phase: set[str]) -> Iterator[str]:
+def check_dataframes(graph: Graph, streams: Streams, commit_phase: set[str]) -> Iterator[str]:
     """Find DataFrame bolts in the commit phase, and DataFrame bolts with inputs of different fields."""
     for declared in graph.declared:
         if not isinstance(declared.component, DataFrameBolt):

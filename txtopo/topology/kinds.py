@@ -43,14 +43,14 @@ _ROWS = {"prepare": _PREPARE, "execute": ("tuple",), "execute_batch": ("batch",)
 _ARROW = {"prepare": _PREPARE, "execute": ("batch",), "finish_batch": ()}
 _BASIC = {"prepare": _SHORT, "execute": ("tuple", "collector"), "cleanup": ()}
 _READ = {"coordinator": _SHORT, "read": ("spark", "metadata")}
-_FRAME = {"transform": ("frame",)}
+_TRANSFORM = {"transform": ("frame",)}
 _SPOUT = {"coordinator": _SHORT, "emitter": _SHORT}
 
 KINDS = (
     KindRules(ComponentKind.BASIC_BOLT, BasicBolt, _BASIC),
     KindRules(ComponentKind.BATCH_BOLT, BatchBolt, _ROWS, may_commit=True),
     KindRules(ComponentKind.ARROW_BOLT, ArrowBatchBolt, _ARROW, may_commit=True, takes_columns=True),
-    KindRules(ComponentKind.DATAFRAME_BOLT, DataFrameBolt, _FRAME, takes_columns=True, emits_columns=True),
+    KindRules(ComponentKind.DATAFRAME_BOLT, DataFrameBolt, _TRANSFORM, takes_columns=True, emits_columns=True),
     KindRules(ComponentKind.DATAFRAME_SPOUT, DataFrameSpout, _READ, emits_columns=True),
     KindRules(ComponentKind.SPOUT, AnySpout, _SPOUT),
 )

@@ -120,7 +120,7 @@ def import_module(name: str, first: Path | None = None) -> ModuleType:
         LoadError: importing it raises an exception.
     """
     folder = str(first or Path.cwd())
-    if not sys.path or sys.path[0] not in {"", folder}:
+    if not sys.path or (sys.path[0] or str(Path.cwd())) != folder:
         sys.path.insert(0, folder)
     if name.endswith(".py") or os.sep in name:
         raise NoTopology(_no_path(name, folder))

@@ -10,17 +10,17 @@ This costs nothing per tuple, and nothing at all until something is printed or l
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any, ClassVar, TextIO
 
 import attrs
 
 from txtopo.attempts import TransactionAttempt, attempt_words, epoch_and_try
+from txtopo.printable import escaped
 
 USER_LOGGER = "txtopo.user"
 """The logger for all output of user code."""
@@ -51,9 +51,10 @@ class OutputOrigin:
     running: ClassVar[dict[int, OutputOrigin]] = {}
     """The origins of threads that run user code now, by thread identity."""
 
-    component: str
-    attempt: TransactionAttempt | None
-    task: int | None
+    def __init__(self, component: str, attempt: TransactionAttempt | None = None, task: int | None = None) -> None:
+        self.component = component
+        self.attempt = attempt
+        self.task = task
 
 
 @attrs.frozen
@@ -232,15 +233,18 @@ def _printable(text: str) -> str:
         return text
     # Text after a carriage return overwrites the text before it.
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    return "".join(
-        c if c.isprintable() or c in "\t\n" else c.encode("unicode_escape").decode() for c in "\n".join(lines)
-    )
+    return escaped("\n".join(lines), keep="\t\n")
 
 
 _capture: Capture | None = None
 _users = 0
 _taken_back = contextlib.ExitStack()
 _installing = threading.Lock()
+
+
+def is_worker() -> bool:
+    """Return whether this is a worker process, which runs nothing but user code."""
+    return _capture is not None and _capture.is_worker
 
 
 def ended(attempt: TransactionAttempt) -> None:
@@ -293,12 +297,13 @@ def _install(capture: Capture, level: int) -> None:
     _taken_back.callback(root.removeHandler, handler)
 
 
-class _Stream(io.TextIOBase):
-    """Replaces standard output or error: captures what user code writes and passes on the rest."""
+class _Stream:
+    """Replaces standard output or error: captures what user code writes; everything else is the original's."""
 
     def __init__(self, name: str, original: TextIO) -> None:
         self._name = name
         self._original = original
+        self.buffer = _Bytes(self, original)
 
     def take_over(self) -> None:
         """Replace the original."""
@@ -320,74 +325,47 @@ class _Stream(io.TextIOBase):
             return len(text)
         return self._original.write(text)
 
-    def flush(self) -> None:
-        """Flush the original; captured lines are delivered when they end."""
-        self._original.flush()
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Capture texts, or pass them on."""
+        for line in lines:
+            self.write(line)
 
     def close(self) -> None:
         """Do nothing: this object does not own the original."""
-
-    def isatty(self) -> bool:
-        """Return whether the original is a terminal."""
-        return self._original.isatty()
-
-    def fileno(self) -> int:
-        """Return the original's file descriptor; direct writes to it are not captured."""
-        return self._original.fileno()
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """The original's encoding."""
-        return getattr(self._original, "encoding", None) or "utf-8"
-
-    @property
-    def errors(self) -> str | None:  # type: ignore[override]
-        """The original's error handling."""
-        return getattr(self._original, "errors", None)
-
-    @property
-    def buffer(self) -> Any:
-        """The binary stream; captured bytes are decoded as UTF-8."""
-        return _Bytes(self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._original, name)
 
 
-class _Bytes(io.RawIOBase):
-    """The binary stream below a text stream."""
+class _Bytes:
+    """The binary stream below a text stream: captured bytes are decoded as UTF-8."""
 
-    def __init__(self, stream: _Stream) -> None:
+    def __init__(self, stream: _Stream, original: TextIO) -> None:
         self._stream = stream
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
+        self._original = original
 
     def write(self, content: Any) -> int:
         """Capture bytes, or pass them on."""
-        content = bytes(content)
-        original = self._stream._original  # noqa: SLF001 - the two classes belong together
         capture = _capture
         if capture is None or (not capture.is_worker and threading.get_ident() not in OutputOrigin.running):
-            return original.buffer.write(content)
-        self._stream.write(content.decode("utf-8", "backslashreplace"))
-        return len(content)
-
-    def flush(self) -> None:
-        """Flush the original."""
-        self._stream.flush()
+            return self._original.buffer.write(content)
+        self._stream.write(bytes(content).decode("utf-8", "backslashreplace"))
+        return len(bytes(content))
 
     def close(self) -> None:
         """Do nothing, as the text stream does."""
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original.buffer, name)
+
 
 def _is_of_a_log_handler(frame: FrameType | None, depth: int = 40) -> bool:
-    """Return whether a logging handler is writing: its record was captured already, or is not from user code."""
+    """Return whether a logging handler is writing: its record was captured already, or is not from user code.
+
+    Handlers look up ``sys.stderr`` when they write, as Rich's and logging's last resort do, and nothing that they call
+    says for whom. So what they print for a line of user code would be taken for another one. Only a write of user code
+    in the driver, where few components run, pays for this look.
+    """
     while frame is not None and depth:
         if frame.f_code is _HANDLE:
             return True

@@ -41,7 +41,7 @@ class ComponentKind(enum.Enum):
     DATAFRAME_BOLT = "DataFrame bolt"
 
 
-FRAMES = frozenset({ComponentKind.DATAFRAME_SPOUT, ComponentKind.DATAFRAME_BOLT})
+DATAFRAMES = frozenset({ComponentKind.DATAFRAME_SPOUT, ComponentKind.DATAFRAME_BOLT})
 """Kinds that Spark SQL runs, not Python tasks."""
 
 
@@ -112,14 +112,14 @@ class Plan:
         return {component.id: component for component in self.components}
 
     @cached_property
-    def frames(self) -> tuple[PlannedComponent, ...]:
+    def dataframes(self) -> tuple[PlannedComponent, ...]:
         """The components that Spark SQL runs instead of Python tasks."""
-        return tuple(component for component in self.components if component.kind in FRAMES)
+        return tuple(component for component in self.components if component.kind in DATAFRAMES)
 
     @property
     def delta_users(self) -> tuple[str, ...]:
         """The components that read Delta tables through Spark."""
-        return tuple(component.id for component in self.frames if component.component.uses_delta)
+        return tuple(component.id for component in self.dataframes if component.component.uses_delta)
 
     @cached_property
     def _outputs(self) -> Mapping[tuple[str, str], tuple[Edge, ...]]:

@@ -7,10 +7,9 @@ from threading import current_thread, get_ident, main_thread
 from types import TracebackType
 from typing import Any
 
-from txtopo.attempts import TransactionAttempt
 from txtopo.errors import TxtopoError, UserCodeError
 from txtopo.failpoints import ProcessDeath
-from txtopo.topology.output import OutputOrigin
+from txtopo.topology.output import OutputOrigin, is_worker
 
 
 class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with user_code(…)
@@ -29,15 +28,10 @@ class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with 
         FailedException: raised by the code; its origin is added.
         TxtopoError: any other error of txtopo; its origin is added.
         UserCodeError: the code raised anything else, including KeyboardInterrupt and GeneratorExit; with the traceback.
-            A KeyboardInterrupt in the main thread passes unchanged: it may be a Ctrl-C.
+            A KeyboardInterrupt in the driver's main thread passes unchanged: it may be a Ctrl-C.
     """
 
     __slots__ = ("_before",)
-
-    def __init__(self, component: str, attempt: TransactionAttempt | None, task: int | None = None) -> None:
-        self.component = component
-        self.attempt = attempt
-        self.task = task
 
     def __enter__(self) -> None:
         running, thread = OutputOrigin.running, get_ident()
@@ -53,8 +47,8 @@ class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with 
             OutputOrigin.running[get_ident()] = self._before
         if error is None or isinstance(error, ProcessDeath):
             return
-        if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
-            return  # only there does Python raise it for a Ctrl-C; a run's own threads get what the code raises
+        if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread() and not is_worker():
+            return  # only there does a Ctrl-C arrive; elsewhere the code itself has raised it
         origin: dict[str, Any] = {"component": self.component}
         if self.attempt is not None:
             origin |= {"txid": self.attempt.txid, "attempt": self.attempt.attempt}

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+import difflib
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import attrs
 
-from spouts.kafka.log import TopicPartition
-from spouts.kafka.plain.client import Connect
+from spouts.kafka.log import Connect, ConsumerSettings, KafkaConsumer, TopicPartition
 from spouts.kafka.plain.dead_letters import DeadLetterHook, dead_letter_hook
-from spouts.kafka.plain.first_poll import FirstPollOffsetStrategy
-from spouts.kafka.plain.offsets import MessageId
+from spouts.kafka.plain.progress import MessageId
 from spouts.kafka.plain.retries import ExponentialBackoff, RetryPolicy
 from spouts.kafka.plain.subscription import Partitioner, RoundRobinPartitioner, TopicFilter, topic_filter
 from spouts.kafka.plain.translators import DefaultRecordTranslator, RecordTranslator, translator_for
@@ -23,7 +22,6 @@ from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
 from txtopo.client_properties import ClientProperties, Value
 from txtopo.errors import ConfigError
-from txtopo.extras import how_to_install
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +33,19 @@ RESERVED_PROPERTIES = {
     "enable.partition.eof": "the spout finds the log end itself",
     "max.poll.records": "give batch_records_max",
 }
+_STORMS = {
+    "poll_timeout_ms": "a poll never waits, because the worker's loop would; leave it out",
+    "emit_null_tuples": "let the deserializer or translator return a list of None for a record without values",
+    "metrics_bucket_secs": "the tuple_listener learns the metrics every minute; KafkaSpout.metrics() asks for them",
+    "metrics_time_bucket_size_in_secs": "as metrics_bucket_secs: leave it out",
+    "max_poll_records": "give batch_records_max",
+    "record_translator": "give translator",
+    "topic_partitioner": "give partitioner",
+    "topic_filter": "give it as the second argument, topics",
+    "kafka_props": "give properties, by librdkafka's names",
+}
+"""Names of Storm's that have no counterpart, or another name; with the reason and what to do."""
+
 _OFFSET_RESET = "auto.offset.reset"
 _FROM_FIELDS = DefaultRecordTranslator()
 """Stands for the translator that the fields say."""
@@ -53,6 +64,40 @@ class ProcessingGuarantee(Enum):
     AT_LEAST_ONCE = "at_least_once"
     AT_MOST_ONCE = "at_most_once"
     NO_GUARANTEE = "no_guarantee"
+
+
+class FirstPollOffsetStrategy(Enum):
+    """Where reading begins if this topology has not committed an offset yet.
+
+    A topology that has committed goes on there, whatever the strategy: after a restart, a rebalance, or being
+    deactivated. A topology's id says whether it is the same one. Without ``UNCOMMITTED`` the offsets that others have
+    committed to the group count for nothing; with it, reading goes on at them.
+
+    A timestamp is the setting ``start_timestamp``: reading begins at the first record of that time or later, or at the
+    end. (Storm accepts the timestamp strategies for plain spouts, and ignores them.)
+    """
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    TIMESTAMP = "timestamp"
+    UNCOMMITTED_EARLIEST = "uncommitted_earliest"
+    UNCOMMITTED_LATEST = "uncommitted_latest"
+    UNCOMMITTED_TIMESTAMP = "uncommitted_timestamp"
+
+    @property
+    def takes_commits_of_others(self) -> bool:
+        """Whether to go on at what others have committed to the group."""
+        return self.value.startswith("uncommitted_")
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether to begin at the log's end, if nobody's commit counts."""
+        return self.value.endswith("latest")
+
+    @property
+    def is_timestamp(self) -> bool:
+        """Whether to begin at a time, if nobody's commit counts."""
+        return self.value.endswith("timestamp")
 
 
 class KafkaTupleListener:
@@ -77,15 +122,21 @@ class KafkaTupleListener:
         """Learn that a tuple failed too often, and counts as done once a dead-letter hook has it, if there is one."""
 
     def on_metrics(self, metrics: Mapping[str, int]) -> None:
-        """Learn how far this task is behind the log end, every ``metrics_bucket_secs``; see ``KafkaSpout.metrics``."""
+        """Learn how far this task is behind the log end, every minute; see ``KafkaSpout.metrics``."""
 
 
-def _connect_to_broker(settings: Any) -> Any:
-    try:
-        from spouts.kafka.plain.confluent import ConfluentClient  # noqa: PLC0415 - an extra of the installation
-    except ImportError:
-        raise ConfigError(f"confluent-kafka is not installed: {how_to_install('kafka')}") from None
-    return ConfluentClient(settings)
+def _unknown(name: str) -> ConfigError:
+    """Return the error for a setting that does not exist, with what to do instead."""
+    if name in _STORMS:
+        return ConfigError(f"{name} is a setting of Storm's spout, and not of this one: {_STORMS[name]}")
+    near = difflib.get_close_matches(name, _NAMES, 1)
+    return ConfigError(f"KafkaSpout has no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+
+
+def _connect_to_broker(settings: ConsumerSettings) -> KafkaConsumer:
+    from spouts.kafka.confluent import BrokerConsumer  # noqa: PLC0415 - reading a log in memory does not need it
+
+    return BrokerConsumer(settings)
 
 
 def _first_poll(given: Any) -> Any:
@@ -122,11 +173,6 @@ def _not_negative(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
 def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
         raise ConfigError(f"{attribute.name} must be a number above 0, not {value!r}")
-
-
-def _positive_or_none(owner: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value is not None:
-        _positive(owner, attribute, value)
 
 
 def _servers(given: str | Sequence[str]) -> Any:
@@ -174,27 +220,22 @@ class KafkaSpoutConfig:
         offset_commit_period_ms: how often to commit; with AT_MOST_ONCE it is after each poll.
         max_uncommitted_offsets: so many emitted and not committed offsets of a partition stop reading it, but for
             retries among them. At most ``batch_records_max`` - 1 more can be emitted. AT_LEAST_ONCE only.
-        poll_timeout_ms: how long a poll waits for a record. Storm waits for 200 ms; here the worker's loop waits too,
-            and librdkafka fetches ahead in threads of its own, so 0 is best.
         batch_records_max: records of a poll.
         start_timestamp: ms since 1970, for the timestamp strategies.
         partition_refresh_period_ms: how often to look for new topics and partitions, with manual assignment.
         retry_service: when a failed tuple is emitted again, and when it is given up.
         tuple_tracking_enforced: emit with message ids with the other two guarantees too, so that
             ``topology.max.spout.pending`` and latencies work. Failures change nothing all the same.
-        emit_null_tuples: emit a tuple of None values for a record that the translator makes None of; otherwise such a
-            record counts as done.
         tuple_listener: watches the tuples.
         translator: makes tuples of records, in place of fields and deserializer.
         partitioner: shares partitions among tasks, with manual assignment.
         subscribe: join the consumer group and take the partitions that Kafka gives, rather than share them among the
             tasks (*manual assignment*). Members of other programs may join and leave. Partitions that a member keeps in
             a rebalance are not disturbed.
-        metrics_bucket_secs: how often the listener is told the metrics; None: never.
         connect: makes the client; tests give that of a ``txtopo.testing.MemoryLog``.
 
     Raises:
-        ConfigError: a setting has no sense.
+        ConfigError: a setting is unknown, or has a wrong value.
     """
 
     servers: str = attrs.field(converter=_servers)
@@ -212,21 +253,25 @@ class KafkaSpoutConfig:
     )
     offset_commit_period_ms: float = attrs.field(default=30_000, validator=_positive, kw_only=True)
     max_uncommitted_offsets: int = attrs.field(default=10_000_000, validator=_positive, kw_only=True)
-    poll_timeout_ms: float = attrs.field(default=0, validator=_not_negative, kw_only=True)
     batch_records_max: int = attrs.field(default=500, validator=_positive, kw_only=True)
     start_timestamp: int = attrs.field(default=0, validator=_not_negative, kw_only=True)
     partition_refresh_period_ms: float = attrs.field(default=2_000, validator=_positive, kw_only=True)
     retry_service: RetryPolicy = attrs.field(factory=ExponentialBackoff, validator=_a(RetryPolicy), kw_only=True)
     tuple_tracking_enforced: bool = attrs.field(default=False, kw_only=True)
-    emit_null_tuples: bool = attrs.field(default=False, kw_only=True)
     tuple_listener: KafkaTupleListener = attrs.field(
         factory=KafkaTupleListener, validator=_a(KafkaTupleListener), kw_only=True
     )
     translator: RecordTranslator = attrs.field(default=_FROM_FIELDS, validator=_a(RecordTranslator), kw_only=True)
     partitioner: Partitioner = attrs.field(factory=RoundRobinPartitioner, validator=_a(Partitioner), kw_only=True)
     subscribe: bool = attrs.field(default=False, kw_only=True)
-    metrics_bucket_secs: float | None = attrs.field(default=60, validator=_positive_or_none, kw_only=True)
     connect: Connect = attrs.field(default=_connect_to_broker, kw_only=True, repr=False)
+
+    def __new__(cls, *_: Any, **settings: Any) -> Self:
+        """Refuse a setting that does not exist, before attrs would, which knows no reason."""
+        for name in settings:
+            if name not in _NAMES:
+                raise _unknown(name)
+        return super().__new__(cls)
 
     @servers.validator
     def _has_servers(self, _: Any, value: Any) -> None:
@@ -274,3 +319,6 @@ class KafkaSpoutConfig:
         if given is None:
             return "earliest" if self.is_at_least_once else None
         return "error" if given == "none" else str(given)
+
+
+_NAMES = tuple(attribute.name for attribute in attrs.fields(KafkaSpoutConfig))

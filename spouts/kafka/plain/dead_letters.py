@@ -11,7 +11,7 @@ import attrs
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from spouts.kafka.records import KafkaRecord
+from spouts.kafka.log import KafkaRecord
 from txtopo.errors import ConfigError
 
 _SCHEMA = pa.schema(

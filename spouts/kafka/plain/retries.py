@@ -1,21 +1,11 @@
-"""When a message that failed is emitted again.
-
-A :class:`RetryPolicy` says how long a message waits after its n-th failure, and is a value; a :class:`RetrySchedule` is
-the waiting list of one task. (Storm's retry service is both, and its default is one object that spouts share.)
-Times are in milliseconds, of whatever clock the caller has.
-"""
+"""How long a message that failed waits until it is emitted again. A policy is a value, which spouts may share."""
 
 from __future__ import annotations
 
-import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Collection
-from itertools import count
 
 import attrs
 
-from spouts.kafka.log import TopicPartition
-from spouts.kafka.plain.offsets import MessageId
 from txtopo.errors import ConfigError
 
 RETRIES_UNLIMITED = 2**31 - 1
@@ -66,90 +56,3 @@ class ExponentialBackoff(RetryPolicy):
             return None
         wanted = self.initial_ms if fails <= 1 else self.period_ms * (1 << min(fails - 1, _SHIFT_MAX))
         return min(wanted, self.delay_max_ms)
-
-
-@attrs.frozen
-class _Entry:
-    message_id: MessageId
-    due_ms: float
-
-
-class RetrySchedule:
-    """The messages of one task that wait to be emitted again.
-
-    Args:
-        policy: says how long each waits.
-    """
-
-    def __init__(self, policy: RetryPolicy) -> None:
-        self._policy = policy
-        self._entries: dict[TopicPartition, dict[int, _Entry]] = {}
-        # The heaps keep entries that were replaced or removed until they come up.
-        self._waiting: list[tuple[float, int, _Entry]] = []
-        self._ready: dict[TopicPartition, list[int]] = {}
-        self._numbers = count()
-
-    def __len__(self) -> int:
-        return sum(map(len, self._entries.values()))
-
-    def schedule(self, message_id: MessageId, now_ms: float) -> bool:
-        """Let a message wait, in place of an older entry for it; return False if it is given up."""
-        delay = self._policy.delay_ms(message_id.fails)
-        if delay is None:
-            return False
-        self.schedule_at(message_id, now_ms + delay)
-        return True
-
-    def schedule_at(self, message_id: MessageId, due_ms: float) -> None:
-        """Let a message wait until a time, whatever the policy."""
-        entry = _Entry(message_id, due_ms)
-        self._entries.setdefault(message_id.partition, {})[message_id.offset] = entry
-        heapq.heappush(self._waiting, (due_ms, next(self._numbers), entry))
-
-    def message_id(self, partition: TopicPartition, offset: int) -> MessageId | None:
-        """Return the id that is scheduled, with what it knows of failures; None if there is none."""
-        entry = self._entries.get(partition, {}).get(offset)
-        return None if entry is None else entry.message_id
-
-    def is_scheduled(self, partition: TopicPartition, offset: int) -> bool:
-        """Whether an offset waits, whether it is due or not."""
-        return offset in self._entries.get(partition, ())
-
-    def is_ready(self, partition: TopicPartition, offset: int, now_ms: float) -> bool:
-        """Whether an offset waits and is due."""
-        entry = self._entries.get(partition, {}).get(offset)
-        return entry is not None and entry.due_ms <= now_ms
-
-    def ready_count(self, now_ms: float) -> int:
-        """Return how many messages are due."""
-        return sum(entry.due_ms <= now_ms for entries in self._entries.values() for entry in entries.values())
-
-    def earliest_retriable_offsets(self, now_ms: float) -> dict[TopicPartition, int]:
-        """Return the lowest offset that is due, for each partition that has one."""
-        while self._waiting and self._waiting[0][0] <= now_ms:
-            entry = heapq.heappop(self._waiting)[2]
-            if self._is_current(entry):
-                partition = entry.message_id.partition
-                heapq.heappush(self._ready.setdefault(partition, []), entry.message_id.offset)
-        for partition, offsets in list(self._ready.items()):
-            while offsets and not self.is_ready(partition, offsets[0], now_ms):
-                heapq.heappop(offsets)
-            if not offsets:
-                del self._ready[partition]
-        return {partition: offsets[0] for partition, offsets in self._ready.items()}
-
-    def remove(self, partition: TopicPartition, offset: int) -> bool:
-        """Forget an offset; return whether it was there."""
-        entries = self._entries.get(partition, {})
-        was_there = entries.pop(offset, None) is not None
-        if not entries:
-            self._entries.pop(partition, None)
-        return was_there
-
-    def retain_all(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget every partition but these."""
-        kept = set(partitions)
-        self._entries = {partition: entries for partition, entries in self._entries.items() if partition in kept}
-
-    def _is_current(self, entry: _Entry) -> bool:
-        return self._entries.get(entry.message_id.partition, {}).get(entry.message_id.offset) is entry

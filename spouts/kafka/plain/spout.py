@@ -1,12 +1,11 @@
 """KafkaSpout: reads topics for a plain topology, and commits behind what was acked.
 
 A call of ``next_tuple`` looks for new partitions if that is due, commits if that is due, polls if nothing waits to be
-emitted, and emits one tuple at most. A failed tuple is emitted again by going back: the consumer seeks the offset, and
-of what it reads then only offsets are emitted that wait for a retry, or never were. An offset that waits for a retry
-and is passed without a record is gone from the log, and counts as done. Values are not kept.
+emitted, and emits one tuple at most. What is in flight, acked, to be retried and to be committed is the business of a
+:class:`PartitionProgress` for each partition; the spout asks Kafka, emits and tells the time.
 
-What is known of a partition lives as long as this task holds it, in a :class:`_Held`. Message ids carry the number of
-the assignment; one from before a rebalance finds no ``_Held`` with that number, and changes nothing.
+A progress lives as long as its partition is assigned to this task. Message ids carry the number of the assignment: one
+from before a rebalance changes nothing.
 """
 
 from __future__ import annotations
@@ -14,40 +13,47 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import attrs
 
-from spouts.kafka.log import TopicPartition, missing_topic, no_topic_matches
-from spouts.kafka.plain.client import (
-    ClientSettings,
-    KafkaClient,
+from spouts.kafka.log import (
+    NO_ID,
+    ConsumerSettings,
+    KafkaConsumer,
+    KafkaLog,
+    KafkaRecord,
     LogRange,
     StoredOffset,
+    Topic,
+    TopicChoice,
+    TopicPartition,
+    missing_topic,
+    no_topic_matches,
 )
 from spouts.kafka.plain.config import KafkaSpoutConfig, ProcessingGuarantee
 from spouts.kafka.plain.dead_letters import DeadLetter
-from spouts.kafka.plain.first_poll import Beginning, beginning, commit_of
-from spouts.kafka.plain.lag import Progress, lag_metrics
-from spouts.kafka.plain.offsets import CommitMetadata, MessageId, OffsetManager
-from spouts.kafka.plain.retries import RetrySchedule
+from spouts.kafka.plain.progress import CommitMetadata, MessageId, PartitionProgress, lag_metrics
 from spouts.kafka.plain.subscription import TopicFilter
-from spouts.kafka.plain.translators import Translated, routed
-from spouts.kafka.records import KafkaRecord
+from spouts.kafka.plain.translators import routed
 from txtopo.api.bolt import OutputFieldsDeclarer
 from txtopo.api.collector import SpoutOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.spout import Spout
 from txtopo.errors import ConfigError, InputError, SourceFailure
-from txtopo.kafka_errors import RepeatedErrors, escaped
+from txtopo.kafka_connection import REPEAT_SECS
+from txtopo.printable import escaped
+from txtopo.repeated import Repeated
 
 _log = logging.getLogger(__name__)
 
 TIMER_DELAY_MS = 500
 """How much later than its period a timer is due for the first time."""
+
+METRICS_MS = 60_000
+"""How often the listener is told the metrics."""
 
 _GIVEN_UP_AGAIN_MS = 10_000
 """After so long a record is processed again that the dead-letter hook did not take."""
@@ -74,36 +80,18 @@ class _Timer:
 
 @attrs.frozen
 class _BegunCommit:
-    """A periodic commit whose answer is still to come, or to be taken.
-
-    Args:
-        answer: what has become of it.
-        offsets: what is committed.
-        epochs: of the assignments that they are of.
-    """
+    """A periodic commit that has begun, with the offsets of partitions as they were assigned then."""
 
     answer: Future[bool]
-    offsets: Mapping[TopicPartition, StoredOffset]
-    epochs: Mapping[TopicPartition, int]
+    offsets: Sequence[tuple[PartitionProgress, int]]
 
 
-@attrs.define(eq=False)
-class _Held:
-    """A partition that this task holds."""
+@attrs.frozen
+class _Look:
+    """What was found of the topics: those there are, and where the logs of those begin that were made anew."""
 
-    epoch: int
-    offsets: OffsetManager
-    position: int
-    """The next offset to be polled."""
-    head: int
-    """The next offset that was never polled."""
-    waiting: deque[KafkaRecord] = attrs.field(factory=deque)
-    """Polled, and to be emitted or skipped."""
-    in_flight: dict[int, MessageId] = attrs.field(factory=dict)
-    records: dict[int, KafkaRecord] = attrs.field(factory=dict)
-    """Of what is in flight, if there is a dead-letter hook."""
-    committed_position: int = -1
-    """What was committed without acks, by the guarantees that do."""
+    topics: Sequence[Topic]
+    anew: Mapping[TopicPartition, int]
 
 
 class KafkaSpout(Spout):
@@ -123,9 +111,9 @@ class KafkaSpout(Spout):
     - A record that failed too often goes to the dead-letter hook; without one it shows in the log and the report.
     - Message ids carry the assignment's epoch; the TIMESTAMP strategies work; delays saturate; nothing is shared
       between spouts; and a commit that fails is reported and made again, with every guarantee.
-    - A committed offset outside the log (records deleted by retention, a topic made anew) is reported, and
-      reading begins at the log's beginning. If a log ends before the next offset to read while it runs, that is
-      reported, and what is read again from there on counts as new.
+    - If a committed offset is outside the log (records deleted by retention), or of a topic that was deleted and made
+      anew, that is reported, and reading begins at the log's beginning; also if it happens while the spout runs. What
+      is read from there on counts as new.
 
     The periodic commits and the search for new partitions don't make the worker's loop wait. Being activated,
     deactivated, closed or rebalanced does, for a request or two; so does AT_MOST_ONCE for each poll that has records.
@@ -138,7 +126,7 @@ class KafkaSpout(Spout):
         settings: its other arguments.
 
     Raises:
-        ConfigError: a setting has no sense.
+        ConfigError: a setting is wrong.
     """
 
     def __init__(
@@ -165,94 +153,92 @@ class KafkaSpout(Spout):
             declarer.declare_stream(stream, translator.fields_for(stream))
 
     def open(self, config: Mapping[str, Any], context: TopologyContext, collector: SpoutOutputCollector) -> None:
-        """Make a client."""
+        """Connect."""
         settings = self.config
         self._context = context
         self._collector = collector
         self._tasks = len(context.component_tasks(context.this_component_id))
-        self._held: dict[TopicPartition, _Held] = {}
+        self._partitions: dict[TopicPartition, PartitionProgress] = {}
         self._epoch = 0
-        self._retries = RetrySchedule(settings.retry_service)
-        self._letters: list[tuple[MessageId, DeadLetter]] = []
-        self._is_writing_letters = False
+        self._given_up: list[tuple[MessageId, DeadLetter]] = []
+        """Records for the dead-letter hook."""
+        self._is_hook_running = False
         self._is_active = self._is_closed = False
         self._has_subscribed = False
         self._is_looking = self._has_looked = False
-        self._errors = RepeatedErrors(self.clock)
+        self._errors = Repeated(REPEAT_SECS, clock=self.clock)
         self._begun: _BegunCommit | None = None
         self._ranges: dict[TopicPartition, LogRange] = {}
         now = self._now_ms()
         self._commit_timer = _Timer.begun(settings.offset_commit_period_ms, now)
         self._refresh_timer = _Timer.begun(settings.partition_refresh_period_ms, now)
-        self._metrics_timer = _Timer.begun((settings.metrics_bucket_secs or 60) * 1000, now)
+        self._metrics_timer = _Timer.begun(METRICS_MS, now)
         self._group_id = settings.group_id or f"{context.topology_id}-{context.this_component_id}"
-        self._client: KafkaClient = settings.connect(
-            ClientSettings(settings.servers, self._group_id, settings.offset_reset, settings.properties, self._report)
+        self._consumer: KafkaConsumer = settings.connect(
+            ConsumerSettings(settings.servers, self._group_id, settings.offset_reset, settings.properties, self._report)
         )
         settings.tuple_listener.open(config, context, collector)
 
     def activate(self) -> None:
-        """Take this task's partitions, or join the group."""
+        """Read this task's partitions, or join the group."""
         self._is_active = True
-        if not self.config.subscribe or not self._has_looked:
-            self._look_for_partitions()
+        self._look_for_partitions()
         if self.config.subscribe and not self._has_subscribed:
-            self._client.subscribe(self.config.topics.subscription, self)
+            self._consumer.subscribe(self.config.topics.subscription, self)
             self._has_subscribed = True
 
     def deactivate(self) -> None:
         """Commit. What is known stays; acks and failures that still come are committed when it is active again."""
-        self._commit_acked()
+        self._commit_now(self._partitions)
         self._is_active = False
 
     def close(self) -> None:
         """Commit, and leave the group."""
         try:
-            self._commit_acked()
+            self._commit_now(self._partitions)
         finally:
             self._is_closed = True
-            self._client.close()
+            self._consumer.close()
 
     def next_tuple(self) -> None:
         """Emit one tuple, if there is one; see the module's docstring for what else."""
         now = self._now_ms()
-        if (not self.config.subscribe or not self._has_looked) and self._refresh_timer.is_due(now):
+        if self._refresh_timer.is_due(now):
             self._look_for_partitions()
         self._commit_if_due(now)
-        if self.config.metrics_bucket_secs is not None and self._metrics_timer.is_due(now):
+        if self._metrics_timer.is_due(now):
             self._look_at_ranges()
-        if not any(held.waiting for held in self._held.values()):
+        if not any(progress.has_records for progress in self._partitions.values()):
             self._poll(now)
         self._emit_one(now)
 
     def ack(self, message_id: MessageId) -> None:
-        """Note that a record was processed; nothing else if its partition was lost meanwhile."""
+        """Note that a record was processed; nothing else if its partition was revoked meanwhile."""
         if not self.config.is_at_least_once:
             return
-        held = self._holding(message_id)
-        if held is not None:
-            assert not self._retries.is_scheduled(message_id.partition, message_id.offset), "it was failed, and acked"
-            self._done_with(held, message_id.offset)
+        progress = self._progress_of(message_id)
+        if progress is not None:
+            progress.done(message_id.offset)
         self.config.tuple_listener.on_ack(message_id)
         if self._is_active:
             self._commit_if_due(self._now_ms())
 
     def fail(self, message_id: MessageId) -> None:
-        """Let a record wait to be emitted again, or give it up; nothing if its partition was lost meanwhile."""
-        held = self._holding(message_id) if self.config.is_at_least_once else None
-        if held is None:
+        """Let a record be emitted again later, or give it up; nothing if its partition was revoked meanwhile."""
+        progress = self._progress_of(message_id)
+        if progress is None:
             return
         message_id.fails += 1
-        if self._retries.schedule(message_id, self._now_ms()):
-            del held.in_flight[message_id.offset]
-            held.records.pop(message_id.offset, None)
+        delay_ms = self.config.retry_service.delay_ms(message_id.fails)
+        if delay_ms is not None:
+            progress.retry(message_id, self._now_ms() + delay_ms)
             self.config.tuple_listener.on_retry(message_id)
-        else:
-            self.config.tuple_listener.on_max_retry_reached(message_id)
-            self._give_up(held, message_id, f"it failed {message_id.fails} times")
+            return
+        self.config.tuple_listener.on_max_retry_reached(message_id)
+        self._give_up(message_id, progress.record_in_flight(message_id.offset), f"it failed {message_id.fails} times")
 
     def metrics(self) -> dict[str, int]:
-        """Return how far this task is in each partition that it holds, and in each topic.
+        """Return how far this task is in each of its partitions, and in each topic.
 
         The keys are ``<topic>/partition_<n>/`` with spoutLag, earliestTimeOffset, latestTimeOffset,
         latestEmittedOffset, latestCompletedOffset, recordsInPartition, and ``<topic>/`` with totalSpoutLag and so on.
@@ -260,154 +246,200 @@ class KafkaSpout(Spout):
         """
         if not self._is_closed:
             try:
-                self._ranges = self._client.ranges(self._held)
+                self._ranges = self._consumer.log.ranges(self._partitions)
             except SourceFailure as error:
                 self._report(error)
-        return self._metrics()
+        return lag_metrics(self._partitions.values(), self._ranges)
 
     def lag(self) -> int | None:
         """Return how many offsets this task's committed ones are behind the log ends, as they were last asked for."""
-        known = {partition: held for partition, held in self._held.items() if partition in self._ranges}
+        known = [progress for partition, progress in self._partitions.items() if partition in self._ranges]
         if not known:
             return None
-        return sum(max(0, self._ranges[each].end - held.offsets.committed_offset) for each, held in known.items())
+        return sum(max(0, self._ranges[each.partition].end - each.committed_offset) for each in known)
 
-    # The assignment. As an AssignmentListener these are called in the client's poll.
+    # The assignment. As a RebalanceListener these are called in the consumer's poll.
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Commit what was acked in partitions that may go to another task."""
         if not self._is_closed:
-            self._commit_acked(partitions)
+            self._commit_now(partitions)
 
     def assigned(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Take the partitions that this task holds from now on; return where reading begins, or goes on."""
-        new = [partition for partition in partitions if partition not in self._held]
-        starts = self._starts(new)
-        self._held = {partition: held for partition, held in self._held.items() if partition in set(partitions)}
-        self._retries.retain_all(partitions)
+        """Learn all partitions that are assigned to this task; return where reading begins, or goes on."""
+        new = sorted(partition for partition in partitions if partition not in self._partitions)
         self._epoch += 1
-        for partition in sorted(new):
-            start, acked = starts[partition]
-            manager = OffsetManager(partition, start)
-            manager.restore(acked)
-            self._held[partition] = _Held(self._epoch, manager, start, start)
+        begun = self._begun_partitions(new)
+        kept = {partition: progress for partition, progress in self._partitions.items() if partition in set(partitions)}
+        self._partitions = {**kept, **begun}
         if new:
-            begun = ", ".join(f"{partition} from {starts[partition][0]}" for partition in sorted(new))
-            _log.info("task %d reads %s", self._context.this_task_id, begun)
-        self.config.tuple_listener.on_partitions_reassigned(list(self._held))
-        return {partition: held.position for partition, held in self._held.items()}
+            where = ", ".join(f"{partition} from {progress.position}" for partition, progress in begun.items())
+            _log.info("task %d reads %s", self._context.this_task_id, where)
+        self.config.tuple_listener.on_partitions_reassigned(list(self._partitions))
+        return {partition: progress.position for partition, progress in self._partitions.items()}
 
     def _look_for_partitions(self) -> None:
-        """Ask for the partitions there are, in another thread, and assign this task's share when they are known.
+        """Ask for the topics there are, in another thread, and assign this task's share of their partitions.
 
-        With a subscription Kafka assigns them; then this only finds out whether there is something to read.
+        With a subscription Kafka assigns them; then this only finds out whether there is something to read, and whether
+        topics were made anew.
         """
         if self._is_looking:
             return
         self._is_looking = True
-        client, topics, is_first = self._client, self.config.topics, not self._has_looked
+        log, topics, is_first = self._consumer.log, self.config.topics, not self._has_looked
+        ids = {partition: progress.topic_id for partition, progress in self._partitions.items()}
 
-        def look() -> list[TopicPartition]:
-            found = client.partitions(topics.names)
+        def look() -> _Look:
+            found = log.topics(topics.choice)
             if is_first:
-                _check_topics(topics, found, client)
-            return found
+                _check_topics(topics, found, log)
+            there = {topic.name: topic for topic in found}
+            anew = [
+                each
+                for each, known in ids.items()
+                if each.topic in there
+                and each.partition < there[each.topic].partitions
+                and _is_another(known, there[each.topic].id)
+            ]
+            return _Look(found, log.starts(anew))
 
-        def on_done(done: Future[list[TopicPartition]]) -> None:
+        def on_done(done: Future[_Look]) -> None:
             self._is_looking = False
-            error = done.exception()
+            failed = done.exception()
             if self._is_closed or not self._is_active:
                 return
-            if error is not None:
-                self._report(error)
+            if failed is not None:
+                self._report(failed)
                 return
             self._has_looked = True
-            if not self.config.subscribe:
-                self._try_to_assign(done.result())
+            try:
+                self._begin_anew(done.result())
+                if not self.config.subscribe:
+                    self._assign(done.result().topics)
+            except SourceFailure as error:
+                self._report(error)
 
         self._context.offload(look, on_done)
 
-    def _try_to_assign(self, found: Sequence[TopicPartition]) -> None:
-        try:
-            self._assign(found)
-        except SourceFailure as error:
-            self._report(error)
-
-    def _assign(self, found: Sequence[TopicPartition]) -> None:
-        """Take this task's share of the partitions there are."""
-        chosen = self.config.topics.chosen(found)
+    def _assign(self, found: Sequence[Topic]) -> None:
+        """Assign this task its share of the partitions there are."""
+        chosen = self.config.topics.chosen(each for topic in found for each in topic.all_partitions())
         share = set(self.config.partitioner.share(chosen, self._context.this_task_index, self._tasks))
-        before = set(self._held)
+        before = set(self._partitions)
         if share == before:
             return
         self.revoked(before)
         starts = self.assigned(share)
-        self._client.unassign(before - share)
-        self._client.assign({partition: start for partition, start in starts.items() if partition not in before})
+        self._consumer.unassign(before - share)
+        self._consumer.assign({partition: start for partition, start in starts.items() if partition not in before})
 
-    def _starts(
-        self, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, tuple[int, Sequence[tuple[int, int]]]]:
-        """Return where to begin in partitions, and which ranges above that were acked already.
+    def _begin_anew(self, look: _Look) -> None:
+        """Go to the beginning of topics that were made anew, although their logs may have the next offset to read."""
+        ids = {topic.name: topic.id for topic in look.topics}
+        for progress in self._partitions.values():
+            if progress.topic_id == NO_ID:
+                progress.topic_id = ids.get(progress.partition.topic, NO_ID)
+        for partition, start in look.anew.items():
+            former, topic_id = self._partitions.get(partition), ids[partition.topic]
+            if former is None or not _is_another(former.topic_id, topic_id) or not self._seek(former, start):
+                continue
+            self._report_anew(f"{partition}: the topic was deleted and made anew; reading begins at {start}")
+            self._replace(partition, start, topic_id)
+
+    def _replace(self, partition: TopicPartition, start: int, topic_id: str) -> PartitionProgress:
+        """Begin a partition in which other records have the known offsets: none was emitted, acked or committed."""
+        self._epoch += 1
+        self._partitions[partition] = self._new_progress(partition, start, topic_id)
+        return self._partitions[partition]
+
+    def _new_progress(
+        self, partition: TopicPartition, start: int, topic_id: str, acked: Sequence[tuple[int, int]] = ()
+    ) -> PartitionProgress:
+        at_least_once = self.config.is_at_least_once
+        return PartitionProgress(
+            partition,
+            start,
+            self._epoch,
+            acked=acked if at_least_once else (),
+            topic_id=topic_id,
+            awaits_acks=at_least_once,
+        )
+
+    def _report_anew(self, what: str) -> None:
+        self._collector.report_error(InputError(what))
+
+    def _begun_partitions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionProgress]:
+        """Return partitions as they begin: where this topology has committed, or as ``first_poll`` says.
 
         Raises:
             SourceFailure: that can't be found out now.
         """
         if not partitions:
             return {}
-        committed, ranges = self._client.committed(partitions), self._client.ranges(partitions)
-        timed: dict[TopicPartition, int] = {}
-        topology = self._context.topology_id
-        starts: dict[TopicPartition, tuple[int, Sequence[tuple[int, int]]]] = {}
+        log, strategy = self._consumer.log, self.config.first_poll
+        topics = log.topics(TopicChoice(tuple(sorted({partition.topic for partition in partitions}))))
+        ids = {topic.name: topic.id for topic in topics}
+        stored, ranges = log.stored(partitions, self._group_id), log.ranges(partitions)
+        timed = log.at(partitions, self.config.start_timestamp) if strategy.is_timestamp else {}
+        begun = {}
         for partition in partitions:
-            stored, log = committed.get(partition), ranges[partition]
-            match beginning(self.config.first_poll, commit_of(stored, topology)):
-                case Beginning.EARLIEST:
-                    starts[partition] = log.begin, ()
-                case Beginning.LATEST:
-                    starts[partition] = log.end, ()
-                case Beginning.TIMESTAMP:
-                    timed = timed or self._client.offsets_at(partitions, self.config.start_timestamp)
-                    starts[partition] = timed[partition], ()
-                case Beginning.COMMITTED:
-                    assert stored is not None, "the table says so"
-                    starts[partition] = self._resumed(partition, stored, log)
-        return starts
+            topic_id, at = ids.get(partition.topic, NO_ID), stored.get(partition)
+            metadata = None if at is None else CommitMetadata.parse(at.metadata)
+            is_own = metadata is not None and metadata.topology_id == self._context.topology_id
+            if at is not None and (is_own or strategy.takes_commits_of_others):
+                start, acked = self._resumed(partition, at, metadata, topic_id, ranges[partition])
+                begun[partition] = self._new_progress(partition, start, topic_id, acked if is_own else ())
+            elif strategy.is_timestamp:
+                begun[partition] = self._new_progress(partition, timed[partition], topic_id)
+            else:
+                start = ranges[partition].end if strategy.is_latest else ranges[partition].begin
+                begun[partition] = self._new_progress(partition, start, topic_id)
+        return begun
 
     def _resumed(
-        self, partition: TopicPartition, stored: StoredOffset, log: LogRange
+        self,
+        partition: TopicPartition,
+        stored: StoredOffset,
+        metadata: CommitMetadata | None,
+        topic_id: str,
+        log: LogRange,
     ) -> tuple[int, Sequence[tuple[int, int]]]:
-        """Return where to go on behind a committed offset."""
-        if not log.begin <= stored.offset <= log.end:
-            self._collector.report_error(
-                InputError(
-                    f"{partition}: group {self._group_id!r} has committed {stored.offset}, but the log has "
-                    f"[{log.begin}, {log.end}): records were deleted, or the topic was made anew; reading begins at "
-                    f"{log.begin}"
-                )
-            )
-            return log.begin, ()
-        metadata = CommitMetadata.parse(stored.metadata)
-        is_own = metadata is not None and metadata.topology_id == self._context.topology_id
-        acked = metadata.acked if metadata is not None and is_own and self.config.is_at_least_once else ()
-        return stored.offset, [(first, min(last, log.end - 1)) for first, last in acked]
+        """Return where to go on behind a committed offset, and which ranges above it are acked."""
+        known, why = metadata or CommitMetadata(""), ""
+        if _is_another(known.topic_id, topic_id):
+            why = "the topic was deleted and made anew"
+        elif not log.begin <= stored.offset <= log.end:
+            why = f"the log has [{log.begin}, {log.end}): records were deleted, or the topic was made anew"
+        if not why:
+            return stored.offset, [(first, min(last, log.end - 1)) for first, last in known.acked]
+        committed = f"{partition}: group {self._group_id!r} has committed {stored.offset}"
+        self._report_anew(f"{committed}, but {why}; reading begins at {log.begin}")
+        return log.begin, ()
 
     # Commits.
 
     def _commit_if_due(self, now: float) -> None:
-        self._take_commit()
-        guarantee = self.config.processing_guarantee
-        if guarantee is ProcessingGuarantee.AT_MOST_ONCE or not self._commit_timer.is_due(now) or self._begun:
+        self._settle_commit()
+        is_after_polls = self.config.processing_guarantee is ProcessingGuarantee.AT_MOST_ONCE
+        if is_after_polls or not self._commit_timer.is_due(now) or self._begun:
             return
-        offsets = self._acked_offsets(self._held) if self.config.is_at_least_once else self._positions()
-        if not offsets:
-            return
-        epochs = {partition: self._held[partition].epoch for partition in offsets}
-        self._begun = _BegunCommit(self._client.begin_commit(offsets), offsets, epochs)
-        self._take_commit()
+        offsets = self._offsets_to_commit(self._partitions)
+        if offsets:
+            committed = [(self._partitions[partition], stored.offset) for partition, stored in offsets.items()]
+            self._begun = _BegunCommit(self._consumer.begin_commit(offsets), committed)
+            self._settle_commit()
 
-    def _take_commit(self) -> None:
-        """Take the answer to the periodic commit that was begun, if it is there."""
+    def _settle_commit(self) -> None:
+        """Take note of the answer to the periodic commit that was begun, if it is there.
+
+        An answer may be late:
+
+        1. The timer has begun to commit 10.
+        2. This task is deactivated: 20 is committed, after it, and counts.
+        3. The answer for 10 comes. The partition's progress stays at 20; a partition that was revoked, or whose topic
+           was made anew, has another progress now, or none.
+        """
         begun = self._begun
         if begun is None or not begun.answer.done():
             return
@@ -416,254 +448,142 @@ class KafkaSpout(Spout):
         if error is not None:
             self._report(error)
         elif begun.answer.result():
-            epochs = begun.epochs
-            self._committed({each: at for each, at in begun.offsets.items() if self._epoch_of(each) == epochs[each]})
+            for progress, offset in begun.offsets:
+                if self._partitions.get(progress.partition) is progress:
+                    self._committed(progress, offset)
 
-    def _commit_acked(self, partitions: Collection[TopicPartition] | None = None) -> None:
-        """Commit what was acked, at once.
-
-        A periodic commit may be under way, of which the answer comes later than this one's:
-
-        1. The timer has begun to commit 10.
-        2. This task is deactivated: 20 is committed here, after it, and counts.
-        3. The answer for 10 comes. The OffsetManager stays at 20.
-        """
-        if not self.config.is_at_least_once:
-            return
-        offsets = self._acked_offsets(self._held if partitions is None else partitions, ranges_too=True)
-        if offsets and self._commit(offsets):
-            self._committed(offsets)
+    def _commit_now(self, partitions: Collection[TopicPartition]) -> None:
+        """Commit what was acked, and wait until that is done."""
+        if self.config.is_at_least_once:
+            self._commit(self._offsets_to_commit(partitions, ranges_too=True))
 
     def _commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> bool:
+        """Commit, and wait until that is done; return whether it is."""
         try:
-            return self._client.commit(offsets)
+            is_done = not offsets or self._consumer.commit(offsets)
         except SourceFailure as error:
             self._report(error)
             return False
+        if is_done:
+            for partition, stored in offsets.items():
+                self._committed(self._partitions[partition], stored.offset)
+        return is_done
 
-    def _acked_offsets(
+    def _offsets_to_commit(
         self, partitions: Collection[TopicPartition], *, ranges_too: bool = False
     ) -> dict[TopicPartition, StoredOffset]:
-        """Return up to where partitions are acked.
+        """Return up to where partitions may be committed, of those that are assigned.
 
         Args:
-            partitions: these, as far as they are held.
-            ranges_too: also for partitions in which only offsets above a gap were acked.
+            partitions: the partitions.
+            ranges_too: also those in which only offsets above a gap were acked.
         """
         offsets = {}
-        for partition in sorted(partitions):
-            held = self._held.get(partition)
-            if held is None:
+        for progress in sorted(self._partitions.values(), key=lambda each: each.partition):
+            partition = progress.partition
+            if partition not in partitions:
                 continue
-            tail = None if held.waiting else self._tail(partition, held)
-            found = held.offsets.find_next_commit_offset(tail=tail)
-            reached = held.offsets.committed_offset if found is None else found.offset
-            acked = held.offsets.acked_ranges(reached)
-            if found is not None or (ranges_too and acked):
-                offsets[partition] = StoredOffset(reached, self._metadata(acked))
+            reached = progress.next_commit(self._consumer.position(partition))
+            acked = tuple(progress.acked_ranges(reached))
+            if reached > progress.committed_offset or (ranges_too and acked):
+                task, thread = self._context.this_task_id, threading.current_thread().name
+                metadata = CommitMetadata(self._context.topology_id, task, thread, acked, progress.topic_id)
+                offsets[partition] = StoredOffset(reached, metadata.to_json())
         return offsets
 
-    def _tail(self, partition: TopicPartition, held: _Held) -> int | None:
-        """Return the consumer's position where it is known to be behind everything that was polled."""
-        position = self._client.position(partition)
-        return position if position is not None and position >= held.head else None
-
-    def _metadata(self, acked: Sequence[tuple[int, int]] = ()) -> str:
-        thread = threading.current_thread().name
-        return CommitMetadata(self._context.topology_id, self._context.this_task_id, thread, tuple(acked)).to_json()
-
-    def _committed(self, offsets: Mapping[TopicPartition, StoredOffset]) -> None:
+    def _committed(self, progress: PartitionProgress, offset: int) -> None:
         """Take note of a commit; nothing below it is emitted or read again."""
-        for partition, stored in offsets.items():
-            held = self._held[partition]
-            if not self.config.is_at_least_once:
-                held.committed_position = stored.offset
-                continue
-            held.offsets.commit(stored.offset)
-            while held.waiting and held.waiting[0].offset < stored.offset:
-                held.waiting.popleft()
-            if held.position < stored.offset:
-                self._seek(partition, stored.offset)
-
-    def _positions(self) -> dict[TopicPartition, StoredOffset]:
-        """Return the positions that are not committed yet, for the guarantees that do not wait for acks."""
-        return {
-            partition: StoredOffset(held.position, self._metadata())
-            for partition, held in self._held.items()
-            if held.position != held.committed_position
-        }
+        progress.committed(offset)
+        if progress.position < offset:
+            self._seek(progress, offset)
 
     # Polls.
 
     def _poll(self, now: float) -> None:
-        pollable = self._pollable(now)
-        for partition, retry in list(pollable.items()):
-            target = self._goal(self._held[partition], retry)
-            if target is not None and not self._seek(partition, target):
-                del pollable[partition]  # next time
         config = self.config
+        pollable = []
+        for partition, progress in self._partitions.items():
+            if not progress.may_poll(now, config.max_uncommitted_offsets):
+                continue
+            target = progress.seek_target(now, config.batch_records_max)
+            if target is None or self._seek(progress, target):  # otherwise next time
+                pollable.append(partition)
         try:
-            found = self._client.poll(pollable, config.poll_timeout_ms / 1000, config.batch_records_max)
+            found = self._consumer.poll(pollable, 0, config.batch_records_max)
         except SourceFailure as error:
             self._report(error)
             return
         for partition, records in found.items():
-            if partition in self._held:
-                self._take(self._held[partition], records)
+            if partition in self._partitions:
+                self._receive(self._partitions[partition], records)
         for partition in pollable:
-            held = self._held.get(partition)
-            if held is not None and held.position < held.head and not held.waiting:
-                self._moved(held, min(held.head, self._client.position(partition) or 0))
+            again = self._partitions.get(partition)
+            if again is not None and again.position < again.head and not again.has_records:
+                position = self._consumer.position(partition) or 0
+                _log_gone(again, again.passed(min(again.head, position)))
         if config.processing_guarantee is ProcessingGuarantee.AT_MOST_ONCE and found:
             self._commit_before_emit()
 
-    def _take(self, held: _Held, records: Sequence[KafkaRecord]) -> None:
-        if records[0].offset < held.position:
-            held = self._begun_anew(held, records[0].offset)
-        for record in records:
-            self._moved(held, record.offset)
-            held.waiting.append(record)
-            held.position = record.offset + 1
-            held.head = max(held.head, held.position)
-
-    def _begun_anew(self, before: _Held, offset: int) -> _Held:
-        """Forget a partition whose log ended before what was read, so that the client has begun it again.
-
-        The records under these offsets are others now: none was emitted, acked or committed.
-        """
-        partition = before.offsets.partition
-        self._collector.report_error(
-            InputError(
-                f"{partition}: offset {before.position} was to be read next, but the log ended before it: the topic "
-                f"was made anew, or its log was cut off; reading goes on at {offset}"
+    def _receive(self, progress: PartitionProgress, records: Sequence[KafkaRecord]) -> None:
+        first, partition = records[0].offset, progress.partition
+        if first < progress.position:
+            self._report_anew(
+                f"{partition}: offset {progress.position} was to be read next, but the log ended before it: the topic "
+                f"was made anew, or its log was cut off; reading goes on at {first}"
             )
-        )
-        self._epoch += 1
-        self._retries.retain_all(self._held.keys() - {partition})
-        self._held[partition] = _Held(self._epoch, OffsetManager(partition, offset), offset, offset)
-        return self._held[partition]
+            progress = self._replace(partition, first, NO_ID)  # the next look finds its id
+        _log_gone(progress, progress.polled(records))
 
-    def _moved(self, held: _Held, position: int) -> None:
-        """Count retries as done that were passed without a record: these records are gone."""
-        if position <= held.position:
-            return
-        partition = held.offsets.partition
-        gone = [
-            offset
-            for offset in held.offsets.emitted_between(held.position, position)
-            if not held.offsets.is_acked(offset) and offset not in held.in_flight
-        ]
-        held.position = position
-        for offset in gone:
-            self._retries.remove(partition, offset)
-            held.offsets.add_acked(offset)
-        if gone:
-            words = "%s: %d failed records are gone (%d and later), compacted or deleted; they count as done"
-            _log.warning(words, partition, len(gone), gone[0])
-
-    def _pollable(self, now: float) -> dict[TopicPartition, int | None]:
-        """Return the partitions that may be read, with the lowest offset that is due for a retry, if there is one."""
-        if not self.config.is_at_least_once:
-            return dict.fromkeys(self._held)
-        ready = self._retries.earliest_retriable_offsets(now)
-        limit = self.config.max_uncommitted_offsets
-        pollable = {}
-        for partition, held in self._held.items():
-            retry = ready.get(partition)
-            is_below = held.offsets.num_uncommitted < limit
-            if is_below or (retry is not None and retry <= held.offsets.nth_uncommitted(limit)):
-                pollable[partition] = retry
-        return pollable
-
-    def _goal(self, held: _Held, retry: int | None) -> int | None:
-        """Return where to seek before a poll: to a retry, or, when there is none, to the head; None to read on.
-
-        What lies before either is all known. Less than a poll of it is read, which is cheaper than a seek; after a
-        seek whose records have not arrived yet there must be no other.
-        """
-        goal = held.head if retry is None else retry
-        return None if 0 <= goal - held.position <= self.config.batch_records_max else goal
-
-    def _seek(self, partition: TopicPartition, offset: int) -> bool:
+    def _seek(self, progress: PartitionProgress, offset: int) -> bool:
         try:
-            self._client.seek(partition, offset)
+            self._consumer.seek(progress.partition, offset)
         except SourceFailure as error:
             self._report(error)
             return False
-        self._held[partition].position = offset
+        progress.position = offset
         return True
 
     def _commit_before_emit(self) -> None:
         """Commit the positions behind what was polled; without that, nothing of it may be emitted."""
-        offsets = self._positions()
-        if self._commit(offsets):
-            self._committed(offsets)
+        if self._commit(self._offsets_to_commit(self._partitions)):
             return
-        for partition, held in self._held.items():
-            if held.waiting:
-                back = held.waiting[0].offset
-                held.waiting.clear()
-                held.head = back
-                self._seek(partition, back)
+        for progress in self._partitions.values():
+            back = progress.forget_polled()
+            if back is not None:
+                self._seek(progress, back)
 
     # Tuples.
 
     def _emit_one(self, now: float) -> None:
-        for held in self._held.values():
-            while held.waiting:
-                if self._emit(held, held.waiting.popleft(), now):
+        for progress in self._partitions.values():
+            while (found := progress.next_record(now)) is not None:
+                if self._emit(progress, *found):
                     return
 
-    def _emit(self, held: _Held, record: KafkaRecord, now: float) -> bool:
-        """Emit a record's tuple unless it is done with, in flight, or waits for a retry; return whether it was."""
-        partition, offset = held.offsets.partition, record.offset
-        message_id = None
-        if self.config.is_at_least_once:
-            held.offsets.add_polled(offset)
-            if held.offsets.is_acked(offset) or offset in held.in_flight:
-                return False
-            message_id = self._retries.message_id(partition, offset)
-            if message_id is not None and not self._retries.is_ready(partition, offset, now):
-                return False
-        if message_id is None:
-            message_id = MessageId(partition, offset, held.epoch)
+    def _emit(self, progress: PartitionProgress, message_id: MessageId, record: KafkaRecord) -> bool:
+        """Emit a record's tuple; return False if it has none."""
+        config = self.config
         try:
-            translated = self.config.translator.apply(record)
+            translated = config.translator.apply(record)
         except Exception as error:  # noqa: BLE001 - the user's code, and bytes of anybody
-            self._unreadable(held, message_id, record, error)
+            self._give_up_bad(progress, message_id, record, error)
             return False
-        if translated is None and not self.config.emit_null_tuples:
-            if self.config.is_at_least_once:
-                held.offsets.add_emitted(offset)
-                self._retries.remove(partition, offset)
-                self._done_with(held, offset)
-                self.config.tuple_listener.on_ack(message_id)
+        progress.emitted(message_id, None if config.dead_letter is None else record)
+        if translated is None:
+            if config.is_at_least_once:
+                progress.done(message_id.offset)
+                config.tuple_listener.on_ack(message_id)
             return False
-        self._send(held, message_id, translated, record)
+        emitted = routed(translated, config.translator)
+        is_tracked = config.is_at_least_once or config.tuple_tracking_enforced
+        self._collector.emit(emitted.values, emitted.stream, message_id if is_tracked else None)
+        config.tuple_listener.on_emit(emitted.values, message_id)
         return True
 
-    def _send(self, held: _Held, message_id: MessageId, translated: Translated, record: KafkaRecord) -> None:
-        translator = self.config.translator
-        if translated is None:
-            translated = [None] * len(translator.fields_for(translator.streams()[0]))
-        emitted = routed(translated, translator)
-        is_tracked = self.config.is_at_least_once or self.config.tuple_tracking_enforced
-        if self.config.is_at_least_once:
-            held.offsets.add_emitted(message_id.offset)
-            held.in_flight[message_id.offset] = message_id
-            if self.config.dead_letter is not None:
-                held.records[message_id.offset] = record
-            self._retries.remove(message_id.partition, message_id.offset)
-        self._collector.emit(emitted.values, emitted.stream, message_id if is_tracked else None)
-        self.config.tuple_listener.on_emit(emitted.values, message_id)
-
-    def _done_with(self, held: _Held, offset: int) -> None:
-        held.in_flight.pop(offset, None)
-        held.records.pop(offset, None)
-        held.offsets.add_acked(offset)
-
-    def _unreadable(self, held: _Held, message_id: MessageId, record: KafkaRecord, error: Exception) -> None:
-        """Give a record up that no tuple can be made of.
+    def _give_up_bad(
+        self, progress: PartitionProgress, message_id: MessageId, record: KafkaRecord, error: Exception
+    ) -> None:
+        """Give a bad record up: no tuple can be made of it.
 
         Raises:
             InputError: there is no dead-letter hook.
@@ -674,77 +594,58 @@ class KafkaSpout(Spout):
                 f"{message_id}: {reason}; give dead_letter to keep such records and go on",
                 component=self._context.this_component_id,
             ) from error
-        held.offsets.add_emitted(message_id.offset)
-        held.in_flight[message_id.offset] = message_id
-        held.records[message_id.offset] = record
-        self._retries.remove(message_id.partition, message_id.offset)
-        self._give_up(held, message_id, reason)
+        progress.emitted(message_id, record)
+        self._give_up(message_id, record, reason)
 
-    def _give_up(self, held: _Held, message_id: MessageId, reason: str) -> None:
-        """Count a record as done: at once, or when the dead-letter hook has it."""
-        if self.config.dead_letter is None:
-            self._collector.report_error(InputError(f"{message_id}: given up, {reason}; dead_letter would keep it"))
-            self._done_with(held, message_id.offset)
+    def _give_up(self, message_id: MessageId, record: KafkaRecord | None, reason: str) -> None:
+        """Count a record as done: at once, or when the dead-letter hook has it, for which it was kept."""
+        if record is not None:
+            self._given_up.append((message_id, DeadLetter(record, message_id.fails, reason)))
+            self._run_hook()
             return
-        letter = DeadLetter(held.records[message_id.offset], message_id.fails, reason)
-        self._letters.append((message_id, letter))
-        self._write_letters()
+        self._collector.report_error(InputError(f"{message_id}: given up, {reason}; dead_letter would keep it"))
+        self._partitions[message_id.partition].done(message_id.offset)
 
-    def _write_letters(self) -> None:
-        """Give the letters to the hook, in another thread; those that come meanwhile go together afterwards."""
+    def _run_hook(self) -> None:
+        """Give records to the hook, in another thread; those that come meanwhile go together afterwards."""
         hook = self.config.dead_letter
-        if hook is None or self._is_writing_letters or not self._letters:
+        if hook is None or self._is_hook_running or not self._given_up:
             return
-        self._is_writing_letters = True
-        taken, self._letters = self._letters, []
+        self._is_hook_running = True
+        given, self._given_up = self._given_up, []
 
         def on_done(done: Future[None]) -> None:
-            self._is_writing_letters = False
+            self._is_hook_running = False
             error = done.exception()
             if error is not None:
                 self._collector.report_error(error)
-            for message_id, _ in taken:
-                held = self._holding(message_id)
-                if held is not None and error is None:
-                    self._done_with(held, message_id.offset)
-                elif held is not None:
-                    del held.in_flight[message_id.offset]
-                    self._retries.schedule_at(message_id, self._now_ms() + _GIVEN_UP_AGAIN_MS)
-            self._write_letters()
+            for message_id, _ in given:
+                progress = self._progress_of(message_id)
+                if progress is not None and error is None:
+                    progress.done(message_id.offset)
+                elif progress is not None:
+                    progress.retry(message_id, self._now_ms() + _GIVEN_UP_AGAIN_MS)
+            self._run_hook()
 
-        self._context.offload(lambda: hook.take([letter for _, letter in taken]), on_done)
+        self._context.offload(lambda: hook.take([letter for _, letter in given]), on_done)
 
-    def _holding(self, message_id: MessageId) -> _Held | None:
+    def _progress_of(self, message_id: MessageId) -> PartitionProgress | None:
         """Return the partition of a message that is in flight; None if it is not, or was by an earlier assignment."""
-        held = self._held.get(message_id.partition)
-        is_known = held is not None and held.epoch == message_id.epoch and message_id.offset in held.in_flight
-        return held if is_known else None
-
-    def _epoch_of(self, partition: TopicPartition) -> int | None:
-        held = self._held.get(partition)
-        return None if held is None else held.epoch
-
-    # Metrics and small things.
+        progress = self._partitions.get(message_id.partition)
+        return progress if progress is not None and progress.is_in_flight(message_id) else None
 
     def _look_at_ranges(self) -> None:
         """Ask how long the logs are, in another thread, and tell the listener the metrics."""
-        client, partitions = self._client, list(self._held)
+        log, partitions = self._consumer.log, list(self._partitions)
 
         def on_done(done: Future[dict[TopicPartition, LogRange]]) -> None:
             if done.exception() is None and not self._is_closed:
                 self._ranges = done.result()
-                metrics = self._metrics()
+                metrics = lag_metrics(self._partitions.values(), self._ranges)
                 _log.debug("task %d: %s", self._context.this_task_id, metrics)
                 self.config.tuple_listener.on_metrics(metrics)
 
-        self._context.offload(lambda: client.ranges(partitions), on_done)
-
-    def _metrics(self) -> dict[str, int]:
-        progress = {
-            partition: Progress(held.offsets.committed_offset, held.offsets.latest_emitted)
-            for partition, held in self._held.items()
-        }
-        return lag_metrics(progress, self._ranges)
+        self._context.offload(lambda: log.ranges(partitions), on_done)
 
     def _report(self, error: BaseException) -> None:
         """Report that Kafka did not do something, and go on; the same over and over only now and then.
@@ -757,7 +658,7 @@ class KafkaSpout(Spout):
         if not isinstance(error, SourceFailure):
             self._collector.report_error(error)
             return
-        text = self._errors.due(error.message)
+        text = self._errors.shown(error.message)
         if text is not None:  # without a traceback, which says nothing to the user
             self._collector.report_error(SourceFailure(text))
 
@@ -765,15 +666,26 @@ class KafkaSpout(Spout):
         return self.clock() * 1000
 
 
-def _check_topics(topics: TopicFilter, found: Collection[TopicPartition], client: KafkaClient) -> None:
+def _log_gone(progress: PartitionProgress, gone: Sequence[int]) -> None:
+    if gone:
+        words = "%s: %d failed records are gone (%d and later), compacted or deleted; they count as done"
+        _log.warning(words, progress.partition, len(gone), gone[0])
+
+
+def _is_another(known: str, found: str) -> bool:
+    """Whether a topic is another one than it was, by its ids; old brokers give none."""
+    return NO_ID not in {known, found} and known != found
+
+
+def _check_topics(topics: TopicFilter, found: Sequence[Topic], log: KafkaLog) -> None:
     """Check at the beginning that there is something to read; warn if it may still come.
 
     Raises:
         InputError: a topic that is named does not exist.
     """
-    there = {each.topic for each in found}
-    missing = min(set(topics.names or ()) - there, default=None)
+    missing = min(set(topics.names or ()) - {topic.name for topic in found}, default=None)
     if missing is not None:
-        raise missing_topic(missing, {each.topic for each in client.partitions(None)})
-    if topics.names is None and not topics.chosen(found):
-        _log.warning("%s. Those that come later are read", no_topic_matches(repr(topics), there))
+        raise missing_topic(missing, log.names())
+    partitions = [each for topic in found for each in topic.all_partitions()]
+    if topics.names is None and not topics.chosen(partitions):
+        _log.warning("%s. Those that come later are read", no_topic_matches(repr(topics), log.names()))

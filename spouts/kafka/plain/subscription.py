@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from spouts.kafka.log import TopicPartition
+from spouts.kafka.log import ANY_TOPIC, TopicChoice, TopicPartition
 from txtopo.errors import ConfigError
 
 _log = logging.getLogger(__name__)
@@ -23,6 +23,11 @@ class TopicFilter(ABC):
     @abstractmethod
     def names(self) -> Collection[str] | None:
         """The topics to ask for; None: all of them, to choose from."""
+
+    @property
+    def choice(self) -> TopicChoice:
+        """What to ask Kafka for."""
+        return ANY_TOPIC if self.names is None else TopicChoice(tuple(sorted(self.names)))
 
     @property
     @abstractmethod
@@ -98,6 +103,11 @@ class PatternTopicFilter(TopicFilter):
     def names(self) -> None:
         """None: any topic may match."""
         return
+
+    @property
+    def choice(self) -> TopicChoice:
+        """The pattern."""
+        return TopicChoice((), self._pattern)
 
     @property
     def subscription(self) -> list[str]:

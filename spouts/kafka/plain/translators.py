@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from spouts.kafka.records import KafkaRecord
+from spouts.kafka.log import KafkaRecord
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.errors import ConfigError

@@ -1,4 +1,4 @@
-"""What is shown of a run: the rate, the window on a terminal, plain lines elsewhere."""
+"""What is shown of a run: the rate, the pending transactions on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def test_what_goes_on_before_the_first_commit(changes, words):
     assert activity(attrs.evolve(PROGRESS, **{**nothing, "committed_txid": 0, **changes})) == words
 
 
-def test_a_terminal_shows_every_phase_of_the_window():
-    """Each transaction of the window has a cell; counts, the next transaction, rate and failures are there."""
+def test_a_terminal_shows_every_phase():
+    """Each pending transaction has a cell; counts, the next transaction, rate and failures are there."""
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100, color_system=None)
     with LiveDisplay(console, 32) as display:

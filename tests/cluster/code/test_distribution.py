@@ -6,6 +6,7 @@ import contextlib
 import functools
 import http.server
 import itertools
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +31,7 @@ TOKEN = "token-of-the-cluster"
 
 
 class _Files(http.server.BaseHTTPRequestHandler):
-    """Serves a store of code as a nimbus does."""
+    """Serves a store of code as a nimbus does, and files that are damaged, too."""
 
     def __init__(self, store: CodeStore, *arguments: Any) -> None:
         self._store = store
@@ -38,8 +39,8 @@ class _Files(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         topology, _, name = self.path.removeprefix("/api/v1/code/").partition("/")
-        path = self._store.file(topology, name)
-        if path is None or self.headers["Authorization"] != f"Bearer {TOKEN}":
+        path = self._store.path(topology) / name
+        if not path.is_file() or self.headers["Authorization"] != f"Bearer {TOKEN}":
             self.send_error(404)
             return
         self.send_response(200)
@@ -122,6 +123,17 @@ class TestLocalCodeDistributor(CodeDistributorConformance):
         assert leader.address in str(caught.value)
         assert second.address in str(caught.value)
         assert TOKEN not in str(caught.value)
+
+    def test_holder_that_is_away(self, place: Place, leader: DistributorNimbus, tmp_path: Path) -> None:
+        """It is not asked while one that is there has the code: it would take its time not to answer."""
+        manifest = leader.store.manifest("words-1-900")
+        assert manifest is not None
+        with socket.create_server(("127.0.0.1", 0)) as away:
+            place.state.hold(manifest.topology, f"127.0.0.1:{away.getsockname()[1]}")
+            assert len(place.nimbus().distributor.download(manifest, tmp_path)) == 3
+            away.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                away.accept()
 
     def test_damaged_copy_beside_a_sound_one(self, place: Place, leader: DistributorNimbus, tmp_path: Path) -> None:
         """It does not hide the sound one, whichever is asked first; with no sound one, the error names all."""

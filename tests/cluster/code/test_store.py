@@ -69,7 +69,7 @@ def test_check_removes_what_is_damaged(tmp_path: Path, damage: str) -> None:
             path.unlink()
         case _:
             path.write_bytes(b"co")
-    assert list(store.check({"good-1-9": good, "bad-2-9": bad})) == ["bad-2-9"]
+    store.check({"good-1-9": good, "bad-2-9": bad})
     assert store.topologies() == ["good-1-9"]
 
 
@@ -78,19 +78,47 @@ def test_check_compares_with_what_was_published(tmp_path: Path) -> None:
     store = CodeStore(tmp_path)
     manifest = _kept(store)
     published = attrs.evolve(manifest, files=(attrs.evolve(manifest.files[0], sha256="0" * 64), *manifest.files[1:]))
-    assert list(store.check({"words-1-9": published})) == ["words-1-9"]
+    store.check({"words-1-9": manifest})
+    assert store.has("words-1-9")
+    store.check({"words-1-9": published})
+    assert not store.has("words-1-9")
 
 
-def test_damage_to_one_topology(tmp_path: Path) -> None:
+def test_check_takes_its_turns(tmp_path: Path) -> None:
+    """One topology's code is read at a time, that of another one at the next; so damage is found in all of them."""
+    store = CodeStore(tmp_path)
+    published = {name: _kept(store, name) for name in ("a-1-9", "b-2-9", "c-3-9")}
+    for name in published:
+        (tmp_path / name / "code.zip").write_bytes(b"c0de")
+    left = []
+    for _ in range(4):
+        store.check_next(published)
+        left.append(len(store.topologies()))
+    assert left == [2, 1, 0, 0]
+
+
+def test_code_that_rots_after_it_was_checked(tmp_path: Path) -> None:
+    """Its turn comes again."""
+    store = CodeStore(tmp_path)
+    published = {name: _kept(store, name) for name in ("a-1-9", "b-2-9")}
+    for _ in range(3):
+        store.check_next(published)
+    (tmp_path / "b-2-9" / "code.zip").write_bytes(b"c0de")
+    store.check_next(published)
+    assert store.topologies() == ["a-1-9"]
+
+
+def test_damage_to_one_topology(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Asked for one topology or one file of it, a store reads that; what is damaged goes as a whole."""
     store = CodeStore(tmp_path)
     _kept(store, "good-1-9")
     bad = _kept(store, "bad-2-9")
     sound, damaged = bad.files[1].name, bad.files[0].name
     (tmp_path / "bad-2-9" / damaged).write_bytes(b"?" * bad.files[0].size_bytes)
-    assert store.verify("good-1-9") is None
-    assert store.verify("bad-2-9", name=sound) is None
-    assert store.verify("bad-2-9", name=damaged) == f"{damaged} does not have the SHA-256 that was published"
+    assert store.is_sound("good-1-9")
+    assert store.is_sound("bad-2-9", name=sound)
+    assert not store.is_sound("bad-2-9", name=damaged)
+    assert f"{damaged} does not have the SHA-256 that was published" in caplog.text
     assert store.topologies() == ["good-1-9"]
 
 
@@ -102,7 +130,7 @@ def test_check_without_a_free_file(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
     try:
         with pytest.raises(OSError, match="Too many open files"):
-            store.verify("words-1-9")
+            store.is_sound("words-1-9")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert store.topologies() == ["words-1-9"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import attrs
@@ -104,8 +105,12 @@ def test_pulse_obeys_the_status(steered: tuple[Steered, Relay]) -> None:
         leader.writes.store(WORDS)
         wait_for("transactions begin", lambda: leader.control.is_active)
     assert not leader.control.is_stopping
-    leader.writes.store(attrs.evolve(WORDS, status=Status.KILLED))
-    wait_for("it stops", lambda: leader.control.is_stopping)
+    waits: list[float | None] = []
+    with leader.control.steering(lambda *, is_active: None, waits.append):
+        killed = attrs.evolve(WORDS, status=Status.KILLED, deadline=time.time() + 5.0, wait_secs=30.0)
+        leader.writes.store(killed)
+        wait_for("it stops", lambda: waits)
+    assert 0.0 < (waits[0] or 0.0) <= 5.0, "the rest of the kill's wait"
 
 
 @pytest.mark.parametrize("what", ["moved", "taken away", "gone", "failed"])

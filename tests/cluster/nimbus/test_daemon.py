@@ -14,14 +14,13 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import attrs
 import pytest
 
 from tests.cluster.conftest import Make
-from tests.cluster.nimbuses import TOKEN, NimbusProcess, archive, submitted, wait_for
+from tests.cluster.nimbuses import TOKEN, NimbusProcess, archive, builds, submitted, wait_for
 from txtopo.cluster.client import ClusterClient
 from txtopo.cluster.code.submission import Submission
 from txtopo.cluster.decisions.assignment import Assignment, Ending, EndingKind, Heartbeat, SupervisorInfo
@@ -227,9 +226,8 @@ def test_one_of_many_submissions_of_a_name_wins(make: Make) -> None:
 
 def test_who_does_not_lead_says_who_does(make: Make) -> None:
     """N-leadership: each of the five requests is refused with the leader's address; reads are answered by all."""
-    cluster = make(2).start()
-    leader = cluster.leader()
-    [other] = cluster.others(leader)
+    cluster = make(2)
+    leader, other = cluster.pair()
     assert leader.submit("words").status_code == 201
     for path in ("", "/words/activate", "/words/deactivate", "/words/rebalance", "/words/kill"):
         answer = other.submit("more") if not path else other.post(path)
@@ -299,9 +297,8 @@ def test_waiting_submission_blocks_nobody(make: Make) -> None:
 
 def test_lead_lost_while_a_submission_waits(make: Make) -> None:
     """H4: the submission fails, nothing is active, and no code of it is left anywhere."""
-    cluster = make(2, topology_min_replication_count=3, topology_max_replication_wait_time_sec=-1).start()
-    leader = cluster.leader()
-    [other] = cluster.others(leader)
+    cluster = make(2, topology_min_replication_count=3, topology_max_replication_wait_time_sec=-1)
+    leader, other = cluster.pair()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(leader.submit, "waiting")
         wait_for("both hold the code", lambda: leader.codes() and other.codes())
@@ -311,22 +308,6 @@ def test_lead_lost_while_a_submission_waits(make: Make) -> None:
     assert (answer.status_code, answer.json()["error"]) == (421, "NotLeader")
     assert cluster.statuses() == {}
     wait_for("no code is left", lambda: not leader.codes() and not other.codes() and not cluster.state.manifests())
-
-
-class _FakeSupervisor(BaseHTTPRequestHandler):
-    """Answers the check of submitted code."""
-
-    answer: tuple[int, bytes] = (200, b"{}")
-
-    def do_POST(self) -> None:
-        assert self.path.endswith("/check")
-        assert self.headers["Authorization"] == f"Bearer {TOKEN}"
-        self.send_response(self.answer[0])
-        self.end_headers()
-        self.wfile.write(self.answer[1])
-
-    def log_message(self, *arguments: object) -> None:
-        pass
 
 
 @pytest.mark.parametrize(
@@ -341,12 +322,8 @@ def test_check_by_a_supervisor(make: Make, status: int, content: bytes, outcome:
     """Code that does not build its topology where drivers run is refused, and leaves nothing."""
     cluster = make().start()
     [nimbus] = cluster.nimbuses
-    handler = type("Handler", (_FakeSupervisor,), {"answer": (status, content)})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        cluster.state.announce_supervisor(SupervisorInfo("s1", f"127.0.0.1:{server.server_port}", 1))
-        answer = nimbus.submit("words")
-        server.shutdown()
+    cluster.add_supervisor("s1", 1, lambda _: (status, content))
+    answer = nimbus.submit("words")
     if answer.status_code == 201:
         assert answer.json()["note"] == outcome
     else:
@@ -357,43 +334,33 @@ def test_check_by_a_supervisor(make: Make, status: int, content: bytes, outcome:
 
 @pytest.mark.parametrize("content", [b"oops", b"[]", b'{"error": "CodeUnavailable", "errorMessage": "not now"}'])
 def test_supervisor_that_does_not_answer(make: Make, content: bytes) -> None:
-    """It is asked again; while none has checked the code it is not let in, and in the end refused."""
+    """It is asked again; while none has checked the code it is not let in, and in the end refused with what it says."""
     cluster = make(nimbus_submission_check_secs=3).start()
     [nimbus] = cluster.nimbuses
     asked = []
 
-    class Handler(_FakeSupervisor):
-        def do_POST(self) -> None:
-            asked.append(self.path)
-            is_well = "-2-" in self.path and len(asked) > 3
-            self.answer = (200, b'{"topologyId": "words"}') if is_well else (503, content)
-            super().do_POST()
+    def answer(path: str) -> tuple[int, bytes]:
+        asked.append(path)
+        return builds(path) if "-2-" in path else (503, content)
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        cluster.state.announce_supervisor(SupervisorInfo("s1", f"127.0.0.1:{server.server_port}", 1))
-        answer = nimbus.submit("words")
-        assert (answer.status_code, answer.json()["error"]) == (503, "ClusterError")
-        message = answer.json()["errorMessage"]
-        assert "no supervisor has checked the code within 3 s" in message
-        assert "no answer within" not in message, "what came of the checks is said"
-        assert len(asked) > 3
-        assert cluster.statuses() == {}
-        assert nimbus.submit("words").json()["note"] is None
-        server.shutdown()
+    cluster.add_supervisor("s1", 1, answer)
+    refused = nimbus.submit("words")
+    assert (refused.status_code, refused.json()["error"]) == (503, "ClusterError")
+    assert "no supervisor has checked the code within 3 s" in refused.json()["errorMessage"]
+    assert "no answer within" not in refused.json()["errorMessage"]
+    assert len(asked) > 3
+    assert cluster.statuses() == {}
+    assert nimbus.submit("words").json()["note"] is None
 
 
 def test_supervisor_that_hangs(make: Make) -> None:
     """Another one is asked, too, long before the time for checks is over."""
     cluster = make().start()
     [nimbus] = cluster.nimbuses
-    handler = type("Handler", (_FakeSupervisor,), {"answer": (200, b'{"topologyId": "words"}')})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, socket.create_server(("127.0.0.1", 0)) as hung:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with socket.create_server(("127.0.0.1", 0)) as hung:
         cluster.state.announce_supervisor(SupervisorInfo("s1", f"127.0.0.1:{hung.getsockname()[1]}", 1))
-        cluster.state.announce_supervisor(SupervisorInfo("s2", f"127.0.0.1:{server.server_port}", 1))
+        cluster.add_supervisor("s2", 1)
         answer = nimbus.submit("words")
-        server.shutdown()
     assert (answer.status_code, answer.json()["note"]) == (201, None)
 
 
@@ -407,9 +374,8 @@ def _damaged(nimbus: NimbusProcess, topology: str) -> bytes:
 
 def test_damaged_copies(make: Make) -> None:
     """Holders notice, without being started again or asked; a sound copy anywhere makes all sound again."""
-    cluster = make(2, topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1).start()
-    leader = cluster.leader()
-    [other] = cluster.others(leader)
+    cluster = make(2, topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1)
+    leader, other = cluster.pair()
     words = leader.submit("words").json()["id"]
     content = _damaged(other, words)
     [path] = other.folder.glob(f"nimbus/*/code/{words}")
@@ -419,24 +385,9 @@ def test_damaged_copies(make: Make) -> None:
     for nimbus in cluster.nimbuses:
         _damaged(nimbus, words)
     wait_for("nobody holds it", lambda: leader.get("/api/v1/topology/words")["replicationCount"] == 0)
-    files = {"code.zip": content, "topology.json": (path / "topology.json").read_bytes() if path.exists() else b""}
-    files["topology.json"] = files["topology.json"] or Submission("words", "words", "words").to_bytes()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            assert self.headers["Authorization"] == f"Bearer {TOKEN}"
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(files[self.path.rpartition("/")[2]])
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        cluster.state.announce_supervisor(SupervisorInfo("s1", f"127.0.0.1:{server.server_port}", 1))
-        wait_for("both hold it", lambda: leader.get("/api/v1/topology/words")["replicationCount"] == 2)
-        server.shutdown()
+    files = {"code.zip": content, "topology.json": Submission("words", "words", "words").to_bytes()}
+    cluster.add_supervisor("s1", 1, lambda path: (200, files[path.rpartition("/")[2]]))
+    wait_for("both hold it", lambda: leader.get("/api/v1/topology/words")["replicationCount"] == 2)
     assert "was fetched from a supervisor" in leader.log.read_text() + other.log.read_text()
 
 
@@ -497,8 +448,7 @@ def test_follower_with_a_full_disk(make: Make) -> None:
     """It goes on, says so once, and fetches the code when there is place."""
     cluster = make(2, nimbus_code_sync_freq_secs=0.2)
     leader, follower = cluster.nimbuses
-    leader.start().wait_until_up()
-    wait_for("it leads", lambda: leader.leads)
+    leader.start_to_lead()
     with _small_disk(follower) as enlarge:
         follower.start().wait_until_up()
         [words] = [leader.submit("words", _large_archive()).json()["id"]]
@@ -546,12 +496,8 @@ def test_rebalance_with_settings_that_do_not_build(make: Make) -> None:
     cluster = make().start()
     [nimbus] = cluster.nimbuses
     list(submitted(nimbus, "words"))
-    handler = type("Handler", (_FakeSupervisor,), {"answer": (400, b'{"errorMessage": "there is no setting x.y"}')})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        cluster.state.announce_supervisor(SupervisorInfo("s1", f"127.0.0.1:{server.server_port}", 1))
-        answer = nimbus.post("/words/rebalance/0", json={"settings": {"x.y": "1"}})
-        server.shutdown()
+    cluster.add_supervisor("s1", 1, lambda _: (400, b'{"errorMessage": "there is no setting x.y"}'))
+    answer = nimbus.post("/words/rebalance/0", json={"settings": {"x.y": "1"}})
     assert (answer.status_code, answer.json()["error"]) == (400, "SubmissionError")
     assert "there is no setting x.y" in answer.json()["errorMessage"]
     assert cluster.statuses() == {"words": "ACTIVE"}
@@ -638,8 +584,7 @@ def test_many_connections(make: Make) -> None:
     """Many that say nothing take neither the lead, nor the places of users and followers, nor the disk."""
     cluster = make(2, topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1)
     first, second = cluster.nimbuses
-    first.start(files_max=256).wait_until_up()
-    wait_for("it leads", lambda: first.leads)
+    first.start_to_lead(files_max=256)
     second.start().wait_until_up()
     term = cluster.state.epoch_version()
     with contextlib.ExitStack() as stack:
@@ -747,18 +692,22 @@ def test_mistake_in_a_setting(make: Make, setting: str, value: str, why: str) ->
 
 
 def test_shared_folder(make: Make, tmp_path: Path) -> None:
-    """Nimbuses with a shared folder copy from it; a newcomer does when all holders are gone; a kill empties it."""
+    """Nimbuses with a shared folder copy from it; a newcomer does when all holders are gone.
+
+    A kill empties it, and so does a submission that is refused.
+    """
     folder = tmp_path / "shared"
     cluster = make(2, nimbus_code_distributor="shared", nimbus_code_distributor_folder=folder)
     holder, newcomer = cluster.nimbuses
-    holder.start().wait_until_up()
-    wait_for("it leads", lambda: holder.leads)
+    holder.start_to_lead()
     [words] = submitted(holder, "words")
     assert [path.name for path in folder.iterdir()] == [words]
     holder.kill()
     holder.lose_disk()
-    newcomer.start().wait_until_up()
-    wait_for("it leads", lambda: newcomer.leads)
+    newcomer.start_to_lead()
     wait_for("it holds the code", lambda: newcomer.codes() == [words])
     newcomer.post("/words/kill/0")
     wait_for("the folder is empty", lambda: not list(folder.iterdir()))
+    cluster.add_supervisor("s1", 1, lambda _: (400, b'{"errorMessage": "no module named shop"}'))
+    assert newcomer.submit("refused").status_code == 400
+    wait_for("it is empty again", lambda: not list(folder.iterdir()))

@@ -98,6 +98,25 @@ def test_short_break_keeps_the_lead(place: ZooKeeperPlace) -> None:
     assert first.term() == before
 
 
+def test_lead_that_is_not_wanted_any_more(place: ZooKeeperPlace) -> None:
+    """Who leaves the queue while it is asked whether it holds all code does not lead, and is in nobody's way."""
+    in_check, go_on = threading.Event(), threading.Event()
+
+    def slow() -> bool:
+        in_check.set()
+        return go_on.wait(DEADLINE_SECS)
+
+    first, _ = place.nimbus("127.0.0.1:1", slow)
+    first.add_to_leader_lock_queue()
+    assert in_check.wait(DEADLINE_SECS)
+    first.remove_from_leader_lock_queue()
+    second, _ = place.nimbus("127.0.0.1:2")
+    second.add_to_leader_lock_queue()
+    go_on.set()
+    _wait_for(lambda: first.is_leader() or second.is_leader())
+    assert not first.is_leader()
+
+
 def test_term_of_another_during_the_check(place: ZooKeeperPlace) -> None:
     """A nimbus that checks its code for long, while another one leads and submits, does not lead on that check.
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.cluster.conftest import Make
-from tests.cluster.nimbuses import SESSION_SECS, TOKEN, Cluster, NimbusProcess, next_root, submitted, wait_for
+from tests.cluster.nimbuses import SESSION_SECS, TOKEN, Cluster, next_root, submitted, wait_for
 from tests.cluster.relay import Relay
 from tests.cluster.scenarios.lost_leader import Drivers, play
 from tests.variants import variants
@@ -28,31 +28,6 @@ def test_lost_leader(zookeeper: ZooKeeperServer, tmp_path: Path, round_: int) ->
     assert play(zookeeper.hosts, tmp_path / str(round_)).leader_after_secs < 10.0
 
 
-def test_new_leader_within_session_timeout(make: Make) -> None:
-    """A leader is killed; another one that has all code leads within the session's timeout and a second.
-
-    On a machine that is busy with other tests one of three times is enough.
-    """
-    cluster = make(2).start()
-    [words] = submitted(cluster.leader(), "words")
-    took: list[float] = []
-    while len(took) < 3 and not (took and min(took) < SESSION_SECS + 1.0):
-        leader = cluster.leader()
-        [other] = cluster.others(leader)
-        wait_for("the other one holds the code and is queued", lambda other=other: _is_ready(cluster, other, words))
-        leader.kill()
-        killed = time.monotonic()
-        wait_for("the other one leads", lambda other=other: other.leads)
-        took.append(time.monotonic() - killed)
-        leader.start().wait_until_up()
-    assert min(took) < SESSION_SECS + 1.0
-
-
-def _is_ready(cluster: Cluster, nimbus: NimbusProcess, topology: str) -> bool:
-    queue = cluster.state.node("leader-queue")
-    return nimbus.codes() == [topology] and len(cluster.state.session.children(queue)) == len(cluster.nimbuses)
-
-
 def test_leader_that_wakes_up(make: Make) -> None:
     """H3: one that was stopped while another one led and wrote a hundred times changes nothing, whatever it is asked.
 
@@ -60,9 +35,8 @@ def test_leader_that_wakes_up(make: Make) -> None:
     2. Another one leads, and changes topologies a hundred times.
     3. The first one wakes up, believes that it leads, and carries out the requests: all are refused.
     """
-    cluster = make(2).start()
-    leader = cluster.leader()
-    [other] = cluster.others(leader)
+    cluster = make(2)
+    leader, other = cluster.pair()
     ids = list(submitted(leader, "one", "two", "three"))
     wait_for("the other one holds the code", lambda: other.codes() == sorted(ids))
     leader.signal(signal.SIGSTOP)
@@ -142,13 +116,11 @@ def test_death_in_a_submission(make: Make, step: str, side: str) -> None:
     """H7: at every step of a submission: it is either active with its code or absent, and leaves no code behind."""
     cluster = make()
     [nimbus] = cluster.nimbuses
-    nimbus.start(f"nimbus.{step}.{side}=kill").wait_until_up()
-    wait_for("it leads", lambda: nimbus.leads)
+    nimbus.start_to_lead(f"nimbus.{step}.{side}=kill")
     with pytest.raises(httpx.TransportError):
         nimbus.submit("words")
     assert nimbus.wait() == -signal.SIGKILL
-    nimbus.start().wait_until_up()
-    wait_for("it leads again", lambda: nimbus.leads)
+    nimbus.start_to_lead()
     is_active = (step, side) == ("start", "after")
     assert cluster.statuses() == ({"words": "ACTIVE"} if is_active else {})
     kept = sorted(cluster.state.topologies())
@@ -162,8 +134,7 @@ def test_death_of_a_follower_while_it_copies(make: Make, step: str) -> None:
     """It holds nothing that it has not checked; started again, it copies, and the submission goes on."""
     cluster = make(2, topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1)
     leader, follower = cluster.nimbuses
-    leader.start().wait_until_up()
-    wait_for("it leads", lambda: leader.leads)
+    leader.start_to_lead()
     follower.start(f"nimbus.{step}=kill").wait_until_up()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(leader.submit, "words")
@@ -195,8 +166,7 @@ def test_code_that_is_lost(make: Make) -> None:
     """H11: a topology whose code nobody live holds fails after a while; the others are led on; it comes back with it."""
     cluster = make(2, nimbus_code_lost_secs=1.5)
     holder, other = cluster.nimbuses
-    holder.start().wait_until_up()
-    wait_for("it leads", lambda: holder.leads)
+    holder.start_to_lead()
     [lost] = submitted(holder, "lost")
     holder.kill()
     other.start().wait_until_up()
@@ -215,8 +185,7 @@ def test_time_without_code_survives_leaders(make: Make) -> None:
     """H11: the moment at which the code was lost stays what it was when other leaders follow; they count from there."""
     cluster = make(2, nimbus_code_lost_secs=15)
     holder, other = cluster.nimbuses
-    holder.start().wait_until_up()
-    wait_for("it leads", lambda: holder.leads)
+    holder.start_to_lead()
     [lost] = submitted(holder, "lost")
     holder.kill()
     other.start().wait_until_up()
@@ -229,21 +198,6 @@ def test_time_without_code_survives_leaders(make: Make) -> None:
     assert cluster.state.topologies()[lost].code_lost_at == lost_at
     wait_for("it has failed", lambda: cluster.statuses() == {"lost": "FAILED"})
     assert cluster.state.topologies()[lost].code_lost_at == lost_at
-
-
-def test_lost_topology_is_submitted_again(make: Make) -> None:
-    """H11: its name is free, and the new one replaces it."""
-    cluster = make(2, nimbus_code_lost_secs=0.5)
-    holder, other = cluster.nimbuses
-    holder.start().wait_until_up()
-    wait_for("it leads", lambda: holder.leads)
-    list(submitted(holder, "words"))
-    holder.kill()
-    holder.lose_disk()
-    other.start().wait_until_up()
-    wait_for("it has failed", lambda: cluster.statuses() == {"words": "FAILED"})
-    [again] = submitted(other, "words")
-    assert list(cluster.state.topologies()) == [again]
 
 
 def test_first_in_the_queue_without_code(make: Make) -> None:
@@ -278,9 +232,8 @@ def test_first_in_the_queue_without_code(make: Make) -> None:
 
 def test_damaged_code(make: Make) -> None:
     """A file that rots on a disk is found at the next start, and fetched again from another nimbus."""
-    cluster = make(2).start()
-    leader = cluster.leader()
-    [other] = cluster.others(leader)
+    cluster = make(2)
+    leader, other = cluster.pair()
     [words] = submitted(leader, "words")
     wait_for("the other one holds it", lambda: other.codes() == [words])
     other.kill()

@@ -30,8 +30,8 @@ ENVIRONMENTS = ROOT / "build" / "compat"
 
 QUICK = (
     "tests/spark/test_delta.py",
-    "tests/spark/sql/test_frame_session.py",
-    "tests/spark/sql/test_frame_tasks.py",
+    "tests/spark/sql/test_dataframe_session.py",
+    "tests/spark/sql/test_dataframe_tasks.py",
     "tests/spark/test_starting.py",
     "tests/acceptance/test_frames.py",
     "tests/acceptance/test_words.py",

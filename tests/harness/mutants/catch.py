@@ -12,7 +12,8 @@ from tests.harness.mutants.bugs import TANGLE
 from tests.plain.loop.test_races import tangle
 from tests.simulation.test_schedules import case
 from txtopo.testing.simulation.plain.world import PlainSubject
-from txtopo.testing.simulation.schedules import Simulated, make_subject, run_schedules
+from txtopo.testing.simulation.schedule import Simulated
+from txtopo.testing.simulation.schedules import make_subject, run_schedules
 
 
 def main() -> None:

@@ -14,8 +14,6 @@ import pytest
 
 from tests.plain.topologies import Alone, Clock, Pass
 from txtopo import (
-    BasicBolt,
-    FailedException,
     Fields,
     RichBolt,
     Spout,
@@ -25,7 +23,6 @@ from txtopo import (
 from txtopo.errors import UserCodeError
 from txtopo.plain.loop.worker import LOOK_SECS
 from txtopo.plain.tasks.spouts import IDLE_STREAK, POLL_IDLE_SPOUT_SECS, POLL_SPOUT_SECS, SPOUT_CALLS_MAX
-from txtopo.plain.transport.frames import decode
 
 
 class Fed(Spout):
@@ -105,74 +102,28 @@ def test_nothing_before_activation():
     running.workers[0].close()
 
 
-def test_a_root_is_acked():
-    """From the spout through a bolt in the same worker to the acker and back, in two passes."""
+def test_throttled():
+    """While too much waits anywhere nothing begins, and the spout need not be asked again; then it goes on."""
     running, spout = started(Pass())
-    spout.feed("one")
+    (worker,) = running.workers
+    spout.feed(1)
+    worker.set_throttled(is_throttled=True)
     running.run()
-    assert spout.told == [("ack", "one")]
-    assert not running.workers[0].run_pass()
+    assert (spout.calls, worker.idle_secs()) == (0, LOOK_SECS)
+    worker.set_throttled(is_throttled=False)
+    running.run()
+    assert spout.told == [("ack", 1)]
 
 
-@pytest.mark.parametrize(("tasks", "pending_max"), [(1, 2), (3, 2), (2, 1)])
-def test_pending_is_limited(tasks, pending_max):
-    """SP1, SP2: an executor's spouts are not called while as many roots are pending as the limit for all its tasks."""
-    running, _ = started(Hold(), {"topology.max.spout.pending": pending_max}, tasks=tasks)
-    spouts = running.objects["spout"]
-    for spout in spouts:
-        spout.feed(*range(10))
+def test_a_worker_that_starts_while_the_topology_is_inactive():
+    """It prepares its bolts for what is under way elsewhere; its spouts wait."""
+    running = alone(Pass(), workers=2, spouts=2, bolts=2)
+    first, second = (running.objects["spout"][n] for n in range(2))
+    running.workers[0].set_active(is_active=True)
+    first.feed(1, 2)
     running.run()
-    (held,) = (bolt.held for bolt in running.objects["bolt"])
-    assert len(held) == tasks * pending_max
-    calls = sum(spout.calls for spout in spouts)
-    running.run()
-    assert sum(spout.calls for spout in spouts) == calls
-    bolt = running.objects["bolt"][0]
-    bolt.collector.ack(held[0])
-    bolt.collector.fail(held[1])
-    running.run()
-    assert sum(len(spout.told) for spout in spouts) == 2
-    assert len(held) >= tasks * pending_max + 2
-    assert sum(spout.calls for spout in spouts) > calls
-
-
-def test_untracked_tuples_have_no_limit():
-    """SP1, W8: tuples without a message id are never held back."""
-    running, spout = started(Hold(), {"topology.max.spout.pending": 1})
-    spout.feed(*[None] * 20)
-    running.run()
-    assert len(running.objects["bolt"][0].held) == 20
-
-
-def test_a_timeout_frees_a_place():
-    """SP1: a root that times out makes room for the next one."""
-    running, spout = started(Hold(), {"topology.max.spout.pending": 1, "topology.message.timeout.secs": 10})
-    spout.feed(1, 2)
-    running.run()
-    assert (spout.waiting, spout.told) == ([("word 2", 2)], [])
-    running.clock.now = 10.0
-    running.run()
-    assert (spout.waiting, spout.told) == ([], [("fail", 1)])
-
-
-def test_inactive():
-    """SP3: while it is inactive a spout emits nothing and still learns of acks, failures and timeouts."""
-    running, spout = started(Hold(), {"topology.message.timeout.secs": 10})
-    spout.feed(1, 2, 3)
-    running.run()
-    running.activate(is_active=False)
-    spout.feed(4)
-    bolt = running.objects["bolt"][0]
-    bolt.collector.ack(bolt.held[0])
-    bolt.collector.fail(bolt.held[1])
-    running.run()
-    running.clock.now = 10.0
-    running.run()
-    assert sorted(spout.told) == [("ack", 1), ("fail", 2), ("fail", 3)]
-    assert len(spout.waiting) == 1
-    running.activate()
-    running.run()
-    assert spout.waiting == []
+    assert sorted(first.told) == [("ack", 1), ("ack", 2)]
+    assert not hasattr(second, "collector")
 
 
 def test_wait_strategy():
@@ -218,65 +169,6 @@ def test_others_have_their_turn():
     assert spout.calls == SPOUT_CALLS_MAX
 
 
-class Again(Fed):
-    """Emits what failed again, at once and under the same id."""
-
-    def fail(self, message_id):
-        super().fail(message_id)
-        self.collector.emit(["again"], message_id=message_id)
-
-
-def test_emitting_in_fail():
-    """SP5: what is emitted inside fail has a root of its own, and is acked once."""
-    builder = TopologyBuilder("topology")
-    builder.set_spout("spout", Again())
-    builder.set_bolt("bolt", Hold()).shuffle_grouping("spout")
-    running = Alone(builder.build())
-    running.activate()
-    spout, bolt = running.objects["spout"][0], running.objects["bolt"][0]
-    spout.feed(1)
-    running.run()
-    bolt.collector.fail(bolt.held[0])
-    running.run()
-    assert [each["word"] for each in bolt.held] == ["word 1", "again"]
-    bolt.collector.ack(bolt.held[1])
-    running.run()
-    assert spout.told == [("fail", 1), ("ack", 1)]
-    assert running.workers[0].status().pending == 0
-
-
-def test_late_ack():
-    """SP8: the completion of a root that timed out is ignored; the message failed once."""
-    running, spout = started(Hold(), {"topology.message.timeout.secs": 10})
-    bolt = running.objects["bolt"][0]
-    spout.feed(1)
-    running.run()
-    running.clock.now = 10.0
-    running.run()
-    bolt.collector.ack(bolt.held[0])
-    running.run()
-    assert spout.told == [("fail", 1)]
-    for _ in range(4):
-        running.clock.now += 10
-        running.run()
-    assert running.workers[0].status().tracked == 0
-
-
-def test_timeouts_are_on_time():
-    """A timeout comes in [T, T + 1 s] after the emission, though nobody says when to look."""
-    running, spout = started(Hold(), {"topology.message.timeout.secs": 10})
-    failed_at = {}
-    for step in range(200):
-        running.clock.now = step / 10
-        if step % 7 == 0:
-            spout.feed(step)
-        running.run()
-        for _, message_id in spout.told[len(failed_at) :]:
-            failed_at[message_id] = step
-    assert len(failed_at) >= 10
-    assert all(100 <= at - emitted <= 110 for emitted, at in failed_at.items())
-
-
 class Sleeps(RichBolt):
     """Takes its time for each tuple, and never acks."""
 
@@ -299,60 +191,11 @@ def test_timeouts_with_a_slow_bolt_beside():
     assert all(1.0 <= at <= 1.0 + LOOK_SECS + 0.12 + 0.01 for at in failed_at.values())
 
 
-def test_no_receivers():
-    """SP9: a root that nobody receives is acked, and not pending."""
-    running, spout = started()
-    spout.feed(1, 2)
-    running.run()
-    assert spout.told == [("ack", 1), ("ack", 2)]
-    assert running.workers[0].status().pending == 0
-
-
-def test_two_workers():
-    """Tuples go to the other worker in frames, and acks come back to the acker that is beside the spout."""
-    running, spout = started(Hold(), workers=2, bolts=3)
-    spout.feed(1, 2, 3)
-    running.run()
-    bolts = running.objects["bolt"]
-    assert sorted(len(bolt.held) for bolt in bolts) == [1, 1, 1]
-    for bolt in bolts:
-        bolt.collector.ack(bolt.held[0])
-    running.workers[1].run_pass()
-    (frame,) = map(decode, running.sent[0])
-    assert (len(frame.acks[0]), frame.tuples) == (2, [])
-    running.run()
-    assert sorted(spout.told) == [("ack", 1), ("ack", 2), ("ack", 3)]
-
-
 def other_worker_dies(running: Alone, number: int, successor: int) -> None:
     """Let all but one worker learn that one has died."""
     for worker in running.workers:
         if worker.number != number:
             worker.worker_replaced(number, number, successor)
-
-
-def test_death_of_a_bolts_worker():
-    """S12: roots with tuples in a worker that died fail at once, others don't; new ones go to its successor."""
-    running, spout = started(Hold(), workers=2, bolts=2)
-    assert [running.assignment.worker_of[task] for task in (1, 2, 3)] == [0, 1, 0]
-    spout.feed(1, 2, 3, 4)
-    running.run()
-    here = next(bolt for bolt in running.objects["bolt"] if bolt in [b._bolt for b in running.workers[0]._bolts])
-    other_worker_dies(running, 1, 2)
-    running.workers[0].run_pass()
-    failed = sorted(message_id for _, message_id in spout.told)
-    assert {what for what, _ in spout.told} == {"fail"}
-    assert sorted([*failed, *(int(each["word"].split()[1]) for each in here.held)]) == [1, 2, 3, 4]
-    assert len(failed) == 2
-    spout.told.clear()
-    spout.feed(5, 6)
-    running.workers[0].run_pass()
-    other_worker_dies(running, 1, 3)  # and not the one that died first
-    running.workers[0].run_pass()
-    assert spout.told == []
-    running.workers[0].worker_replaced(1, 2, 4)
-    running.workers[0].run_pass()
-    assert [what for what, _ in spout.told] == ["fail"]
 
 
 def test_tuples_gathered_for_a_worker_that_died():
@@ -366,58 +209,6 @@ def test_tuples_gathered_for_a_worker_that_died():
     running.workers[0].run_pass()
     assert spout.told == [("fail", 1)]
     assert running.sent[1] == []
-
-
-def test_a_stale_ack():
-    """DE3: an ack for a root of a spout that died with its worker reaches its successor, and is ignored."""
-    before, spout = started(Hold(), workers=2)
-    spout.feed(1)
-    before.workers[0].run_pass()
-    before.deliver(1)
-    before.workers[1].run_pass()
-    after = alone(Hold(), workers=2, config={"topology.message.timeout.secs": 10})
-    after.activate()
-    (bolt,) = before.objects["bolt"]
-    bolt.collector.ack(bolt.held[0])
-    before.workers[1].run_pass()
-    for frame in before.sent[0]:
-        after.workers[0].receive(frame)
-    after.run()
-    assert after.objects["spout"][0].told == []
-    for _ in range(4):
-        after.clock.now += 10
-        after.run()
-    assert after.workers[0].status().tracked == 0
-
-
-class Breaks(BasicBolt):
-    output_fields = Fields("word")
-
-    def execute(self, tuple, collector):
-        if tuple["word"] == "word failed":
-            raise FailedException("not this one")
-        if tuple["word"] == "word broken":
-            raise ZeroDivisionError("nothing by nothing")
-        collector.emit(tuple.values)
-
-
-def test_failed_exception():
-    """BB2: it fails the tuple; the bolt goes on with the next one."""
-    running, spout = started(Breaks())
-    spout.feed(1, "failed", 2)
-    running.run()
-    assert sorted(spout.told, key=str) == [("ack", 1), ("ack", 2), ("fail", "failed")]
-    assert running.workers[0].status().reported_errors == 0
-
-
-def test_other_exceptions():
-    """BB4: it ends the worker, and says the component, the task, and what it was."""
-    running, spout = started(Breaks())
-    spout.feed(1, "broken", 2)
-    with pytest.raises(UserCodeError, match="task 2: ZeroDivisionError: nothing by nothing") as raised:
-        running.run()
-    assert raised.value.component == "bolt"
-    assert "execute" in str(raised.value.cause)
 
 
 class EmitsLock(Fed):

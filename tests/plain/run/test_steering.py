@@ -8,7 +8,6 @@ import random
 import pytest
 
 from txtopo.plain.run.steering import (
-    ANSWERS,
     EXHAUSTED,
     FAILED,
     STOPPED,
@@ -89,12 +88,8 @@ def test_answer(phase: Phase, event: Event, actions: list[Action], then: Phase) 
 
 
 def test_no_case_is_left_out() -> None:
-    """Each event has an answer in each phase, and a test above."""
+    """Each event in each phase has a case above."""
     assert {(phase, event) for phase, event, _, _ in EXPECTED} == set(itertools.product(Phase, EVENTS))
-    kinds = {type(event) for event in EVENTS}
-    assert {(phase, kind) for phase, answers in ANSWERS.items() for kind in answers} == set(
-        itertools.product(Phase, kinds)
-    )
 
 
 def test_last_number_counts() -> None:
@@ -115,17 +110,10 @@ def test_deactivated_while_it_moves() -> None:
 
 
 def test_rebalance_of_a_failed_topology() -> None:
-    """Whoever asks for it learns why the topology has failed."""
+    """Its caller learns why the topology has failed."""
     steering = steering_in(Phase.RUNNING)
     steering.handle(BROKEN)
     assert steering.handle(REBALANCE) == [Answer(BUG)]
-
-
-def test_workers_that_cannot_begin() -> None:
-    """The topology has failed then, and whoever waits for a rebalance is told."""
-    steering = steering_in(Phase.REBALANCING)
-    steering.handle(ENDED)
-    assert steering.handle(BROKEN) == [Finish(FAILED, BUG), Answer(BUG)]
 
 
 @pytest.mark.parametrize("seed", range(300))

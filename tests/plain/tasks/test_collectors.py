@@ -1,12 +1,11 @@
-"""Collectors: edge ids, masks and what is refused (MI1-MI3)."""
+"""Collectors: a tree adds up (MI1-MI3), and mistakes are refused."""
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
-from functools import reduce
-from operator import xor
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -15,7 +14,7 @@ import pytest
 from txtopo import Fields, TaskHook
 from txtopo.api.tuples import Tuple, TupleSource
 from txtopo.errors import AnchorError, FieldsError, TopologyError
-from txtopo.plain.tasks.collectors import BasicCollector, BoltCollector, OutputStream, SpoutCollector, TaskOutput
+from txtopo.plain.tasks.collectors import BoltCollector, OutputStream, SpoutCollector, TaskOutput
 from txtopo.plain.tasks.errors import ErrorReporter
 from txtopo.plain.tasks.metrics import Counts
 from txtopo.plain.tasks.outbox import Outbox
@@ -25,6 +24,9 @@ from txtopo.topology.groupings import Choice
 
 LOCAL, REMOTE, FAR = 11, 12, 13
 """Tasks: in this worker, which is 0, and in the workers 1 and 2."""
+
+BITS = {LOCAL: 0, REMOTE: 0b010, FAR: 0b100}
+"""The bits of their workers."""
 
 SOURCE = TupleSource("source", "default", 1, Fields("word"))
 
@@ -41,14 +43,16 @@ class Sent:
 class Bench:
     """A collector's surroundings, and what it has sent."""
 
-    def __init__(self, *to: int, several: Sequence[int] = ()) -> None:
-        """Let the default stream have an edge to each of the tasks, and one to several tasks."""
+    def __init__(self, *to: int, several: Sequence[int] = (), rng: random.Random | None = None) -> None:
+        """Let the streams have an edge to each of the tasks, one to several tasks, and one to a task that is drawn."""
         self.queues: dict[int, list[TreeTuple]] = {LOCAL: []}
         self.outbox = Outbox(self.queues, {LOCAL: 0, REMOTE: 1, FAR: 2}, (0,))
-        self.outbox.bit_of.update({REMOTE: 0b010, FAR: 0b100})
+        self.outbox.bit_of.update({REMOTE: BITS[REMOTE], FAR: BITS[FAR]})
         choices = [Choice(one=lambda _values, task=task: task) for task in to]
         if several:
             choices.append(Choice(some=lambda _values: several))
+        if rng is not None:
+            choices.append(Choice(one=lambda _values: rng.choice([LOCAL, REMOTE, FAR])))
         streams = {
             "default": self.stream("default", Fields("word"), choices),
             "side": self.stream("side", Fields("word", "n"), choices),
@@ -109,113 +113,6 @@ def slow(request: pytest.FixtureRequest) -> bool:
     return request.param
 
 
-def test_edges_of_a_root():
-    """MI1: a root that three tasks get is three tuples of three ids, and its init message is their XOR."""
-    bench = Bench(LOCAL, several=(REMOTE, FAR))
-    collector = bench.spout(0)
-    assert collector.emit(["a"], message_id="one") == [LOCAL, REMOTE, FAR]
-    sent = bench.sent()
-    ((root, (value, mask)),) = collector.inits.items()
-    edges = [each.edges[root] for each in sent]
-    assert [(each.task, each.values) for each in sent] == [(LOCAL, ("a",)), (REMOTE, ("a",)), (FAR, ("a",))]
-    assert len(set(edges)) == 3
-    assert (value, mask) == (reduce(xor, edges), 0b110)
-    assert bench.pending.roots[root].message_id == "one"
-    assert bench.pending.roots[root].emitted_at == 3.0
-    assert collector.pending_count() == 1
-
-
-def test_a_root_for_one_task(slow):
-    """The init message of a root that one task gets is that tuple's edge, and names its worker if that is another."""
-    for task, mask in [(LOCAL, 0), (REMOTE, 0b010), (FAR, 0b100)]:
-        bench = Bench(task)
-        if slow:
-            bench.output.hooks.append(NoHook())
-        collector = bench.spout(0)
-        assert [collector.emit(["a"], message_id=number) for number in range(2)] == [[task], [task]]
-        assert collector.emit(("b",)) == [task]
-        assert collector.emit(["c", 1], "side", message_id=2) == [task]
-        first, second, untracked, side = bench.sent()
-        assert (first.values, untracked.values, side.values) == (("a",), ("b",), ("c", 1))
-        expected = {root: (edge, mask) for sent in (first, second, side) for root, edge in sent.edges.items()}
-        assert (collector.inits, untracked.edges) == (expected, {})
-        assert [pending.message_id for pending in bench.pending.roots.values()] == [0, 1, 2]
-        assert [(pending.stream, pending.emitted_at) for pending in bench.pending.roots.values()] == [
-            ("default", 3.0),
-            ("default", 3.0),
-            ("side", 3.0),
-        ]
-        assert (collector.counts(), collector.emitted()) == (Counts({"default": 3, "side": 1}, 4), 4)
-
-
-def test_one_anchor(slow):
-    """A child has an edge of its own in its anchor's root; the anchor's ack takes its own edge and adds the child's."""
-    bench = Bench(LOCAL)
-    if slow:
-        bench.output.hooks.append(NoHook())
-    collector = bench.bolt()
-    anchor = received(7)
-    assert collector.emit(["a"], anchor) == [LOCAL]
-    assert collector.emit(("b",), [anchor]) == [LOCAL]
-    first, second = bench.sent()
-    assert set(first.edges) == set(second.edges) == {7}
-    assert first.edges[7] != second.edges[7]
-    collector.ack(anchor)
-    assert bench.outbox.acks == {7: 1007 ^ first.edges[7] ^ second.edges[7]}
-    assert bench.outbox.masks == {}
-
-
-def test_masks(slow):
-    """The ack of an anchor names the workers that its children were sent to."""
-    for task, mask in [(LOCAL, {}), (REMOTE, {7: 0b010}), (FAR, {7: 0b100})]:
-        bench = Bench(task)
-        if slow:
-            bench.output.hooks.append(NoHook())
-        collector = bench.bolt()
-        anchor = received(7)
-        assert collector.emit(["a"], anchor) == [task]
-        collector.ack(anchor)
-        ((sent),) = bench.sent()
-        assert (sent.task, set(sent.edges)) == (task, {7})
-        assert bench.outbox.masks == mask
-
-
-def test_masks_of_several_roots():
-    """Where a tuple has several roots, the ack for each of them names the workers of the children."""
-    bench = Bench(REMOTE, several=(LOCAL, FAR))
-    collector = bench.bolt()
-    anchor, other = received(7, 8), received(9)
-    collector.emit(["a"], [anchor, other])
-    collector.ack(anchor)
-    assert bench.outbox.masks == {7: 0b110, 8: 0b110}
-    collector.ack(other)
-    assert bench.outbox.masks == {7: 0b110, 8: 0b110, 9: 0b110}
-
-
-def test_anchors_that_share_a_root():
-    """MI2: of two anchors with the same root each gets an edge, and the child their XOR; other roots get their own."""
-    bench = Bench(LOCAL)
-    collector = bench.bolt()
-    one, other = received(7), received(7, 8)
-    collector.emit(["a"], [one, other])
-    (child,) = bench.sent()
-    added_by_one = one.edges ^ 1007
-    added_by_other = {root: edge ^ (root + 1000) for root, edge in other.edges.items()}
-    assert added_by_other[7] == added_by_other[8] != added_by_one
-    assert child.edges == {7: added_by_one ^ added_by_other[7], 8: added_by_other[8]}
-
-
-def test_an_anchor_named_twice():
-    """T-ACK3: the same tuple as two anchors adds up: with its ack and the child's the root's value is 0."""
-    bench = Bench(LOCAL)
-    collector = bench.bolt()
-    anchor = received(7)
-    collector.emit(["a"], [anchor, anchor])
-    (child,) = bench.sent()
-    collector.ack(anchor)
-    assert 1007 ^ bench.outbox.acks[7] ^ child.edges[7] == 0
-
-
 def as_received(sent: Sent) -> TreeTuple:
     if len(sent.edges) > 1:
         return TreeTuple(sent.values, SOURCE, tuple(sent.edges), sent.edges)
@@ -223,37 +120,63 @@ def as_received(sent: Sent) -> TreeTuple:
     return TreeTuple(sent.values, SOURCE, root, edge)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_trees_add_up(seed):
-    """S1, S3: whatever is anchored to whatever, a root's value is 0 just when no tuple of its tree is open."""
+EMITS: list[Callable[..., Any]] = [
+    lambda collector, **place: collector.emit(["a"], **place),
+    lambda collector, **place: collector.emit(("a",), **place),
+    lambda collector, **place: collector.emit(["a", 1], stream="side", **place),
+    lambda collector, **place: collector.emit_direct(REMOTE, ["a"], stream="direct", **place),
+]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_trees(slow, seed):
+    """S1, S3, MI1 to MI3: whatever is anchored to whatever, a root's value is 0 just when no tuple of its tree is open.
+
+    Its mask names every other worker that a tuple of the tree was sent to.
+    """
     rng = random.Random(seed)
-    bench = Bench(LOCAL, several=(LOCAL, REMOTE))
-    collector = bench.bolt()
-    waiting = [(received(7), {7}), (received(8), {8}), (received(9, 10), {9, 10}), (received(), set())]
-    values = {root: root + 1000 for root in (7, 8, 9, 10)}
-    for _ in range(40):
-        anchors = rng.sample(waiting, rng.randint(0, min(3, len(waiting))))
-        collector.emit(["a"], [anchor for anchor, _ in anchors])
-        waiting.extend((as_received(sent), set(sent.edges)) for sent in bench.sent())
-    while waiting:
+    bench = Bench(several=rng.choice([(), (LOCAL, REMOTE)]), rng=rng)
+    if slow:
+        bench.output.hooks.append(NoHook())
+    spout, bolt = bench.spout(0), bench.bolt()
+    waiting: list[tuple[TreeTuple, set[int]]] = []
+    workers: Counter[int] = Counter()
+
+    def emit(roots: set[int] | None, collector: Any, **place: Any) -> None:
+        rng.choice(EMITS)(collector, **place)
+        roots = {list(spout.inits)[-1]} if roots is None else roots
+        for sent in bench.sent():
+            assert set(sent.edges) == roots
+            waiting.append((as_received(sent), roots))
+            workers.update(dict.fromkeys(roots, 0))
+            for root in roots:
+                workers[root] |= BITS[sent.task]
+
+    def ack() -> None:
         still_open = set().union(*(roots for _, roots in waiting))
-        found = {root: value ^ bench.outbox.acks.get(root, 0) for root, value in values.items()}
-        assert {root for root, value in found.items() if value} == still_open
-        anchor, _ = waiting.pop(rng.randrange(len(waiting)))
-        collector.ack(anchor)
-    assert {root: value ^ bench.outbox.acks[root] for root, value in values.items()} == dict.fromkeys(values, 0)
+        values = {root: value ^ bench.outbox.acks.get(root, 0) for root, (value, _) in spout.inits.items()}
+        assert {root for root, value in values.items() if value} == still_open
+        acked, _ = waiting.pop(rng.randrange(len(waiting)))
+        bolt.ack(acked)
 
-
-def test_anchors_without_roots():
-    """MI3: an anchor of no tree adds nothing; beside a tracked one, the child is in that one's tree alone."""
-    bench = Bench(LOCAL)
-    collector = bench.bolt()
-    collector.emit(["a"], [received(), received(7)])
-    collector.emit(["b"], received())
-    collector.emit(["c"], [received(), received()])
-    collector.emit(["d"])
-    collector.emit(["e"], [])
-    assert [set(each.edges) for each in bench.sent()] == [{7}, set(), set(), set(), set()]
+    for number in range(4):
+        emit(None, spout, message_id=number)
+    emit(set(), spout)
+    for _ in range(rng.choice([3, 6, 40])):
+        anchors = [rng.choice(waiting) for _ in range(rng.choice([0, 1, 1, 1, 2, 3]) if waiting else 0)]
+        roots = set().union(*(roots for _, roots in anchors))
+        tuples = [anchor for anchor, _ in anchors]
+        emit(roots, bolt, anchors=tuples[0] if len(tuples) == 1 and rng.random() < 0.8 else tuples)
+        if waiting and rng.random() < 0.5:
+            ack()
+    while waiting:
+        ack()
+    assert {root: value ^ bench.outbox.acks[root] for root, (value, _) in spout.inits.items()} == dict.fromkeys(
+        spout.inits, 0
+    )
+    masks = {root: mask | bench.outbox.masks.get(root, 0) for root, (_, mask) in spout.inits.items()}
+    assert masks == dict(workers)
+    assert [pending.message_id for pending in bench.pending.roots.values()] == [0, 1, 2, 3]
 
 
 def test_emit_after_ack(slow):
@@ -350,29 +273,6 @@ def test_direct_streams(make):
     assert bench.sent() == []
 
 
-def test_direct_roots_and_anchors():
-    """A tuple that is emitted directly has its place in trees like any other."""
-    bench = Bench()
-    spout = bench.spout(0)
-    spout.emit_direct(REMOTE, ["a"], "direct", message_id=1)
-    (sent,) = bench.sent()
-    assert spout.inits == {root: (edge, 0b010) for root, edge in sent.edges.items()}
-    bolt, anchor = bench.bolt(), received(7)
-    bolt.emit_direct(REMOTE, ["b"], anchor, "direct")
-    (sent,) = bench.sent()
-    bolt.ack(anchor)
-    assert (bench.outbox.acks, bench.outbox.masks) == ({7: 1007 ^ sent.edges[7]}, {7: 0b010})
-
-
-def test_untracked_roots():
-    """SP7: without a message id nothing is pending, and the tuple is in no tree."""
-    bench = Bench(LOCAL)
-    collector = bench.spout(0)
-    assert collector.emit(["a"]) == [LOCAL]
-    assert (collector.inits, collector.pending_count(), bench.acked) == ({}, 0, [])
-    assert [each.edges for each in bench.sent()] == [{}]
-
-
 @pytest.mark.parametrize("message_id", [0, "", (), [], False], ids=repr)
 def test_message_ids_that_are_false(message_id):
     """Only None means that a tuple is not tracked; a message id may be of any type."""
@@ -380,40 +280,6 @@ def test_message_ids_that_are_false(message_id):
     collector = bench.spout(0)
     collector.emit(["a"], message_id=message_id)
     assert [pending.message_id for pending in bench.pending.roots.values()] == [message_id]
-
-
-def test_roots_without_ackers():
-    """SP6: without ackers a root is acked before emit returns, in the order of the emissions."""
-    bench = Bench(LOCAL)
-    collector = bench.spout()
-    seen = []
-    for number in range(3):
-        collector.emit(["a"], message_id=number)
-        seen.append(list(bench.acked))
-    assert seen == [[0], [0, 1], [0, 1, 2]]
-    assert (collector.inits, collector.pending_count()) == ({}, 0)
-    assert [each.edges for each in bench.sent()] == [{}, {}, {}]
-
-
-def test_roots_that_nobody_receives():
-    """SP9: a root without receivers is pending until the acker, told of a value of 0, acks it."""
-    bench = Bench()
-    collector = bench.spout(0)
-    assert collector.emit(["a"], message_id=1) == []
-    assert list(collector.inits.values()) == [(0, 0)]
-
-
-def test_basic_collector():
-    """BB1: what a basic bolt emits is anchored to the tuple that it executes, directly or not."""
-    bench = Bench(LOCAL)
-    bolt = bench.bolt()
-    collector = BasicCollector(bolt)
-    collector.anchor = received(7)
-    assert collector.emit(["a"]) is None
-    collector.emit_direct(LOCAL, ["b"], "direct")
-    one, other = bench.sent()
-    bolt.ack(collector.anchor)
-    assert bench.outbox.acks == {7: 1007 ^ one.edges[7] ^ other.edges[7]}
 
 
 def test_counts(slow):

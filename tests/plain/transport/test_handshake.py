@@ -85,13 +85,70 @@ def test_listener_with_another_secret() -> None:
     server.close()
 
 
-def test_proof_cannot_be_sent_back(listener: Listener) -> None:
-    """A connector that sends the listener's own words back is refused: each side's proof has a word of its own."""
+def overheard() -> tuple[bytes, bytes]:
+    """Return what the connector and the listener of one handshake have said."""
+    said: tuple[list[bytes], list[bytes]] = [], []
+    inner = Listener(SECRET)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def pass_on() -> None:
+            outer, _ = server.accept()
+            with outer, socket.create_connection(inner.address) as other:
+                turns = ((other, outer, 1, 32), (outer, other, 0, 64), (other, outer, 1, 32))
+                for source, target, who, count in turns:
+                    said[who].append(handshake.read_exactly(source, count))
+                    target.sendall(said[who][-1])
+
+        thread = threading.Thread(target=pass_on)
+        thread.start()
+        connect(server.getsockname(), SECRET).close()
+        thread.join()
+    inner.close()
+    assert inner.error is None
+    return b"".join(said[0]), b"".join(said[1])
+
+
+def test_a_connector_cannot_say_what_another_said(listener: Listener) -> None:
+    """Its proof has the listener's nonce in it, which is another each time."""
+    connector_said, _ = overheard()
     with socket.create_connection(listener.address) as connection:
-        nonce = connection.recv(handshake.NONCE_BYTES)
-        connection.sendall(nonce + b"\0" * handshake.PROOF_BYTES)
+        connection.sendall(connector_said)
         listener.close()
     assert isinstance(listener.error, HandshakeError)
+
+
+@pytest.mark.parametrize("is_sent_back", [True, False])
+def test_a_listener_cannot_say_what_another_said(is_sent_back: bool) -> None:
+    """Nor what the connector has just said: its proof has the connector's nonce in it, and a word of its own."""
+    _, listener_said = overheard()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(listener_said[: handshake.NONCE_BYTES])
+                heard = handshake.read_exactly(connection, handshake.NONCE_BYTES + handshake.PROOF_BYTES)
+                connection.sendall((heard if is_sent_back else listener_said)[handshake.NONCE_BYTES :])
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(HandshakeError):
+            connect(server.getsockname(), SECRET)
+        thread.join()
+
+
+@pytest.mark.parametrize("side", ["listener", "connector"])
+def test_silence(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for ever for a side that says nothing."""
+    monkeypatch.setattr(handshake, "TIMEOUT_SECS", 0.1)
+    if side == "connector":
+        listener = Listener(SECRET)
+        with socket.create_connection(listener.address):
+            listener.close()
+        assert isinstance(listener.error, TimeoutError)
+    else:
+        with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(TimeoutError):
+            connect(server.getsockname(), SECRET)
 
 
 def test_garbage_and_silence(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -350,7 +350,7 @@ def test_texts_are_bounded(tmp_path):
 @pytest.mark.parametrize("name", ["txt", "json", "csv"])
 def test_a_file_may_hold_nothing_good(tmp_path, monkeypatch, name):
     """Every record is in the table then, and in small batches."""
-    monkeypatch.setattr(files_bad, "ROWS_WAITING_MAX", 10)
+    monkeypatch.setattr("spouts.bad_records.ROWS_WAITING_MAX", 10)
     monkeypatch.setattr(files_bad, "SIEVED_RECORDS_MAX", 10)
     path = written(tmp_path / f"a.{name}", b"\xff\xfe\n" * 1000)
     options = {"header": False} if name == "csv" else {}

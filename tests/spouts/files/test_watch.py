@@ -517,7 +517,7 @@ def test_linked_files_are_files_and_linked_folders_are_passed_over(growing, tmp_
     assert growing.drain() == {"a": 1}
 
 
-class Story:
+class History:
     """A folder that files come to and go from, and processes that die at any step."""
 
     def __init__(self, growing, rng):
@@ -633,5 +633,5 @@ class Story:
 def test_every_file_once_whatever_comes_and_goes_and_dies(tmp_path_factory, seed):
     """Arriving, vanishing, returning, renamed files, and a crash before or after any write: each file counts once."""
     folder = tmp_path_factory.mktemp("growing")
-    Story(Growing(folder), random.Random(seed)).run(40)
+    History(Growing(folder), random.Random(seed)).run(40)
     shutil.rmtree(folder)

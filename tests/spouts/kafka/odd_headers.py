@@ -16,13 +16,16 @@ from typing import Any
 import confluent_kafka
 
 from spouts.kafka import DeadLetter, DeadLetterHook, KafkaRecord, KafkaSpout
-from spouts.kafka.records import DeadLetters, RefusedRecords, record_format
+from spouts.kafka.confluent import BrokerConsumer
+from spouts.kafka.log import ConsumerSettings
+from spouts.kafka.records import BadRecordsTable, RefusedRecords, record_format
 from tests.spouts.kafka.plain.test_broker import Note, Seen
 from txtopo import Fields, TopologyBuilder
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InputError
-from txtopo.testing import InlineCluster, RecordingCollector
+from txtopo.testing import InlineCluster, MemoryLog, RecordingCollector
 from txtopo.testing.feeders import Shared
+from txtopo.testing.memory_log import MemoryLogReader
 
 TOPIC = "odd-headers"
 BEFORE, AFTER = 300, 5
@@ -70,7 +73,7 @@ def emitted(messages: list[Any], fields: Fields, deserializer: Any) -> dict[str,
     attempt = TransactionAttempt(1, 1)
     collector = RecordingCollector(attempt, fields.with_attempt())
     letters: list[dict[str, Any]] = []
-    bad = DeadLetters(lambda batch: letters.extend(batch.to_pylist()))
+    bad = BadRecordsTable(lambda batch: letters.extend(batch.to_pylist()))
     record_format(fields, deserializer).emit(attempt, messages, bad, collector)
     bad.finish()
     found = [(each["topic"], each["partition"], each["offset"], each["reason"]) for each in letters]
@@ -107,7 +110,16 @@ def first_header(record: KafkaRecord) -> list[Any]:
 def plain(servers: str, fields: Fields) -> dict[str, Any]:
     """Return what a plain topology makes of the records."""
     seen, letters = Seen(), Letters()
-    spout = KafkaSpout(servers, TOPIC, fields, first_poll="earliest", dead_letter=letters)
+    log = MemoryLog()
+    log.create_topic(TOPIC)
+    log.append(TOPIC, [b""] * (BEFORE + 1 + AFTER))
+
+    def connect(settings: ConsumerSettings) -> BrokerConsumer:
+        consumer = BrokerConsumer(settings)
+        consumer.log = MemoryLogReader(log)  # a mock broker does not answer an administrator's questions
+        return consumer
+
+    spout = KafkaSpout(servers, TOPIC, fields, first_poll="earliest", dead_letter=letters, connect=connect)
     builder = TopologyBuilder(f"odd-{len(fields)}")
     builder.set_spout("kafka", spout)
     builder.set_bolt("note", Note(seen)).shuffle_grouping("kafka")

@@ -7,39 +7,32 @@ import itertools
 import pytest
 
 from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
-from tests.spouts.kafka.memory_topics import InMemory, MemoryTopics
+from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
 from txtopo import Fields
-from txtopo.testing import OpaquePartitionedTransactionalSpoutConformance, TransactionalSpoutConformance
+from txtopo.testing import MemoryLog, OpaquePartitionedTransactionalSpoutConformance, TransactionalSpoutConformance
 
 _numbers = itertools.count()
 
 
-class TransactionalInMemory(InMemory, TransactionalKafkaSpout):
-    pass
-
-
-class OpaqueInMemory(InMemory, OpaqueKafkaSpout):
-    pass
-
-
-def fill(world, topic: str) -> None:
+def fill(world, append, topic: str) -> None:
     """Several transactions of three offsets: a partition with gaps, a short one, an empty one."""
     world.create_topic(topic, 3)
-    world.produce(topic, [(b"a", b"%d" % number) for number in range(8)], 0)
-    world.produce(topic, [(b"b", b"%d" % number) for number in range(4)], 1)
+    append(topic, [(b"a", b"%d" % number) for number in range(8)], 0)
+    append(topic, [(b"b", b"%d" % number) for number in range(4)], 1)
 
 
-def memory() -> MemoryTopics:
-    world = MemoryTopics(f"conformance-{next(_numbers)}")
-    fill(world, "t")
-    for is_aborted in (True, False):
-        world.produce("t", [b"transaction"] * 4, 0, is_aborted=is_aborted, is_transaction=True)
+def memory() -> MemoryLog:
+    world = MemoryLog()
+    fill(world, world.append, "t")
+    world.skip("t", 5)
+    world.append("t", [b"transaction"] * 4)
+    world.skip("t", 1)
     return world
 
 
 def real(kafka) -> str:
     topic = f"conformance-{next(_numbers)}"
-    fill(kafka, topic)
+    fill(kafka, kafka.produce, topic)
     kafka.produce(topic, [b"transaction"] * 4, 0, transactional_id=topic)
     return topic
 

@@ -9,12 +9,13 @@ import attrs
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from spouts.kafka.brokers import BrokerLog
-from spouts.kafka.log import Lost, Span, TopicChoice, TopicPartition
-from tests.spouts.kafka.memory_topics import MemoryLog, MemoryTopics
+from spouts.kafka.confluent import BrokerLog
+from spouts.kafka.log import LogRange, Lost, Span, StoredOffset, TopicChoice, TopicPartition
 from txtopo.client_properties import ClientProperties
 from txtopo.errors import ConfigError, InputError, SourceFailure
-from txtopo.testing.kafka import KafkaBroker
+from txtopo.kafka_connection import KafkaConnection
+from txtopo.testing import KafkaBroker, MemoryLog
+from txtopo.testing.memory_log import MemoryLogReader
 
 _numbers = itertools.count()
 DEADLINE_SECS = 120.0
@@ -38,10 +39,14 @@ class Place:
     def end(self, number: int = 0) -> int:
         return self.log.ends([self.partition(number)])[self.partition(number)]
 
+    def append(self, records: int, number: int = 0) -> None:
+        write = self.world.produce if self.is_real else self.world.append
+        write(self.topic, [b"x"] * records, number)
+
     def aborted(self, records: int) -> None:
         """Write records of a transaction that is aborted."""
         if not self.is_real:
-            self.world.produce(self.topic, [b"aborted"] * records, is_aborted=True)
+            self.world.skip(self.topic, records + 1)
             return
         before = self.end()
         producer = Producer({"bootstrap.servers": self.world.servers, "transactional.id": self.topic, "log_level": 3})
@@ -55,9 +60,12 @@ class Place:
 
     def committed(self, records: int) -> None:
         """Write records of a transaction."""
-        options = {"transactional_id": self.topic} if self.is_real else {"is_transaction": True}
         before = self.end()
-        self.world.produce(self.topic, [b"committed"] * records, 0, **options)
+        if self.is_real:
+            self.world.produce(self.topic, [b"committed"] * records, 0, transactional_id=self.topic)
+        else:
+            self.append(records)
+            self.world.skip(self.topic, 1)
         wait_until(lambda: self.end() == before + records + 1, "the marker is missing")
 
     def offsets(self, start: int, end: int, number: int = 0, on_lost=None) -> list[int]:
@@ -73,6 +81,10 @@ class Place:
         raise InputError(str(lost))
 
 
+def broker_log(servers: str, timeout_secs: float = 10.0) -> BrokerLog:
+    return BrokerLog(KafkaConnection(servers, ClientProperties()), timeout_secs)
+
+
 def wait_until(condition, what: str) -> None:
     deadline = time.monotonic() + DEADLINE_SECS
     while not condition():
@@ -83,9 +95,9 @@ def wait_until(condition, what: str) -> None:
 @pytest.fixture(params=["memory", pytest.param("broker", marks=pytest.mark.slow)])
 def place(request):
     topic = f"log-{next(_numbers)}"
-    world = MemoryTopics(topic) if request.param == "memory" else request.getfixturevalue("kafka")
+    world = MemoryLog() if request.param == "memory" else request.getfixturevalue("kafka")
     world.create_topic(topic, 2)
-    log = MemoryLog(world) if request.param == "memory" else BrokerLog(world.servers, ClientProperties(), 10.0)
+    log = MemoryLogReader(world) if request.param == "memory" else broker_log(world.servers)
     yield Place(world, log, topic)
     log.close()
 
@@ -113,27 +125,28 @@ def test_a_topic_made_anew_has_another_id(place):
 def test_offsets(place):
     """Where logs begin and end, what was there at a time, and what a group has stored."""
     both = [place.partition(0), place.partition(1)]
-    place.world.produce(place.topic, [b"x"] * 5, 0)
+    place.append(5, 0)
     place.world.delete_records(place.topic, {0: 2})
     assert place.log.starts(both) == {both[0]: 2, both[1]: 0}
     assert place.log.ends(both) == {both[0]: 5, both[1]: 0}
-    assert place.log.at(both, 1) == {both[0]: 2 if place.is_real else 0, both[1]: 0}
+    assert place.log.ranges(both) == {both[0]: LogRange(2, 5), both[1]: LogRange(0, 0)}
+    assert place.log.at(both, 1) == {both[0]: 2, both[1]: 0}
     assert place.log.at(both, 2**42) == {both[0]: 5, both[1]: 0}
     wait_until(lambda: _stores(place, {both[0]: 3}), "the coordinator of groups is missing")
-    assert place.log.stored(both, place.topic) == {both[0]: 3}
+    assert place.log.stored(both, place.topic) == {both[0]: StoredOffset(3)}
 
 
 def test_offsets_of_partitions_that_are_gone(place):
     """Are left out, and those of the others are stored: a deleted topic has no lag to show."""
     there, gone = place.partition(0), TopicPartition(f"{place.topic}-gone", 0)
     wait_until(lambda: _stores(place, {there: 3, gone: 4, place.partition(7): 5}), "the coordinator is missing")
-    assert place.log.stored([there], place.topic) == {there: 3}
+    assert place.log.stored([there], place.topic) == {there: StoredOffset(3)}
 
 
 def test_no_partitions():
     """Asked about none, it answers with nothing, and without a broker: Kafka refuses empty questions."""
-    log = BrokerLog("127.0.0.1:1", ClientProperties(), 10.0)
-    assert [log.starts([]), log.ends([]), log.at([], 1), log.stored([], "group")] == [{}] * 4
+    log = broker_log("127.0.0.1:1")
+    assert [log.starts([]), log.ranges([]), log.at([], 1), log.stored([], "group")] == [{}] * 4
     log.store({}, "group")
     log.close()
 
@@ -143,7 +156,7 @@ def test_offsets_that_cannot_be_stored(kafka):
     """Are an error, although Kafka has answered: each partition has an answer of its own."""
     topic = f"log-{next(_numbers)}"
     kafka.create_topic(topic)
-    log = BrokerLog(kafka.servers, ClientProperties(), 10.0)
+    log = broker_log(kafka.servers)
     member = Consumer({"bootstrap.servers": kafka.servers, "group.id": topic})
     member.subscribe([topic])
     wait_until(lambda: member.poll(0.1) or member.assignment(), "the member has no partition")
@@ -155,7 +168,7 @@ def test_offsets_that_cannot_be_stored(kafka):
 
 def test_a_span_is_read_exactly(place):
     """Whatever its ends cut."""
-    place.world.produce(place.topic, [b"x"] * 100, 0)
+    place.append(100, 0)
     assert place.offsets(0, 100) == list(range(100))
     assert place.offsets(17, 63) == list(range(17, 63))
     assert place.offsets(99, 100) == [99]
@@ -178,7 +191,7 @@ def test_the_end_is_that_of_committed_records(kafka):
     """Records of a transaction that is not finished can't be read yet."""
     topic = f"log-{next(_numbers)}"
     kafka.create_topic(topic)
-    place = Place(kafka, BrokerLog(kafka.servers, ClientProperties(), 10.0), topic)
+    place = Place(kafka, broker_log(kafka.servers), topic)
     kafka.produce(topic, [b"x"] * 3, 0)
     producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": topic, "log_level": 3})
     producer.init_transactions()
@@ -195,8 +208,8 @@ def test_the_end_is_that_of_committed_records(kafka):
 
 def test_several_spans_are_read_in_their_order(place):
     """Records of a span come together, whatever the broker sends first."""
-    place.world.produce(place.topic, [b"x"] * 50, 0)
-    place.world.produce(place.topic, [b"x"] * 10, 1)
+    place.append(50, 0)
+    place.append(10, 1)
     spans = [Span(place.partition(1), 0, 10), Span(place.partition(0), 5, 50)]
     assert place.read(spans) == [(1, offset) for offset in range(10)] + [(0, offset) for offset in range(5, 50)]
     assert place.read([Span(place.partition(0), 0, 2), Span(place.partition(0), 2, 4)]) == [(0, at) for at in range(4)]
@@ -204,18 +217,19 @@ def test_several_spans_are_read_in_their_order(place):
 
 def test_chunks_depend_on_the_records_alone(place):
     """So that an attempt emits the same each time: the same number of records together, except the last."""
-    place.world.produce(place.topic, [b"x"] * 25_000, 0)
+    place.append(25_000, 0)
     chunks = place.log.read([Span(place.partition(), 1_000, 24_500)], place.refuse)
     assert [len(messages) for _, messages in chunks] == [10_000, 10_000, 3_500]
 
 
 @pytest.mark.slow
-def test_large_records_come_in_smaller_chunks(kafka):
-    """Some dozens of MiB at a time; that depends on the records alone, too."""
+@pytest.mark.parametrize("record", [b"x" * 900_000, (b"k" * 900_000, None)], ids=["values", "keys"])
+def test_large_records_come_in_smaller_chunks(kafka, record):
+    """Some dozens of MiB at a time, of keys and values; that depends on the records alone, too."""
     topic = f"log-{next(_numbers)}"
     kafka.create_topic(topic)
-    kafka.produce(topic, [b"x" * 900_000] * 80, 0)
-    log = BrokerLog(kafka.servers, ClientProperties(), 10.0)
+    kafka.produce(topic, [record] * 80, 0)
+    log = broker_log(kafka.servers)
     for start, sizes in ((0, [38, 38, 4]), (40, [38, 2]), (79, [1])):
         chunks = log.read([Span(TopicPartition(topic, 0), start, 80)], Place.refuse)
         assert [len(messages) for _, messages in chunks] == sizes
@@ -224,7 +238,7 @@ def test_large_records_come_in_smaller_chunks(kafka):
 
 def test_lost_records_are_told(place):
     """The offsets that are gone, and where the log begins; the reader may go on with what is left."""
-    place.world.produce(place.topic, [b"x"] * 20, 0)
+    place.append(20, 0)
     place.world.delete_records(place.topic, {0: 12})
     with pytest.raises(InputError, match=r"offsets 5 to 11 were not read yet and are gone; the log begins at 12"):
         place.offsets(5, 20)
@@ -246,7 +260,7 @@ def test_a_compacted_topic_has_gaps(kafka):
         "segment.ms": "500",
     }
     kafka.create_topic(topic, 1, config)
-    log = BrokerLog(kafka.servers, ClientProperties(), 10.0)
+    log = broker_log(kafka.servers)
     place = Place(kafka, log, topic)
     for _ in range(20):
         kafka.produce(topic, [(b"%d" % key, b"x" * 100) for key in range(100)], 0)
@@ -271,7 +285,7 @@ def test_a_broker_that_is_gone_for_a_while(kafka, tmp_path):
     with KafkaBroker(tmp_path / "kafka") as broker:
         broker.create_topic("t", 2)
         broker.produce("t", [b"x"] * 10, 0)
-        log = BrokerLog(broker.servers, ClientProperties(), 3.0)
+        log = broker_log(broker.servers, 3.0)
         place = Place(broker, log, "t")
         assert place.offsets(0, 10) == list(range(10))
         broker.kill()
@@ -304,8 +318,8 @@ def test_secrets_are_in_no_error(monkeypatch):
     """The client's complaints about settings do not repeat a password."""
     monkeypatch.setenv("TXTOPO_TEST_PASSWORD", "correct horse")
     properties = ClientProperties({"sasl.mechanism": "env:TXTOPO_TEST_PASSWORD"})
-    with pytest.raises(ConfigError, match="the client of Kafka refuses them") as caught:
-        BrokerLog("127.0.0.1:1", properties, 1.0).ends([TopicPartition("t", 0)])
+    with pytest.raises(ConfigError, match="Kafka's client refuses them") as caught:
+        BrokerLog(KafkaConnection("127.0.0.1:1", properties), 1.0).ends([TopicPartition("t", 0)])
     assert "correct horse" not in str(caught.value)
 
 

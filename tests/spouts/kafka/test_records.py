@@ -16,7 +16,7 @@ import pytest
 from spouts.kafka.records import (
     BAD_RECORDS_FIELDS,
     RECORD_FIELDS,
-    DeadLetters,
+    BadRecordsTable,
     RefusedRecords,
     record_format,
     record_of,
@@ -71,7 +71,7 @@ def sent(*values: bytes | None) -> list[Sent]:
 def emitted(fields: Fields, messages, deserializer=None, letters: list | None = None) -> list[tuple]:
     """Return the values of what is emitted after the attempt; bad records are refused or go to ``letters``."""
     collector = RecordingCollector(ATTEMPT, fields.with_attempt())
-    bad = RefusedRecords() if letters is None else DeadLetters(lambda batch: letters.extend(batch.to_pylist()))
+    bad = RefusedRecords() if letters is None else BadRecordsTable(lambda batch: letters.extend(batch.to_pylist()))
     record_format(fields, deserializer).emit(ATTEMPT, messages, bad, collector)
     bad.finish()
     return [values[1:] for values in collector.tuples]

@@ -17,14 +17,14 @@ import attrs
 import pytest
 from confluent_kafka import Producer
 
-from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
 from state import MemoryState, StateKind, read_table
 from tests.cli.test_audit import audited
-from tests.spouts.kafka.memory_topics import InMemory, MemoryTopics
+from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
 from tests.spouts.kafka.run_clicks import FIELDS, counting_clicks, topology_of
 from tests.variants import variants
 from txtopo import Fields
 from txtopo.errors import ConfigError, InputError, StateAccessError
+from txtopo.testing import MemoryLog
 from txtopo.testing.inline import run_inline
 from txtopo.testing.kafka import KafkaBroker, KafkaTopics
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
@@ -250,24 +250,16 @@ def test_offsets_are_published(kafka, clicks, tmp_path):
     assert report.tuples == 3
 
 
-class TransactionalInMemory(InMemory, TransactionalKafkaSpout):
-    pass
-
-
-class OpaqueInMemory(InMemory, OpaqueKafkaSpout):
-    pass
-
-
 @pytest.mark.parametrize("kind", [TransactionalInMemory, pytest.param(OpaqueInMemory, marks=pytest.mark.slow)])
 def test_simulated(kind):
     """Crashes, zombies, lost and repeated answers at every step: every version of the table is exact."""
-    world = MemoryTopics(f"runs-{next(_numbers)}")
+    world = MemoryLog()
     world.create_topic("clicks", 2)
     for partition in (0, 1):
         for number in range(4):
             values = [json.dumps({"page": f"/{number}", "bytes": each}).encode() for each in range(3)]
-            world.produce("clicks", values, partition, is_transaction=True)
-            world.produce("clicks", values, partition, is_aborted=True)
+            world.append("clicks", values, partition)
+            world.skip("clicks", 5, partition)  # the marker of a transaction, and one that was aborted
     spout = kind(world, "clicks", FIELDS, batch_records_max=7, until_end=True)
     state_kind = StateKind.OPAQUE if kind is OpaqueInMemory else StateKind.TRANSACTIONAL
     state = MemoryState(Fields("page"), Fields("clicks", "bytes"), state_kind)

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
-
 import attrs
 import pytest
 
 from committers import AppendCommitter
-from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
 from state import DeltaRows, DeltaState, StateKind, read_table
-from tests.spouts.kafka.memory_topics import InMemory, MemoryTopics
+from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.errors import InternalError
 from txtopo.failpoints import armed
+from txtopo.testing import MemoryLog
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal.journal import read_journal
 
-_numbers = itertools.count()
 FIELDS = Fields("partition: int", "offset: long")
 
 
 class CrashError(Exception):
     """The process dies here."""
-
-
-class TransactionalInMemory(InMemory, TransactionalKafkaSpout):
-    pass
-
-
-class OpaqueInMemory(InMemory, OpaqueKafkaSpout):
-    pass
 
 
 class Last(BatchBolt, ICommitter):
@@ -52,7 +41,7 @@ class Last(BatchBolt, ICommitter):
 class Place:
     """A topic of two partitions, and the folder of a topology that appends what it reads."""
 
-    world: MemoryTopics
+    world: MemoryLog
     folder: object
 
     def run(self, until=None, **options) -> None:
@@ -79,10 +68,10 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path):
-    world = MemoryTopics(f"skipped-{next(_numbers)}")
+    world = MemoryLog()
     world.create_topic("t", 2)
-    world.produce("t", [b"x"] * 60, 0)
-    world.produce("t", [b"x"] * 15, 1)
+    world.append("t", [b"x"] * 60, 0)
+    world.append("t", [b"x"] * 15, 1)
     return Place(world, tmp_path)
 
 
@@ -123,11 +112,11 @@ def test_records_that_no_transaction_had(place, command_line):
 def test_a_partition_of_which_nothing_is_left(place, command_line):
     """The run ends nevertheless, the audit tells, and the next run takes what comes after."""
     place.run()
-    place.world.produce("t", [b"x"] * 20, 1)
+    place.world.append("t", [b"x"] * 20, 1)
     place.world.delete_records("t", {1: 35})
     place.run(on_lost="skip")
     assert "skipped     t-1: 20 offsets, 15 to 35, in transaction" in command_line("audit", str(place.folder)).output
-    place.world.produce("t", [b"x"] * 5, 1)
+    place.world.append("t", [b"x"] * 5, 1)
     place.run(on_lost="skip")
     assert place.offsets(1) == [*range(15), *range(35, 40)]
     result = command_line("audit", str(place.folder))
@@ -175,7 +164,7 @@ def test_an_opaque_spout_tells_as_well(place, command_line):
 def test_an_opaque_spout_with_a_partition_of_which_nothing_is_left(place, command_line):
     """The run ends nevertheless, and the audit tells."""
     run_opaque(place)
-    place.world.produce("t", [b"x"] * 5, 1)
+    place.world.append("t", [b"x"] * 5, 1)
     place.world.delete_records("t", {1: 20})
     run_opaque(place)
     result = command_line("audit", str(place.folder))

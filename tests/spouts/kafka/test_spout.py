@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import logging
 import re
 import subprocess
@@ -14,26 +13,18 @@ import attrs
 import cloudpickle
 import pytest
 
-from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
-from spouts.kafka.intake import DISCOVERY_SECS, LATE_SECS, PUBLISH_SECS, SHORTER_SECS
-from spouts.kafka.log import TopicPartition
-from tests.spouts.kafka.memory_topics import InMemory, MemoryLog, MemoryTopics
+from spouts.kafka import TransactionalKafkaSpout
+from spouts.kafka.log import StoredOffset, TopicPartition
+from spouts.kafka.planner import DISCOVERY_SECS, LATE_SECS, PUBLISH_SECS, SHORTER_SECS
+from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
 from txtopo import FailedException, Fields, ReportedFailedException
 from txtopo.attempts import TransactionAttempt, attempt_number
 from txtopo.errors import ConfigError, InputError, SourceFailure
-from txtopo.testing import PlainContext, RecordingCollector
+from txtopo.testing import MemoryLog, PlainContext, RecordingCollector
+from txtopo.testing.memory_log import MemoryLogReader
 
-_numbers = itertools.count()
 ROOT = Path(__file__).resolve().parents[3]
 FIELDS = Fields("topic: string", "partition: int", "offset: long")
-
-
-class TransactionalInMemory(InMemory, TransactionalKafkaSpout):
-    pass
-
-
-class OpaqueInMemory(InMemory, OpaqueKafkaSpout):
-    pass
 
 
 @attrs.define(eq=False)
@@ -44,6 +35,12 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def published(world):
+    """Return what was published of the first partition."""
+    stored = world.committed("shown").get(TopicPartition("t", 0))
+    return None if stored is None else stored.offset
 
 
 class Driven:
@@ -80,15 +77,15 @@ class Driven:
 
 @pytest.fixture
 def world():
-    world = MemoryTopics(f"spout-{next(_numbers)}")
+    world = MemoryLog()
     world.create_topic("t", 2)
     return world
 
 
 def test_all_partitions_are_planned_by_one_request(world):
     """It serves all transactions that it has records for."""
-    world.produce("t", [b"x"] * 25, 0)
-    world.produce("t", [b"x"] * 5, 1)
+    world.append("t", [b"x"] * 25, 0)
+    world.append("t", [b"x"] * 5, 1)
     driven = Driven(world)
     assert driven.begin() == {"t-0": (0, 10), "t-1": (0, 5)}
     assert driven.begin() == {"t-0": (10, 20)}
@@ -101,7 +98,7 @@ def test_all_partitions_are_planned_by_one_request(world):
 def test_tasks_share_the_partitions(world):
     """Each is read by one."""
     for partition in (0, 1):
-        world.produce("t", [b"x"] * 2, partition)
+        world.append("t", [b"x"] * 2, partition)
     driven = Driven(world)
     driven.begin()
     assert driven.emit(0, 2) == [("t", 0, 0), ("t", 0, 1)]
@@ -111,30 +108,30 @@ def test_tasks_share_the_partitions(world):
 
 def test_partitions_added_later_begin_at_their_beginning(world):
     """Whatever ``first_poll`` says of those that were there; in the same run and in a later one."""
-    world.produce("t", [b"x"] * 3, 0)
+    world.append("t", [b"x"] * 3, 0)
     driven = Driven(world, first_poll="latest")
     assert driven.begin() == {}
     assert not driven.coordinator.is_ready()
-    world.produce("t", [b"x"], 0)
-    world.add_partitions("t", 3)
-    world.produce("t", [b"x"] * 4, 2)
+    world.append("t", [b"x"], 0)
+    world.create_topic("t", 3)
+    world.append("t", [b"x"] * 4, 2)
     driven.look_again()
     assert driven.begin() == {"t-0": (3, 4), "t-2": (0, 4)}
-    world.add_partitions("t", 4)
-    world.produce("t", [b"x"] * 2, 3)
+    world.create_topic("t", 4)
+    world.append("t", [b"x"] * 2, 3)
     later = Driven(world, first_poll="latest", txid=driven.txid, metadata=driven.metadata)
     assert later.begin() == {"t-3": (0, 2)}
 
 
 def test_looking_for_partitions_does_not_wait(world):
     """Records of those that are known are taken meanwhile; only a look that is very late waits for its answer."""
-    world.produce("t", [b"x"] * 3, 0)
+    world.append("t", [b"x"] * 3, 0)
     driven = Driven(world)
     driven.begin()
     world.is_slow = True
-    world.add_partitions("t", 3)
+    world.create_topic("t", 3)
     for partition in (0, 2):
-        world.produce("t", [b"x"], partition)
+        world.append("t", [b"x"], partition)
     driven.look_again()
     assert driven.begin() == {"t-0": (3, 4)}
     assert not driven.coordinator.is_ready()
@@ -146,11 +143,11 @@ def test_topics_that_match_a_pattern(world):
     """Also those that appear later; a topic that disappears is no error."""
     world.create_topic("clicks-a")
     world.create_topic("clicks-a-old")
-    world.produce("clicks-a", [b"x"], 0)
+    world.append("clicks-a", [b"x"], 0)
     driven = Driven(world, re.compile("clicks-[a-z]"))
     assert driven.begin() == {"clicks-a-0": (0, 1)}
     world.create_topic("clicks-b")
-    world.produce("clicks-b", [b"x"] * 2, 0)
+    world.append("clicks-b", [b"x"] * 2, 0)
     world.delete_topic("clicks-a")
     driven.look_again()
     assert driven.begin() == {"clicks-b-0": (0, 2)}
@@ -162,7 +159,7 @@ def test_a_topic_that_comes_after_the_first_look(world):
     driven = Driven(world, "^clicks-.*", first_poll="latest")
     assert not driven.coordinator.is_ready()
     world.create_topic("clicks-a")
-    world.produce("clicks-a", [b"x"] * 2, 0)
+    world.append("clicks-a", [b"x"] * 2, 0)
     driven.look_again()
     assert driven.begin() == {"clicks-a-0": (0, 2)}
 
@@ -180,32 +177,33 @@ def test_a_topic_that_comes_after_the_first_look(world):
 )
 def test_where_the_first_run_begins(world, first_poll, start):
     """At the beginning, at a time, or where a group has stored; later runs go on where the last one ended."""
-    world.produce("t", [b"x"] * 9, 0)
+    for number in range(1, 10):
+        world.append("t", [b"x"], timestamp_ms=1_000 * number)
     world.delete_records("t", {0: 2})
-    world.groups["stored"] = {TopicPartition("t", 0): 5}
+    world.store("stored", {TopicPartition("t", 0): StoredOffset(5)})
     driven = Driven(world, first_poll=first_poll)
     assert driven.begin() == {"t-0": (start, 9)}
-    world.produce("t", [b"x"], 0)
+    world.append("t", [b"x"], 0)
     later = Driven(world, first_poll=first_poll, txid=1, metadata=driven.metadata)
     assert later.begin() == {"t-0": (9, 10)}
 
 
 def test_the_latest_is_what_it_was_at_the_first_look(world):
     """An empty transaction makes it durable: what comes while the topology is down after that belongs to it."""
-    world.produce("t", [b"x"] * 3, 0)
+    world.append("t", [b"x"] * 3, 0)
     driven = Driven(world, first_poll="latest", until_end=True)
     assert not driven.coordinator.is_exhausted()
     assert driven.begin() == {}
     assert driven.emit() == []
     assert driven.coordinator.is_exhausted()
-    world.produce("t", [b"x"] * 2, 0)
+    world.append("t", [b"x"] * 2, 0)
     later = Driven(world, first_poll="latest", txid=1, metadata=driven.metadata)
     assert later.begin() == {"t-0": (3, 5)}
 
 
 def test_a_range_without_records_is_a_batch(world):
     """A transaction of offsets that are no records is valid, and empty."""
-    world.produce("t", [b"x"] * 4, 0, is_aborted=True)
+    world.skip("t", 5)  # aborted, with their marker
     driven = Driven(world)
     assert driven.begin() == {"t-0": (0, 5)}
     assert driven.emit() == []
@@ -213,14 +211,14 @@ def test_a_range_without_records_is_a_batch(world):
 
 def test_a_topic_made_anew_is_refused(world):
     """By the coordinator of a run and of a later one, and by an emitter whose offsets the new topic has, too."""
-    world.produce("t", [b"x"] * 5, 0)
+    world.append("t", [b"x"] * 5, 0)
     driven = Driven(world)
     driven.begin()
     world.delete_topic("t")
     world.create_topic("t", 2)
     with pytest.raises(InputError, match="'t' was deleted and made anew"):
         driven.emit()  # the new one lacks these offsets
-    world.produce("t", [b"other"] * 20, 0)
+    world.append("t", [b"other"] * 20, 0)
     with pytest.raises(InputError, match="'t' was deleted and made anew"):
         driven.emit()
     driven.look_again()
@@ -233,7 +231,7 @@ def test_a_topic_made_anew_is_refused(world):
 
 def test_lost_records_stop_the_run(world):
     """The error names them, and says what can be done."""
-    world.produce("t", [b"x"] * 10, 0)
+    world.append("t", [b"x"] * 10, 0)
     driven = Driven(world)
     driven.begin()
     world.delete_records("t", {0: 4})
@@ -245,9 +243,9 @@ def test_lost_records_stop_the_run(world):
 
 def test_all_that_is_lost_is_named(world):
     """Of every partition, to where its log begins, and not only what one task has found of a transaction."""
-    world.add_partitions("t", 3)
+    world.create_topic("t", 3)
     for partition in range(3):
-        world.produce("t", [b"x"] * 40, partition)
+        world.append("t", [b"x"] * 40, partition)
     driven = Driven(world)
     driven.begin()
     world.delete_records("t", {0: 25, 2: 7})
@@ -259,7 +257,7 @@ def test_all_that_is_lost_is_named(world):
 
 def test_lost_records_may_be_skipped(world, caplog):
     """Those of a planned transaction, and those that no transaction has; a warning names each."""
-    world.produce("t", [b"x"] * 30, 0)
+    world.append("t", [b"x"] * 30, 0)
     driven = Driven(world, on_lost="skip")
     driven.begin()
     world.delete_records("t", {0: 25})
@@ -276,17 +274,17 @@ def test_lost_records_may_be_skipped(world, caplog):
 
 def test_a_cluster_that_does_not_answer_is_waited_for(world):
     """At the start, when planning, and when reading: the transaction fails, and is tried again."""
-    world.produce("t", [b"x"], 0)
-    world.is_reachable = False
+    world.append("t", [b"x"], 0)
+    world.is_down = True
     driven = Driven(world)
     with pytest.raises(FailedException):
         driven.coordinator.is_ready()
-    world.is_reachable = True
+    world.is_down = False
     driven.begin()
-    world.set_led("t", 0, is_led=False)
+    world.leaderless.add(TopicPartition("t", 0))
     with pytest.raises(FailedException, match="no leader"):
         driven.emit()
-    world.set_led("t", 0, is_led=True)
+    world.leaderless.clear()
     assert driven.emit() == [("t", 0, 0)]
 
 
@@ -305,26 +303,25 @@ def test_a_topic_that_does_not_exist(world):
 
 def test_a_topic_that_does_not_exist_is_found_late(world):
     """If Kafka does not answer at the start, by the first look."""
-    world.is_reachable = False
+    world.is_down = True
     driven = Driven(world, "tt")
-    world.is_reachable = True
+    world.is_down = False
     with pytest.raises(InputError, match="Kafka has no topic 'tt'; did you mean 't'"):
         driven.coordinator.is_ready()
 
 
 def test_a_log_that_was_cut_off(world):
     """It may look shorter for a while; if it stays so, its later records are others."""
-    world.produce("t", [b"x"] * 5, 0)
+    world.append("t", [b"x"] * 5, 0)
     driven = Driven(world)
     driven.begin()
-    cut = world.topics["t"].logs[0]
-    removed = [cut.pop(), cut.pop()]
+    world.cut_off("t", 3)
     driven.look_again()
     assert not driven.coordinator.is_ready()
-    cut.extend(reversed(removed))
+    world.append("t", [b"x"] * 2)
     driven.clock.now += SHORTER_SECS
     assert not driven.coordinator.is_ready()
-    cut.clear()
+    world.cut_off("t", 0)
     driven.look_again()
     assert not driven.coordinator.is_ready()
     driven.clock.now += SHORTER_SECS
@@ -334,11 +331,11 @@ def test_a_log_that_was_cut_off(world):
 
 def test_it_may_end_with_what_was_there(world):
     """``until_end``: later records are for the next run."""
-    world.produce("t", [b"x"] * 15, 0)
+    world.append("t", [b"x"] * 15, 0)
     driven = Driven(world, until_end=True)
     assert not driven.coordinator.is_exhausted()
     assert driven.coordinator.remaining(None) == 2
-    world.produce("t", [b"x"], 0)
+    world.append("t", [b"x"], 0)
     driven.look_again()
     assert (driven.begin(), driven.begin()) == ({"t-0": (0, 10)}, {"t-0": (10, 15)})
     assert driven.coordinator.is_exhausted()
@@ -347,7 +344,7 @@ def test_it_may_end_with_what_was_there(world):
 
 def test_its_end_is_reached_if_all_that_was_left_is_gone(world):
     """What is skipped is taken, by a transaction that says so."""
-    world.produce("t", [b"x"] * 5, 0)
+    world.append("t", [b"x"] * 5, 0)
     world.delete_records("t", {0: 5})
     driven = Driven(
         world, until_end=True, on_lost="skip", metadata={"topics": {"t": {"id": "id-1", "partitions": [[0, 0, 2]]}}}
@@ -361,19 +358,19 @@ def test_its_end_is_reached_if_all_that_was_left_is_gone(world):
 def test_its_end_is_known_only_with_all_partitions(world):
     """A partition without a leader at the first look is waited for, and not left out."""
     for partition in (0, 1):
-        world.produce("t", [b"x"] * 2, partition)
-    world.set_led("t", 1, is_led=False)
+        world.append("t", [b"x"] * 2, partition)
+    world.leaderless.add(TopicPartition("t", 1))
     driven = Driven(world, until_end=True)
     with pytest.raises(FailedException, match="no leader"):
         driven.coordinator.is_exhausted()
-    world.set_led("t", 1, is_led=True)
+    world.leaderless.clear()
     assert driven.begin() == {"t-0": (0, 2), "t-1": (0, 2)}
 
 
 def test_lag(world):
     """It is what no transaction has taken, of all partitions, as the last look has shown."""
-    world.produce("t", [b"x"] * 15, 0)
-    world.produce("t", [b"x"] * 2, 1)
+    world.append("t", [b"x"] * 15, 0)
+    world.append("t", [b"x"] * 2, 1)
     driven = Driven(world)
     assert driven.coordinator.lag() is None
     assert driven.coordinator.is_ready()
@@ -382,41 +379,41 @@ def test_lag(world):
     assert driven.coordinator.lag() == 5
     driven.begin()
     assert driven.coordinator.lag() == 0
-    world.topics["t"].logs[1].pop()  # a new leader that does not know all of it yet
+    world.cut_off("t", 1, 1)  # a new leader that does not know all of it yet
     assert not driven.coordinator.is_ready()
     assert driven.coordinator.lag() == 0
 
 
 def test_offsets_are_published_after_their_commit(world):
     """For Kafka's own tools; at most once a second, and the last ones when the coordinator is closed."""
-    world.produce("t", [b"x"] * 25, 0)
+    world.append("t", [b"x"] * 25, 0)
     driven = Driven(world, publish_group="shown")
     driven.begin()
     driven.coordinator.cleanup_before(1)
-    assert "shown" not in world.groups
+    assert published(world) is None
     driven.coordinator.cleanup_before(2)
-    assert world.groups["shown"][TopicPartition("t", 0)] == 10
+    assert published(world) == 10
     driven.begin()
     driven.coordinator.cleanup_before(3)
-    assert world.groups["shown"][TopicPartition("t", 0)] == 10
+    assert published(world) == 10
     driven.coordinator.close()
-    assert world.groups["shown"][TopicPartition("t", 0)] == 20
+    assert published(world) == 20
 
 
 @pytest.mark.parametrize("kind", ["transactional", "opaque"])
 def test_offsets_are_published_in_quiet_times(world, kind):
     """The last ones do not wait for the next transaction, which may never come; and nothing is published twice."""
-    world.produce("t", [b"x"] * 10, 0)
+    world.append("t", [b"x"] * 10, 0)
     driven = (Driven if kind == "transactional" else Opaque)(world, publish_group="shown")
     for _ in range(2):
         assert driven.coordinator.is_ready()
         driven.take()
         driven.coordinator.cleanup_before(driven.txid + 1)
-        world.produce("t", [b"x"] * 5, 0)
-    assert world.groups["shown"][TopicPartition("t", 0)] == 10
+        world.append("t", [b"x"] * 5, 0)
+    assert published(world) == 10
     driven.clock.now += PUBLISH_SECS
     driven.coordinator.is_ready()
-    assert world.groups["shown"][TopicPartition("t", 0)] == 15
+    assert published(world) == 15
     driven.clock.now += PUBLISH_SECS
     driven.coordinator.is_ready()
     driven.coordinator.close()
@@ -426,36 +423,36 @@ def test_offsets_are_published_in_quiet_times(world, kind):
 def test_offsets_of_an_attempt_that_was_replaced_are_not_published(world):
     """What an opaque spout took in the attempt that was committed counts."""
     opaque = Opaque(world, publish_group="shown")
-    world.produce("t", [b"x"] * 25, 0)
+    world.append("t", [b"x"] * 25, 0)
     for _ in range(2):
         opaque.take()
     (key,) = opaque.metadata
     opaque.coordinator.resume(1, {key: {"start": 0, "end": 4}})
     opaque.coordinator.cleanup_before(2)
-    assert world.groups["shown"][TopicPartition("t", 0)] == 4
+    assert published(world) == 4
 
 
 def test_offsets_of_what_an_earlier_run_began_are_published(world):
     """When they are committed, though nothing new is there to take."""
-    world.produce("t", [b"x"] * 5, 0)
+    world.append("t", [b"x"] * 5, 0)
     driven = Driven(world)
     driven.begin()
     later = Driven(world, txid=1, metadata=driven.metadata, publish_group="shown")
     later.coordinator.cleanup_before(2)
-    assert world.groups["shown"][TopicPartition("t", 0)] == 5
+    assert published(world) == 5
 
 
 def test_a_group_that_cannot_be_published_to_is_no_failure(world, caplog):
     """It is logged, and tried again."""
-    world.produce("t", [b"x"] * 5, 0)
+    world.append("t", [b"x"] * 5, 0)
     driven = Driven(world, publish_group="shown")
     driven.begin()
-    world.is_reachable = False
+    world.is_down = True
     driven.coordinator.cleanup_before(2)
     assert "could not be published" in caplog.text
-    world.is_reachable = True
+    world.is_down = False
     driven.coordinator.close()
-    assert world.groups["shown"][TopicPartition("t", 0)] == 5
+    assert published(world) == 5
 
 
 class Opaque:
@@ -506,21 +503,21 @@ def test_a_pattern_that_matches_nothing(world, caplog, kind):
         driven.look_again()
     assert caplog.text.count("no topic of Kafka matches") == 1
     world.create_topic("clicks-")
-    world.produce("clicks-", [b"x"])
+    world.append("clicks-", [b"x"])
     assert driven.begin() == {"clicks--0": (0, 1)}
 
 
 def test_opaque_leaves_a_partition_that_cannot_be_read_for_later(world):
     """It fails the attempt; the next one takes the others."""
     for partition in (0, 1):
-        world.produce("t", [b"x"] * 2, partition)
+        world.append("t", [b"x"] * 2, partition)
     opaque = Opaque(world)
     assert opaque.coordinator.is_ready()  # both have a leader
-    world.set_led("t", 0, is_led=False)
+    world.leaderless.add(TopicPartition("t", 0))
     with pytest.raises(FailedException, match="no leader"):
         opaque.emit()
     assert opaque.emit(tries=2) == [("t", 1, 0), ("t", 1, 1)]
-    world.set_led("t", 0, is_led=True)
+    world.leaderless.clear()
     assert opaque.coordinator.lag() == 2
     assert opaque.emit() == [("t", 0, 0), ("t", 0, 1)]
     assert opaque.coordinator.lag() == 0
@@ -528,7 +525,7 @@ def test_opaque_leaves_a_partition_that_cannot_be_read_for_later(world):
 
 def test_opaque_goes_on_where_the_log_begins(world, caplog):
     """Lost records fail the attempt, which is reported; the next one goes on behind them."""
-    world.produce("t", [b"x"] * 6, 0)
+    world.append("t", [b"x"] * 6, 0)
     opaque = Opaque(world)
     opaque.coordinator.partitions()
     world.delete_records("t", {0: 4})
@@ -540,10 +537,10 @@ def test_opaque_goes_on_where_the_log_begins(world, caplog):
 
 def test_opaque_reaches_its_end_if_all_that_was_left_is_gone(world):
     """What is gone is taken."""
-    world.produce("t", [b"x"] * 5, 0)
+    world.append("t", [b"x"] * 5, 0)
     opaque = Opaque(world, until_end=True)
     opaque.take()
-    world.produce("t", [b"x"] * 3, 0)
+    world.append("t", [b"x"] * 3, 0)
     later = Opaque(world, until_end=True)
     later.metadata = dict(opaque.metadata)
     later.coordinator.resume(1, later.metadata)
@@ -555,7 +552,7 @@ def test_opaque_reaches_its_end_if_all_that_was_left_is_gone(world):
 
 def test_opaque_begins_no_more_transactions_than_there_are_records(world):
     """What they take is known only when they are emitted, but not that they would be empty."""
-    world.produce("t", [b"x"] * 15, 0)
+    world.append("t", [b"x"] * 15, 0)
     opaque = Opaque(world)
     assert opaque.coordinator.is_ready()
     opaque.coordinator.partitions()
@@ -568,7 +565,7 @@ def test_opaque_begins_no_more_transactions_than_there_are_records(world):
 
 def test_opaque_pauses_while_nothing_can_be_read(world):
     """Empty transactions do not follow each other without a pause, which grows."""
-    world.produce("t", [b"x"] * 15, 0)
+    world.append("t", [b"x"] * 15, 0)
     opaque = Opaque(world)
     for txid, pause in ((1, 0.2), (2, 0.4)):
         assert opaque.coordinator.is_ready()
@@ -582,12 +579,12 @@ def test_opaque_pauses_while_nothing_can_be_read(world):
 
 def test_opaque_begins_once(world):
     """With the latest, too: an empty transaction makes durable where that was."""
-    world.produce("t", [b"x"] * 3, 0)
+    world.append("t", [b"x"] * 3, 0)
     opaque = Opaque(world, first_poll="latest")
     assert opaque.coordinator.is_ready()
     assert opaque.emit() == []
     assert not opaque.coordinator.is_ready()
-    world.produce("t", [b"x"] * 2, 0)
+    world.append("t", [b"x"] * 2, 0)
     later = Opaque(world, first_poll="latest")
     later.metadata = opaque.metadata
     later.coordinator.resume(1, opaque.metadata)
@@ -597,10 +594,10 @@ def test_opaque_begins_once(world):
 
 def test_opaque_keeps_the_key_of_a_partition(world):
     """Over runs: under another one, where it ended would be found nowhere."""
-    world.produce("t", [b"x"] * 5, 0)
+    world.append("t", [b"x"] * 5, 0)
     opaque = Opaque(world)
     opaque.take()
-    world.produce("t", [b"x"] * 2, 0)
+    world.append("t", [b"x"] * 2, 0)
     later = Opaque(world)
     later.txid, later.metadata = opaque.txid, dict(opaque.metadata)
     later.coordinator.resume(1, later.metadata)
@@ -610,29 +607,29 @@ def test_opaque_keeps_the_key_of_a_partition(world):
 
 def test_opaque_does_not_leave_for_later_what_it_has_emitted_a_part_of(world, monkeypatch):
     """The attempt fails: otherwise the part would be emitted again with the rest."""
-    world.produce("t", [b"x"] * 5, 0)
+    world.append("t", [b"x"] * 5, 0)
     opaque = Opaque(world)
     assert opaque.coordinator.is_ready()
-    read = MemoryLog.read
+    read = MemoryLogReader.read
 
     def breaks_off(self, spans, on_lost):
         yield from read(self, spans, on_lost)
         raise SourceFailure("the leader is gone")
 
-    monkeypatch.setattr(MemoryLog, "read", breaks_off)
+    monkeypatch.setattr(MemoryLogReader, "read", breaks_off)
     with pytest.raises(SourceFailure, match="the leader is gone"):
         opaque.emit(tries=2)
 
 
 def test_opaque_refuses_a_topic_made_anew(world):
     """As the repeatable spout does."""
-    world.produce("t", [b"x"] * 2, 0)
+    world.append("t", [b"x"] * 2, 0)
     opaque = Opaque(world)
     assert opaque.coordinator.is_ready()
     partitions = opaque.coordinator.partitions()
     world.delete_topic("t")
     world.create_topic("t", 2)
-    world.produce("t", [b"other"] * 5, 0)
+    world.append("t", [b"other"] * 5, 0)
     attempt = TransactionAttempt(1, 1)
     collector = RecordingCollector(attempt, opaque.spout.output_fields)
     with pytest.raises(InputError, match="made anew"):
@@ -682,7 +679,4 @@ except ConfigError as error:
 def test_without_the_client():
     """Everything imports without confluent-kafka; whoever wants to connect is told how to install it."""
     said = subprocess.run([sys.executable, "-c", WITHOUT_CLIENT], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert (
-        said.stdout
-        == "the spouts of Kafka need confluent-kafka: in txtopo's checkout, .venv/bin/pip install '.[kafka]'\n"
-    )
+    assert said.stdout == "the spout needs confluent-kafka: in txtopo's checkout, .venv/bin/pip install '.[kafka]'\n"

@@ -6,9 +6,9 @@ from txtopo.testing.scenario import Scenario, ask, begun, recovered, run, save
 
 
 def begin(story: Scenario, count: int) -> None:
-    """Begin as many transactions as fit the window, and process all of them in one job."""
+    """Begin as many transactions as may be pending, and process all of them in one job."""
     txids = range(1, count + 1)
-    story >> recovered() << ask(1, story.coordinator.limits.window)
+    story >> recovered() << ask(1, story.coordinator.limits.pending_max)
     story >> begun(*txids) << save(*txids) << run(1, *(f"{txid}:1" for txid in txids))
 
 

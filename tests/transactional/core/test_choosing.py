@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from txtopo.testing.scenario import limits
-from txtopo.transactional.core.choosing import choose_group, choose_job, window_end
+from txtopo.transactional.core.choosing import choose_group, choose_job, pending_end
 from txtopo.transactional.core.limits import Limits
 from txtopo.transactional.core.spout_policy import OPAQUE
 from txtopo.transactional.core.transactions import Transaction, Tries
@@ -21,19 +21,19 @@ STATUSES = {
 NOW_MS = 1_000
 
 
-def _window(text: str, committed: int = 0) -> dict[int, Transaction]:
+def _pending(text: str, committed: int = 0) -> dict[int, Transaction]:
     """Transactions by letter: their status; a for ready but alone, l for ready later."""
-    window = {}
+    pending = {}
     for txid, letter in enumerate(text, committed + 1):
         tries = Tries(alone=letter == "a", not_before_ms=NOW_MS + 1 if letter == "l" else NOW_MS)
-        window[txid] = Transaction(txid, None, tries, STATUSES.get(letter, Status.READY))
-    return window
+        pending[txid] = Transaction(txid, None, tries, STATUSES.get(letter, Status.READY))
+    return pending
 
 
 def _job(text: str, bounds: Limits, committed: int = 0) -> list[int]:
     return [
         each.txid
-        for each in choose_job(_window(text, committed), committed, NOW_MS, bounds, bounds.job_transactions_max)
+        for each in choose_job(_pending(text, committed), committed, NOW_MS, bounds, bounds.job_transactions_max)
     ]
 
 
@@ -58,7 +58,7 @@ def _job(text: str, bounds: Limits, committed: int = 0) -> list[int]:
 )
 def test_packs(text: str, job: list[int]) -> None:
     """The lowest ready one and those ready right behind it, bounded; one that a job was lost with goes alone."""
-    assert _job(text, limits(window=9, job=3)) == job
+    assert _job(text, limits(pending=9, job=3)) == job
 
 
 @pytest.mark.parametrize(
@@ -67,15 +67,15 @@ def test_packs(text: str, job: list[int]) -> None:
 )
 def test_packs_of_an_opaque_spout(text: str, job: list[int]) -> None:
     """All before it must be known: processed, or given up with what it emitted."""
-    assert _job(text, limits(window=9, job=3, spout=OPAQUE)) == job
+    assert _job(text, limits(pending=9, job=3, spout=OPAQUE)) == job
 
 
-def test_packs_stay_in_the_window() -> None:
-    """Nothing is processed beyond the window or beyond the transaction asked for."""
-    assert _job("rrrr", limits(window=2, job=9), committed=5) == [6, 7]
-    assert _job("pprr", limits(window=2, job=9), committed=5) == []
-    assert _job("rrrr", limits(window=9, job=9, until=8), committed=5) == [6, 7, 8]
-    assert _job("pppr", limits(window=9, job=9, until=8), committed=5) == []
+def test_jobs_stay_within_the_bound() -> None:
+    """Nothing is processed beyond the bound of pending transactions or beyond the transaction asked for."""
+    assert _job("rrrr", limits(pending=2, job=9), committed=5) == [6, 7]
+    assert _job("pprr", limits(pending=2, job=9), committed=5) == []
+    assert _job("rrrr", limits(pending=9, job=9, until=8), committed=5) == [6, 7, 8]
+    assert _job("pppr", limits(pending=9, job=9, until=8), committed=5) == []
 
 
 @pytest.mark.parametrize(
@@ -84,12 +84,12 @@ def test_packs_stay_in_the_window() -> None:
 )
 def test_groups(text: str, group: list[int]) -> None:
     """The processed ones from the lowest uncommitted one on, bounded: never past a gap (promise 1)."""
-    chosen = choose_group(_window(text, 4), 4, limits(group=3))
+    chosen = choose_group(_pending(text, 4), 4, limits(group=3))
     assert [each.txid - 4 for each in chosen] == group
 
 
-def test_the_end_of_the_window() -> None:
-    """The window moves with what is committed, up to the transaction asked for."""
-    assert window_end(5, limits(window=3)) == 8
-    assert window_end(5, limits(window=3, until=7)) == 7
-    assert window_end(5, limits(window=3, until=9)) == 8
+def test_the_last_that_may_begin() -> None:
+    """The bound moves with what is committed, up to the transaction asked for."""
+    assert pending_end(5, limits(pending=3)) == 8
+    assert pending_end(5, limits(pending=3, until=7)) == 7
+    assert pending_end(5, limits(pending=3, until=9)) == 8

@@ -39,7 +39,7 @@ def test_nothing_is_done_before_recovery() -> None:
 
 def test_the_spout_is_asked_once_at_a_time() -> None:
     """While the spout's coordinator is at work it is not asked again."""
-    with Scenario(limits(window=4)) as story:
+    with Scenario(limits(pending=4)) as story:
         story >> recovered() << ask(1, 4)
         story >> ticked(10_000)
         story >> begun(1) << save(1) << ask(2, 3) << run(1, "1:1")
@@ -48,14 +48,14 @@ def test_the_spout_is_asked_once_at_a_time() -> None:
 
 def test_metadata_is_saved_before_it_is_used() -> None:
     """The order of what is said: durable metadata first, then tuples (promise 2)."""
-    with Scenario(limits(window=2)) as story:
+    with Scenario(limits(pending=2)) as story:
         story >> recovered() << ask(1, 2)
         story >> begun(1, 2) << save(1, 2) << run(1, "1:1", "2:1")
 
 
 def test_a_spout_may_begin_fewer_than_asked_for() -> None:
     """What was begun starts at once; the rest is asked for again, from where it stands now."""
-    with Scenario(limits(window=4)) as story:
+    with Scenario(limits(pending=4)) as story:
         story >> recovered() << ask(1, 4)
         story >> begun(1, 2) << save(1, 2) << ask(3, 2) << run(1, "1:1", "2:1")
         story >> begun(3, source=WAITING) << save(3) << run(2, "3:1")
@@ -63,7 +63,7 @@ def test_a_spout_may_begin_fewer_than_asked_for() -> None:
 
 def test_a_source_that_waits_is_asked_again_after_a_pause() -> None:
     """A source with nothing to give is asked again every 50 ms, not at every event."""
-    with Scenario(limits(window=4)) as story:
+    with Scenario(limits(pending=4)) as story:
         story >> recovered(now_ms=1_000) << ask(1, 4)
         story >> begun(source=WAITING)
         story >> ticked(1_049)
@@ -73,9 +73,9 @@ def test_a_source_that_waits_is_asked_again_after_a_pause() -> None:
         story >> ticked(1_100) << ask(1, 4)
 
 
-def test_the_window_is_bounded() -> None:
-    """No more transactions are begun than the window takes; a commit makes room for one."""
-    with Scenario(limits(window=2)) as story:
+def test_pending_transactions_are_bounded() -> None:
+    """No more transactions are begun than may be pending; a commit makes room for one."""
+    with Scenario(limits(pending=2)) as story:
         begin(story, 2)
         story >> ticked(10)
         story >> processed("1:1") << commit(1, "1:1")
@@ -94,7 +94,7 @@ def test_a_gap_in_what_was_begun_is_our_bug() -> None:
 
 def test_a_job_is_what_is_ready_now() -> None:
     """One waiting transaction starts at once; nothing waits for a job to fill."""
-    with Scenario(limits(window=4, job=4)) as story:
+    with Scenario(limits(pending=4, job=4)) as story:
         story >> recovered() << ask(1, 4)
         story >> begun(1, source=READY) << save(1) << ask(2, 3) << run(1, "1:1")
         story >> begun(2, 3, 4) << save(2, 3, 4) << run(2, "2:1", "3:1", "4:1")
@@ -102,7 +102,7 @@ def test_a_job_is_what_is_ready_now() -> None:
 
 def test_a_job_is_bounded() -> None:
     """No job holds more transactions than allowed."""
-    with Scenario(limits(window=5, job=2)) as story:
+    with Scenario(limits(pending=5, job=2)) as story:
         story >> recovered() << ask(1, 5)
         story >> begun(1, 2, 3, 4, 5) << save(1, 2, 3, 4, 5)
         story << run(1, "1:1", "2:1") << run(2, "3:1", "4:1") << run(3, "5:1")
@@ -110,7 +110,7 @@ def test_a_job_is_bounded() -> None:
 
 def test_jobs_in_flight_are_bounded() -> None:
     """A job waits for a free job; its answers do not free the job, its end does."""
-    with Scenario(limits(window=4, job=1, jobs=2)) as story:
+    with Scenario(limits(pending=4, job=1, jobs=2)) as story:
         story >> recovered() << ask(1, 4)
         story >> begun(1, 2, 3, 4) << save(1, 2, 3, 4) << run(1, "1:1") << run(2, "2:1")
         story >> processed("2:1")
@@ -119,7 +119,7 @@ def test_jobs_in_flight_are_bounded() -> None:
 
 def test_a_job_is_consecutive() -> None:
     """Transactions that failed are not packed with ready ones behind one that is still being processed."""
-    with Scenario(limits(window=4, job=4, jobs=1)) as story:
+    with Scenario(limits(pending=4, job=4, jobs=1)) as story:
         begin(story, 4)
         story >> failed("1:1")
         story >> failed("2:1")
@@ -130,8 +130,8 @@ def test_a_job_is_consecutive() -> None:
 
 
 def test_processing_runs_ahead_of_the_commits() -> None:
-    """Processing phases overlap as the window allows, whatever commits just now (promise 1)."""
-    with Scenario(limits(window=3, job=1, jobs=1)) as story:
+    """Processing phases overlap as the bound allows, whatever commits just now (promise 1)."""
+    with Scenario(limits(pending=3, job=1, jobs=1)) as story:
         story >> recovered() << ask(1, 3)
         story >> begun(1, 2, 3) << save(1, 2, 3) << run(1, "1:1")
         story >> processed("1:1") << commit(1, "1:1")
@@ -145,7 +145,7 @@ def test_processing_runs_ahead_of_the_commits() -> None:
 
 def test_a_group_is_the_processed_ones_from_the_lowest() -> None:
     """Commits go in order: what is processed behind a gap waits (promise 1)."""
-    with Scenario(limits(window=4)) as story:
+    with Scenario(limits(pending=4)) as story:
         begin(story, 4)
         story >> processed("2:1")
         story >> processed("4:1")
@@ -154,7 +154,7 @@ def test_a_group_is_the_processed_ones_from_the_lowest() -> None:
 
 def test_one_group_at_a_time() -> None:
     """Commit phases never overlap: what is processed meanwhile goes into the next group (promise 1)."""
-    with Scenario(limits(window=3)) as story:
+    with Scenario(limits(pending=3)) as story:
         begin(story, 3)
         story >> processed("1:1") << commit(1, "1:1")
         story >> processed("2:1")
@@ -168,7 +168,7 @@ def test_one_group_at_a_time() -> None:
 
 def test_a_group_is_bounded() -> None:
     """No group holds more transactions than allowed."""
-    with Scenario(limits(window=3, group=2)) as story:
+    with Scenario(limits(pending=3, group=2)) as story:
         begin(story, 3)
         story >> processed("3:1") >> processed("2:1")
         story >> processed("1:1") << commit(1, "1:1", "2:1")
@@ -178,7 +178,7 @@ def test_a_group_is_bounded() -> None:
 
 def test_a_group_without_commits_is_taken_up_again() -> None:
     """A group that ends with nothing said of its attempts goes back: they are processed, and commit next."""
-    with Scenario(limits(window=2)) as story:
+    with Scenario(limits(pending=2)) as story:
         begin(story, 2)
         story >> processed("2:1")
         story >> processed("1:1") << commit(1, "1:1", "2:1")
@@ -189,7 +189,7 @@ def test_a_group_without_commits_is_taken_up_again() -> None:
 def test_a_commit_out_of_turn_is_our_bug() -> None:
     """A transaction that was never handed out, or not next, or whose attempt is not live, can't commit."""
     for late in ("2:1", "1:2", "7:1"):
-        story = Scenario(limits(window=2))
+        story = Scenario(limits(pending=2))
         begin(story, 2)
         story >> processed("2:1")
         story >> processed("1:1") << commit(1, "1:1", "2:1")
@@ -199,7 +199,7 @@ def test_a_commit_out_of_turn_is_our_bug() -> None:
 
 def test_a_commit_of_what_was_not_handed_out_is_our_bug() -> None:
     """2 is processed, and next; but nobody was told to commit it."""
-    story = Scenario(limits(window=2))
+    story = Scenario(limits(pending=2))
     begin(story, 2)
     story >> processed("1:1") << commit(1, "1:1")
     story >> processed("2:1")
@@ -219,7 +219,7 @@ def test_the_end_of_another_group_is_our_bug() -> None:
 
 def test_answers_of_ended_packs_change_nothing() -> None:
     """A job that ends twice, or that nobody knows, ends nothing."""
-    with Scenario(limits(window=1)) as story:
+    with Scenario(limits(pending=1)) as story:
         begin(story, 1)
         story >> processed("1:1") << commit(1, "1:1")
         story >> job_ended(1)
@@ -230,7 +230,7 @@ def test_answers_of_ended_packs_change_nothing() -> None:
 
 def test_doubled_answers_change_nothing() -> None:
     """Each answer counts once: processed twice, also while it commits, or after it was committed."""
-    with Scenario(limits(window=2)) as story:
+    with Scenario(limits(pending=2)) as story:
         begin(story, 2)
         story >> processed("1:1") << commit(1, "1:1")
         story >> processed("1:1")
@@ -240,10 +240,10 @@ def test_doubled_answers_change_nothing() -> None:
 
 
 def test_its_views_are_read_only() -> None:
-    """Displays see the window and the jobs, and can't change them."""
+    """Displays see the pending transactions and the jobs, and can't change them."""
     coordinator = Coordinator(limits())
     with pytest.raises(TypeError):
-        coordinator.window[1] = None  # type: ignore[index]
+        coordinator.pending[1] = None  # type: ignore[index]
     with pytest.raises(TypeError):
         coordinator.jobs[1] = ()  # type: ignore[index]
 

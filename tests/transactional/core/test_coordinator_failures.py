@@ -36,7 +36,7 @@ from txtopo.transactional.core.actions import StopReason
 
 def test_a_failing_transaction_is_replayed_alone() -> None:
     """N fails, N alone is replayed, from the same metadata; the others keep their work (promises 2 and 5)."""
-    with Scenario(limits(window=3)) as story:
+    with Scenario(limits(pending=3)) as story:
         begin(story, 3)
         story >> failed("2:1") << run(2, "2:2")
         story >> processed("3:1")
@@ -49,7 +49,7 @@ def test_a_failing_transaction_is_replayed_alone() -> None:
 
 def test_a_failure_in_the_commit_phase_takes_out_itself_and_its_followers() -> None:
     """Of a group, those before it commit; it is replayed; its followers commit later with the work they did."""
-    with Scenario(limits(window=4)) as story:
+    with Scenario(limits(pending=4)) as story:
         begin(story, 4)
         story >> processed("4:1") >> processed("3:1") >> processed("2:1")
         story >> processed("1:1") << commit(1, "1:1", "2:1", "3:1", "4:1")
@@ -61,7 +61,7 @@ def test_a_failure_in_the_commit_phase_takes_out_itself_and_its_followers() -> N
 
 def test_the_first_of_a_group_fails() -> None:
     """Nothing commits then, and nothing but the first is replayed."""
-    with Scenario(limits(window=2)) as story:
+    with Scenario(limits(pending=2)) as story:
         begin(story, 2)
         story >> processed("2:1")
         story >> processed("1:1") << commit(1, "1:1", "2:1")
@@ -72,7 +72,7 @@ def test_the_first_of_a_group_fails() -> None:
 
 def test_late_answers_of_dead_attempts_change_nothing() -> None:
     """Failed, processed or ended: what an older attempt says does not count (promise 3)."""
-    with Scenario(limits(window=1)) as story:
+    with Scenario(limits(pending=1)) as story:
         begin(story, 1)
         story >> failed("1:1") << run(2, "1:2")
         story >> processed("1:1")
@@ -87,17 +87,17 @@ def test_late_answers_of_dead_attempts_change_nothing() -> None:
 
 def test_a_job_that_ends_without_an_answer_failed() -> None:
     """An attempt that its job has no answer for is tried again."""
-    with Scenario(limits(window=2, tries=2)) as story:
+    with Scenario(limits(pending=2, tries=2)) as story:
         begin(story, 2)
         story >> processed("1:1") << commit(1, "1:1")
         story >> job_ended(1) << run(2, "2:2")
         story >> job_ended(2) << run(3, "2:3")
-        assert story.coordinator.window[2].tries.error == "its job ended without an answer for it"
+        assert story.coordinator.pending[2].tries.error == "its job ended without an answer for it"
 
 
 def test_a_job_whose_attempts_are_all_answered_for_is_not_cancelled() -> None:
     """Processed or failed, it is about to end; nobody stops it (a CancelJob once came here every time)."""
-    with Scenario(limits(window=3, jobs=1)) as story:
+    with Scenario(limits(pending=3, jobs=1)) as story:
         begin(story, 3)
         story >> failed("2:1")
         story >> processed("3:1")
@@ -110,7 +110,7 @@ def test_a_job_whose_attempts_are_all_answered_for_is_not_cancelled() -> None:
 
 def test_an_attempt_without_progress_times_out() -> None:
     """After the timeout its job is stopped and it is tried again, alone; its slot is free when the job is over."""
-    with Scenario(limits(window=2, jobs=1)) as story:
+    with Scenario(limits(pending=2, jobs=1)) as story:
         begin(story, 2)
         story >> ticked(999)
         story >> ticked(1_000) << cancel(1)
@@ -123,7 +123,7 @@ def test_an_attempt_without_progress_times_out() -> None:
 
 def test_progress_renews_the_timeout() -> None:
     """Work that gets on may take as long as it needs (promise 7)."""
-    with Scenario(limits(window=1)) as story:
+    with Scenario(limits(pending=1)) as story:
         begin(story, 1)
         story >> ticked(999)
         story >> progressed("1:1")
@@ -133,7 +133,7 @@ def test_progress_renews_the_timeout() -> None:
 
 def test_late_progress_of_a_former_attempt_renews_nothing() -> None:
     """An attempt that has failed may still be at work somewhere; the one that is live times out all the same."""
-    with Scenario(limits(window=1)) as story:
+    with Scenario(limits(pending=1)) as story:
         begin(story, 1)
         story >> ticked(500)
         story >> failed("1:1") << run(2, "1:2")
@@ -145,7 +145,7 @@ def test_late_progress_of_a_former_attempt_renews_nothing() -> None:
 
 def test_what_waits_for_its_turn_has_no_timeout() -> None:
     """A processed attempt has done its work; it waits for earlier ones as long as they take."""
-    with Scenario(limits(window=2, job=1)) as story:
+    with Scenario(limits(pending=2, job=1)) as story:
         story >> recovered() << ask(1, 2)
         story >> begun(1, 2) << save(1, 2) << run(1, "1:1") << run(2, "2:1")
         story >> processed("2:1")
@@ -157,7 +157,7 @@ def test_what_waits_for_its_turn_has_no_timeout() -> None:
 
 def test_a_cancelled_job_that_is_lost_counts_for_nothing() -> None:
     """A job that we stopped ourselves is no lost job."""
-    with Scenario(limits(window=1, job_failures=0)) as story:
+    with Scenario(limits(pending=1, job_failures=0)) as story:
         begin(story, 1)
         story >> ticked(1_000) << cancel(1) << run(2, "1:2")
         story >> lost(1, "cancelled")
@@ -165,7 +165,7 @@ def test_a_cancelled_job_that_is_lost_counts_for_nothing() -> None:
 
 def test_a_commit_phase_without_progress_is_abandoned() -> None:
     """Once a timeout: the run loop knows whether the group is in its commit phases, or in a long write."""
-    with Scenario(limits(window=2)) as story:
+    with Scenario(limits(pending=2)) as story:
         begin(story, 2)
         story >> processed("2:1")
         story >> processed("1:1") << commit(1, "1:1", "2:1")
@@ -179,7 +179,7 @@ def test_a_commit_phase_without_progress_is_abandoned() -> None:
 
 def test_the_commit_phase_has_its_own_timeout() -> None:
     """It begins when the transaction is handed out to commit, not when it was processed."""
-    with Scenario(limits(window=1)) as story:
+    with Scenario(limits(pending=1)) as story:
         begin(story, 1)
         story >> ticked(900)
         story >> processed("1:1") << commit(1, "1:1")
@@ -189,7 +189,7 @@ def test_the_commit_phase_has_its_own_timeout() -> None:
 
 def test_progress_in_both_phases_at_once() -> None:
     """One message may tell of attempts in both phases: each gets on."""
-    with Scenario(limits(window=2)) as story:
+    with Scenario(limits(pending=2)) as story:
         begin(story, 2)
         story >> processed("1:1") << commit(1, "1:1")
         story >> ticked(999)
@@ -203,7 +203,7 @@ def test_progress_of_one_renews_its_whole_group() -> None:
     Each of three takes 600 ms here. The third, and the first, which waits for the group's write, once timed out
     although the group got on all the time (promise 7).
     """
-    with Scenario(limits(window=3)) as story:
+    with Scenario(limits(pending=3)) as story:
         begin(story, 3)
         story >> processed("3:1") >> processed("2:1")
         story >> processed("1:1") << commit(1, "1:1", "2:1", "3:1")
@@ -218,7 +218,7 @@ def test_progress_of_one_renews_its_whole_group() -> None:
 
 def test_a_lost_job_is_taken_apart() -> None:
     """Any of its transactions may be to blame: each is tried alone, after a pause; what was answered is kept."""
-    with Scenario(limits(window=4)) as story:
+    with Scenario(limits(pending=4)) as story:
         begin(story, 4)
         story >> processed("2:1")
         story >> lost(1)
@@ -228,7 +228,7 @@ def test_a_lost_job_is_taken_apart() -> None:
 
 def test_what_was_lost_alone_stays_alone() -> None:
     """A transaction that loses a job of its own is no safer company than before: its neighbours do not join it."""
-    with Scenario(limits(window=2, jobs=1)) as story:
+    with Scenario(limits(pending=2, jobs=1)) as story:
         story >> recovered() << ask(1, 2)
         story >> begun(1) << save(1) << ask(2, 1) << run(1, "1:1")
         story >> begun(2) << save(2)
@@ -244,7 +244,7 @@ def test_what_was_lost_alone_stays_alone() -> None:
 
 def test_pauses_double_with_each_job_lost_in_a_row() -> None:
     """A cluster in trouble is given time: 100, 200, 400 ms; a processed attempt ends the row."""
-    with Scenario(limits(window=1, job=1)) as story:
+    with Scenario(limits(pending=1, job=1)) as story:
         begin(story, 1)
         story >> lost(1)
         story >> ticked(99)
@@ -264,7 +264,7 @@ def test_pauses_double_with_each_job_lost_in_a_row() -> None:
 
 def test_pauses_are_bounded() -> None:
     """However many losses in a row a user allows, the next try comes after at most 64 times the first pause."""
-    with Scenario(limits(window=1, job_failures=100)) as story:
+    with Scenario(limits(pending=1, job_failures=100)) as story:
         begin(story, 1)
         now = 0
         for number, pause_ms in enumerate([100, 200, 400, 800, 1_600, 3_200, 6_400, 6_400, 6_400], 1):
@@ -276,7 +276,7 @@ def test_pauses_are_bounded() -> None:
 
 def test_too_many_jobs_lost_in_a_row_stop_the_run() -> None:
     """Spark can't run anything: the run stops and says what is below it."""
-    with Scenario(limits(window=1, job_failures=1)) as story:
+    with Scenario(limits(pending=1, job_failures=1)) as story:
         begin(story, 1)
         story >> lost(1)
         story >> ticked(100) << run(2, "1:2")
@@ -290,7 +290,7 @@ def test_too_many_jobs_lost_in_a_row_stop_the_run() -> None:
 
 def test_a_job_lost_twice_is_lost_once() -> None:
     """A late second message of a lost job, or one of an unknown job, does not count as another one lost."""
-    with Scenario(limits(window=1, job_failures=1)) as story:
+    with Scenario(limits(pending=1, job_failures=1)) as story:
         begin(story, 1)
         story >> lost(1)
         story >> lost(1)
@@ -300,7 +300,7 @@ def test_a_job_lost_twice_is_lost_once() -> None:
 
 def test_a_transaction_that_loses_its_job_again_and_again_is_to_blame() -> None:
     """With bounded tries, lost jobs that held it alone count as its own failures, and it is given up, not the run."""
-    with Scenario(limits(window=2, tries=3, job_failures=1, skip=True)) as story:
+    with Scenario(limits(pending=2, tries=3, job_failures=1, skip=True)) as story:
         begin(story, 2)
         story >> lost(1)
         story >> ticked(100) << run(2, "1:2") << run(3, "2:2")
@@ -314,7 +314,7 @@ def test_a_transaction_that_loses_its_job_again_and_again_is_to_blame() -> None:
 
 def test_a_cluster_that_is_down_is_no_fault_of_the_transactions() -> None:
     """One after another loses its job: the run stops. SKIP once wrote the whole input to the dead letters here."""
-    with Scenario(limits(window=3, tries=1, job_failures=2, skip=True)) as story:
+    with Scenario(limits(pending=3, tries=1, job_failures=2, skip=True)) as story:
         begin(story, 3)
         story >> lost(1)
         story >> ticked(100) << run(2, "1:2") << run(3, "2:2") << run(4, "3:2")
@@ -327,7 +327,7 @@ def test_a_cluster_that_is_down_is_no_fault_of_the_transactions() -> None:
 
 def test_nothing_is_kept_of_what_is_over() -> None:
     """However much fails, what is committed leaves no trace: a run may last for years."""
-    with Scenario(limits(window=1)) as story:
+    with Scenario(limits(pending=1)) as story:
         begin(story, 1)
         story >> ticked(1_000) << cancel(1) << run(2, "1:2")
         story >> lost(1, "cancelled")
@@ -338,7 +338,7 @@ def test_nothing_is_kept_of_what_is_over() -> None:
         story >> committed("1:3") << clean_up(1) << ask(2, 1)
         story >> group_ended(1)
         core = story.coordinator
-        assert [*core._window, *core._tries, *core._jobs, *core._cancelled, *core._abandoned] == []
+        assert [*core._pending, *core._tries, *core._jobs, *core._cancelled, *core._abandoned] == []
 
 
 # Giving up.
@@ -346,7 +346,7 @@ def test_nothing_is_kept_of_what_is_over() -> None:
 
 def test_wait_commits_what_is_before_and_stops() -> None:
     """WAIT: the transaction failed as often as it may; earlier ones commit, then the run stops and says so."""
-    with Scenario(limits(window=3, tries=2)) as story:
+    with Scenario(limits(pending=3, tries=2)) as story:
         begin(story, 3)
         story >> failed("2:1") << run(2, "2:2")
         story >> failed("2:2", "bad record")
@@ -364,7 +364,7 @@ def test_wait_commits_what_is_before_and_stops() -> None:
 
 def test_skip_writes_a_dead_letter_in_its_turn() -> None:
     """SKIP: metadata, attempt and error are written in txid order, and later ones go on (promise 6)."""
-    with Scenario(limits(window=3, tries=1, skip=True)) as story:
+    with Scenario(limits(pending=3, tries=1, skip=True)) as story:
         begin(story, 3)
         story >> failed("2:1", "bad record")
         story >> processed("3:1")
@@ -380,7 +380,7 @@ def test_skip_writes_a_dead_letter_in_its_turn() -> None:
 
 def test_a_failing_transaction_of_a_group_may_be_given_up() -> None:
     """The last try ends in the commit phase: the letter follows the group that it fell out of."""
-    with Scenario(limits(window=2, tries=1, skip=True)) as story:
+    with Scenario(limits(pending=2, tries=1, skip=True)) as story:
         begin(story, 2)
         story >> processed("2:1")
         story >> processed("1:1") << commit(1, "1:1", "2:1")
@@ -392,7 +392,7 @@ def test_a_failing_transaction_of_a_group_may_be_given_up() -> None:
 
 def test_a_dead_letter_that_can_not_be_written_is_written_again() -> None:
     """Its tries and its error stay those of the transaction, not those of writing the letter."""
-    with Scenario(limits(window=1, tries=1, skip=True)) as story:
+    with Scenario(limits(pending=1, tries=1, skip=True)) as story:
         begin(story, 1)
         story >> failed("1:1", "bad record") << write_dead_letter(1, "1:2", tries=1, error="bad record")
         story >> failed("1:2", "disk full")
@@ -401,7 +401,7 @@ def test_a_dead_letter_that_can_not_be_written_is_written_again() -> None:
 
 def test_a_dead_letter_without_an_answer_is_written_again() -> None:
     """A group that ends with nothing said of its letter leaves the letter to be written."""
-    with Scenario(limits(window=1, tries=1, skip=True)) as story:
+    with Scenario(limits(pending=1, tries=1, skip=True)) as story:
         begin(story, 1)
         story >> failed("1:1") << write_dead_letter(1, "1:2", tries=1)
         story >> group_ended(1) << write_dead_letter(2, "1:3", tries=1)
@@ -410,7 +410,7 @@ def test_a_dead_letter_without_an_answer_is_written_again() -> None:
 @pytest.mark.parametrize("failures", [1, 3])
 def test_attempts_rise_whatever_fails(failures: int) -> None:
     """An attempt number is never used twice (promise 3 rests on it)."""
-    with Scenario(limits(window=1)) as story:
+    with Scenario(limits(pending=1)) as story:
         begin(story, 1)
         for number in range(1, failures + 1):
             story >> failed(f"1:{number}") << run(number + 1, f"1:{number + 1}")

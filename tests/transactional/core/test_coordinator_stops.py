@@ -45,7 +45,7 @@ BUG = UserCodeError("a bug")
 
 def test_recovery_goes_on_with_what_was_begun() -> None:
     """Begun transactions are processed anew from their durable metadata, by attempts above all earlier ones."""
-    with Scenario(limits(window=4)) as story:
+    with Scenario(limits(pending=4)) as story:
         story >> recovered(5, 6, 7, epoch=3)
         story << ask(8, 2) << run(1, "6:1@3", "7:1@3")
         story >> begun(8) << save(8) << ask(9, 1) << run(2, "8:1@3")
@@ -53,9 +53,9 @@ def test_recovery_goes_on_with_what_was_begun() -> None:
         story >> processed("6:1@3") << commit(1, "6:1@3")
 
 
-def test_recovery_of_more_than_the_window() -> None:
-    """The window was made smaller: of what was begun, no more than the window runs at a time."""
-    with Scenario(limits(window=2)) as story:
+def test_recovery_of_more_than_may_be_pending() -> None:
+    """The bound was lowered: of what was begun, no more than may be pending runs at a time."""
+    with Scenario(limits(pending=2)) as story:
         story >> recovered(0, 1, 2, 3, 4, epoch=2) << run(1, "1:1@2", "2:1@2")
         story >> processed("1:1@2") << commit(1, "1:1@2")
         story >> committed("1:1@2") << clean_up(1) << run(2, "3:1@2")
@@ -87,7 +87,7 @@ def test_recovery_comes_once() -> None:
 
 def test_exhausted() -> None:
     """The run ends when the source has ended and all of it is committed."""
-    with Scenario(limits(window=4)) as story:
+    with Scenario(limits(pending=4)) as story:
         story >> recovered() << ask(1, 4)
         story >> begun(1, source=EXHAUSTED) << save(1) << run(1, "1:1")
         story >> processed("1:1") << commit(1, "1:1")
@@ -106,7 +106,7 @@ def test_exhausted_at_once() -> None:
 
 def test_until() -> None:
     """Nothing above the transaction asked for is begun; the run ends when it is committed."""
-    with Scenario(limits(window=4, until=2)) as story:
+    with Scenario(limits(pending=4, until=2)) as story:
         story >> recovered() << ask(1, 2)
         story >> begun(1, 2) << save(1, 2) << run(1, "1:1", "2:1")
         story >> processed("2:1")
@@ -132,14 +132,14 @@ def test_until_leaves_what_an_earlier_run_began_above_it() -> None:
 
 def test_a_stop_is_asked_for() -> None:
     """Jobs are stopped; what is not committed is replayed by the next run."""
-    with Scenario(limits(window=2)) as story:
+    with Scenario(limits(pending=2)) as story:
         begin(story, 2)
         story >> stop_requested() << cancel(1) << stop(StopReason.REQUESTED)
 
 
 def test_a_stop_waits_for_the_group() -> None:
     """What commits just now commits; nothing else is begun, processed or committed."""
-    with Scenario(limits(window=3)) as story:
+    with Scenario(limits(pending=3)) as story:
         begin(story, 3)
         story >> processed("1:1") << commit(1, "1:1")
         story >> stop_requested()
@@ -152,7 +152,7 @@ def test_a_stop_waits_for_the_group() -> None:
 
 def test_a_group_that_hangs_is_abandoned_while_it_is_waited_for() -> None:
     """A stop does not wait for ever."""
-    with Scenario(limits(window=1)) as story:
+    with Scenario(limits(pending=1)) as story:
         begin(story, 1)
         story >> processed("1:1") << commit(1, "1:1")
         story >> job_ended(1)
@@ -174,7 +174,7 @@ def test_a_stop_before_recovery_is_kept() -> None:
 
 def test_deactivated() -> None:
     """No transaction begins; what has begun is processed, replayed and committed. Activated, it goes on."""
-    with Scenario(limits(window=3)) as story:
+    with Scenario(limits(pending=3)) as story:
         story >> recovered() << ask(1, 3)
         story >> begun(1, 2) << save(1, 2) << ask(3, 1) << run(1, "1:1", "2:1")
         story >> deactivated()
@@ -189,7 +189,7 @@ def test_deactivated() -> None:
 
 def test_deactivated_before_recovery() -> None:
     """What an earlier leader has begun is finished, and nothing else begins."""
-    with Scenario(limits(window=3)) as story:
+    with Scenario(limits(pending=3)) as story:
         story >> deactivated()
         story >> recovered(5, 6) << run(1, "6:1")
         story >> processed("6:1") << commit(1, "6:1")
@@ -204,14 +204,14 @@ def test_deactivated_before_recovery() -> None:
 
 def test_a_broken_rule_stops_the_run_with_its_error() -> None:
     """A bug in the user's code is not replayed (promise 4)."""
-    with Scenario(limits(window=1)) as story:
+    with Scenario(limits(pending=1)) as story:
         begin(story, 1)
         story >> rule_broken(BUG) << cancel(1) << stop(StopReason.FAILED, BUG)
 
 
 def test_what_a_broken_rule_takes_along_has_not_failed() -> None:
     """The end of the job in which a bug was found is no failure of its transactions, for logs and displays."""
-    with Scenario(limits(window=1)) as story:
+    with Scenario(limits(pending=1)) as story:
         begin(story, 1)
         story >> rule_broken(BUG) << cancel(1) << stop(StopReason.FAILED, BUG)
         story.coordinator.handle(job_ended(1))
@@ -220,7 +220,7 @@ def test_what_a_broken_rule_takes_along_has_not_failed() -> None:
 
 def test_a_bug_is_the_only_failure_of_its_job() -> None:
     """The bug and the end of its job come together."""
-    with Scenario(limits(window=2)) as story:
+    with Scenario(limits(pending=2)) as story:
         begin(story, 2)
         story.coordinator.handle(rule_broken(BUG), job_ended(1))
         assert story.coordinator.failures == ()
@@ -228,7 +228,7 @@ def test_a_bug_is_the_only_failure_of_its_job() -> None:
 
 def test_a_broken_rule_lets_the_group_end() -> None:
     """What commits just now commits, then the run stops."""
-    with Scenario(limits(window=2)) as story:
+    with Scenario(limits(pending=2)) as story:
         begin(story, 2)
         story >> processed("1:1") << commit(1, "1:1")
         story >> rule_broken(BUG)
@@ -238,7 +238,7 @@ def test_a_broken_rule_lets_the_group_end() -> None:
 
 def test_a_rule_broken_in_the_commit_phase() -> None:
     """Its transaction is not written; the group ends without it, and the run stops."""
-    with Scenario(limits(window=2, tries=1, skip=True)) as story:
+    with Scenario(limits(pending=2, tries=1, skip=True)) as story:
         begin(story, 2)
         story >> processed("2:1")
         story >> processed("1:1") << commit(1, "1:1", "2:1")
@@ -250,7 +250,7 @@ def test_a_rule_broken_in_the_commit_phase() -> None:
 
 def test_a_rule_broken_by_a_dead_letter() -> None:
     """A letter that can't be written stops the run, and is not taken for committed."""
-    with Scenario(limits(window=1, tries=1, skip=True)) as story:
+    with Scenario(limits(pending=1, tries=1, skip=True)) as story:
         begin(story, 1)
         story >> failed("1:1") << write_dead_letter(1, "1:2", tries=1)
         story >> job_ended(1)
@@ -261,7 +261,7 @@ def test_a_rule_broken_by_a_dead_letter() -> None:
 
 def test_an_error_comes_before_a_request() -> None:
     """A run that was asked to stop and then fails has failed; the first error is told."""
-    with Scenario(limits(window=1)) as story:
+    with Scenario(limits(pending=1)) as story:
         begin(story, 1)
         story >> processed("1:1") << commit(1, "1:1")
         story >> job_ended(1)
@@ -274,7 +274,7 @@ def test_an_error_comes_before_a_request() -> None:
 
 def test_a_poison_transaction_found_while_stopping() -> None:
     """A request to stop does not hide that a transaction can't be committed."""
-    with Scenario(limits(window=1, tries=1)) as story:
+    with Scenario(limits(pending=1, tries=1)) as story:
         begin(story, 1)
         story >> processed("1:1") << commit(1, "1:1")
         story >> job_ended(1)
@@ -287,7 +287,7 @@ def test_a_poison_transaction_found_while_stopping() -> None:
 def test_fenced_stops_at_once() -> None:
     """Another one leads: nothing is waited for, and nothing more is done (promise 11)."""
     lost_lead = LostLead("another coordinator leads")
-    with Scenario(limits(window=2)) as story:
+    with Scenario(limits(pending=2)) as story:
         begin(story, 2)
         story >> processed("1:1") << commit(1, "1:1")
         story >> fenced(lost_lead) << cancel(1) << stop(StopReason.FAILED, lost_lead)
@@ -295,7 +295,7 @@ def test_fenced_stops_at_once() -> None:
 
 def test_after_a_stop_nothing_is_said() -> None:
     """Whatever the run loop hands in late finds a closed door."""
-    with Scenario(limits(window=1)) as story:
+    with Scenario(limits(pending=1)) as story:
         begin(story, 1)
         story >> processed("1:1") << commit(1, "1:1")
         story >> fenced(BUG) << cancel(1) << stop(StopReason.FAILED, BUG)
@@ -306,7 +306,7 @@ def test_after_a_stop_nothing_is_said() -> None:
 
 def test_what_comes_with_a_lost_lead_does_not_count() -> None:
     """The end of a group that comes together with the loss of the lead is as one that comes later."""
-    with Scenario(limits(window=1)) as story:
+    with Scenario(limits(pending=1)) as story:
         begin(story, 1)
         story >> processed("1:1") << commit(1, "1:1")
         error = LostLead("another coordinator leads")

@@ -16,7 +16,7 @@ from txtopo.transactional.core.transitions import Status
 
 def _committing() -> Coordinator:
     """Return a coordinator with 1 and 2 in a commit group, 3 being processed and 4 processed."""
-    story = Scenario(limits(window=4))
+    story = Scenario(limits(pending=4))
     begin(story, 4)
     story >> processed("4:1") >> processed("2:1")
     story >> processed("1:1") << commit(1, "1:1", "2:1")
@@ -29,7 +29,7 @@ def test_a_sound_coordinator_passes() -> None:
 
 
 def _gap(broken: Coordinator) -> None:
-    del broken._window[3]
+    del broken._pending[3]
 
 
 def _jobs(broken: Coordinator) -> None:
@@ -45,23 +45,23 @@ def _scattered_job(broken: Coordinator) -> None:
 
 
 def _wrong_place(broken: Coordinator) -> None:
-    broken._window[3].txid = 7
+    broken._pending[3].txid = 7
 
 
 def _stays(broken: Coordinator) -> None:
-    broken._window[3].status = Status.COMMITTED
+    broken._pending[3].status = Status.COMMITTED
 
 
 def _no_attempt(broken: Coordinator) -> None:
-    broken._window[3].attempt = None
+    broken._pending[3].attempt = None
 
 
 def _foreign_attempt(broken: Coordinator) -> None:
-    broken._window[3].attempt = TransactionAttempt(4, 1)
+    broken._pending[3].attempt = TransactionAttempt(4, 1)
 
 
 def _beyond(broken: Coordinator) -> None:
-    broken.limits = limits(window=3)
+    broken.limits = limits(pending=3)
 
 
 def _no_job(broken: Coordinator) -> None:
@@ -73,27 +73,27 @@ def _no_group(broken: Coordinator) -> None:
 
 
 def _late_group(broken: Coordinator) -> None:
-    broken._window[1].status = Status.PROCESSED
-    broken._window[2].status = Status.PROCESSED
-    broken._window[3].status = Status.COMMITTING
+    broken._pending[1].status = Status.PROCESSED
+    broken._pending[2].status = Status.PROCESSED
+    broken._pending[3].status = Status.COMMITTING
 
 
 def _scattered_group(broken: Coordinator) -> None:
-    broken._window[4].status = Status.COMMITTING
+    broken._pending[4].status = Status.COMMITTING
 
 
 @pytest.mark.parametrize(
     ("break_it", "message"),
     [
-        (_gap, "the window has no gap"),
+        (_gap, "pending transactions have no gap"),
         (_jobs, "no more jobs in flight than allowed"),
         (_large_job, "a job is bounded"),
         (_scattered_job, "a job is consecutive"),
-        (_wrong_place, "the window maps each txid to its transaction"),
-        (_stays, "a committed transaction leaves the window"),
+        (_wrong_place, "each txid is mapped to its transaction"),
+        (_stays, "a committed transaction is not pending"),
         (_no_attempt, "live statuses have an attempt"),
         (_foreign_attempt, "an attempt has its transaction's txid"),
-        (_beyond, "no transaction beyond the window has a live attempt"),
+        (_beyond, "no transaction beyond the bound has a live attempt"),
         (_no_job, "a processing transaction is in a job in flight"),
         (_no_group, "a committing transaction is in a group in flight"),
         (_late_group, "a group starts at the lowest uncommitted one"),

@@ -121,7 +121,7 @@ def test_only_jobs_that_began_before_the_first_one_ended_are_cold() -> None:
     core.handle(begun(*range(1, 10)))
     learnt = []
     for job_id in (1, 2, 3):
-        processed = [Processed(core.window[txid].attempt, None) for txid in core.jobs[job_id]]
+        processed = [Processed(core.pending[txid].attempt, None) for txid in core.jobs[job_id]]
         core.handle(*processed, JobEnded(job_id, 600))
         learnt.append(core.transaction_us)
     assert learnt == [None, None, 200_000]

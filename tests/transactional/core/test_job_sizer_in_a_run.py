@@ -72,7 +72,7 @@ class Writes(Lead):
         self.lead.release()
 
 
-def job_sizes(rows, state, folder, last=None, window=1_000):
+def job_sizes(rows, state, folder, last=None, pending=1_000):
     """Return the sizes of a run's jobs."""
     builder = TransactionalTopologyBuilder("pace", "spout", MemoryTransactionalSpout(rows, Fields("word"), 1), 1)
     builder.set_bolt("partial", Partial()).shuffle_grouping("spout")
@@ -86,7 +86,7 @@ def job_sizes(rows, state, folder, last=None, window=1_000):
 
     run_with(
         builder.build(),
-        Config(state_dir=str(folder), jobs_in_flight_max=1, max_spout_pending=window),
+        Config(state_dir=str(folder), jobs_in_flight_max=1, max_spout_pending=pending),
         Environment(make),
     )
     return made[0].sizes
@@ -136,20 +136,20 @@ def test_a_run_that_fails_leaves_what_it_has_learnt(tmp_path):
     """A run that comes to no good end hands on its job size all the same: the next one's first job holds all it may."""
     rows, state = ["cat"] * 500, MemoryState(Fields("key"), Fields("n"))
     with pytest.raises(UserCodeError):
-        job_sizes(rows, state, tmp_path, Last(fails_from=450), window=48)
-    assert job_sizes(rows, state, tmp_path, window=48)[0] == 24
+        job_sizes(rows, state, tmp_path, Last(fails_from=450), pending=48)
+    assert job_sizes(rows, state, tmp_path, pending=48)[0] == 24
 
 
 def test_a_cold_job_beside_the_first_one_shrinks_nothing():
     """Two jobs begin at once, and both wait for the executors' start: the next ones are larger all the same."""
-    bounds = attrs.evolve(limits(window=64, job=64, jobs=2), job_target_ms=1_000)
+    bounds = attrs.evolve(limits(pending=64, job=64, jobs=2), job_target_ms=1_000)
     core = Coordinator(bounds)
     core.handle(recovered())
     actions = core.handle(begun(*range(1, 65)))
     sizes = [len(action.attempts) for action in actions if isinstance(action, Process)]
     assert sizes == [8, 16]
     for job_id in (1, 2):
-        attempts = [core.window[txid].attempt for txid in core.jobs[job_id]]
+        attempts = [core.pending[txid].attempt for txid in core.jobs[job_id]]
         actions = core.handle(*(Processed(attempt) for attempt in attempts), JobEnded(job_id, 4_500))
         sizes += [len(action.attempts) for action in actions if isinstance(action, Process)]
     assert sizes == [8, 16, 16, 24]

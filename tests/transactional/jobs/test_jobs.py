@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pathlib
+from typing import ClassVar
 
 import pytest
 
 import txtopo.transactional.jobs.inline_runner
-from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
+from tests.acceptance.topologies import CountWords, counts_of, make_data, read_total, read_words, words_topology
 from txtopo import Config
 from txtopo.attempts import TransactionAttempt
 from txtopo.testing.inline import run_inline
@@ -59,13 +60,56 @@ def test_acker_turned_off(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatc
     assert sum(read_words(tmp_path).values()) < sum(counts_of(DATA).values())
 
 
-def test_bytes_in_memory() -> None:
-    """However small the jobs, what all places may report in memory of a whole window stays within the bound."""
+def planner_of(staging_dir: str = "") -> JobPlanner:
+    """Return a planner of the words topology, with two slots and at most 120 pending transactions."""
     plan = words_topology(pathlib.Path("unused"), DATA).plan
-    bounds = limits(window=120, job=10)
-    planner = JobPlanner(
-        plan, bounds, slots=2, layout="auto", staging_dir="", received_bytes_max=240_000, has_edge_tallies=True
+    return JobPlanner(
+        plan,
+        limits(pending=120, job=10),
+        slots=2,
+        layout="auto",
+        staging_dir=staging_dir,
+        received_bytes_max=240_000,
+        has_edge_tallies=True,
     )
+
+
+class LookingCommitter(CountWords):
+    """Notes of each transaction whose files wait while it commits."""
+
+    SEEN: ClassVar[list[tuple[int, set[int]]]] = []
+
+    def __init__(self, output: pathlib.Path) -> None:
+        super().__init__()
+        self.output = output
+
+    def finish_batch(self):
+        waiting = self.output.rglob("*.bolts")
+        LookingCommitter.SEEN.append((self.attempt.txid, {int(path.name.partition("-")[0]) for path in waiting}))
+        super().finish_batch()
+
+
+def test_what_waits_for_its_commit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bolts beyond the bound wait in files, which are gone as soon as their transaction was committed."""
+    monkeypatch.setattr(LookingCommitter, "SEEN", [])
+    topology = words_topology(tmp_path, DATA, parallelism=3, committer=LookingCommitter(tmp_path))
+    run_inline(topology, Config(received_bytes_max=1, max_spout_pending=8, group_transactions_max=1))
+    assert read_words(tmp_path) == counts_of(DATA)
+    assert LookingCommitter.SEEN
+    assert all(min(waiting) == txid for txid, waiting in LookingCommitter.SEEN)
+
+
+def test_files_of_rows_stay_until_their_transaction_is_committed(tmp_path: pathlib.Path) -> None:
+    """Those of later transactions, and what is not a transaction's, stay."""
+    for name in ("6-1-0-x.arrow", "7-1-0-x.arrow", "8-1-0-x.arrow", "other.arrow"):
+        (tmp_path / name).touch()
+    planner_of(str(tmp_path)).clean_up(7)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["8-1-0-x.arrow", "other.arrow"]
+
+
+def test_bytes_in_memory() -> None:
+    """However small the jobs, what all places may report in memory of all pending transactions stays within the bound."""
+    planner = planner_of()
     for transactions in (1, 3, 10):
         pack = tuple(AssignedAttempt(TransactionAttempt(txid, 1), None) for txid in range(1, transactions + 1))
         job = planner.job(Process(1, pack, None), 0)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
-from txtopo.transactional.journal.ending import JournalEnd
-from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalTransaction
+from txtopo.transactional.journal.ending import JournalEnd, last_writes
+from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalTransaction, JournalWriter
 
 HEADER = JournalHeader("top", "life", 1, "repeatable", 3, None, {}, {})
 
@@ -26,6 +27,28 @@ def test_the_last_group_counts_once_all_of_its_tables_have_it(states, txids, exp
     transactions = tuple(JournalTransaction(txid, 1, None, {}, None) for txid in (4, 5, 6))
     end = JournalEnd(HEADER, JournalEntry(dict.fromkeys(states, (1, 0)), transactions))
     assert end.bound(txids) == expected
+
+
+@pytest.mark.parametrize(
+    ("txid", "expected"),
+    [
+        (2, None),
+        (3, {"t": 2, "u": None}),
+        (4, {"t": 2, "u": None}),
+        (5, {"t": 5, "u": None}),
+        (6, {"t": 5, "u": 6}),
+        (9, {"t": 9, "u": 6}),
+    ],
+)
+def test_the_last_write_of_each_state(tmp_path, txid, expected):
+    """Up to a transaction, from the newest file only: not before what its coordinator found."""
+    journal = JournalWriter(tmp_path, attrs.evolve(HEADER, states={"t": 2, "u": None}), 1 << 20)
+    for first, last, state in ((4, 5, "t"), (6, 6, "u"), (7, 9, "t")):
+        transactions = tuple(JournalTransaction(each, 1, None, {}, None) for each in range(first, last + 1))
+        journal.enter(JournalEntry({state: (1, 0)}, transactions))
+    journal.close()
+    assert last_writes(tmp_path, HEADER.epoch, ("t", "u"), txid) == expected
+    assert last_writes(tmp_path, HEADER.epoch + 1, ("t", "u"), txid) is None
 
 
 def test_a_journal_without_entries_ends_at_its_header():

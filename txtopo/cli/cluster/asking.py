@@ -135,11 +135,14 @@ def _progress(beat: Any) -> str:
     return ", ".join(f"{name} {value:g}" for name, value in figures.items() if value)
 
 
-@click.command(cls=Command)
-@click.argument("name")
-@click.option(
+_waits = click.option(
     "--wait", "wait_secs", type=click.FloatRange(0, 1e9), metavar="SECONDS", help="By default the message timeout."
 )
+
+
+@click.command(cls=Command)
+@click.argument("name")
+@_waits
 @takes_cluster
 def kill(connect: Connect, name: str, wait_secs: float | None) -> None:
     """Kill a topology: its driver stops in good order, and after the wait the topology is removed.
@@ -147,7 +150,8 @@ def kill(connect: Connect, name: str, wait_secs: float | None) -> None:
     Tables and coordinator state stay: submitted again, it goes on where it was. A second kill replaces the wait of the
     first, so that '--wait 0' hastens.
     """
-    _change(connect, name, "kill", wait_secs)
+    with connect() as client:
+        _print_change(client.kill(name, wait_secs), "kill")
 
 
 @click.command(cls=Command)
@@ -155,7 +159,8 @@ def kill(connect: Connect, name: str, wait_secs: float | None) -> None:
 @takes_cluster
 def activate(connect: Connect, name: str) -> None:
     """Let a deactivated topology go on."""
-    _change(connect, name, "activate")
+    with connect() as client:
+        _print_change(client.activate(name))
 
 
 @click.command(cls=Command)
@@ -163,38 +168,27 @@ def activate(connect: Connect, name: str) -> None:
 @takes_cluster
 def deactivate(connect: Connect, name: str) -> None:
     """Let a topology begin no transaction; those in flight are committed. The spouts of a plain one are deactivated."""
-    _change(connect, name, "deactivate")
+    with connect() as client:
+        _print_change(client.deactivate(name))
 
 
 @click.command(cls=Command)
 @click.argument("name")
-@click.option(
-    "--wait", "wait_secs", type=click.FloatRange(0, 1e9), metavar="SECONDS", help="By default the message timeout."
-)
+@_waits
 @click.option(
     "--set", "pairs", multiple=True, metavar="NAME=VALUE", help="A setting to change, as for 'txtopo submit'."
 )
 @takes_cluster
 def rebalance(connect: Connect, name: str, wait_secs: float | None, pairs: tuple[str, ...]) -> None:
     """Deactivate a topology, and after the wait start it anew, perhaps elsewhere and with changed settings."""
-    _change(connect, name, "rebalance", wait_secs, parse_pairs(pairs))
-
-
-def _change(
-    connect: Connect, name: str, what: str, wait_secs: float | None = None, settings: dict[str, str] | None = None
-) -> None:
+    settings = parse_pairs(pairs)
     with connect() as client:
-        match what:
-            case "kill":
-                after = client.kill(name, wait_secs)
-            case "rebalance":
-                after = client.rebalance(name, wait_secs, settings)
-            case _:
-                after = getattr(client, what)(name)
-    left_secs = after["secondsLeft"]
-    waits = (
-        f"; {what} in {math.ceil(left_secs)} s" if left_secs and after["status"] in {"KILLED", "REBALANCING"} else ""
-    )
+        _print_change(client.rebalance(name, wait_secs, settings), "rebalance")
+
+
+def _print_change(after: Mapping[str, Any], waits_for: str = "") -> None:
+    left_secs = after["secondsLeft"] if waits_for else None
+    waits = f"; {waits_for} in {math.ceil(left_secs)} s" if left_secs else ""
     click.echo(f"{after['id']} is {after['status']}{waits}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterator
 
 import click
@@ -12,7 +11,7 @@ from rich.text import Text
 
 from txtopo.cli.display.live import Display
 from txtopo.cli.display.plain import INTERVAL_SECS, Lines
-from txtopo.cli.display.rate import WINDOW_SECS
+from txtopo.cli.display.rate import RecentRate
 from txtopo.cli.display.wording import count_of
 from txtopo.plain.run.runner import PlainReport
 
@@ -21,21 +20,19 @@ class _Rate:
     """How many roots a second are acked, lately; if none is, how many tuples the spouts emit."""
 
     def __init__(self) -> None:
-        self._points: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
+        self._acked, self._emitted = RecentRate(), RecentRate()
+        self._is_acking = False
 
     def add(self, report: PlainReport) -> None:
         """Take what was acked and emitted by a moment."""
-        now = report.elapsed_secs
-        self._points.append((now, report.acked, report.emitted))
-        while len(self._points) > 2 and self._points[1][0] <= now - WINDOW_SECS:  # noqa: PLR2004 - a line's ends
-            self._points.popleft()
+        self._acked.add(report.elapsed_secs, report.acked)
+        self._emitted.add(report.elapsed_secs, report.emitted)
+        self._is_acking = report.acked > 0
 
     @property
     def recent(self) -> float:
-        """The rate over the last ``WINDOW_SECS``: workers say what they have counted every second or two."""
-        (start, acked, emitted), (end, acked_by_now, emitted_by_now) = self._points[0], self._points[-1]
-        count = acked_by_now - acked if acked_by_now else emitted_by_now - emitted
-        return max(0, count) / (end - start) if end > start else 0.0
+        """The rate; of several seconds, because workers say what they have counted every second or two."""
+        return (self._acked if self._is_acking else self._emitted).per_sec
 
 
 INTERRUPTED = "interrupted; what was pending is neither acked nor failed, and its source must offer it again"
@@ -46,24 +43,18 @@ class AckedLines(Lines):
     """Prints a line about every ten seconds: for logs and pipes."""
 
     def __init__(self) -> None:
+        super().__init__("stopping: what is pending is waited for; Ctrl-C again ends at once")
         self._rate = _Rate()
         self._printed = time.monotonic() - INTERVAL_SECS + 1.0  # the first one soon
-        self._news = ""
 
     def update(self, report: PlainReport) -> None:
         """Take what the topology does; print it if it is time to."""
         self._rate.add(report)
-        if self._news:
-            click.echo(self._news)
-            self._news = ""
+        self.print_news()
         if report.emitted and time.monotonic() - self._printed >= INTERVAL_SECS:
             self._printed = time.monotonic()
             rates = _rates(report, self._rate)
             click.echo(f"{report.topology_id}: {report.elapsed_secs:6.1f} s, {_counts(report)}, {rates}")
-
-    def stopping(self) -> None:
-        """Say, soon, that a stop was asked for; called by a signal handler."""
-        self._news = "stopping: what is pending is waited for; Ctrl-C again ends at once"
 
     def finish(self, report: PlainReport) -> None:
         """Print what the run did."""

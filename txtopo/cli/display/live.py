@@ -1,4 +1,4 @@
-"""A run's progress on a terminal: the window by phase, the committed transactions, the rate."""
+"""A run's progress on a terminal: the pending transactions by phase, the committed transactions, the rate."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ class LiveDisplay(Display):
 
     Args:
         console: the terminal.
-        window: the maximum number of transactions that are begun and not committed.
+        pending_max: the maximum number of pending transactions.
     """
 
-    def __init__(self, console: Console, window: int) -> None:
+    def __init__(self, console: Console, pending_max: int) -> None:
         super().__init__(console)
-        self._window = window
+        self._pending_max = pending_max
         self._rate = TupleRate()
         self._begun = time.monotonic()
         self._spark_secs: float | None = None
@@ -113,7 +113,7 @@ class LiveDisplay(Display):
         print_summary(self._console, report, self._spark_secs or 0.0)
 
     def _rows(self, progress: Progress) -> Iterator[tuple[str, RenderableType]]:
-        yield "window", Group(_bar(progress, self._window), _legend(progress))
+        yield "pending", Group(_bar(progress, self._pending_max), _legend(progress))
         if progress.transactions:
             yield "committed", _committed(progress)
             yield "next", _next(progress)
@@ -138,9 +138,9 @@ def _input(progress: Progress, secs_left: float | None) -> Text:
     return text if secs_left is None else text.append(f", {time_left(secs_left)}")
 
 
-def _bar(progress: Progress, window: int) -> Text:
-    """Draw the window: one cell per transaction, or per several if the window is wide."""
-    width = min(window, _BAR_WIDTH_MAX)
+def _bar(progress: Progress, pending_max: int) -> Text:
+    """Draw the pending transactions: one cell for each, or for several if there may be many."""
+    width = min(pending_max, _BAR_WIDTH_MAX)
     bar = Text(no_wrap=True)
     drawn, seen = 0, 0
     for number, style in (
@@ -150,7 +150,7 @@ def _bar(progress: Progress, window: int) -> Text:
         (progress.ready, _READY),
     ):
         seen += number
-        until = -(-min(seen, window) * width // window)
+        until = -(-min(seen, pending_max) * width // pending_max)
         bar.append("█" * (until - drawn), style)
         drawn = until
     return bar.append("·" * (width - drawn), "dim")

@@ -17,7 +17,15 @@ _REASON_MAX = 200
 
 
 class Lines:
-    """What plain lines of progress have in common: there is nothing to draw, and nothing to clear."""
+    """What plain lines of progress have in common: there is nothing to draw, and nothing to clear.
+
+    Args:
+        stopping: what to say when a stop is requested.
+    """
+
+    def __init__(self, stopping: str) -> None:
+        self._on_stop = stopping
+        self._news = ""
 
     def __enter__(self) -> Self:
         """Do nothing."""
@@ -30,22 +38,30 @@ class Lines:
         """Print the current step before the run begins, because it takes seconds."""
         click.echo(f"{stage} …")
 
+    def stopping(self) -> None:
+        """Record a stop request, to be printed with the next progress; called by a signal handler."""
+        self._news = self._on_stop
+
+    def print_news(self) -> None:
+        """Print what was recorded."""
+        if self._news:
+            click.echo(self._news)
+            self._news = ""
+
 
 class PlainLines(Lines):
     """Prints a line when the first transactions have begun, and then about every 10 seconds."""
 
     def __init__(self) -> None:
+        super().__init__("stopping: the commit in progress is finished; Ctrl-C again stops immediately")
         self._rate = TupleRate()
         self._printed: float | None = None
         self._begun = time.monotonic()
-        self._news = ""
 
     def update(self, progress: Progress) -> None:
         """Take a snapshot, and print it if the interval has passed."""
         self._rate.add(progress)
-        if self._news:
-            click.echo(self._news)
-            self._news = ""
+        self.print_news()
         now = time.monotonic()
         if self._printed is None:
             is_due = progress.first_uncommitted_status != "" or now - self._begun >= INTERVAL_SECS
@@ -54,10 +70,6 @@ class PlainLines(Lines):
         if is_due:
             self._printed = now
             click.echo(_line(progress, self._rate))
-
-    def stopping(self) -> None:
-        """Record a stop request, to be printed at the next snapshot; called by a signal handler."""
-        self._news = "stopping: the commit in progress is finished; Ctrl-C again stops immediately"
 
     def finish(self, report: RunReport) -> None:
         """Print the summary of the run."""

@@ -17,22 +17,39 @@ SAMPLES_MAX = 40
 _LEVELS = " ▁▂▃▄▅▆▇█"
 
 
+class RecentRate:
+    """How fast a count has risen over the last ``WINDOW_SECS``."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, int]] = deque([(0.0, 0)])
+
+    def add(self, at_secs: float, count: int) -> None:
+        """Take the count at a moment."""
+        self._points.append((at_secs, count))
+        while len(self._points) > 2 and self._points[1][0] <= at_secs - WINDOW_SECS:  # noqa: PLR2004 - a line's ends
+            self._points.popleft()
+
+    @property
+    def per_sec(self) -> float:
+        """The rise per second."""
+        (start, before), (end, after) = self._points[0], self._points[-1]
+        return max(0, after - before) / (end - start) if end > start else 0.0
+
+
 class TupleRate:
     """Collects tuple counts and times from snapshots of one run."""
 
     def __init__(self) -> None:
-        self._points: deque[tuple[float, int]] = deque([(0.0, 0)])
+        self._recent = RecentRate()
         self._samples: deque[float] = deque(maxlen=SAMPLES_MAX)
         self._sampled_secs = 0.0
         self._progress: Progress | None = None
 
     def add(self, progress: Progress) -> None:
         """Add a snapshot."""
-        now, tuples = progress.elapsed_secs, progress.tuples
+        now = progress.elapsed_secs
         self._progress = progress
-        self._points.append((now, tuples))
-        while len(self._points) > 2 and self._points[1][0] <= now - WINDOW_SECS:  # noqa: PLR2004 - a line's ends
-            self._points.popleft()
+        self._recent.add(now, progress.tuples)
         if now - self._sampled_secs >= SAMPLE_SECS:
             self._samples.append(self.recent)
             self._sampled_secs = now
@@ -55,8 +72,7 @@ class TupleRate:
     @property
     def recent(self) -> float:
         """Tuples per second over the last ``WINDOW_SECS``."""
-        (start, before), (end, after) = self._points[0], self._points[-1]
-        return (after - before) / (end - start) if end > start else 0.0
+        return self._recent.per_sec
 
     @property
     def history(self) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import shutil
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
@@ -17,11 +17,12 @@ import httpx
 import pyarrow as pa
 from pyarrow import fs
 
-from txtopo.cluster.code.store import CodeFile, CodeStore, Manifest
+from txtopo.cluster.code.store import CodeFile, CodeStore, Manifest, is_shortage
+from txtopo.cluster.logs import Reminder
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import ClusterState
 from txtopo.durable import sync_path
-from txtopo.errors import CodeUnavailable, ConfigError
+from txtopo.errors import CodeUnavailable, ConfigError, Unreachable
 
 _LOG = logging.getLogger(__name__)
 _TIMEOUT_SECS = 10.0
@@ -52,11 +53,13 @@ class CodeDistributor(ABC):
     topology that was not uploaded, and calls :meth:`cleanup` on the leader when a topology is removed.
     """
 
-    @abstractmethod
+    access: CodeAccess
+    """What :meth:`prepare` was given."""
+
     def prepare(self, access: CodeAccess) -> None:
         """Get ready; called once, first."""
+        self.access = access
 
-    @abstractmethod
     def upload(self, folder: Path, manifest: Manifest) -> None:
         """Make the files of a new topology available to other daemons; durable when it returns.
 
@@ -80,50 +83,35 @@ class CodeDistributor(ABC):
             CodeUnavailable: at least one file cannot be had now, or has another size or content.
         """
 
-    @abstractmethod
     def get_replication_count(self, topology: str) -> int:
         """Return how many copies of a topology's whole code there are, the leader's among them; 0 if none.
 
-        A copy of a nimbus that is away does not count: that nimbus may never return.
+        A copy counts when its holder has said in ZooKeeper that it has checked it, and is alive. A holder that is away
+        stays recorded, for its disk may come back with it, but may never return.
         """
+        return len(self.access.state.live_holders_of(topology))
 
-    @abstractmethod
     def cleanup(self, topology: str) -> None:
         """Remove what :meth:`upload` has put outside of the daemons' own folders; called again after a failure."""
 
-    @abstractmethod
     def close(self) -> None:
         """Give back all resources; a second call does nothing."""
 
 
 class LocalCodeDistributor(CodeDistributor):
-    """Files on the disks of the nimbuses, which serve them over HTTP: ``/api/v1/code/ID/FILE``. The default.
-
-    A copy counts when its holder has said in ZooKeeper that it has checked it, and is alive. A holder that is away
-    stays recorded, for its disk may come back with it.
-    """
+    """Files on the disks of the nimbuses, which serve them over HTTP: ``/api/v1/code/ID/FILE``. The default."""
 
     def prepare(self, access: CodeAccess) -> None:
         """Open a client."""
-        self._access = access
+        super().prepare(access)
         self._client = _client(access.token)
-
-    def upload(self, folder: Path, manifest: Manifest) -> None:
-        """Do nothing: the files are where the leader serves them."""
 
     def download(self, manifest: Manifest, folder: Path) -> list[Path]:
         """Fetch each file from one of the holders, the live ones first."""
-        live = self._access.state.nimbuses()
-        holders = self._access.state.holders_of(manifest.topology) - {self._access.address}
+        live = self.access.state.nimbuses()
+        holders = self.access.state.holders_of(manifest.topology) - {self.access.address}
         order = sorted(holders, key=lambda holder: (holder not in live, holder))
         return fetch_from(self._client, order, manifest, folder)
-
-    def get_replication_count(self, topology: str) -> int:
-        """Return how many live nimbuses hold it."""
-        return len(self._access.state.live_holders_of(topology))
-
-    def cleanup(self, topology: str) -> None:
-        """Do nothing: each nimbus removes its own files."""
 
     def close(self) -> None:
         """Close the client."""
@@ -133,8 +121,7 @@ class LocalCodeDistributor(CodeDistributor):
 class SharedFolderCodeDistributor(CodeDistributor):
     """A folder that all daemons reach: a mounted one, or whatever ``pyarrow.fs`` opens, such as ``s3://bucket/code``.
 
-    Its copies are counted as the local ones are: by the nimbuses that have fetched and checked one. While the folder is
-    there, any nimbus can fetch any code, whoever else is alive.
+    While the folder is there, any nimbus can fetch any code, whoever else is alive.
 
     Args:
         uri: the folder; created if it does not exist.
@@ -148,11 +135,11 @@ class SharedFolderCodeDistributor(CodeDistributor):
 
     def prepare(self, access: CodeAccess) -> None:
         """Make the folder."""
-        self._access = access
+        super().prepare(access)
         self._files.create_dir(self._base, recursive=True)
 
     def upload(self, folder: Path, manifest: Manifest) -> None:
-        """Copy the files into the folder, the manifest last."""
+        """Copy the files into the folder."""
         self._files.create_dir(f"{self._base}/{manifest.topology}", recursive=True)
         for file in manifest.files:
             with (
@@ -172,18 +159,11 @@ class SharedFolderCodeDistributor(CodeDistributor):
                 raise CodeUnavailable(f"{file.name} of {manifest.topology!r} cannot be read: {error}") from error
         return paths
 
-    def get_replication_count(self, topology: str) -> int:
-        """Return how many live nimbuses hold a copy."""
-        return len(self._access.state.live_holders_of(topology))
-
     def cleanup(self, topology: str) -> None:
         """Remove the topology's folder."""
         path = f"{self._base}/{topology}"
         if self._files.get_file_info(path).type == fs.FileType.Directory:
             self._files.delete_dir(path)
-
-    def close(self) -> None:
-        """Do nothing."""
 
     def _path(self, topology: str, name: str) -> str:
         return f"{self._base}/{topology}/{name}"
@@ -276,8 +256,7 @@ class Opened:
     distributor: CodeDistributor
     _address: str
     _client: httpx.Client
-    _checked: dict[str, float] = attrs.field(factory=dict, init=False)
-    """When the code of each topology was read last."""
+    _reminder: Reminder = attrs.field(factory=lambda: Reminder(_LOG), init=False)
 
     def fetch(self, manifest: Manifest) -> None:
         """Fetch the code of a topology: as the distributor does, or at last from the supervisors that have run it.
@@ -300,48 +279,25 @@ class Opened:
                 raise CodeUnavailable(f"{error}; nor from supervisors: {last}") from error
             _LOG.warning("the code of %s was fetched from a supervisor: %s", manifest.topology, error)
 
-    def file(self, topology: str, name: str) -> Path | None:
-        """Return a file of a topology's code, to give it away; None if no sound one is here.
-
-        A damaged copy is removed, so that this daemon does not count as a holder for longer than it takes to say so.
-        """
-        path = self.store.file(topology, name)
-        if path is None:
-            return None
-        wrong = self.store.verify(topology, name=name)
-        if wrong is not None:
-            _told_damaged(topology, wrong)
-        return path if wrong is None else None
-
-    def check_start(self) -> None:
-        """Check all code that is here; remove what is damaged."""
-        for topology, wrong in self.store.check(self.state.manifests()).items():
-            _told_damaged(topology, wrong)
-
-    def check_next(self, published: Mapping[str, Manifest]) -> None:
-        """Check the code that was not checked for longest; remove it if it is damaged.
-
-        One at a time: the code of all topologies may be gigabytes.
-        """
-        here = [topology for topology in self.store.topologies() if topology in published]
-        for gone in set(self._checked) - set(here):
-            del self._checked[gone]
-        if here:
-            topology = min(here, key=lambda each: self._checked.get(each, 0.0))
-            self._checked[topology] = time.monotonic()
-            wrong = self.store.verify(topology, published[topology])
-            if wrong is not None:
-                _told_damaged(topology, wrong)
+    @contextlib.contextmanager
+    def tries_again(self, topology: str) -> Iterator[None]:
+        """Fetch code in this context: what hinders that for now is told now and then, and not raised."""
+        try:
+            yield
+        except (CodeUnavailable, Unreachable) as error:
+            self._reminder.warn(topology, "%s; it is tried again", error)
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            self._reminder.warn(topology, "the code of %s cannot be kept here: %s; it is tried again", topology, error)
+        else:
+            self._reminder.over(topology)
 
     def close(self) -> None:
         """Close what the daemon was given."""
         self._client.close()
         self.distributor.close()
         self.state.close()
-
-
-def _told_damaged(topology: str, wrong: str) -> None:
-    _LOG.warning("the code of %s on this disk is damaged and was removed: %s", topology, wrong)
 
 
 def open_cluster(config: ClusterConfig, home: Path, address: str, token: str) -> Opened:

@@ -19,9 +19,11 @@ import contextlib
 import errno
 import hashlib
 import json
+import logging
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -30,6 +32,8 @@ import attrs
 from txtopo.durable import sync_path
 from txtopo.errors import CodeUnavailable, SubmissionError
 from txtopo.records import DAMAGE, from_json, to_json
+
+_LOG = logging.getLogger(__name__)
 
 FILES_MAX = 16
 """The most files that the code of a topology may have."""
@@ -135,6 +139,7 @@ class CodeStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._checked_at: dict[str, float] = {}
         folder.mkdir(parents=True, exist_ok=True)
         for draft in folder.glob(f"{_DRAFT}*"):
             shutil.rmtree(draft, ignore_errors=True)
@@ -166,11 +171,11 @@ class CodeStore:
         return self.folder / topology
 
     def file(self, topology: str, name: str) -> Path | None:
-        """Return the path of one file; None if the manifest does not have it."""
+        """Return the path of one file, to give it away; None if no sound one is here."""
         manifest = self.manifest(topology)
         if manifest is None or name not in {file.name for file in manifest.files}:
             return None
-        return self.folder / topology / name
+        return self.folder / topology / name if self.is_sound(topology, name=name) else None
 
     @contextlib.contextmanager
     def draft(self) -> Iterator[Path]:
@@ -206,17 +211,26 @@ class CodeStore:
             (self.folder / topology).rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
 
-    def check(self, published: Mapping[str, Manifest]) -> dict[str, str]:
-        """Read all files that are here; remove the code that is not what was published, and return what was wrong.
+    def check(self, published: Mapping[str, Manifest]) -> None:
+        """Read all files that are here; remove the code that is not what was published.
 
         Args:
             published: the manifests in ZooKeeper. What is not published stays: it may still be.
         """
-        found = {topology: self.verify(topology, published.get(topology)) for topology in self.topologies()}
-        return {topology: wrong for topology, wrong in found.items() if wrong is not None}
+        for topology in self.topologies():
+            self.is_sound(topology, published.get(topology))
 
-    def verify(self, topology: str, published: Manifest | None = None, name: str | None = None) -> str | None:
-        """Read the files of a topology; remove all of its code if one is damaged, and return what was wrong.
+    def check_next(self, published: Mapping[str, Manifest]) -> None:
+        """Check the code that was not checked for longest. One at a time: that of all topologies may be gigabytes."""
+        here = [topology for topology in self.topologies() if topology in published]
+        self._checked_at = {topology: self._checked_at.get(topology, 0.0) for topology in here}
+        if here:
+            topology = min(here, key=lambda each: self._checked_at[each])
+            self._checked_at[topology] = time.monotonic()
+            self.is_sound(topology, published[topology])
+
+    def is_sound(self, topology: str, published: Manifest | None = None, name: str | None = None) -> bool:
+        """Read the files of a topology; remove all of its code, and say so in the log, if one is damaged.
 
         Disks lose what was sound when it came, so *here* is not enough where others rely on it.
 
@@ -234,4 +248,5 @@ class CodeStore:
             wrong = damage(attrs.evolve(wanted, files=files), self.folder / topology)
         if wrong is not None:
             self.remove(topology)
-        return wrong
+            _LOG.warning("the code of %s on this disk is damaged and was removed: %s", topology, wrong)
+        return wrong is None

@@ -65,8 +65,6 @@ class Event(enum.Enum):
     """The wait of a kill is over."""
     DO_REBALANCE = "do rebalance"
     """The wait of a rebalance is over."""
-    LEAD_GAINED = "lead gained"
-    """Another nimbus leads now. Deadlines are stored, so it changes nothing; Storm arms its timers again here."""
     FINISHED = "finished"
     """The driver ended because the input is exhausted."""
     FAILED = "failed"
@@ -78,7 +76,7 @@ class Event(enum.Enum):
 
 
 REQUESTS = frozenset({Event.ACTIVATE, Event.DEACTIVATE, Event.REBALANCE, Event.KILL})
-"""What users ask for. A request without a transition is an error; of the other events it changes nothing."""
+"""What users ask for."""
 
 
 class Outcome(enum.Enum):
@@ -95,39 +93,23 @@ class Outcome(enum.Enum):
     """The previous status, if it was the loss of its code that failed it."""
 
 
-_COLUMNS = tuple(Event)
-_SAME, _NO, _PREVIOUS, _GONE, _IF_LOST = (
-    Outcome.UNCHANGED,
-    Outcome.REFUSED,
-    Outcome.PREVIOUS,
-    Outcome.REMOVED,
-    Outcome.IF_LOST,
-)
-_A, _I, _R, _K, _FIN, _FAIL = (
-    Status.ACTIVE,
-    Status.INACTIVE,
-    Status.REBALANCING,
-    Status.KILLED,
-    Status.FINISHED,
-    Status.FAILED,
-)
-
-# fmt: off
-_ROWS: Mapping[Status, tuple[Status | Outcome, ...]] = {
-    # ACTIVATE, DEACTIVATE, REBALANCE, KILL, REMOVE, DO_REBALANCE, LEAD_GAINED, FINISHED, FAILED, CODE_LOST, CODE_BACK
-    Status.ACTIVE:      (_SAME, _I,    _R,  _K, _SAME, _SAME,     _SAME, _FIN,  _FAIL, _FAIL, _SAME),
-    Status.INACTIVE:    (_A,    _SAME, _R,  _K, _SAME, _SAME,     _SAME, _FIN,  _FAIL, _FAIL, _SAME),
-    Status.REBALANCING: (_NO,   _NO,   _NO, _K, _SAME, _PREVIOUS, _SAME, _FIN,  _FAIL, _FAIL, _SAME),
-    Status.KILLED:      (_NO,   _NO,   _NO, _K, _GONE, _SAME,     _SAME, _SAME, _SAME, _SAME, _SAME),
-    Status.FINISHED:    (_NO,   _NO,   _NO, _K, _SAME, _SAME,     _SAME, _SAME, _SAME, _SAME, _SAME),
-    Status.FAILED:      (_NO,   _NO,   _NO, _K, _SAME, _SAME,     _SAME, _SAME, _SAME, _SAME, _IF_LOST),
+_ENDS: Mapping[Event, Status | Outcome] = {
+    Event.KILL: Status.KILLED,
+    Event.FINISHED: Status.FINISHED,
+    Event.FAILED: Status.FAILED,
+    Event.CODE_LOST: Status.FAILED,
 }
-# fmt: on
+_REBALANCES = {Event.REBALANCE: Status.REBALANCING}
 
-TRANSITIONS: Mapping[tuple[Status, Event], Status | Outcome] = {
-    (status, event): outcome for status, row in _ROWS.items() for event, outcome in zip(_COLUMNS, row, strict=True)
+TRANSITIONS: Mapping[Status, Mapping[Event, Status | Outcome]] = {
+    Status.ACTIVE: {Event.ACTIVATE: Outcome.UNCHANGED, Event.DEACTIVATE: Status.INACTIVE, **_REBALANCES, **_ENDS},
+    Status.INACTIVE: {Event.ACTIVATE: Status.ACTIVE, Event.DEACTIVATE: Outcome.UNCHANGED, **_REBALANCES, **_ENDS},
+    Status.REBALANCING: {Event.DO_REBALANCE: Outcome.PREVIOUS, **_ENDS},
+    Status.KILLED: {Event.KILL: Status.KILLED, Event.REMOVE: Outcome.REMOVED},
+    Status.FINISHED: {Event.KILL: Status.KILLED},
+    Status.FAILED: {Event.KILL: Status.KILLED, Event.CODE_BACK: Outcome.IF_LOST},
 }
-"""The table: for every status and event the next status, or an :class:`Outcome`."""
+"""The table. A request that is not in it is refused; another event that is not in it changes nothing."""
 
 
 @attrs.frozen
@@ -172,11 +154,6 @@ class Topology:
         """Whether no other topology may be submitted under its name and topology id."""
         return self.status in RUNS
 
-    @property
-    def emits(self) -> bool:
-        """Whether its driver may begin transactions."""
-        return self.status is Status.ACTIVE
-
 
 @attrs.frozen
 class Request:
@@ -206,7 +183,8 @@ def applied(topology: Topology, request: Request, now: float) -> Topology | None
     Raises:
         TransitionError: the user asks for what the status forbids.
     """
-    outcome = TRANSITIONS[topology.status, request.event]
+    otherwise = Outcome.REFUSED if request.event in REQUESTS else Outcome.UNCHANGED
+    outcome = TRANSITIONS[topology.status].get(request.event, otherwise)
     match outcome:
         case Outcome.UNCHANGED:
             return topology

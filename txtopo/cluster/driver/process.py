@@ -119,7 +119,7 @@ class _Driver:
         pulse.entered("building the topology")
         try:
             target = build(Path(self._launch.code), self._place.path / "code", record.settings)
-            config = _configured(target, self._launch)
+            config = configured(target.topology, target.config, self._launch)
             self._discretion.settings = {**config.given, **record.settings}
         except (RuleError, DivergenceError) as error:
             _LOG.error("the topology cannot be built", exc_info=error)
@@ -142,7 +142,7 @@ class _Driver:
             is_local = isinstance(error, ConfigError) and not pulse.has_run
             return DriverEnd(DriverExit.ERROR if is_local else DriverExit.BROKEN_RULE, self._words(error))
         _LOG.info("%s: the run has ended: %s", record.id, report.reason)
-        return DriverEnd(DriverExit.FINISHED if _is_exhausted(report) else DriverExit.STOPPED, report.reason)
+        return DriverEnd(exit_of(report), report.reason)
 
     def _words(self, error: BaseException) -> str:
         """Return an error in words that anybody may read: they are shown without the token."""
@@ -151,10 +151,8 @@ class _Driver:
         return text if len(text) <= _ERROR_CHARACTERS_MAX else text[:_ERROR_CHARACTERS_MAX] + " …"
 
 
-def _configured(target: Target, launch: DriverLaunch) -> Config:
+def configured(topology: Topology, config: Config, launch: DriverLaunch) -> Config:
     """Return the configuration with the cluster's ZooKeeper as the store, unless it says otherwise."""
-    config = target.config
-    topology = target.topology
     if not isinstance(topology, TransactionalTopology) or "topology.state.store" in config.given:
         return config
     states = topology.plan.states.values()
@@ -171,7 +169,8 @@ def _configured(target: Target, launch: DriverLaunch) -> Config:
     return config.with_settings({**defaults, **config.given})
 
 
-def _is_exhausted(report: RunReport | PlainReport) -> bool:
-    if isinstance(report, RunReport):
-        return report.reason == StopReason.EXHAUSTED.value
-    return report.reason != "stopped"
+def exit_of(report: RunReport | PlainReport) -> DriverExit:
+    """Return the exit status of a run that has ended without an error: FINISHED only if its input is exhausted."""
+    is_plain = isinstance(report, PlainReport)
+    is_exhausted = report.reason != "stopped" if is_plain else report.reason == StopReason.EXHAUSTED.value
+    return DriverExit.FINISHED if is_exhausted else DriverExit.STOPPED

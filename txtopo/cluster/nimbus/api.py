@@ -138,14 +138,14 @@ class NimbusApi:
 
     def _show_metrics(self, _request: Request) -> Response:
         state = self._nimbus.state
-        self._metrics.update(self._nimbus.view(), state.heartbeats(), len(state.nimbuses()), self._nimbus.is_leader)
+        self._metrics.update(state.view(), state.heartbeats(), len(state.nimbuses()), self._nimbus.is_leader)
         return PlainTextResponse(generate_latest(self._metrics.registry), media_type="text/plain; version=0.0.4")
 
     def _leader(self, _request: Request) -> Response:
         return JSONResponse({"leader": self._leader_address(), "address": self._nimbus.address})
 
     def _cluster(self, _request: Request) -> Response:
-        view = self._nimbus.view()
+        view = self._nimbus.state.view()
         total, used = sum(each.slots for each in view.supervisors.values()), len(view.assignments)
         return JSONResponse(
             {
@@ -180,7 +180,7 @@ class NimbusApi:
         return JSONResponse({"nimbuses": found})
 
     def _supervisors(self, _request: Request) -> Response:
-        view, now = self._nimbus.view(), time.time()
+        view, now = self._nimbus.state.view(), time.time()
         used = [each.supervisor for each in view.assignments.values()]
         found = [
             {
@@ -216,7 +216,7 @@ class NimbusApi:
         return JSONResponse(to_json(manifest))
 
     def _code(self, request: Request) -> Response:
-        return code_file(self._nimbus.opened, request)
+        return code_file(self._nimbus.store, request)
 
     # What is changed.
 

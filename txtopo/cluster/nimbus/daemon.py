@@ -52,7 +52,6 @@ from txtopo.cluster.decisions.assignment import (
     Assign,
     Assignment,
     AssignmentLimits,
-    ClusterView,
     HeartbeatCache,
     Unassign,
     decide,
@@ -61,11 +60,10 @@ from txtopo.cluster.decisions.lifecycle import NEEDS_CODE, Request, Status, Topo
 from txtopo.cluster.logs import Reminder
 from txtopo.cluster.nimbus.election import LeaderElector, ZooKeeperLeaderElector
 from txtopo.cluster.settings import ClusterConfig
-from txtopo.cluster.state import LeaderWrites, NimbusInfo, lacking, live_holders
+from txtopo.cluster.state import LeaderWrites, NimbusInfo
 from txtopo.errors import (
     AlreadyAlive,
     ClusterError,
-    CodeUnavailable,
     NoLeader,
     NotAlive,
     NotLeader,
@@ -152,9 +150,9 @@ class Nimbus:
         self._checked_at = time.monotonic()
         self._decisions = threading.RLock()
         self._lead: _Lead | None = None
-        self._under_way: dict[str, str] = {}
-        """Submissions under way: names, and the ids of topologies' builders with ``id:`` in front, by themselves or by
-        the id in the cluster. Nobody else may use them, and their code is not removed."""
+        self._under_way: set[str] = set()
+        """Of each submission under way the name, the topology id with ``id:`` in front, and the id in the cluster.
+        Nobody else may use them, and their code is not removed."""
         self._stopped = threading.Event()
         self._code_news = threading.Event()
         self._monitor_news = threading.Event()
@@ -162,7 +160,7 @@ class Nimbus:
 
     def start(self) -> None:
         """Check the code here, announce this nimbus, and start the threads."""
-        self.opened.check_start()
+        self.store.check(self.state.manifests())
         self.state.session.listen(self.wake)
         self.elector.prepare(self.state, self.address, self.may_lead)
         self._run("code", self._code_news, self.sync_code, self.config["nimbus.code.sync.freq.secs"])
@@ -204,11 +202,11 @@ class Nimbus:
         self.state.watch(("code-distributor", "nimbuses"), self._code_news.set)
         # What is here is read first. A submission that ends between the two reads is under way in the first, and
         # published in the second; the other way round, its code would look like nobody's.
-        here = set(self.store.topologies()) - set(self._under_way.copy())
+        here = set(self.store.topologies()) - self._under_way
         published, holders = self.state.manifests(), self.state.holders()
         if time.monotonic() - self._checked_at >= self.config["nimbus.code.sync.freq.secs"]:
             self._checked_at = time.monotonic()
-            self.opened.check_next(published)
+            self.store.check_next(published)
         said = {topology for topology, addresses in holders.items() if self.address in addresses}
         for topology in sorted(said - set(self.store.topologies())):
             # This disk, or what was on it, was lost. Nobody may rely on it, so this comes before the nimbus counts as
@@ -229,26 +227,15 @@ class Nimbus:
     def _has_fetched(self, topology: str, manifest: Manifest) -> bool:
         """Fetch the code of a topology if it is not here; return whether it is here now."""
         if not self.store.has(topology):
-            try:
-                with durable_step("nimbus.keep"):
-                    self.opened.fetch(manifest)
-            except CodeUnavailable as error:
-                self._reminder.warn(topology, "%s; it is tried again", error)
-                return False
-            except OSError as error:
-                if not is_shortage(error):
-                    raise
-                self._reminder.warn(
-                    topology, "the code of %s cannot be kept here: %s; it is tried again", topology, error
-                )
-                return False
-            self._reminder.over(topology)
-        return True
+            with self.opened.tries_again(topology), durable_step("nimbus.keep"):
+                self.opened.fetch(manifest)
+        return self.store.has(topology)
 
     def _lacking(self) -> list[str]:
-        topologies = [each for each in self.state.topologies().values() if each.status in NEEDS_CODE]
-        live = live_holders(self.state.holders(), self.state.nimbuses())
-        return lacking(topologies, self.store.topologies(), live)
+        """Return the topologies whose code must be fetched first; what nobody live holds must not."""
+        needed = {each.id for each in self.state.topologies().values() if each.status in NEEDS_CODE}
+        fetchable = {topology for topology, holders in self.state.live_holders().items() if holders}
+        return sorted((needed & fetchable) - set(self.store.topologies()))
 
     # The leader's work.
 
@@ -260,7 +247,7 @@ class Nimbus:
         self.state.watch(_WATCHED, self._monitor_news.set)
         try:
             with self._decisions:
-                live = live_holders(self.state.holders(), self.state.nimbuses())
+                live = self.state.live_holders()
                 self._apply_deadlines(lead)
                 self._look_after_code(lead, live)
                 self._assign(lead, live)
@@ -360,18 +347,15 @@ class Nimbus:
     # Requests.
 
     def find(self, name: str) -> Topology:
-        """Return a topology by id or name; of several of a name, the one that holds it, or the latest.
+        """Return a topology by id or name. There is one of a name at a time: the next one replaces it.
 
         Raises:
             NotAlive: there is none.
         """
-        topologies = self.state.topologies()
-        if name in topologies:
-            return topologies[name]
-        named = [each for each in topologies.values() if each.name == name]
-        if not named:
-            raise NotAlive(f"the cluster has no topology {name!r}")
-        return max(named, key=lambda each: (each.holds_name, each.launched_at))
+        for topology in self.state.topologies().values():
+            if name in {topology.id, topology.name}:
+                return topology
+        raise NotAlive(f"the cluster has no topology {name!r}")
 
     def request(self, name: str, request: Request) -> Topology:
         """Carry out what a user asks for.
@@ -457,16 +441,16 @@ class Nimbus:
         keys = (submission.name, f"id:{submission.topology_id}")
         with self._decisions:
             self._check_free(submission)
-            if set(keys) & set(self._under_way):
+            if not self._under_way.isdisjoint(keys):
                 raise AlreadyAlive(f"{submission.name!r} or its topology id is being submitted already")
-            self._under_way |= dict.fromkeys(keys, "")
+            self._under_way.update(keys)
         topology_id = ""
         try:
             with durable_step("nimbus.number"):
                 number = lead.writes.next_number()
             now = time.time()
             topology_id = f"{submission.name}-{number}-{int(now)}"
-            self._under_way[topology_id] = ""
+            self._under_way.add(topology_id)
             status = Status.ACTIVE if submission.is_active else Status.INACTIVE
             yield Topology(
                 topology_id,
@@ -480,8 +464,7 @@ class Nimbus:
         finally:
             # What is left of a submission that failed is removed by the loops, as after a crash.
             with self._decisions:
-                for key in (*keys, topology_id):
-                    self._under_way.pop(key, None)
+                self._under_way.difference_update((*keys, topology_id))
             self.wake()
 
     def _check_free(self, submission: Submission) -> list[str]:
@@ -592,10 +575,6 @@ class Nimbus:
             lead.writes.check()
             if self._stopped.is_set():
                 raise self.not_leader()
-
-    def view(self) -> ClusterView:
-        """Return what is in ZooKeeper."""
-        return self.state.view()
 
     # Threads.
 

@@ -21,8 +21,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-import attrs
-
 from txtopo.cluster.state import ClusterState, Term
 from txtopo.errors import StopError, Unreachable
 
@@ -93,14 +91,6 @@ class LeaderElector(ABC):
         """Leave the queue and end what runs in the background; a second call does nothing."""
 
 
-@attrs.frozen
-class _Place:
-    """A place in the queue, of one session."""
-
-    name: str
-    sessions_lost: int
-
-
 class ZooKeeperLeaderElector(LeaderElector):
     """Elects the leader by a queue of ephemeral nodes in ZooKeeper.
 
@@ -126,7 +116,8 @@ class ZooKeeperLeaderElector(LeaderElector):
         self._term: Term | None = None
         self._ended: Term | None = None
         """A term that was given up and is still to be removed from ZooKeeper."""
-        self._place: _Place | None = None
+        self._place: str | None = None
+        """The name of this nimbus' node in the queue, which begins with a token of its session."""
         self._thread: threading.Thread | None = None
 
     def prepare(self, state: ClusterState, address: str, may_lead: Callable[[], bool]) -> None:
@@ -216,10 +207,10 @@ class ZooKeeperLeaderElector(LeaderElector):
             return _LOOK_SECS
         place = self._queue()
         names = sorted(session.children(self._state.node("leader-queue")), key=_sequence)
-        if place.name not in names:
+        if place not in names:
             self._place = None
             return 0.0
-        position = names.index(place.name)
+        position = names.index(place)
         ahead = self._state.node("leader-queue", names[position - 1]) if position else self._state.node("leader")
         # Of the one ahead only its end is of interest; watched, so that it is heard of at once.
         found = session.watched_data(ahead, self._wake.set)
@@ -241,14 +232,14 @@ class ZooKeeperLeaderElector(LeaderElector):
             and session.sessions_lost == term.sessions_lost
         )
 
-    def _stand_for_election(self, place: _Place) -> float:
+    def _stand_for_election(self, place: str) -> float:
         version = self._state.epoch_version()
         if not self._may_lead():
             with self._lock:
                 self._is_wanted = False
             _LOG.info("this nimbus lacks code of active topologies: it leaves the queue until it has all")
             return 0.0
-        term = self._state.begin_term(self._address, version, self._state.node("leader-queue", place.name))
+        term = self._state.begin_term(self._address, version, self._state.node("leader-queue", place))
         if term is None:
             return _AWAY_SECS
         with self._lock:
@@ -260,23 +251,21 @@ class ZooKeeperLeaderElector(LeaderElector):
         self._on_change()
         return _LOOK_SECS
 
-    def _queue(self) -> _Place:
+    def _queue(self) -> str:
         """Return this nimbus' place in the queue; make one if it has none in this session."""
         session = self._state.session
-        if self._place is not None and self._place.sessions_lost == session.sessions_lost:
-            return self._place
-        sessions_lost = session.sessions_lost
         folder = self._state.node("leader-queue")
-        prefix = f"{self._token}-{sessions_lost}-n-"
-        while True:
-            # The node may be there, although the answer was lost: its name begins with a token of this session.
+        prefix = f"{self._token}-{session.sessions_lost}-n-"
+        while self._place is None or not self._place.startswith(prefix):
+            # The node may be there, although the answer was lost.
             mine = [name for name in session.children(folder) if name.startswith(prefix)]
             if mine:
-                self._place = _Place(min(mine, key=_sequence), sessions_lost)
-                return self._place
+                self._place = min(mine, key=_sequence)
+                break
             transaction = session.client.transaction()
             transaction.create(f"{folder}/{prefix}", self._address.encode(), ephemeral=True, sequence=True)
             session.commit(transaction, session.patience())
+        return self._place
 
     def _clean_up(self) -> None:
         """Remove from ZooKeeper what was given up: first the lead, so that the next one in the queue can have it."""
@@ -288,7 +277,7 @@ class ZooKeeperLeaderElector(LeaderElector):
             self._on_change()
         if self._place is not None and not self._is_wanted:
             with contextlib.suppress(StopError) if self._is_closed else contextlib.nullcontext():
-                self._state.remove_nodes(self._state.node("leader-queue", self._place.name))
+                self._state.remove_nodes(self._state.node("leader-queue", self._place))
             self._place = None
 
 

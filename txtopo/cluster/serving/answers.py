@@ -13,8 +13,7 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from txtopo.cluster.code.distribution import Opened
-from txtopo.cluster.code.store import is_shortage
+from txtopo.cluster.code.store import CodeStore, is_shortage
 from txtopo.errors import (
     AlreadyAlive,
     ClusterError,
@@ -41,9 +40,9 @@ _STATUSES: tuple[tuple[type[TxtopoError], int], ...] = (
 )
 
 
-def code_file(opened: Opened, request: Request) -> Response:
+def code_file(store: CodeStore, request: Request) -> Response:
     """Return the answer with a file of code, or 404 if no sound one is here; reads it, so it makes its thread wait."""
-    path = opened.file(request.path_params["id"], request.path_params["file"])
+    path = store.file(request.path_params["id"], request.path_params["file"])
     if path is None:
         raise HTTPException(404, "this daemon does not hold its code")
     return FileResponse(path, media_type="application/octet-stream")

@@ -112,7 +112,7 @@ class SupervisorApi:
 
     async def _code(self, request: Request) -> Response:
         check_token(request, self._token)
-        return await anyio.to_thread.run_sync(code_file, self._supervisor.opened, request)
+        return await anyio.to_thread.run_sync(code_file, self._supervisor.store, request)
 
     async def _check(self, request: Request) -> Response:
         check_token(request, self._token)

@@ -34,7 +34,7 @@ import attrs
 
 from txtopo.cluster.code.distribution import open_cluster
 from txtopo.cluster.code.store import is_shortage
-from txtopo.cluster.decisions.assignment import Assignment, Ending, Heartbeat, SupervisorInfo
+from txtopo.cluster.decisions.assignment import Assignment, Ending, SupervisorInfo
 from txtopo.cluster.decisions.lifecycle import Status
 from txtopo.cluster.decisions.slots import (
     CleanUp,
@@ -105,13 +105,19 @@ class Supervisor:
         self._folder = self.opened.folder
         self._reminder = Reminder(_LOG)
         self._record = SupervisorInfo(self.id, address, config["supervisor.slots"], time.time(), version)
+        self._limits = SlotLimits(
+            start_timeout_secs=config["supervisor.worker.start.timeout.secs"],
+            silence_secs=config["supervisor.worker.timeout.secs"],
+            shutdown_secs=config["supervisor.worker.shutdown.sleep.secs"],
+            retries_max=config["supervisor.worker.start.retries"],
+            isolation_secs=config["supervisor.isolation.secs"],
+            backoff_reset_secs=config["supervisor.worker.backoff.reset.secs"],
+        )
         self._on_failure = on_failure
         self._slots: dict[int, LocalSlot] = {}
         self._news = threading.Event()
         self._stopped = threading.Event()
-        self._is_ending = False
         self._cluster = _Cluster()
-        self._read_at = time.monotonic()
         self._tidied_at = 0.0
         self._fetches: dict[str, Future[None]] = {}
         self._fetch_again_at: dict[str, float] = {}
@@ -121,7 +127,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Adopt the drivers that run, announce this supervisor, and start the thread."""
-        self.opened.check_start()
+        self.store.check(self.state.manifests())
         for left in self._folder.glob("check-*"):
             shutil.rmtree(left, ignore_errors=True)
         self._adopt()
@@ -223,16 +229,10 @@ class Supervisor:
 
         def fetch() -> None:
             try:
-                self._fetch(topology)
-                self._reminder.over(topology)
-            except (CodeUnavailable, Unreachable) as error:
-                self._reminder.warn(topology, "%s; it is tried again", error)
+                with self.opened.tries_again(topology):
+                    self._fetch(topology)
             except BaseException as error:  # noqa: BLE001 - fail fast
-                if isinstance(error, OSError) and is_shortage(error):
-                    self._reminder.warn(
-                        topology, "the code of %s cannot be kept here: %s; it is tried again", topology, error
-                    )
-                elif not self._stopped.is_set():
+                if not self._stopped.is_set():
                     self._on_failure(error)
             self.wake()
 
@@ -260,26 +260,20 @@ class Supervisor:
 
     def _look(self) -> bool:
         """Look at all slots once; return whether nothing has changed."""
-        self._read()
+        is_read = self._read()
         now = time.monotonic()
-        cut_off_secs = 0.0 if self._cluster.read_at == self._read_at else max(now - self._cluster.read_at, 1e-9)
-        numbers = {*range(self.config["supervisor.slots"]), *self._slots}
+        cut_off_secs = 0.0 if is_read else max(now - self._cluster.read_at, 1e-9)
+        for number in range(self.config["supervisor.slots"]):  # those of drivers that were adopted may be more
+            self._slots.setdefault(number, LocalSlot(number, self._folder / "drivers" / str(number), self.wake))
         is_settled = True
-        if cut_off_secs:
-            self._cluster.is_away = True
-        for number in sorted(numbers):
-            slot = self._slots.setdefault(number, LocalSlot(number, self._folder / "drivers" / str(number), self.wake))
+        for _, slot in sorted(self._slots.items()):
             before = slot.now
             self._step(slot, cut_off_secs)
             if slot.unsent and not cut_off_secs:
                 self._report(slot, *slot.unsent)
-            is_settled &= slot.now.state is before.state
             if slot.now.state is not before.state:
-                topology = slot.now.assignment or before.assignment
-                name = "" if topology is None else f", {topology.topology}"
-                has_reason = slot.now.state in {SlotState.STOPPING, SlotState.WAITING} and slot.now.why
-                why = f": {slot.now.why}" if has_reason else ""
-                _LOG.info("slot %d%s: %s -> %s%s", number, name, before.state.value, slot.now.state.value, why)
+                is_settled = False
+                _log_change(before, slot.now)
         if not cut_off_secs and now - self._tidied_at > _TIDY_SECS:
             self._tidied_at = now
             try:
@@ -290,11 +284,12 @@ class Supervisor:
                 self._reminder.warn("tidy", "logs are not rotated: %s", error)
         return is_settled
 
-    def _read(self) -> None:
-        """Read what ZooKeeper wants here; if it does not answer, the last answer stays."""
-        self._read_at = time.monotonic()
+    def _read(self) -> bool:
+        """Read what ZooKeeper wants here; if it does not answer, the last answer stays. Return whether it has."""
+        was_away, self._cluster.is_away = self._cluster.is_away, True
         if not self.state.session.is_connected:
-            return
+            return False
+        now = time.monotonic()
         try:
             self.state.announce_supervisor(self._record)
             self.state.watch(("assignments", "storms"), self.wake)
@@ -312,14 +307,14 @@ class Supervisor:
             )
         except Unreachable as error:
             _LOG.warning("%s", error)
-            return
-        was_away = self._cluster.is_away
-        self._cluster = _Cluster(self._read_at, assignments, statuses, beats, ended)
+            return False
+        self._cluster = _Cluster(now, assignments, statuses, ended)
         for slot in self._slots.values():
-            slot.take_beat(self._cluster.beats, self._read_at, is_new_time=was_away)
+            slot.take_beat(beats, now, is_new_time=was_away)
+        return True
 
     def _step(self, slot: LocalSlot, cut_off_secs: float) -> None:
-        slot.now, actions = step(slot.now, self._seen(slot, cut_off_secs), self._limits())
+        slot.now, actions = step(slot.now, self._seen(slot, cut_off_secs), self._limits)
         for action in actions:
             match action:
                 case FetchCode(topology):
@@ -363,22 +358,7 @@ class Supervisor:
         may_start = slot.state in {SlotState.EMPTY, SlotState.FETCHING} or (
             slot.state is SlotState.WAITING and time.monotonic() >= slot.until
         )
-        if may_start and self.store.has(topology):
-            wrong = self.store.verify(topology)
-            if wrong is not None:
-                _LOG.warning("the code of %s on this disk is damaged and is fetched again: %s", topology, wrong)
-        return self.store.has(topology)
-
-    def _limits(self) -> SlotLimits:
-        config = self.config
-        return SlotLimits(
-            start_timeout_secs=config["supervisor.worker.start.timeout.secs"],
-            silence_secs=config["supervisor.worker.timeout.secs"],
-            shutdown_secs=config["supervisor.worker.shutdown.sleep.secs"],
-            retries_max=config["supervisor.worker.start.retries"],
-            isolation_secs=config["supervisor.isolation.secs"],
-            backoff_reset_secs=config["supervisor.worker.backoff.reset.secs"],
-        )
+        return self.store.has(topology) and (not may_start or self.store.is_sound(topology))
 
     def _launch(self, slot: LocalSlot, assignment: Assignment) -> None:
         config = self.config
@@ -443,7 +423,7 @@ class Supervisor:
         for topology in self.store.topologies():
             if topology not in published and topology not in used:
                 self.store.remove(topology)
-        self.opened.check_next(published)
+        self.store.check_next(published)
         logs = sorted((self._folder / "logs").glob("*/driver.log"), key=lambda path: path.stat().st_mtime)
         for path in logs[:-_LOGS_MAX]:
             if path.parent.name not in used:
@@ -470,10 +450,16 @@ class _Cluster:
     assignments: Mapping[int, Assignment] = attrs.field(factory=dict)
     """By slot."""
     statuses: Mapping[str, Status] = attrs.field(factory=dict)
-    beats: Mapping[str, Heartbeat] = attrs.field(factory=dict)
     ended: frozenset[str] = frozenset()
     is_away: bool = False
     """Whether ZooKeeper has been away since."""
+
+
+def _log_change(before: DriverSlot, after: DriverSlot) -> None:
+    assignment = after.assignment or before.assignment
+    name = "" if assignment is None else f", {assignment.topology}"
+    why = f": {after.why}" if after.why and after.state in {SlotState.STOPPING, SlotState.WAITING} else ""
+    _LOG.info("slot %d%s: %s -> %s%s", after.number, name, before.state.value, after.state.value, why)
 
 
 def _locked(path: Path) -> int:

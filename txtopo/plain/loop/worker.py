@@ -1,17 +1,15 @@
 """A worker: the spout, bolt and acker tasks of one process, and the loop that calls them, one pass at a time.
 
-It knows no clock, no thread and no socket. Whoever runs it (a Spark task, an in-process cluster, the simulator) has
-these duties:
+A worker knows no clock, no thread and no socket. Its caller (a Spark task, an in-process cluster, the simulator) must:
 
-1. Call :meth:`Worker.run_pass` again and again, at once if it returns True; otherwise after :meth:`Worker.idle_secs`,
-   or as soon as there is something to receive.
-2. Give each frame that arrives from another worker to :meth:`Worker.receive`, in the order in which that worker sent
-   them.
-3. Deliver what ``send`` is called with to that incarnation of the worker, or to none. Losing frames is safe: their
-   roots time out.
-4. Call :meth:`Worker.worker_replaced` when another worker has died, for all deaths in the order of the successors'
-   numbers, and before any frame of the successor is received.
-5. If any method raises, end the process. Its tasks start afresh elsewhere, as another incarnation.
+1. Call :meth:`Worker.run_pass` again at once if it returns True; otherwise after :meth:`Worker.idle_secs`, or as soon
+   as there is a frame to receive.
+2. Give each frame of another worker to :meth:`Worker.receive`, in the order in which that worker sent them.
+3. Deliver each frame that the worker sends to the present incarnation of its receiver, or drop it. A lost frame is
+   safe: its roots time out.
+4. Call :meth:`Worker.worker_replaced` for each death of another worker, in the order of the successors' numbers, and
+   before it gives the worker any frame of the successor.
+5. End the process if a method raises. Another incarnation starts the tasks afresh.
 """
 
 from __future__ import annotations
@@ -41,25 +39,25 @@ from txtopo.topology.assignment import ACKER, Assignment
 from txtopo.topology.plain_plan import PlainKind, PlainPlan
 
 LOOK_SECS = 0.25
-"""How often a worker looks for roots whose timeout has passed, and for ticks that are due."""
+"""How often a worker fails roots whose timeout has passed, and sends ticks."""
 
 SPILL_FACTOR = 2
-"""At how many times the watermark queues go to files: the spouts have paused before, so it is what was under way."""
+"""At how many times the watermark queues go to files. Spouts pause at the watermark; the rest is of earlier roots."""
 
 
 @attrs.frozen
 class WorkerStatus:
-    """What a worker says of itself.
+    """What reports tell of a worker.
 
     Args:
         worker: its number.
-        counts: of each task, its component and what it has counted.
-        pending: roots that are pending.
-        latencies: complete latencies of the roots that were acked.
-        tracked: trees that its ackers hold.
+        counts: for each task, its component and its counts.
+        pending: its pending roots.
+        latencies: complete latencies of its acked roots.
+        tracked: trees of its ackers.
         reported_errors: errors that its tasks have reported.
         last_error: the last of them.
-        lag: of each spout task that knows it, its component and how many records it is behind the end of its source.
+        lag: for each spout task that knows it, its component and how many records it is behind the end of its source.
     """
 
     worker: int
@@ -80,20 +78,20 @@ class Worker:
         assignment: where its tasks are.
         worker: the number of this worker.
         config: the configuration, as it is for plain topologies.
-        incarnations: of each worker, the number of its incarnation, counted over the whole run. Lower numbers that are
-            not among them are of incarnations that have died.
+        incarnations: for each worker, the number of its incarnation, counted over the whole run. Lower numbers that
+            are not among them are those of dead incarnations.
         make_object: makes a task's object, given the component's id.
         send: is called with the number of another worker and a frame for it.
-        clock: tells the time, in seconds.
+        clock: returns the time, in seconds.
         rng: draws ids, and shuffles.
-        observer: learns what the loop is in.
+        observer: observes the tasks.
         offloading: runs slow calls of tasks; None: in threads.
 
     Raises:
         UserCodeError: a task's object cannot be made or prepared.
     """
 
-    def __init__(  # noqa: PLR0913 - all the world that it knows
+    def __init__(  # noqa: PLR0913 - everything that it depends on
         self,
         plan: PlainPlan,
         assignment: Assignment,
@@ -146,7 +144,7 @@ class Worker:
         dead = sum(1 << each for each in {*range(self._known)} - {*incarnations.values()})
         self._ackers = {number: Acker(dead) for number in assignment.ackers_of(worker)}
         self._acker_messages = 0
-        """What the ackers here were told of, but acks: those of a pass reach them put together."""
+        """Messages for the ackers here, except acks: those of a pass are added up before they reach an acker."""
         self._bolt_executors = bolts
         self._bolts: list[BoltTask] = []
         self._ticks: list[Ticks] = []
@@ -162,7 +160,7 @@ class Worker:
         self._set_bits(incarnations)
 
     def set_active(self, *, is_active: bool) -> None:
-        """Activate or deactivate the topology here. The first activation prepares the bolts and opens the spouts."""
+        """Activate or deactivate the spouts. The first activation prepares the bolts and opens the spouts."""
         if is_active:
             self._prepare_bolts()
         self._is_active = is_active
@@ -172,14 +170,14 @@ class Worker:
     def receive(self, data: bytes) -> None:
         """Take a frame of another worker.
 
-        It waits if its sender knew of a death that this worker has not learned of yet. Else this could happen:
+        The frame waits here while its sender knew of a death that this worker does not know of. Without that:
 
         1. Worker 0 dies, and worker 1 learns of it. The successor of 0 emits a root to 1.
-        2. Worker 1 sends a tuple of it to worker 2, which acks it: to the worker 0 that has died.
-        3. Worker 2 learns of the death. The root waits for its timeout.
+        2. Worker 1 sends a tuple of that root to worker 2, which acks it, to the worker 0 that has died.
+        3. Worker 2 learns of the death. The ack is lost, and the root waits for its timeout.
 
         Raises:
-            UserCodeError: a value in it does not unpickle; it names who emitted it.
+            UserCodeError: a value in it does not unpickle; the error names the component that emitted it.
             ValueError: it is no frame.
         """
         try:
@@ -193,14 +191,14 @@ class Worker:
         self._take_known()
 
     def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
-        """Learn that another worker died and that another incarnation takes its place.
+        """Learn that another worker died, and which incarnation follows.
 
-        What was gathered for it is dropped: the roots of these tuples fail with the others that it touched.
+        Tuples that wait to be sent to it are dropped: their roots fail with all others that touched it.
 
         Args:
             worker: its number.
             dead: the incarnation that died.
-            successor: the one that follows.
+            successor: the incarnation that follows.
         """
         self._outbox.drop(worker)
         self._set_bits({worker: successor})
@@ -210,7 +208,7 @@ class Worker:
             acker.worker_died(1 << dead)
 
     def run_pass(self) -> bool:
-        """Give every task its turn once, and send what they emitted; return whether anything was done.
+        """Give every task one turn, and send what they emitted; return whether anything was done.
 
         Raises:
             UserCodeError: a spout or bolt raised an exception that is not a FailedException.
@@ -236,14 +234,14 @@ class Worker:
         return has_worked
 
     def idle_secs(self) -> float:
-        """Return how long nothing has to be done unless something is received."""
+        """Return for how long there is nothing to do unless a frame is received."""
         waits = [executor.wait_secs for executor in self._spouts] if self._is_active else []
         if self._shared.offloading.under_way:
             waits.append(POLL_SECS)
         return min([LOOK_SECS, *(each for each in waits if each is not None)])
 
     def set_throttled(self, *, is_throttled: bool) -> None:
-        """Stop calling the spouts for now, because too much waits here or in another worker; or call them again."""
+        """Stop calling the spouts, because a worker is above its watermark, or call them again."""
         self._is_throttled = is_throttled
 
     def is_done(self) -> bool:
@@ -251,7 +249,7 @@ class Worker:
         return all(task.is_done for task in self._spout_tasks.values())
 
     def is_idle(self) -> bool:
-        """Return whether no tuple waits to be executed, and nothing to be sent."""
+        """Return whether nothing waits to be executed or sent."""
         return (
             self._outbox.is_empty
             and not self._shared.offloading.under_way
@@ -269,20 +267,20 @@ class Worker:
         return sum(len(task.pending) for task in self._spout_tasks.values())
 
     def acked(self) -> int:
-        """Return how many roots were acked; 0 if nobody waits for acks."""
+        """Return how many roots were acked; 0 without ackers."""
         return sum(task.counts.acked for task in self._spout_tasks.values()) if self._is_acking else 0
 
     def queued_bytes(self) -> int:
-        """Return about how many bytes the tuples that wait take, in memory and in files."""
+        """Return about how many bytes queued tuples take, in memory and in files."""
         return sum(queue.memory_bytes() + queue.file_bytes for queue in self._queues.values())
 
     def busy_with(self) -> str:
-        """Return which task the loop is in; for another thread."""
+        """Return which task has its turn, for people; called in another thread."""
         current = self._observer.current
         return "" if current is None else f"task {current[1]} of {current[0]!r}"
 
     def status(self) -> WorkerStatus:
-        """Return what there is to say of this worker."""
+        """Return what reports tell of this worker."""
         tasks = [*self._bolts, *self._spout_tasks.values()]
         spouts = self._spout_tasks.values()
         return WorkerStatus(
@@ -300,7 +298,7 @@ class Worker:
         )
 
     def left(self) -> dict[str, int]:
-        """Return how much is in each map and queue that must be empty once all roots are settled."""
+        """Return the size of each map and queue that must be empty once all roots are settled."""
         columns = [each for each in self._outbox.columns if each.values]
         outbox = (columns, self._outbox.acks, self._outbox.masks, self._outbox.failed, self._outbox.reset)
         return {
@@ -314,15 +312,15 @@ class Worker:
         }
 
     def acker_messages(self) -> int:
-        """Return how many messages there were for ackers: acks from here, and all others to ackers here."""
+        """Return the number of messages for ackers: acks from here, and all others for ackers here."""
         return self._acker_messages + sum(bolt.collector.acks_told() for bolt in self._bolts)
 
     def tree_bytes_max(self) -> int:
-        """Return how much memory the largest tree takes that an acker holds; 0 if there is none."""
+        """Return how much memory the largest tree of an acker takes; 0 if there is none."""
         return max((acker.tree_bytes_max() for acker in self._ackers.values()), default=0)
 
     def close(self) -> None:
-        """Close the spouts and clean the bolts up, if they were ever opened and prepared."""
+        """Close the spouts, and clean the bolts up."""
         for task in [*self._spout_tasks.values(), *self._bolts]:
             task.close()
         self._shared.offloading.close()
@@ -343,7 +341,7 @@ class Worker:
                 self._ticks.append(Ticks(tasks, every_secs, now + every_secs, self._sources[-1]))
 
     def _set_bits(self, incarnations: Mapping[int, int]) -> None:
-        """Take note of the bits of incarnations: as many as there are starts of workers; an int has room for all."""
+        """Set the bits of other workers. Each start of a worker has a bit; an int has room for all of them."""
         for task, worker in self._worker_of.items():
             if worker in incarnations and worker != self.number:
                 self._outbox.bit_of[task] = 1 << incarnations[worker]
@@ -354,7 +352,7 @@ class Worker:
 
     def _take(self, frame: Frame) -> None:
         if frame.tuples:
-            self._prepare_bolts()  # one that starts while the topology is inactive gets what is under way elsewhere
+            self._prepare_bolts()  # this worker may have started while the topology is inactive
         for columns in frame.tuples:
             self._queues[columns.task].newest.extend(
                 map(TreeTuple, columns.values, repeat(self._sources[columns.source]), columns.roots, columns.edges)
@@ -363,7 +361,7 @@ class Worker:
             self._tell_ackers(frame)
 
     def _flush(self) -> bool:
-        """Send what the tasks emitted, acked and failed; return whether there was anything."""
+        """Send tuples, acks and failures of the tasks; return whether there were any."""
         if self._ackers:
             self._tell_inits()
         frames = self._outbox.take_frames()
@@ -378,12 +376,12 @@ class Worker:
         frame.known = self._known
         try:
             return encode(frame)
-        except Exception as error:  # whatever a user's value raises while it is pickled
+        except Exception as error:  # a user's value may raise anything while it is pickled
             for columns in frame.tuples:
                 alone = Frame([columns])
                 try:
                     encode(alone)
-                except Exception:  # noqa: BLE001 - found: these are the tuples to name
+                except Exception:  # noqa: BLE001 - these are the tuples to name
                     source = self._sources[columns.source]
                     raise UserCodeError(
                         f"task {source.task} emitted a value on stream {source.stream!r} that does not pickle "
@@ -393,11 +391,11 @@ class Worker:
             raise
 
     def _is_full(self) -> bool:
-        """Return whether more waits than the watermark, also of what was emitted in this pass."""
+        """Return whether more than the watermark waits, with the tuples that were emitted in this pass."""
         return self._outbox.memory_bytes() + self.queued_bytes() > self._watermark_bytes
 
     def _spill(self) -> None:
-        """Write queues to files, the longest first, while they take more memory than they may."""
+        """Write queues to files, the longest first, until the others fit into memory."""
         left = sum(queue.memory_bytes() for queue in self._queues.values())
         if left <= self._spill_at:
             return
@@ -420,7 +418,7 @@ class Worker:
             inits.clear()
 
     def _by_acker(self, roots: Iterable[int]) -> Mapping[int, list[int]]:
-        """Return roots of spout tasks here, which are tracked by ackers here, by the acker's number."""
+        """Return roots of spout tasks by the number of their acker, which is here, too."""
         if len(self._ackers) == 1:
             return {number: list(roots) for number in self._ackers}
         by_acker: dict[int, list[int]] = {}
@@ -429,7 +427,7 @@ class Worker:
         return by_acker
 
     def _tell_ackers(self, frame: Frame) -> None:
-        """Give the ackers here what a frame has for them. Messages for an acker that is not here are stale."""
+        """Give a frame's acks, failures and resets to the ackers here. Others are stale, and dropped."""
         if len(self._ackers) == 1 and frame.acks[0]:
             (acker,) = self._ackers.values()
             acker.ack(*frame.acks)
@@ -446,7 +444,7 @@ class Worker:
             self._acker_messages += len(failed) + len(reset)
 
     def _settle(self) -> bool:
-        """Tell the spout tasks what became of their roots; return whether anything did."""
+        """Tell the spout tasks which of their roots are settled; return whether any are."""
         has_settled = False
         for acker in self._ackers.values():
             if not acker.settled:
@@ -466,7 +464,7 @@ class Worker:
         return has_settled
 
     def _look(self, now: float) -> bool:
-        """Fail the roots whose timeout has passed, and send the ticks that are due."""
+        """Fail the roots whose timeout has passed, and send the ticks that are due; return whether there were any."""
         expired = [root for task in self._spout_tasks.values() for root in task.expire()]
         if expired:
             for number, acker in self._ackers.items():
@@ -480,7 +478,7 @@ class Worker:
 
 
 def _how_to_travel(error: str) -> str:
-    """Return what to do about a value that does not pickle, by what pickle says of it."""
+    """Return what to do about a value that does not pickle, given the message of pickle."""
     script = re.search(r"__main__\.(\w+)", error)
     if script:
         return (

@@ -16,8 +16,6 @@ exhausted), the rebalance is dropped. Its caller gets the error, if there is one
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import attrs
 
@@ -115,82 +113,40 @@ class Steering:
         """The phase of the topology."""
         return self._phase
 
-    def handle(self, event: Event) -> list[Action]:
+    def handle(self, event: Event) -> list[Action]:  # noqa: C901 - the table of phases and events
         """Take an event, and return the actions."""
-        return ANSWERS[self._phase][type(event)](self, event)
-
-    def _stop(self, event: StopAsked) -> list[Action]:
-        self._phase = Phase.STOPPING
-        return [event]
-
-    def _stop_instead(self, event: StopAsked) -> list[Action]:
-        """Stop during a rebalance; its callers return."""
-        return [*self._stop(event), Answer()]
-
-    def _rebalance(self, event: RebalanceAsked) -> list[Action]:
-        self._phase, self._workers = Phase.REBALANCING, event.workers
-        return [StopAsked(self._rebalance_secs)]
-
-    def _rebalance_otherwise(self, event: RebalanceAsked) -> list[Action]:
-        """The last number that was asked for counts."""
-        self._workers = event.workers
-        return []
-
-    def _activate(self, event: ActivationAsked) -> list[Action]:
-        self._is_active = event.is_active
-        return [event]
-
-    def _activate_later(self, event: ActivationAsked) -> list[Action]:
-        """The next workers start with it; those that end stay as they are."""
-        self._is_active = event.is_active
-        return []
-
-    def _begin_again(self, event: WorkersEnded) -> list[Action]:
-        if event.is_exhausted or event.error is not None:
-            return self._end(event)
-        self._phase = Phase.RUNNING
-        return [BeginWorkers(self._workers, self._is_active), Answer()]
-
-    def _end(self, event: WorkersEnded) -> list[Action]:
-        reason = EXHAUSTED
-        if event.error is not None:
-            reason = FAILED
-        elif self._phase is Phase.STOPPING:
-            reason = STOPPED
-        self._phase, self._error = Phase.ENDED, event.error
-        return [Finish(reason, event.error), Answer(event.error)]
-
-    def _refuse(self, _: RebalanceAsked) -> list[Action]:
-        return [Answer(self._error)]
-
-    def _ignore(self, _: Event) -> list[Action]:
-        return []
-
-
-ANSWERS: Mapping[Phase, Mapping[type[Event], Callable[[Steering, Any], list[Action]]]] = {
-    Phase.RUNNING: {
-        StopAsked: Steering._stop,  # noqa: SLF001 - the table is part of the class
-        RebalanceAsked: Steering._rebalance,  # noqa: SLF001
-        ActivationAsked: Steering._activate,  # noqa: SLF001
-        WorkersEnded: Steering._end,  # noqa: SLF001
-    },
-    Phase.REBALANCING: {
-        StopAsked: Steering._stop_instead,  # noqa: SLF001
-        RebalanceAsked: Steering._rebalance_otherwise,  # noqa: SLF001
-        ActivationAsked: Steering._activate_later,  # noqa: SLF001
-        WorkersEnded: Steering._begin_again,  # noqa: SLF001
-    },
-    Phase.STOPPING: {
-        StopAsked: Steering._stop,  # noqa: SLF001 - the shorter wait counts
-        RebalanceAsked: Steering._refuse,  # noqa: SLF001
-        ActivationAsked: Steering._ignore,  # noqa: SLF001
-        WorkersEnded: Steering._end,  # noqa: SLF001
-    },
-    Phase.ENDED: {
-        StopAsked: Steering._ignore,  # noqa: SLF001
-        RebalanceAsked: Steering._refuse,  # noqa: SLF001
-        ActivationAsked: Steering._ignore,  # noqa: SLF001
-        WorkersEnded: Steering._ignore,  # noqa: SLF001 - told twice
-    },
-}
-"""For each phase, the answer to each event."""
+        match self._phase, event:
+            case Phase.ENDED, RebalanceAsked():
+                return [Answer(self._error)]
+            case Phase.ENDED, _:
+                return []
+            case Phase.REBALANCING, StopAsked():  # the callers of the rebalance return
+                self._phase = Phase.STOPPING
+                return [event, Answer()]
+            case _, StopAsked():  # while it stops, the shorter wait counts
+                self._phase = Phase.STOPPING
+                return [event]
+            case Phase.RUNNING, RebalanceAsked(workers):
+                self._phase, self._workers = Phase.REBALANCING, workers
+                return [StopAsked(self._rebalance_secs)]
+            case Phase.REBALANCING, RebalanceAsked(workers):  # the last number that was asked for counts
+                self._workers = workers
+                return []
+            case _, RebalanceAsked():
+                return [Answer()]
+            case Phase.RUNNING, ActivationAsked(is_active):
+                self._is_active = is_active
+                return [event]
+            case Phase.REBALANCING, ActivationAsked(is_active):  # for the next workers; those that end stay as they are
+                self._is_active = is_active
+                return []
+            case _, ActivationAsked():
+                return []
+            case Phase.REBALANCING, WorkersEnded(is_exhausted=False, error=None):
+                self._phase = Phase.RUNNING
+                return [BeginWorkers(self._workers, self._is_active), Answer()]
+            case _, WorkersEnded(error=error):
+                reason = FAILED if error is not None else STOPPED if self._phase is Phase.STOPPING else EXHAUSTED
+                self._phase, self._error = Phase.ENDED, error
+                return [Finish(reason, error), Answer(error)]
+        raise AssertionError(f"{event} has no answer in {self._phase}")

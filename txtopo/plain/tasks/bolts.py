@@ -29,7 +29,7 @@ CHECKED_MAX = 64
 
 
 class BoltTask(Task):
-    """A task of a rich bolt or a basic bolt. Its object is prepared at once."""
+    """A task of a rich bolt or a basic bolt. It prepares its object at once."""
 
     def __init__(self, shared: Shared, component: PlainComponent, task: int) -> None:
         super().__init__(shared, component, task)
@@ -52,7 +52,7 @@ class BoltTask(Task):
                 self._execute = bolt.execute  # prepare() may have set another one
 
     def run(self) -> int:
-        """Execute some of the tuples that wait, and return how many it executed.
+        """Execute some of the waiting tuples, and return how many.
 
         Raises:
             UserCodeError: the bolt raised an exception other than a FailedException.
@@ -100,7 +100,7 @@ class BoltTask(Task):
 
     @property
     def counts(self) -> Counts:
-        """What the task has counted."""
+        """The counts of the task."""
         return attrs.evolve(self.collector.counts(), executed=self._executed)
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ class Ticks:
     source: TupleSource
 
     def send(self, now: float) -> bool:
-        """Put a tick into the queues of the tasks if one is due, and return whether it is."""
+        """Put a tick tuple into the queues of the tasks if one is due, and return whether it is."""
         if now < self.due_at:
             return False
         missed = (now - self.due_at) // self.every_secs

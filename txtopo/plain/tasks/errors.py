@@ -1,4 +1,4 @@
-"""Errors of components: those that they report and survive, not too many at a time, and those that end a worker."""
+"""Errors of components: those that end a worker, and those that they report, a limited number in an interval."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def blaming(component: str, task: int) -> Iterator[None]:
 
 @attrs.define(eq=False)
 class ErrorReporter:
-    """Reports the errors of one task, at most some in an interval.
+    """Reports the errors of one task, a limited number in an interval.
 
     Args:
         component: the component.
         task: the task's id.
-        clock: tells the time, in seconds.
-        interval_secs: how long an interval is; it begins with an error.
-        interval_max: how many errors are reported in one.
+        clock: returns the time, in seconds.
+        interval_secs: the length of an interval; it begins with an error.
+        interval_max: how many errors of an interval are reported.
     """
 
     component: str
@@ -46,14 +46,14 @@ class ErrorReporter:
     interval_secs: float
     interval_max: int
     reported: int = 0
-    """Errors that were reported."""
+    """How many errors were reported."""
     last: str = ""
     """The last one."""
     _began: float | None = None
     _in_interval: int = 0
 
     def report(self, error: BaseException) -> None:
-        """Report an error, unless the interval has had its share."""
+        """Report an error, unless this interval has had its share."""
         now = self.clock()
         if self._began is None or now - self._began > self.interval_secs:
             self._began, self._in_interval = now, 0

@@ -1,4 +1,4 @@
-"""Offloading: slow input and output of a bolt in a thread of its own, so that the worker's loop waits for nobody."""
+"""Offloading: slow calls of a task run in a thread of its own, so that the worker's loop does not wait."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 POLL_SECS = 0.005
-"""How often the loop looks for what has ended, while something is under way."""
+"""How often the loop looks for calls that have ended."""
 
 
 class Offloading:
-    """The calls that the tasks of one worker have under way. Those of a task run one after another.
+    """The slow calls of a worker's tasks. Those of one task run one after another.
 
-    *on_done* runs in the loop's thread, so a bolt needs no locks.
+    ``on_done`` runs in the loop's thread, so a bolt needs no locks.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Offloading:
         Args:
             task: the task's id.
             call: the call.
-            on_done: is given its result or exception, as a future that is done.
+            on_done: is called with a future that has its result or exception.
         """
         pool = self._pools.get(task)
         if pool is None:
@@ -41,7 +41,7 @@ class Offloading:
         future.add_done_callback(lambda done: self._done.put(lambda: on_done(done)))
 
     def run_done(self) -> bool:
-        """Run ``on_done`` of the calls that have ended; return whether there were any."""
+        """Run ``on_done`` of the calls that have ended; return whether any have."""
         has_run = False
         while self.under_way:
             try:
@@ -53,14 +53,7 @@ class Offloading:
             on_done()
         return has_run
 
-    def wait(self) -> None:
-        """Wait for every call that is under way, and run its ``on_done``: the worker ends."""
-        while self.under_way:
-            on_done = self._done.get()
-            self.under_way -= 1
-            on_done()
-
     def close(self) -> None:
-        """Let the threads go; calls that have not begun are dropped."""
+        """Drop the calls that have not begun, and let the threads end."""
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""The outbox of a worker: what its tasks have sent since the last flush, to tasks here and in other workers."""
+"""The outbox of a worker: the tuples, acks and failures of its tasks since the last flush."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from txtopo.plain.trees.tuples import TreeTuple
 
 
 class ColumnsByTask(dict[int, Columns]):
-    """The columns from one task and stream to each task of other workers; made when they are first written to.
+    """The columns from one task and stream to each task of other workers; made at their first use.
 
     Args:
-        outbox: what flushes them.
+        outbox: the outbox that flushes them.
         source: the number of the task and stream.
     """
 
@@ -31,7 +31,7 @@ class ColumnsByTask(dict[int, Columns]):
 
 
 class Outbox:
-    """What is sent, by kind. Collectors write to its parts: a call for each tuple would cost as much as the rest.
+    """What is sent, by kind. Collectors write to its parts directly: a call for each tuple would double their cost.
 
     Args:
         local: the queues of the tasks in this worker.
@@ -44,11 +44,11 @@ class Outbox:
     ) -> None:
         self.local = local
         self.columns: list[Columns] = []
-        """Those of all tasks and streams, also empty ones."""
+        """The columns of all tasks and streams, empty ones among them."""
         self.acks: dict[int, int] = {}
-        """By root, the XOR of edge ids of its tuples that were acked here, and of those added."""
+        """By root, the XOR of the edge ids that were acked and added here."""
         self.masks: dict[int, int] = {}
-        """By root of ``acks``, the bits of the workers that the added ones were sent to; without an entry: none."""
+        """By root of ``acks``, the bits of the workers that the added ones were sent to; no entry means none."""
         self.failed: list[int] = []
         self.reset: list[int] = []
         self.bit_of: dict[int, int] = {}
@@ -58,21 +58,21 @@ class Outbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits to be flushed to another worker or an acker."""
+        """Whether nothing waits for a flush."""
         return not (self.acks or self.failed or self.reset or any(c.values for c in self.columns))
 
     def memory_bytes(self) -> int:
-        """Return about how many bytes the tuples that wait for a flush take."""
+        """Return about how many bytes the tuples take."""
         return int(sum(tuples_bytes(columns.values) for columns in self.columns))
 
     def drop(self, worker: int) -> None:
-        """Forget the tuples for the tasks of a worker."""
+        """Drop the tuples for the tasks of a worker."""
         for columns in self.columns:
             if self._worker_of[columns.task] == worker:
                 columns.take()
 
     def take_frames(self) -> dict[int, Frame]:
-        """Return what was gathered, a frame for each worker, this one among them, and forget it."""
+        """Remove and return everything: a frame for each worker, this one among them."""
         frames: dict[int, Frame] = {}
         for columns in self.columns:
             if columns.values:

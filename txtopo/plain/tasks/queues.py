@@ -1,8 +1,8 @@
 """The queue of a bolt's task: tuples that wait in memory, and beyond a limit in a file.
 
-Bolts never wait for each other: two workers of one thread each would wait for ever. Only spouts pause when too much
-waits. But what is under way already may still multiply on its way down, so a queue must be able to hold more than
-memory should.
+Bolts never wait for each other: two workers of one thread each could wait for each other for ever. Only spouts pause
+when too much waits. The tuples of earlier roots may still multiply on their way down, so a queue must have room for
+more than fits into memory.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from txtopo.plain.trees.tuples import TreeTuple
 from txtopo.spill import SpillFile
 
 SEGMENT_TUPLES = 2_000
-"""Tuples that are written, and read again, together, at most."""
+"""The most tuples that are written, and read back, together."""
 
 SEGMENT_BYTES = 1 << 22
-"""About how many bytes they take together at most, if they are several."""
+"""About how many bytes they take together at most, unless it is a single tuple."""
 
 
 class TaskQueue:
-    """Tuples in the order in which they came: first those in memory, then those in the file, then what came since.
+    """Tuples in their order: the oldest in memory, then those in the file, then the newest, in memory again.
 
     Args:
-        sources: where tuples may come from.
-        numbers: the number of each of these, by its identity.
+        sources: where tuples come from.
+        numbers: by the identity of a source, its number.
     """
 
     def __init__(self, sources: Sequence[TupleSource], numbers: Mapping[int, int]) -> None:
         self.newest: list[TreeTuple] = []
-        """Who sends to the task appends to this list: it is always the same object."""
+        """Senders append to this list, which is always the same object."""
         self._oldest: list[TreeTuple] = []
         self._weighed = 0
-        """Tuples in memory that were weighed: all but the last ones of ``newest``."""
+        """How many tuples in memory were weighed: all but the last ones of ``newest``."""
         self._weight = 0.0
         """About how many bytes they take."""
         self._sources = sources
@@ -58,12 +58,12 @@ class TaskQueue:
         return len(self.newest) + len(self._oldest)
 
     def memory_bytes(self) -> int:
-        """Return about how many bytes the tuples in memory take; those that have come since are weighed."""
+        """Weigh the tuples that came since the last call, and return about how many bytes those in memory take."""
         self._weigh(self.newest, len(self.newest) + len(self._oldest) - self._weighed)
         return int(self._weight)
 
     def take(self, most: int) -> list[TreeTuple]:
-        """Remove the oldest tuples and return them, at least one if there are any."""
+        """Remove and return the oldest tuples, at least one if there are any."""
         if not self._oldest and self._file:
             self._oldest = self._read()
             self._weigh(self._oldest, len(self._oldest))
@@ -78,12 +78,12 @@ class TaskQueue:
         return taken
 
     def give_back(self, tuples: list[TreeTuple]) -> None:
-        """Put tuples that were taken last in front again."""
+        """Put tuples back in front that were taken last."""
         self._weigh(tuples, len(tuples))
         self._oldest[:0] = tuples
 
     def spill(self) -> None:
-        """Write what came last to the file, so that it takes no memory until its turn comes."""
+        """Write the newest tuples to the file, where they take no memory until their turn comes."""
         if not self.newest:
             return
         each_bytes = self.memory_bytes() / len(self)
@@ -94,13 +94,13 @@ class TaskQueue:
         self.newest.clear()
 
     def _weigh(self, tuples: list[TreeTuple], count: int) -> None:
-        """Add so many of some tuples, those that are last, to the weight."""
+        """Add the last ``count`` of these tuples to the weight."""
         if count:
             self._weight += count * mean_bytes([each.values for each in tuples[-count :: stride(count)]])
             self._weighed += count
 
     def _forget(self, count: int) -> None:
-        """Take so many tuples off the weight; which ones weigh how much is not known."""
+        """Take the mean weight of so many tuples off the weight."""
         left = max(0, self._weighed - count)
         self._weight = self._weight * left / self._weighed if left else 0.0
         self._weighed = left
@@ -113,13 +113,13 @@ class TaskQueue:
         rows = [(each.values, self._numbers[id(each.source)], each.roots, each.edges) for each in tuples]
         try:
             segment = pickle.dumps(rows, 5)
-        except Exception as error:  # noqa: BLE001 - whatever a user's value raises while it is pickled
+        except Exception as error:  # noqa: BLE001 - a user's value may raise anything while it is pickled
             raise self._blamed(tuples, error) from None
         self._file.put(segment)
 
     @staticmethod
     def _blamed(tuples: Sequence[TreeTuple], error: Exception) -> Exception:
-        """Return the error of the component whose tuple can't be written; the given one if each can be, alone."""
+        """Return an error that names the component whose tuple can't be written; ``error`` if each can be, alone."""
         for each in tuples:
             try:
                 pickle.dumps(each.values, 5)

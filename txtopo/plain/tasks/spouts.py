@@ -16,22 +16,22 @@ from txtopo.plain.trees.pending import PendingRoots
 from txtopo.topology.plain_plan import PlainComponent
 
 SPOUT_CALLS_MAX = 64
-"""How often a spout executor's tasks are called in one pass while they emit: then what they emitted has its turn."""
+"""How often the tasks of a spout executor are called in one pass while they emit. Then their tuples have their turn."""
 
 SPOUT_UNCHECKED_MAX = 16
-"""How often quick ones are called before it looks at the clock; if that takes a millisecond, they are once."""
+"""How often quick tasks are called before the executor reads the clock. Slow ones are called once."""
 
 POLL_SPOUT_SECS = 0.001
-"""How long a spout that emits nothing waits before it is called again, as in Storm: nobody else would wake it up."""
+"""How long a spout that emits nothing waits before it is called again, as in Storm: nothing else would wake it up."""
 
 IDLE_STREAK = 1_000
-"""After so many calls in a row that emitted nothing, a second or so, it waits longer."""
+"""After this many passes in a row without a tuple, about a second, it waits longer."""
 
 POLL_IDLE_SPOUT_SECS = 0.01
 
 
 class SpoutTask(Task):
-    """A task of a spout. Its object is opened when the topology is first active."""
+    """A task of a spout. It opens its object when the topology is first active."""
 
     def __init__(self, shared: Shared, component: PlainComponent, task: int) -> None:
         super().__init__(shared, component, task)
@@ -50,12 +50,12 @@ class SpoutTask(Task):
 
     @property
     def counts(self) -> Counts:
-        """What the task has counted."""
+        """The counts of the task."""
         return attrs.evolve(self.collector.counts(), acked=self._acked, failed=self._failed)
 
     @property
     def is_done(self) -> bool:
-        """Whether the spout emits nothing new any more, and nothing is pending."""
+        """Whether the spout is exhausted, with nothing pending."""
         with self.user_code():
             return self._is_open and not self.pending and self._spout.is_exhausted()
 
@@ -67,7 +67,7 @@ class SpoutTask(Task):
             return self._spout.lag()
 
     def set_active(self, *, is_active: bool) -> None:
-        """Open the spout if it is active for the first time, and tell it if that changes."""
+        """Activate or deactivate the spout; the first activation opens it."""
         with self.user_code():
             if is_active and not self._is_open:
                 self._is_open = True
@@ -90,7 +90,7 @@ class SpoutTask(Task):
         return emitted() != before
 
     def ack(self, roots: Sequence[int]) -> None:
-        """Tell the spout that roots were acked; those that are not pending any more are ignored."""
+        """Tell the spout that roots were acked, except roots that are not pending any more."""
         now, hooks = self._clock(), self._hooks
         settle, add = self.pending.settle, self.latencies.add
         with self.user_code():
@@ -106,7 +106,7 @@ class SpoutTask(Task):
                     tell_spout(pending.message_id)
 
     def fail(self, roots: Sequence[int]) -> None:
-        """Tell the spout that roots failed; those that are not pending any more are ignored."""
+        """Tell the spout that roots failed, except roots that are not pending any more."""
         for root in roots:
             pending = self.pending.settle(root)
             if pending is not None:
@@ -121,7 +121,7 @@ class SpoutTask(Task):
         return [root for root, _ in expired]
 
     def close(self) -> None:
-        """Close the spout, if it was ever opened."""
+        """Close the spout if it was opened."""
         with self.user_code():
             if self._is_open:
                 self._spout.close()
@@ -145,14 +145,14 @@ class SpoutTask(Task):
 
 @attrs.define(eq=False)
 class SpoutExecutor:
-    """Tasks of a spout that stay together: their pending roots are limited together."""
+    """Tasks of a spout that stay together; their pending roots are limited together."""
 
     tasks: list[SpoutTask]
     pending_max: int = attrs.field(init=False)
-    """How many roots may be pending: as many as one task may have, for each."""
+    """The limit: that of one task, times the number of tasks."""
     wait: SpoutWaitStrategy | None = attrs.field(init=False)
     unchecked: int = 1
-    """How often the tasks are called before it is looked at the clock."""
+    """How often the tasks are called before the executor reads the clock."""
     streak: int = 0
     """Passes in a row in which no task emitted."""
     wait_secs: float | None = None
@@ -188,7 +188,7 @@ class SpoutExecutor:
         return emitted
 
     def _call(self, times: int, observer: Observer) -> int:
-        """Call the tasks so many times, and return how many times they have emitted; the first time in vain ends it."""
+        """Call the tasks so many times, or until a call without a tuple; return how often they emitted."""
         tasks, pending_max = self.tasks, self.pending_max
         component, others = tasks[0].component.id, len(tasks) > 1
         for number in range(times):
@@ -208,7 +208,7 @@ class SpoutExecutor:
         return times
 
     def _wait_after_nothing(self, *, is_throttled: bool) -> float | None:
-        """Return how long to wait now; a spout that must wait, for acks or for less work, is woken up by a frame."""
+        """Return how long to wait; None if the spout waits for acks or is throttled, for a frame wakes it up."""
         if self.wait is not None:
             with self.tasks[0].user_code():
                 return self.wait.empty_emit(self.streak)

@@ -1,8 +1,8 @@
 """The roots that a spout task waits for, and their timeouts.
 
-Storm rotates two buckets, so a root fails between one and two timeouts after it was emitted. Here every root has the
-same timeout, so they expire in the order in which they were put; a dictionary keeps that order. Looking for expired
-roots costs nothing for those that wait, and a root fails as exactly as somebody looks.
+Storm rotates two buckets, so a root fails between one and two timeouts after its emission. Here a dictionary keeps the
+roots in the order in which their timeouts begin. All timeouts are equal, so the expired roots are always in front, and
+to look for them costs nothing for the others.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ class PendingRoot:
         self.stream = stream
         self.emitted_at = emitted_at
         self.since = emitted_at
-        """When its timeout began: at its emission, or at its last reset."""
+        """When its timeout began: at its emission or its last reset."""
 
 
 class PendingRoots:
     """The pending roots of one spout task.
 
     Args:
-        timeout_secs: after how long a root fails; None: never.
+        timeout_secs: the timeout; None: roots never expire.
     """
 
     def __init__(self, timeout_secs: float | None) -> None:
         self.roots: dict[int, PendingRoot] = {}
-        """By root id, those whose timeout began first in front."""
+        """By root id, in the order in which their timeouts began."""
         self._timeout_secs = timeout_secs
 
     def __len__(self) -> int:
@@ -43,18 +43,18 @@ class PendingRoots:
         return root in self.roots
 
     def settle(self, root: int) -> PendingRoot | None:
-        """Remove a root and return it; None if it was settled before."""
+        """Remove and return a root; None if it is not pending any more."""
         return self.roots.pop(root, None)
 
     def reset(self, root: int, now: float) -> None:
-        """Begin the timeout of a root anew, if it is pending."""
+        """Begin the timeout of a pending root anew."""
         pending = self.roots.pop(root, None)
         if pending is not None:
             pending.since = now
             self.roots[root] = pending
 
     def expire(self, now: float) -> list[tuple[int, PendingRoot]]:
-        """Remove the roots whose timeout has passed and return them, oldest first."""
+        """Remove and return the roots whose timeout has passed, oldest first."""
         expired = list(self._expired(now))
         for root, _ in expired:
             del self.roots[root]

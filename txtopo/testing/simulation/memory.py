@@ -11,8 +11,8 @@ numbers 1, 2 and 3. If a bolt turns out to depend on the epoch, each attempt is 
 on.
 
 The failpoints at which faults strike an attempt are drawn before its job begins (see :class:`Passage`). So the same
-faults strike whether the attempt is run or reused, and in whatever order slots work. A reused attempt fails where its
-first fault strikes, as it would if it were run.
+faults strike whether the attempt is run or reused, and in whatever order partitions work. A reused attempt fails where
+its first fault strikes, as it would if it were run.
 
 A job is run if an attempt has not been seen twice, if an emitter emits something else, and every 32nd time anyway. If a
 run ever differs from the remembered result, the topology's bolts depend on more than their batch, and nothing is
@@ -41,7 +41,7 @@ from txtopo.attempts import FIRST_EPOCH, TransactionAttempt, epoch_and_try
 from txtopo.errors import FailedException
 from txtopo.topology.output import OutputOrigin
 from txtopo.transactional.jobs.inline_runner import run_stages
-from txtopo.transactional.jobs.layout import SlotAssignment
+from txtopo.transactional.jobs.layout import PartitionAssignment
 from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.transactional.tasks.batch_run import CarriedBolt
 from txtopo.transactional.tasks.factory import TaskFactory
@@ -181,7 +181,8 @@ class Part:
     def can_be_told(self, passage: Passage) -> bool:
         """Whether its result with a passage's faults is certain.
 
-        In a spread layout, the other slots continue after one has failed, and which failpoints they reach is unknown.
+        In a spread layout, the other partitions continue after one has failed, and it is unknown which failpoints they
+        reach.
         """
         faults = sum(fault < len(self.points) for fault in passage.faults)
         if faults == 0:
@@ -287,7 +288,7 @@ class Remembered(Protocol):
 
 
 PartKey = Hashable
-"""Identifies a part: the slots of its tasks, the attempt, perhaps without its epoch, and its metadata."""
+"""Identifies a part: the partitions of its tasks, the attempt, perhaps without its epoch, and its metadata."""
 
 
 @attrs.frozen(eq=False)
@@ -337,7 +338,7 @@ class JobMemory:
     def _run(self, job: Job, task_factory: ListeningTaskFactory, passages: Passages) -> list[Report]:
         """Run a job, and remember its results."""
         with task_factory.heard(passages):
-            ran = run_stages(job, [task_factory] * job.layout.slots, lambda sent: sent)
+            ran = run_stages(job, [task_factory] * job.layout.partitions, lambda sent: sent)
         reports = [*map(_as_it_travels, ran)]
         if self.is_on:
             for key, (attempt, _) in zip(self._keys(job), job.attempts, strict=True):
@@ -365,7 +366,7 @@ class JobMemory:
     def _known_parts(
         self, job: Job, task_factory: ListeningTaskFactory, passages: Passages
     ) -> dict[TransactionAttempt, Part]:
-        """Return the reusable parts of a job; in a spread layout all or none, because they share slots."""
+        """Return the reusable parts of a job; in a spread layout all or none, because they share partitions."""
         known = {}
         for key, (attempt, _) in zip(self._keys(job), job.attempts, strict=True):
             part = self.known(key, Part)
@@ -429,10 +430,10 @@ class JobMemory:
         self._learned.clear()
 
     def _keys(self, job: Job) -> Iterator[PartKey]:
-        """Yield the key of each attempt of a job; it includes the slots that the tasks are spread over."""
-        slots = job.layout.slots
+        """Yield the key of each attempt of a job; it includes the partitions that the tasks are spread over."""
+        partitions = job.layout.partitions
         for index, (attempt, metadata) in enumerate(job.attempts):
-            place = (slots, index % slots) if _is_spread(job) else None
+            place = (partitions, index % partitions) if _is_spread(job) else None
             yield place, attempt.txid, self.number_of(attempt), repr(metadata)
 
     def number_of(self, attempt: TransactionAttempt) -> int:
@@ -451,7 +452,7 @@ class JobMemory:
 
 
 def _is_spread(job: Job) -> bool:
-    return any(stage.assignment is not SlotAssignment.BY_TRANSACTION for stage in job.layout.stages)
+    return any(stage.assignment is not PartitionAssignment.BY_TRANSACTION for stage in job.layout.stages)
 
 
 def _words(report: Report) -> str:

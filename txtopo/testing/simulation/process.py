@@ -83,7 +83,9 @@ class SimulatedRunner(JobRunner):
         passages = {attempt: self._world.passage(attempt) for attempt, _ in job.attempts}
         with self._reaching.on_the_way(passages):
             if self._memory is None:
-                reports: Sequence[Report] = run_stages(job, [self._task_factory] * job.layout.slots, lambda sent: sent)
+                reports: Sequence[Report] = run_stages(
+                    job, [self._task_factory] * job.layout.partitions, lambda sent: sent
+                )
             else:
                 reports = self._memory.run(job, self._task_factory, passages)
         self._world.struck[struck:] = sorted(self._world.struck[struck:])  # those of reused attempts came first

@@ -12,13 +12,14 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 
 from txtopo.errors import TopologyError, TxtopoError
 from txtopo.garbage import collected_when_told
 from txtopo.testing.checkers import Oracle, Rows, Version, Violation
+from txtopo.testing.simulation.schedule import Kinds, Schedule, Simulated
 from txtopo.testing.simulation.sources import standing_in
 from txtopo.testing.simulation.world import Invariant, Subject, World
 from txtopo.topology.topology import TransactionalTopology
@@ -36,56 +37,6 @@ than Python's automatic collections."""
 
 FAULTLESS = 0
 """The seed of the schedule without faults, which is run before the others."""
-
-Kinds = Sequence[Any]
-"""Kinds of fault: classes of workloads for transactional topologies, members of an enumeration for plain ones."""
-
-
-class Schedule(Protocol):
-    """One schedule, as a world of either kind of topologies runs it."""
-
-    struck: list[tuple[int, str]]
-    """The faults that struck, each with its number."""
-
-    def run(self) -> None:
-        """Run it; whatever it raises is a broken promise."""
-
-    def dissolve(self) -> None:
-        """Let go of everything, for the schedule is over and told of."""
-
-
-class Simulated(Protocol):
-    """What is simulated: a topology of either kind."""
-
-    @property
-    def kinds(self) -> Kinds:
-        """All the kinds of fault that there are."""
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """What the schedule without faults has shown that need not be wrong."""
-
-    def world(
-        self,
-        seed: int,
-        kinds: Kinds,
-        only: frozenset[int] | None = None,
-        log: Callable[[str], None] | None = None,
-    ) -> Schedule:
-        """Return the schedule of a seed.
-
-        Args:
-            seed: the seed.
-            kinds: the kinds of fault that may be drawn.
-            only: the numbers of the faults to inject; None for all.
-            log: called with each step of the schedule as a line.
-        """
-
-    def take_learned(self) -> Any:
-        """Return what was learned since the last call, of use to later schedules in any process; None for nothing."""
-
-    def learn(self, learned: Any) -> None:
-        """Take what another process has learned."""
 
 
 @attrs.frozen

@@ -14,7 +14,7 @@ import attrs
 
 from committers.kafka import KafkaBolt, KafkaMessage, KafkaSender, SenderSettings
 from spouts.files.spout import FilesTransactionalSpout
-from spouts.files.watch import Patience
+from spouts.files.watch import WatchTimes
 from spouts.kafka.plain.config import KafkaSpoutConfig
 from spouts.kafka.plain.dead_letters import DeadLetter, DeadLetterHook
 from spouts.kafka.plain.spout import KafkaSpout
@@ -31,8 +31,8 @@ def standing_in(plan: Plan) -> Plan:
     """Return a transactional plan whose spout takes what is there without waiting, and publishes nothing."""
     spout = copy.copy(plan.spout.component)
     match spout:
-        case FilesTransactionalSpout(watch=Patience()):
-            spout.watch = Patience(settle_secs=0, poll_secs=0, now_secs=_no_time)
+        case FilesTransactionalSpout(watch=WatchTimes()):
+            spout.watch = WatchTimes(settle_secs=0, poll_secs=0, now_secs=_no_time)
         case KafkaInput():
             spout.publish_group = None
         case _:

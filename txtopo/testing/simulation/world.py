@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -39,6 +38,7 @@ from txtopo.testing.simulation.process import (
     SimulatedJournalWriter,
     SimulatedRunner,
 )
+from txtopo.testing.simulation.schedule import Kinds, Schedule, Simulated
 from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
 from txtopo.testing.simulation.threads import Clock
 from txtopo.testing.simulation.workloads import RATES, USER_POINTS, CrashError, Failures, Workload
@@ -66,15 +66,14 @@ LAYOUTS = ("together", "together", "together", "together", "spread")
 EAGER = 0.1
 WAITING = 0.1
 """How probable it is that time passes though something could be done."""
-WORKLOAD_DRAWN = 0.5
 SKIPPING = 0.1
 """How probable it is that transactions are given up after two tries."""
 PROCESSES_MAX = 40
 
 
 @attrs.frozen
-class Subject:
-    """What is simulated: a topology, and what is known of it beforehand.
+class Subject(Simulated):
+    """What is simulated: a transactional topology, and what is known of it beforehand.
 
     Args:
         topology: the topology, whose states are replaced by simulated ones.
@@ -97,15 +96,7 @@ class Subject:
     memory: JobMemory = attrs.field(factory=JobMemory, eq=False)
     """What jobs of earlier schedules came to."""
 
-    @property
-    def kinds(self) -> Sequence[type[Workload]]:
-        """All the kinds of fault that there are."""
-        return tuple(RATES)
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """There are none: what a transactional topology does is right or wrong."""
-        return ()
+    kinds: ClassVar[Kinds] = tuple(RATES)
 
     def world(
         self,
@@ -126,16 +117,8 @@ class Subject:
         self.memory.learn(learned)
 
 
-class World:
-    """One schedule.
-
-    Args:
-        subject: what is simulated.
-        seed: what the schedule is drawn from.
-        workloads: the kinds of fault that may be drawn; empty for none.
-        only: the faults that strike, by their number in the schedule; None for all of them.
-        log: is told what happens, line by line.
-    """
+class World(Schedule):
+    """One schedule of a transactional topology; see :meth:`Simulated.world` for the arguments."""
 
     def __init__(
         self,
@@ -145,7 +128,7 @@ class World:
         only: frozenset[int] | None = None,
         log: Callable[[str], None] | None = None,
     ) -> None:
-        self.random = random.Random(seed)  # noqa: S311 - reproducible, not secret
+        super().__init__(seed, only, log)
         self.clock = Clock()
         self.timeout_ms = TIMEOUT_MS
         self.on_version: Callable[[str, Version], None] | None = None
@@ -154,7 +137,6 @@ class World:
         """Whether something failed that no fault explains."""
         self.has_dried_up = False
         """Whether an endless source has given all that it had."""
-        self.struck: list[tuple[int, str]] = []
         self.violation: BaseException | None = None
         self._subject = subject
         self._may_dry_up = subject.oracle is None or subject.dries_up
@@ -164,19 +146,11 @@ class World:
         self._memory = subject.memory if remembers else None
         self._reaching = Reaching()
         self._commit_phases = CommitPhases(self._memory, self._reaching, self.passage)
-        self._only = only
-        self._log = log
-        self._may_strike = 0
         self._paused = 0
-        self._has_faults = True
         self._moves = 0
         self._active_move = 0
         """The last move in which an attempt was emitted or a transaction was committed."""
-        self._workloads = [
-            kind(RATES[kind] * 2 ** self.random.uniform(-2.5, 1.5))
-            for kind in workloads
-            if self.random.random() < WORKLOAD_DRAWN
-        ]
+        self._workloads = [kind(rate) for kind, rate in self.draw_rates(workloads, RATES).items()]
         self._striking: dict[str, list[Workload]] = {}
         """Those that can strike at a failpoint."""
         self._failures = next((each for each in self._workloads if isinstance(each, Failures)), None)
@@ -196,17 +170,12 @@ class World:
         self._topology = TransactionalTopology(attrs.evolve(self._plan, states=states))
 
     def run(self) -> None:
-        """Make moves until all is committed.
-
-        Raises:
-            Violation: a promise is broken.
-            Exception: something that no fault explains.
-        """
+        """Make moves until all is committed; see :meth:`Schedule.run`."""
         fault_moves = self.random.randrange(MOVES_WITH_FAULTS_MAX) if self._workloads else 0
         with armed(self._reach):
             while not self._is_finished():
                 self._moves += 1
-                if self._moves > fault_moves and self._has_faults:
+                if self._moves > fault_moves and self.has_faults:
                     self._end_faults()
                 require(
                     self._moves < fault_moves + MOVES_WITHOUT_FAULTS_MAX,
@@ -215,12 +184,12 @@ class World:
                 self._move()
                 if self.violation is not None:
                     raise self.violation
-                if self._may_dry_up and self._moves > self._active_move + IDLE_MOVES_MAX and not self._has_faults:
+                if self._may_dry_up and self._moves > self._active_move + IDLE_MOVES_MAX and not self.has_faults:
                     self._stop_dried_up()
         self._check_end()
 
     def dissolve(self) -> None:
-        """Let go of everything, for the schedule is over and told of: little is left to look for as garbage then."""
+        """Let go of everything."""
         for process in self._processes:
             vars(process).clear()
         vars(self).clear()
@@ -236,7 +205,7 @@ class World:
     def can_pause(self) -> bool:
         """Whether another process may start beside this one."""
         is_paused = self._paused > 0
-        return self._has_faults and not is_paused and len(self._processes) < PROCESSES_MAX
+        return self.has_faults and not is_paused and len(self._processes) < PROCESSES_MAX
 
     @property
     def can_switch(self) -> bool:
@@ -244,36 +213,21 @@ class World:
         return hasattr(self._plan.spout.component, "set_disabled")
 
     def strikes(self, workload: Workload, where: str) -> bool:
-        """Draw whether a fault strikes now; each that might has a number."""
-        if not self._has_faults or self.random.random() >= workload.rate:
-            return False
-        number = self._next_fault()
-        if number is None:
-            return False
-        self._note_fault(number, f"{workload.name} {where}")
-        return True
+        """Draw whether a workload strikes now."""
+        return self.draw_strike(workload.rate, workload.name, where)
 
     def passage(self, attempt: TransactionAttempt) -> Passage:
         """Draw the places where faults strike an attempt in the user's code: one, or two in a spread layout."""
         failures = self._failures
-        if failures is None or not self._has_faults:
+        if failures is None or not self.has_faults:
             return Passage()
         first = failures.passed(self.random)
         second = first + 1 + failures.passed(self.random)
-        number = self._next_fault()
+        number = self.next_fault()
         if number is None:
             return Passage()
         what = f"{failures.name} in transaction {attempt.txid} at"
-        return Passage((first, second), lambda failpoint: self._note_fault(number, f"{what} {failpoint}"))
-
-    def _next_fault(self) -> int | None:
-        """Return the number of the next fault; None if it is left out."""
-        self._may_strike += 1
-        return self._may_strike if self._only is None or self._may_strike in self._only else None
-
-    def _note_fault(self, number: int, what: str) -> None:
-        self.struck.append((number, what))
-        self.log(f"fault {number}: {what}")
+        return Passage((first, second), lambda failpoint: self.note_fault(number, f"{what} {failpoint}"))
 
     def kill_current(self) -> None:
         """Let the process that runs just now die."""
@@ -339,16 +293,14 @@ class World:
                 if len(txids) > struck:
                     raise Violation(f"a failing transaction fails alone (promise 5): {txids}, {struck} struck")
 
-    def log(self, text: str) -> None:
-        """Tell what happens."""
-        if self._log is not None:
-            number = self.acting[-1].number if self.acting else 0
-            self._log(f"{self.clock.now_ms:>7} ms  process {number}  {text}")
+    def now(self) -> str:
+        """Return the time, and the process that acts."""
+        return f"{self.clock.now_ms:>7} ms  process {self.acting[-1].number if self.acting else 0}"
 
     # Moves.
 
     def _end_faults(self) -> None:
-        self._has_faults = False
+        self.has_faults = False
         self.log("the faults end")
         if self.can_switch:
             for partition in self._plan.spout.component.rows.lengths():
@@ -361,7 +313,7 @@ class World:
             return
         process = self.random.choice(running)
         with _Acting(self, process):
-            if self._has_faults:
+            if self.has_faults:
                 for workload in self._moving:
                     workload.move(self)
             if not process.is_running:
@@ -397,15 +349,15 @@ class World:
         process = Process(self, len(self._processes) + 1)
         self._processes.append(process)
         with _Acting(self, process):
-            window = self.random.randrange(1, 9)
+            pending_max = self.random.randrange(1, 9)
             config = _config(
-                window,
+                pending_max,
                 jobs_max=self.random.randrange(1, 4),
                 group_transactions_max=self.random.randrange(1, 5) if self._workloads else 1,
                 layout=self.random.choice(LAYOUTS),
                 skips=self._skips,
             )
-            self.log(f"starts with a window of {window}")
+            self.log(f"starts with at most {pending_max} pending transactions")
             process.begin(self._topology, config, self._environment(process), self._subject.until)
             if self._leads(process):
                 self._settled()
@@ -421,7 +373,7 @@ class World:
 
         def make_coordinator(limits: Limits) -> Coordinator:
             checker = CoreChecker(self._attempts, self._plan.semantics.policy, limits.timeout_ms)
-            return ObservedCoordinator(limits, checker, None if self._log is None else self.log)
+            return ObservedCoordinator(limits, checker, self.log if self.is_logged else None)
 
         def make_journal(header: JournalHeader) -> SimulatedJournalWriter:
             process.epoch = header.epoch
@@ -465,7 +417,7 @@ class World:
             self._strike(failpoint)
 
     def _strike(self, failpoint: str) -> None:
-        if self._has_faults:
+        if self.has_faults:
             striking = self._striking.get(failpoint)
             if striking is None:
                 striking = [workload for workload in self._workloads if workload.is_at(failpoint)]
@@ -607,10 +559,10 @@ class _DeadLetters:
 
 
 @functools.cache
-def _config(window: int, *, jobs_max: int, group_transactions_max: int, layout: str, skips: bool) -> Config:
+def _config(pending_max: int, *, jobs_max: int, group_transactions_max: int, layout: str, skips: bool) -> Config:
     """Return the configuration of a process; some hundreds of them can be drawn."""
     return Config(
-        max_spout_pending=window,
+        max_spout_pending=pending_max,
         jobs_in_flight_max=jobs_max,
         group_transactions_max=group_transactions_max,
         message_timeout_secs=TIMEOUT_MS / 1000,

@@ -32,7 +32,7 @@ from txtopo.api.table_history import StateComparison
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, DivergenceError, FailedException
 from txtopo.topology.checks import OWN_PREFIX
-from txtopo.topology.plan import FRAMES, Phase, Plan, PlannedComponent
+from txtopo.topology.plan import DATAFRAMES, Phase, Plan, PlannedComponent
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.commit.phases import run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt, Process
@@ -334,7 +334,7 @@ class Replay:
 
     def _compared(self) -> list[PlannedComponent]:
         """Return the components whose tuples are counted: all but those of Spark SQL."""
-        return [c for c in self._plan.components if c.kind not in FRAMES and c.streams]
+        return [c for c in self._plan.components if c.kind not in DATAFRAMES and c.streams]
 
     def _needs_second_run(self, transaction: JournalTransaction, run: _Run) -> bool:
         own = run.fingerprints[transaction.txid]

@@ -19,8 +19,8 @@ The run loop's duties
 
 Terms
 -----
-*Live attempt*: the one attempt of a transaction whose answers count. *Window*: the transactions that are begun and not
-yet committed. *Job*: a Spark job that runs the processing phases of consecutive transactions. *Commit group*:
+*Live attempt*: the one attempt of a transaction whose answers count. *Pending*: begun and not yet
+committed. *Job*: a Spark job that runs the processing phases of consecutive transactions. *Commit group*:
 consecutive processed transactions whose writes are made together.
 
 Read next: ``transitions`` (the transition table), ``events`` and ``actions`` (the interface), ``coordinator``.

@@ -12,15 +12,14 @@ can run 100,000 schedules of crashes against this very class.
 Every event is handled in two steps. ``_take_in`` applies it: it moves transactions by the table in ``transitions`` and
 decides nothing. Then ``_advance`` looks at the resulting state and does everything that is possible now: stop, commit
 a group, ask the spout, start jobs. What is possible depends on the state alone, not on the events that led to it, so
-no combination of events can be forgotten. Commits come first because they free the window.
+no combination of events can be forgotten. Commits come first because they make room for new transactions.
 
-The window
-==========
-The window holds the transactions that are begun and not yet committed: consecutive, without a gap, at most
-``limits.window``. It bounds everything else: attempts in flight, metadata in memory, results that wait for their turn.
-A transaction enters when the spout's coordinator has begun it and leaves when it is committed. The spout's coordinator
-is asked for several transactions at once, but for one request at a time, because each transaction's metadata continues
-from the one before.
+Pending transactions
+====================
+The transactions that are begun and not yet committed are *pending*: consecutive, without a gap, at most
+``limits.pending_max``. That bounds everything else: attempts in flight, metadata in memory, results that wait for
+their turn. The spout's coordinator is asked for several transactions at once, but for one request at a time, because
+each transaction's metadata continues from the one before.
 
 The metadata of a repeatable spout is durable before any of its tuples is emitted: ``SaveMetadata`` precedes the
 ``Process`` that needs it, and the run loop does actions in order. A crash between the two leaves a transaction that is
@@ -46,7 +45,7 @@ then its Delta writes are made together. If one fails, those before it commit, i
 1. Transactions 4, 5 and 6 are processed and commit as group 2.
 2. The commit phase of 5 raises FailedException. The run loop writes 4, answers ``Committed(4)``, ``Failed(5)``, and
    then ``GroupEnded(2)``.
-3. 4 leaves the window. 5 is ready again. 6, whose turn did not come, is still processed.
+3. 4 is no longer pending. 5 is ready again. 6, whose turn did not come, is still processed.
 4. 5 is processed again, and group 3 holds 5 and 6: the work of 6 was not lost.
 
 Attempts and late answers
@@ -72,13 +71,13 @@ end of N is known only after N was emitted. Four rules follow:
 
 - One job is in flight, and the spout is not asked for new transactions while one of those before them is not yet
   processed. Metadata comes with ``Processed``, not before.
-- The failure of N rolls back N and all later ones: they leave the window, and their txids are begun again. Attempt
+- The failure of N rolls back N and all later ones: they are no longer pending, and their txids are begun again. Attempt
   numbers continue, which is why ``Tries`` outlives its transaction.
 - A job whose transactions were rolled back is useless. It is cancelled once no attempt in it is live.
 - The spout may answer after the transaction that its answer continues from was rolled back:
 
   1. Transaction 3 is processed, and the spout is asked for 4.
-  2. The commit phase of 3 fails: 3 leaves the window.
+  2. The commit phase of 3 fails: 3 is no longer pending.
   3. The spout answers with a 4 that begins where the former 3 ended. The next 3 may end elsewhere, so this answer is
      stale: it is dropped, and the spout is asked again.
 
@@ -86,7 +85,7 @@ Giving up
 =========
 By default, a transaction is tried without limit. With a limit, a transaction that has failed that often by its own
 fault is *dead*. It waits until the transactions before it are committed. Then, depending on the policy, the run stops
-(WAIT), or its dead letter is written at its place in the commit order (SKIP) and the window moves on. A dead letter
+(WAIT), or its dead letter is written at its place in the commit order (SKIP) and the next ones go on. A dead letter
 that can't be written is tried again; that is no further failure of the transaction. An opaque transaction that failed
 before its end was known can't be skipped.
 
@@ -104,7 +103,7 @@ Each live attempt has a deadline, which progress renews. The effect of a missed 
 Activation
 ==========
 While it is deactivated, the spout is not asked for transactions. Those that have begun, or begin by an answer that was
-asked for before, are processed, committed and replayed as always, so the window empties. Only the transactions of an
+asked for before, are processed, committed and replayed as always, until none is pending. Only the transactions of an
 opaque spout that are rolled back meanwhile have to begin again, and wait.
 
 Recovery and stop
@@ -121,10 +120,10 @@ event is ignored, so late answers of threads do no harm.
 2. The next write of group 9 is refused. The run loop passes ``Fenced``, perhaps with other events after it.
 3. The events after ``Fenced`` are ignored, the run stops, and the successor finishes group 9 or drops it.
 
-Stories
-=======
-``story(txid)`` returns the history of a transaction. No decision depends on it. The module ``story`` explains why it
-costs nothing on the hot path.
+Histories
+=========
+``history(txid)`` returns what happened to a transaction. No decision depends on it. The module ``history`` explains why
+it costs nothing on the hot path.
 """
 
 from __future__ import annotations
@@ -152,7 +151,7 @@ from txtopo.transactional.core.actions import (
     Stop,
     StopReason,
 )
-from txtopo.transactional.core.choosing import choose_group, choose_job, window_end
+from txtopo.transactional.core.choosing import choose_group, choose_job, pending_end
 from txtopo.transactional.core.events import (
     Activated,
     Committed,
@@ -172,19 +171,19 @@ from txtopo.transactional.core.events import (
     StopRequested,
     Ticked,
 )
+from txtopo.transactional.core.history import History, HistoryEntry, HistoryEvent, shortened
 from txtopo.transactional.core.job_sizer import JobSizer
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
-from txtopo.transactional.core.story import Happening, Story, StoryEntry, shortened
 from txtopo.transactional.core.transactions import FailedAttempt, GroupMoment, Transaction, Tries
 from txtopo.transactional.core.transitions import LIVE, Status, Trigger
 
 STORIES_KEPT = 256
-"""The number of committed transactions whose stories are kept."""
+"""The number of committed transactions whose histories are kept."""
 
 
 @attrs.frozen
 class _CommittedGroup:
-    """The common part of the stories of a group's transactions."""
+    """The common part of the histories of a group's transactions."""
 
     group: GroupMoment
     at_ms: int
@@ -204,7 +203,7 @@ class Coordinator:
         self._job_sizer = JobSizer.at_start(limits)
         self._epoch = 0
         self._now_ms = 0
-        self._window: dict[int, Transaction] = {}
+        self._pending: dict[int, Transaction] = {}
         self._tries: dict[int, Tries] = {}
         self._jobs: dict[int, tuple[int, ...]] = {}
         self._abandoned: set[int] = set()
@@ -247,9 +246,9 @@ class Coordinator:
         return actions
 
     @property
-    def window(self) -> Mapping[int, Transaction]:
+    def pending(self) -> Mapping[int, Transaction]:
         """The begun, uncommitted transactions by txid, for checks and displays; do not change them."""
-        return MappingProxyType(self._window)
+        return MappingProxyType(self._pending)
 
     @property
     def jobs(self) -> Mapping[int, tuple[int, ...]]:
@@ -261,15 +260,15 @@ class Coordinator:
         """The attempts that failed in the last call of :meth:`handle`, for logs and displays."""
         return tuple(self._failures)
 
-    def story(self, txid: int) -> Story:
+    def history(self, txid: int) -> History:
         """Return the history of a transaction in this run; without entries if nothing is known about it.
 
-        The coordinator keeps the histories of transactions in the window, of rolled-back ones, and of the last
+        The coordinator keeps the histories of pending transactions, of rolled-back ones, and of the last
         ``STORIES_KEPT`` committed ones. A call walks through the committed ones: use it for errors and displays only.
         """
         tries = self._tries.get(txid)
-        moments: list[StoryEntry] = []
-        transaction = self._window.get(txid)
+        moments: list[HistoryEntry] = []
+        transaction = self._pending.get(txid)
         if transaction is not None:
             tries = transaction.tries
             moments = transaction.moments(
@@ -292,15 +291,15 @@ class Coordinator:
                         group=ended.group,
                         saves_metadata=self.limits.spout.repeats,
                     )
-                    moments.append(StoryEntry(ended.at_ms, Happening.COMMITTED, None if was_given_up else attempt))
+                    moments.append(HistoryEntry(ended.at_ms, HistoryEvent.COMMITTED, None if was_given_up else attempt))
         log = None if tries is None else tries.log
         if log is None:
-            return Story(txid, tuple(moments))
-        return Story(txid, (*log.entries, *moments), log.left_out)
+            return History(txid, tuple(moments))
+        return History(txid, (*log.entries, *moments), log.left_out)
 
     @property
     def now_ms(self) -> int:
-        """The time of the last ``Ticked``; stories use this clock."""
+        """The time of the last ``Ticked``; histories use this clock."""
         return self._now_ms
 
     @property
@@ -370,8 +369,8 @@ class Coordinator:
             if begun.txid != expected:
                 raise InternalError(f"recovered transaction {begun.txid} where {expected} should be")
             transaction = Transaction(begun.txid, begun.metadata, self._tries_of(begun.txid), begun_ms=event.now_ms)
-            transaction.log(StoryEntry(event.now_ms, Happening.RECOVERED))
-            self._window[begun.txid] = transaction
+            transaction.log(HistoryEntry(event.now_ms, HistoryEvent.RECOVERED))
+            self._pending[begun.txid] = transaction
 
     def _begin(self, event: MetadataCreated, actions: list[Action]) -> None:
         self._source_asked = False
@@ -384,7 +383,7 @@ class Coordinator:
             if transaction.txid != self._last_begun + 1:
                 raise InternalError(f"transaction {transaction.txid} begun after {self._last_begun}")
             tries = self._tries_of(transaction.txid)
-            self._window[transaction.txid] = Transaction(
+            self._pending[transaction.txid] = Transaction(
                 transaction.txid, transaction.metadata, tries, begun_ms=self._now_ms
             )
         if event.begun and self.limits.spout.repeats:
@@ -398,7 +397,7 @@ class Coordinator:
             self._renew(transaction)
 
     def _processed(self, event: Processed) -> None:
-        transaction = self._window.get(event.attempt.txid)
+        transaction = self._pending.get(event.attempt.txid)
         if transaction is None or not transaction.is_live(event.attempt) or transaction.status is not Status.PROCESSING:
             return
         transaction.move(Trigger.PROCESSED)
@@ -410,7 +409,7 @@ class Coordinator:
         for transaction in self._live([event.attempt]):
             if transaction.status is Status.WRITING_DEAD_LETTER:
                 # Writing the dead letter failed; that is no further failure of the transaction.
-                self._note(transaction, Happening.FAILED, event.error)
+                self._note(transaction, HistoryEvent.FAILED, event.error)
                 transaction.move(Trigger.FAIL)
                 continue
             transaction.tries.failures += 1
@@ -431,7 +430,7 @@ class Coordinator:
         self._stop(Stop(StopReason.FAILED, event.error))
         for transaction in self._live(() if event.attempt is None else [event.attempt]):
             component = getattr(event.error, "component", None)
-            self._note(transaction, Happening.FAILED, str(event.error), component)
+            self._note(transaction, HistoryEvent.FAILED, str(event.error), component)
             transaction.move(Trigger.FAIL)
 
     def _fail(
@@ -449,12 +448,12 @@ class Coordinator:
         if self._stopping is None or self._stopping.error is None:  # a run that stops for an error reports only that
             times = transaction.tries.failed_attempts
             self._failures.append(FailedAttempt(transaction.attempt, error, times, is_logged))
-        self._note(transaction, Happening.FAILED, error, component)
+        self._note(transaction, HistoryEvent.FAILED, error, component)
         transaction.move(Trigger.FAIL)
         gives_up = self.limits.tries_max is not None and transaction.tries.failures >= self.limits.tries_max
         can_skip = self.limits.spout.can_skip(was_emitted=was_emitted)
         if gives_up and (can_skip or self.limits.give_up_policy is GiveUpPolicy.WAIT):
-            self._note(transaction, Happening.GIVEN_UP)
+            self._note(transaction, HistoryEvent.GIVEN_UP)
             transaction.move(Trigger.GIVE_UP)
         elif gives_up:
             self._stop(Stop(StopReason.FAILED, self._poison(transaction)))
@@ -464,10 +463,10 @@ class Coordinator:
             self._roll_back(first, transaction.txid)
 
     def _roll_back(self, first_txid: int, failed_txid: int) -> None:
-        for txid in [txid for txid in self._window if txid >= first_txid]:
-            transaction = self._window.pop(txid)
+        for txid in [txid for txid in self._pending if txid >= first_txid]:
+            transaction = self._pending.pop(txid)
             if txid != failed_txid:
-                self._note(transaction, Happening.ROLLED_BACK, f"it follows transaction {failed_txid}, which failed")
+                self._note(transaction, HistoryEvent.ROLLED_BACK, f"it follows transaction {failed_txid}, which failed")
             if transaction.job_id in self._jobs and transaction.status is Status.PROCESSING:
                 self._abandoned.add(transaction.job_id)
         self._source_answer_is_stale = self._source_asked
@@ -488,7 +487,7 @@ class Coordinator:
 
         With bounded tries that transaction will be given up, so the loss must not stop the run.
         """
-        transaction = self._window.get(held[0])
+        transaction = self._pending.get(held[0])
         failed_before = transaction is not None and transaction.tries.failures > 0
         return len(held) == 1 and failed_before and self.limits.tries_max is not None
 
@@ -511,7 +510,7 @@ class Coordinator:
         for txid in held:
             if not self._is_processing(txid, job_id):
                 continue
-            transaction = self._window[txid]
+            transaction = self._pending[txid]
             delay_ms = self.limits.retry_delay_ms << min(self._lost_jobs - 1, 6) if self._lost_jobs else 0
             transaction.tries.not_before_ms = self._now_ms + delay_ms
             transaction.tries.failures += len(held) == 1  # with several, the one at fault is unknown
@@ -521,15 +520,15 @@ class Coordinator:
     def _commit(self, event: Committed, actions: list[Action]) -> None:
         ended = _CommittedGroup(self._group_moment, self._now_ms)
         for attempt in event.attempts:
-            transaction = self._window.get(attempt.txid)
+            transaction = self._pending.get(attempt.txid)
             if transaction is None or not transaction.is_live(attempt) or attempt.txid != self.committed + 1:
                 raise InternalError(f"{attempt} committed out of turn, after {self.committed}")
             self._recent.append((transaction, attempt, transaction.job_id, ended))
             transaction.move(Trigger.COMMITTED)
             self.committed = attempt.txid
             self._committed_metadata = transaction.metadata
-            transaction.metadata = None  # the transaction is kept for its story alone and must be small
-            del self._window[attempt.txid]
+            transaction.metadata = None  # the transaction is kept for its history alone and must be small
+            del self._pending[attempt.txid]
             self._tries.pop(attempt.txid, None)
         if event.attempts:
             actions.append(CleanUp(self.committed))
@@ -537,14 +536,14 @@ class Coordinator:
     def _end_group(self, event: GroupEnded) -> None:
         if event.group_id != self._group:
             raise InternalError(f"commit group {event.group_id} ended, {self._group} is in flight")
-        for transaction in self._window.values():
+        for transaction in self._pending.values():
             if transaction.status in {Status.COMMITTING, Status.WRITING_DEAD_LETTER}:
-                self._note(transaction, Happening.RETURNED)
+                self._note(transaction, HistoryEvent.RETURNED)
                 transaction.move(Trigger.RETURN)
         self._group = None
 
     def _expire(self, actions: list[Action]) -> None:
-        expired = [t for t in self._window.values() if t.attempt and t.deadline_ms <= self._now_ms]
+        expired = [t for t in self._pending.values() if t.attempt and t.deadline_ms <= self._now_ms]
         if self._group is not None and any(t.status is Status.COMMITTING for t in expired):
             actions.append(AbandonCommit(self._group))
             for transaction in self._committing():
@@ -573,12 +572,12 @@ class Coordinator:
         self._process_next(actions)
 
     def _look_for_end(self) -> None:
-        first = self._window.get(self.committed + 1)
+        first = self._pending.get(self.committed + 1)
         if first is not None and first.status is Status.DEAD and self.limits.give_up_policy is GiveUpPolicy.WAIT:
             self._stop(Stop(StopReason.FAILED, self._poison(first)))
         elif self.limits.until is not None and self.committed >= self.limits.until:
             self._stop(Stop(StopReason.UNTIL))
-        elif self._source is SourceStatus.EXHAUSTED and not self._window and not self._source_asked:
+        elif self._source is SourceStatus.EXHAUSTED and not self._pending and not self._source_asked:
             self._stop(Stop(StopReason.EXHAUSTED))
 
     def _stop(self, stop: Stop) -> None:
@@ -596,13 +595,13 @@ class Coordinator:
     def _commit_next(self, actions: list[Action]) -> None:
         if self._group is not None:
             return
-        first = self._window.get(self.committed + 1)
+        first = self._pending.get(self.committed + 1)
         if first is not None and first.status is Status.DEAD:
             given_up = AssignedAttempt(first.begin_attempt(self._epoch, Trigger.WRITE_DEAD_LETTER), first.metadata)
             self._group = self._take_group_id()
             actions.append(DeadLetter(self._group, given_up, first.tries.failures, first.tries.error))
             return
-        group = choose_group(self._window, self.committed, self.limits)
+        group = choose_group(self._pending, self.committed, self.limits)
         if group:
             for transaction in group:
                 transaction.move(Trigger.COMMIT)
@@ -613,12 +612,12 @@ class Coordinator:
     def _ask_source(self, actions: list[Action]) -> None:
         if not self._is_active:
             return
-        count = window_end(self.committed, self.limits) - self._last_begun
+        count = pending_end(self.committed, self.limits) - self._last_begun
         unknown = self.limits.spout.unknown
         if unknown:
             if self.limits.give_up_policy is GiveUpPolicy.WAIT:
                 unknown |= {Status.DEAD}
-            if any(t.status in unknown for t in self._window.values()):
+            if any(t.status in unknown for t in self._pending.values()):
                 return  # the spout's coordinator does not know what is left until the emitters have emitted these
         count = self.limits.spout.begun_max(count, self.limits.job_transactions_max)
         is_due = self._source is SourceStatus.READY or (
@@ -633,13 +632,13 @@ class Coordinator:
             if not any(self._is_processing(txid, job_id) for txid in self._jobs[job_id]):
                 self._cancel(job_id, actions)
         if self._next_job_id == 1:
-            waiting = sum(transaction.status is Status.READY for transaction in self._window.values())
+            waiting = sum(transaction.status is Status.READY for transaction in self._pending.values())
             self._job_sizer = self._job_sizer.with_backlog(waiting, self.limits)
         # Two jobs of an opaque spout would both continue from the same transaction.
         jobs_max = self.limits.spout.jobs_max(self.limits.jobs_max)
         while len(self._jobs) < jobs_max:
             sizer = self._job_sizer.behind_the_first(self.limits) if self._jobs else self._job_sizer
-            job = choose_job(self._window, self.committed, self._now_ms, self.limits, sizer.transactions_max)
+            job = choose_job(self._pending, self.committed, self._now_ms, self.limits, sizer.transactions_max)
             if not job:
                 return
             job_id = self._next_job_id
@@ -656,20 +655,20 @@ class Coordinator:
 
     @property
     def _last_begun(self) -> int:
-        return self.committed + len(self._window)
+        return self.committed + len(self._pending)
 
     def _metadata_of(self, txid: int) -> Any:
-        return self._committed_metadata if txid == self.committed else self._window[txid].metadata
+        return self._committed_metadata if txid == self.committed else self._pending[txid].metadata
 
     def _tries_of(self, txid: int) -> Tries:
         return self._tries.setdefault(txid, Tries())
 
     def _is_processing(self, txid: int, job_id: int) -> bool:
-        transaction = self._window.get(txid)
+        transaction = self._pending.get(txid)
         return transaction is not None and transaction.job_id == job_id and transaction.status is Status.PROCESSING
 
     def _committing(self) -> list[Transaction]:
-        return [t for t in self._window.values() if t.status is Status.COMMITTING]
+        return [t for t in self._pending.values() if t.status is Status.COMMITTING]
 
     def _take_group_id(self) -> int:
         self._next_group_id += 1
@@ -678,16 +677,18 @@ class Coordinator:
 
     @property
     def _group_moment(self) -> GroupMoment:
-        """The group in flight, or the last one: the stories of a fenced run still mention it."""
+        """The group in flight, or the last one: the histories of a fenced run still mention it."""
         return GroupMoment(self._next_group_id - 1, self._group_began_ms)
 
-    def _note(self, transaction: Transaction, what: Happening, reason: str = "", component: str | None = None) -> None:
+    def _note(
+        self, transaction: Transaction, what: HistoryEvent, reason: str = "", component: str | None = None
+    ) -> None:
         """Log an event of a transaction; call this before its status changes."""
-        entry = StoryEntry(self._now_ms, what, transaction.attempt, component=component, reason=shortened(reason))
+        entry = HistoryEntry(self._now_ms, what, transaction.attempt, component=component, reason=shortened(reason))
         transaction.log_attempt(entry, self._group_moment, saves_metadata=self.limits.spout.repeats)
 
     def _live(self, attempts: Iterable[TransactionAttempt]) -> list[Transaction]:
-        candidates = ((self._window.get(attempt.txid), attempt) for attempt in attempts)
+        candidates = ((self._pending.get(attempt.txid), attempt) for attempt in attempts)
         return [transaction for transaction, attempt in candidates if transaction and transaction.is_live(attempt)]
 
     def _renew(self, transaction: Transaction) -> None:

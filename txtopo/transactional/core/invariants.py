@@ -1,4 +1,4 @@
-"""The invariants of a coordinator after every event, for tests and the simulator. O(window) per call."""
+"""The invariants of a coordinator after every event, for tests and the simulator. O(pending transactions) per call."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from txtopo.transactional.core.transitions import LIVE, Status
 
 
 def validate(coordinator: Coordinator) -> None:
-    """Check the window, the live attempts, the jobs and the commit group of a coordinator.
+    """Check the pending transactions, the live attempts, the jobs and the commit group of a coordinator.
 
     Raises:
         AssertionError: an invariant does not hold.
     """
-    window, jobs, limits = coordinator.window, coordinator.jobs, coordinator.limits
+    pending, jobs, limits = coordinator.pending, coordinator.jobs, coordinator.limits
     first = coordinator.committed + 1
-    assert sorted(window) == list(range(first, first + len(window))), "the window has no gap"
+    assert sorted(pending) == list(range(first, first + len(pending))), "pending transactions have no gap"
     assert len(jobs) <= limits.spout.jobs_max(limits.jobs_max), "no more jobs in flight than allowed"
     for job in jobs.values():
         assert len(job) <= limits.job_transactions_max, "a job is bounded"
         assert list(job) == list(range(job[0], job[0] + len(job))), "a job is consecutive"
     committing = []
-    for txid, transaction in window.items():
+    for txid, transaction in pending.items():
         status, attempt = transaction.status, transaction.attempt
-        assert transaction.txid == txid, "the window maps each txid to its transaction"
+        assert transaction.txid == txid, "each txid is mapped to its transaction"
         if status not in LIVE:
-            assert status is not Status.COMMITTED, "a committed transaction leaves the window"
+            assert status is not Status.COMMITTED, "a committed transaction is not pending"
             assert attempt is None, "only the live statuses have an attempt"
             continue
         assert attempt is not None, "the live statuses have an attempt"
         assert attempt.txid == txid, "an attempt has its transaction's txid"
-        assert txid < first + limits.window, "no transaction beyond the window has a live attempt"
+        assert txid < first + limits.pending_max, "no transaction beyond the bound has a live attempt"
         if status is Status.PROCESSING:
             assert transaction.job_id in jobs, "a processing transaction is in a job in flight"
         elif status is Status.COMMITTING or status is Status.WRITING_DEAD_LETTER:

@@ -23,7 +23,7 @@ class Limits:
     """The bounds of a coordinator.
 
     Args:
-        window: maximum number of transactions that are begun and not committed.
+        pending_max: maximum number of transactions that are begun and not committed.
         job_transactions_max: transactions in one job.
         jobs_max: jobs in flight.
         group_transactions_max: transactions in one commit group.
@@ -40,7 +40,7 @@ class Limits:
         spout: the order of transactions that the kind of spout requires.
     """
 
-    window: int
+    pending_max: int
     job_transactions_max: int
     jobs_max: int
     group_transactions_max: int

@@ -41,11 +41,11 @@ class SpoutPolicy(ABC):
 
     @abstractmethod
     def roll_back_from(self, txid: int, *, is_given_up: bool) -> int | None:
-        """Return the first transaction that the failure of ``txid`` removes from the window; None for none."""
+        """Return the first transaction that has to begin again if ``txid`` fails; None for none."""
 
     @abstractmethod
     def begun_max(self, room: int, job_transactions_max: int) -> int:
-        """Return the maximum number of transactions to begin at once, given ``room`` for that many in the window."""
+        """Return the maximum number of transactions to begin at once, given ``room`` for that many pending ones."""
 
     @abstractmethod
     def jobs_max(self, configured: int) -> int:

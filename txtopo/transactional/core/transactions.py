@@ -1,4 +1,4 @@
-"""The coordinator's records of transactions: those in its window and those that were rolled back."""
+"""The coordinator's records of transactions: the pending ones and those that were rolled back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from txtopo.attempts import TransactionAttempt, attempt_number
-from txtopo.transactional.core.story import Happening, StoryEntry, StoryLog
+from txtopo.transactional.core.history import HistoryEntry, HistoryEvent, HistoryLog
 from txtopo.transactional.core.transitions import LIVE, Status, Trigger, after
 
 
@@ -29,13 +29,13 @@ class Tries:
     """The last failure."""
     failed_attempts: int = 0
     """The number of failed attempts, whatever the cause."""
-    log: StoryLog | None = None
+    log: HistoryLog | None = None
     """The log of unusual events; None if there were none."""
 
-    def note(self, entries: list[StoryEntry]) -> None:
+    def note(self, entries: list[HistoryEntry]) -> None:
         """Append entries to the log."""
         if self.log is None:
-            self.log = StoryLog()
+            self.log = HistoryLog()
         self.log.add(*entries)
 
 
@@ -60,7 +60,7 @@ class GroupMoment:
 
 
 class _Logged(enum.Enum):
-    """How far the log covers a transaction's story; the rest follows from the transaction's own fields."""
+    """How far the log covers a transaction's history; the rest follows from the transaction's own fields."""
 
     NOTHING = "nothing"
     BEGIN = "begin"
@@ -109,39 +109,39 @@ class Transaction:
         job_id: int | None,
         group: GroupMoment,
         saves_metadata: bool,
-    ) -> list[StoryEntry]:
-        """Return the entries of its story that the log does not have, oldest first.
+    ) -> list[HistoryEntry]:
+        """Return the entries of its history that the log does not have, oldest first.
 
         Args:
-            reached: its status, or its status before the next entry of the story.
+            reached: its status, or its status before the next entry of the history.
             attempt: the live attempt at that status.
             job_id: the job of that attempt.
             group: its commit group, if ``reached`` belongs to the commit phase.
             saves_metadata: whether its metadata was made durable before its first attempt.
         """
-        found: list[StoryEntry] = []
+        found: list[HistoryEntry] = []
         if self._logged is _Logged.NOTHING:
-            found.append(StoryEntry(self.begun_ms, Happening.BEGUN))
+            found.append(HistoryEntry(self.begun_ms, HistoryEvent.BEGUN))
         if attempt is None:
             return found
         if found and saves_metadata:
-            found.append(StoryEntry(self.begun_ms, Happening.METADATA_SAVED))
+            found.append(HistoryEntry(self.begun_ms, HistoryEvent.METADATA_SAVED))
         if reached is Status.WRITING_DEAD_LETTER:
-            return [*found, StoryEntry(group.began_ms, Happening.WRITING_DEAD_LETTER, group_id=group.group_id)]
+            return [*found, HistoryEntry(group.began_ms, HistoryEvent.WRITING_DEAD_LETTER, group_id=group.group_id)]
         if self._logged is not _Logged.PROCESSED:
-            found.append(StoryEntry(self.started_ms, Happening.PROCESSING, attempt, job_id))
+            found.append(HistoryEntry(self.started_ms, HistoryEvent.PROCESSING, attempt, job_id))
             if reached is not Status.PROCESSING:
-                found.append(StoryEntry(self.processed_ms, Happening.PROCESSED, attempt))
+                found.append(HistoryEntry(self.processed_ms, HistoryEvent.PROCESSED, attempt))
         if reached is Status.COMMITTING:
-            found.append(StoryEntry(group.began_ms, Happening.COMMITTING, attempt, group_id=group.group_id))
+            found.append(HistoryEntry(group.began_ms, HistoryEvent.COMMITTING, attempt, group_id=group.group_id))
         return found
 
-    def log(self, entry: StoryEntry) -> None:
-        """Log how the transaction entered the window other than by being begun."""
+    def log(self, entry: HistoryEntry) -> None:
+        """Log how the transaction became pending other than by being begun."""
         self.tries.note([entry])
         self._logged = _Logged.BEGIN
 
-    def log_attempt(self, entry: StoryEntry, group: GroupMoment, *, saves_metadata: bool) -> None:
+    def log_attempt(self, entry: HistoryEntry, group: GroupMoment, *, saves_metadata: bool) -> None:
         """Log an event and the entries that led to it; call this before the transaction's status changes.
 
         Args:
@@ -157,7 +157,7 @@ class Transaction:
             saves_metadata=saves_metadata,
         )
         self.tries.note([*before, entry])
-        is_still_live = entry.what is Happening.RETURNED
+        is_still_live = entry.what is HistoryEvent.RETURNED
         self._logged = _Logged.PROCESSED if is_still_live else _Logged.BEGIN
 
     def is_live(self, attempt: TransactionAttempt) -> bool:

@@ -36,7 +36,7 @@ class Status(enum.Enum):
     WRITING_DEAD_LETTER = "writing dead letter"
     """Its dead letter is being written."""
     COMMITTED = "committed"
-    """It is done and leaves the window."""
+    """It is done, and no longer pending."""
 
 
 class Trigger(enum.Enum):

@@ -1,1 +1,1 @@
-"""The processing phase: jobs of many attempts, their layout over slots, and the stages that run in the slots."""
+"""The processing phase: jobs of many attempts, their layout over partitions, and the stages that run in these."""

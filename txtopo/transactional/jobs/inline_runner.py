@@ -14,22 +14,22 @@ import cloudpickle
 
 from txtopo.topology.plan import Plan
 from txtopo.transactional.jobs.job_runner import JobRunner
-from txtopo.transactional.jobs.stage_run import Item, Job, Report, SlotItem, StageRun
+from txtopo.transactional.jobs.stage_run import Item, Job, PartitionItem, Report, StageRun
 from txtopo.transactional.tasks.factory import TaskFactory
 
 
 class InlineJobRunner(JobRunner):
-    """Runs each stage of a job slot after slot in the calling thread.
+    """Runs each stage of a job partition after partition in the calling thread.
 
     Args:
         plan: the topology; it must have no DataFrame components, since these need Spark.
         config: the configuration by dotted names.
         prototypes: each bolt's pickled object, by component id.
-        slots: the number of slots to simulate.
+        slots: the number of partitions that are to run at the same time.
     """
 
     def __init__(self, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes], slots: int = 2) -> None:
-        assert not plan.frames, "DataFrames need Spark"
+        assert not plan.dataframes, "DataFrames need Spark"
         self.slots = slots
         package = cloudpickle.dumps((plan, dict(config), dict(prototypes)))
         self._task_factories = [TaskFactory(*pickle.loads(package)) for _ in range(slots)]  # noqa: S301 - our own bytes
@@ -50,20 +50,24 @@ class InlineJobRunner(JobRunner):
 
 
 def run_stages(
-    job: Job, task_factories: Sequence[TaskFactory], travel: Callable[[list[SlotItem]], list[SlotItem]]
+    job: Job, task_factories: Sequence[TaskFactory], travel: Callable[[list[PartitionItem]], list[PartitionItem]]
 ) -> list[Report]:
-    """Run a job stage by stage, slot after slot, and return all reports.
+    """Run a job stage by stage, partition after partition, and return all reports.
 
     Args:
         job: the job.
-        task_factories: one for each slot.
+        task_factories: one for each partition.
         travel: takes the items that leave a stage and returns them as they arrive at the next one.
     """
     held: dict[int, list[Item]] = defaultdict(list)
     for stage in range(len(job.layout.stages)):
-        slots = range(job.layout.slots)
-        sent = [sent for slot in slots for sent in StageRun(task_factories[slot], job, stage, slot).run(held[slot])]
+        partitions = range(job.layout.partitions)
+        sent = [
+            sent
+            for partition in partitions
+            for sent in StageRun(task_factories[partition], job, stage, partition).run(held[partition])
+        ]
         held = defaultdict(list)
-        for slot, item in travel(sent):
-            held[slot].append(item)
+        for partition, item in travel(sent):
+            held[partition].append(item)
     return [item for items in held.values() for item in items if isinstance(item, Report)]

@@ -16,7 +16,7 @@ class JobRunner(ABC):
     """Runs jobs. Must be thread-safe."""
 
     slots: int
-    """The number of slots that run at the same time."""
+    """The number of partitions that run at the same time: Spark's task slots."""
     note_late: NoteLate = staticmethod(nothing_is_late)
     """Tells the run loop of what a component's own thread did after its batch was over; the run sets it."""
 

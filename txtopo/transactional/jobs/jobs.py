@@ -11,7 +11,7 @@ import attrs
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.rows_file import remove_rows_files
 from txtopo.errors import FailedException, InternalError, TupleTreeFailure, TxtopoError
-from txtopo.topology.plan import FRAMES, Phase, Plan
+from txtopo.topology.plan import DATAFRAMES, Phase, Plan
 from txtopo.transactional.core.actions import AssignedAttempt, Process
 from txtopo.transactional.core.limits import Limits
 from txtopo.transactional.jobs.layout import Layout, lay_spread, lay_together, runs_together
@@ -43,7 +43,7 @@ class Processing:
 
 
 SMALL_TUPLES_MAX = 20_000
-"""One slot processes a transaction of up to this many tuples faster than a shuffle would spread it."""
+"""One partition processes a transaction of up to this many tuples faster than a shuffle would spread it."""
 
 
 class JobPlanner:
@@ -51,8 +51,8 @@ class JobPlanner:
 
     Args:
         plan: the topology.
-        limits: the bounds; the transactions of a window share ``received_bytes_max``.
-        slots: the number of slots that run at the same time.
+        limits: the bounds; pending transactions share ``received_bytes_max``.
+        slots: the number of partitions that run at the same time.
         layout: ``auto``, ``together`` or ``spread``.
         staging_dir: the folder for carried bolts that are too large for the driver.
         received_bytes_max: maximum size of the carried bolts that wait in the driver, in bytes.
@@ -75,8 +75,8 @@ class JobPlanner:
         self._layout = layout
         self._staging_dir = staging_dir
         self._has_edge_tallies = has_edge_tallies
-        self._bytes_max = received_bytes_max // (limits.window * slots)
-        """Maximum size of the carried bolts that one slot reports in memory, in bytes per transaction of a job."""
+        self._bytes_max = received_bytes_max // (limits.pending_max * slots)
+        """Maximum size of the carried bolts that one partition reports in memory, in bytes per transaction of a job."""
         self._tuples: int | None = None
 
     def job(self, action: Process, committed: int) -> Job:
@@ -167,7 +167,7 @@ class JobPlanner:
         for edge, tally in total(report.tallies for report in reports).items():
             planned = self._plan.edges[edge]
             ends = {self._plan.by_id[name].kind for name in (planned.source, planned.target)}
-            if not tally.is_settled and not ends & FRAMES:  # Spark SQL does not count; Spark guarantees its shuffles
+            if not tally.is_settled and not ends & DATAFRAMES:  # Spark SQL counts nothing, and needs not
                 return TupleTreeFailure(
                     f"{planned.source!r} sent {tally.sent} tuples to {planned.target!r}, which received "
                     f"{tally.received} or different ones: a part of the job ran twice and emitted different tuples",

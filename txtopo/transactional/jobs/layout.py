@@ -1,11 +1,11 @@
 """Layouts: where the tasks of a job's transactions run.
 
-*Together*: all tasks of a transaction run in one slot, so a grouping moves tuples within a process and nothing is
+*Together*: all tasks of a transaction run in one partition, so a grouping moves tuples within a process and nothing is
 shuffled. Best if a job holds enough transactions to keep every core busy.
 
-*Spread*: the tasks of one transaction are spread over the slots. Components connected by groupings that keep tuples in
-their slot share a stage; every other grouping is a shuffle between two stages. Best for few, large transactions, and
-required if Spark SQL runs a component or if a spout's task emits transactions in turn.
+*Spread*: the tasks of one transaction are spread over the partitions. Components connected by groupings that keep
+tuples in their partition share a stage; every other grouping is a shuffle between two stages. Best for few, large
+transactions, and required if Spark SQL runs a component or if a spout's task emits transactions in turn.
 
 The layout of a job affects its speed, never its results.
 """
@@ -16,46 +16,46 @@ import enum
 
 import attrs
 
-from txtopo.topology.plan import FRAMES, Plan, PlannedComponent
+from txtopo.topology.plan import DATAFRAMES, Plan, PlannedComponent
 
 
-class SlotAssignment(enum.Enum):
-    """How a stage's tasks are assigned to slots."""
+class PartitionAssignment(enum.Enum):
+    """How a stage's tasks are assigned to partitions."""
 
     BY_TRANSACTION = "by transaction"
     BY_TRANSACTION_AND_TASK = "by transaction and task"
     BY_TASK = "by task"
-    """All transactions of a task in one slot, in order: for the tasks of a spout that emits in turn."""
+    """All transactions of a task in one partition, in order: for the tasks of a spout that emits in turn."""
 
 
 @attrs.frozen
 class Stage:
-    """Components whose tasks run in the same slot, between two shuffles."""
+    """Components whose tasks run in the same partition, between two shuffles."""
 
     components: tuple[str, ...]
-    assignment: SlotAssignment
+    assignment: PartitionAssignment
 
-    def slot(self, transaction_index: int, task: int, slots: int) -> int:
-        """Return the slot of a task, for the transaction at an index in its job."""
+    def partition(self, transaction_index: int, task: int, partitions: int) -> int:
+        """Return the partition of a task, for the transaction at an index in its job."""
         match self.assignment:
-            case SlotAssignment.BY_TRANSACTION:
-                return transaction_index % slots
-            case SlotAssignment.BY_TRANSACTION_AND_TASK:
-                return (transaction_index + task) % slots
-            case SlotAssignment.BY_TASK:
-                return task % slots
+            case PartitionAssignment.BY_TRANSACTION:
+                return transaction_index % partitions
+            case PartitionAssignment.BY_TRANSACTION_AND_TASK:
+                return (transaction_index + task) % partitions
+            case PartitionAssignment.BY_TASK:
+                return task % partitions
 
 
 @attrs.frozen
 class Layout:
     """The stages of the processing phase, in order, and the components that Spark SQL runs before each.
 
-    ``frames[i]`` are the DataFrame components whose output is input of stage ``i`` or a later one.
+    ``dataframes[i]`` are the DataFrame components whose output is input of stage ``i`` or a later one.
     """
 
-    slots: int
+    partitions: int
     stages: tuple[Stage, ...]
-    frames: tuple[tuple[str, ...], ...]
+    dataframes: tuple[tuple[str, ...], ...]
 
     def stage_of(self, component: str) -> int | None:
         """Return the index of a component's stage; None if Spark SQL runs it."""
@@ -66,19 +66,19 @@ class Layout:
 
 
 def runs_together(plan: Plan) -> bool:
-    """Return whether a transaction's tasks may all run in one slot."""
-    return not plan.semantics.emits_in_turn and not plan.frames
+    """Return whether a transaction's tasks may all run in one partition."""
+    return not plan.semantics.emits_in_turn and not plan.dataframes
 
 
-def lay_together(plan: Plan, slots: int) -> Layout:
-    """Return a layout that runs each transaction in one slot."""
+def lay_together(plan: Plan, partitions: int) -> Layout:
+    """Return a layout that runs each transaction in one partition."""
     assert runs_together(plan), "DataFrames and spouts that emit in turn need the spread layout"
     components = tuple(component.id for component in plan.components)
-    return Layout(slots, (Stage(components, SlotAssignment.BY_TRANSACTION),), ((),))
+    return Layout(partitions, (Stage(components, PartitionAssignment.BY_TRANSACTION),), ((),))
 
 
-def lay_spread(plan: Plan, slots: int) -> Layout:
-    """Return a layout that spreads each transaction over all slots."""
+def lay_spread(plan: Plan, partitions: int) -> Layout:
+    """Return a layout that spreads each transaction over all partitions."""
     levels: dict[str, int] = {}
     for component in plan.components:
         levels[component.id] = max(
@@ -86,20 +86,22 @@ def lay_spread(plan: Plan, slots: int) -> Layout:
             default=0,
         )
     count = max(levels.values()) + 1
-    stages, frames = [], []
+    stages, dataframes = [], []
     for level in range(count):
         here = [c for c in plan.components if levels[c.id] == level]
-        python = tuple(c.id for c in here if c.kind not in FRAMES)
+        python = tuple(c.id for c in here if c.kind not in DATAFRAMES)
         by_task = plan.semantics.emits_in_turn and plan.spout.id in python
-        stages.append(Stage(python, SlotAssignment.BY_TASK if by_task else SlotAssignment.BY_TRANSACTION_AND_TASK))
-        frames.append(tuple(c.id for c in here if c.kind in FRAMES))
-    return Layout(slots, tuple(stages), tuple(frames))
+        stages.append(
+            Stage(python, PartitionAssignment.BY_TASK if by_task else PartitionAssignment.BY_TRANSACTION_AND_TASK)
+        )
+        dataframes.append(tuple(c.id for c in here if c.kind in DATAFRAMES))
+    return Layout(partitions, tuple(stages), tuple(dataframes))
 
 
 def _is_boundary(plan: Plan, source: str, target: PlannedComponent) -> bool:
-    """Return whether tuples from ``source`` to ``target`` leave their slot, which takes one more stage."""
+    """Return whether tuples from ``source`` to ``target`` leave their partition, which takes one more stage."""
     origin = plan.by_id[source]
-    if origin.kind in FRAMES or target.kind in FRAMES:
+    if origin.kind in DATAFRAMES or target.kind in DATAFRAMES:
         return True
     if plan.semantics.emits_in_turn and origin is plan.spout:
         return True

@@ -1,4 +1,4 @@
-"""The processing phase of a job, stage by stage, in one slot. Independent of Spark.
+"""The processing phase of a job, stage by stage, in one partition. Independent of Spark.
 
 Everything that leaves a stage is an *item*: a shuffle message for a later stage, or a report for the driver. A failure
 is reported too: it fails its own attempt and no other in the job.
@@ -22,7 +22,7 @@ from txtopo.topology.output import ended
 from txtopo.topology.plan import Phase, PlannedComponent
 from txtopo.topology.spout_semantics import Emitted
 from txtopo.topology.user_code import user_code
-from txtopo.transactional.jobs.layout import Layout, SlotAssignment
+from txtopo.transactional.jobs.layout import Layout, PartitionAssignment
 from txtopo.transactional.tasks.batch_run import BatchRun, CarriedBolt, ShuffleMessage, everything
 from txtopo.transactional.tasks.collector import TaskCollector
 from txtopo.transactional.tasks.edge_tally import EdgeTally
@@ -33,7 +33,7 @@ from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 @attrs.frozen
 class Job:
-    """A job as it is sent to every slot.
+    """A job as it is sent to every partition.
 
     Args:
         job_id: the job.
@@ -42,7 +42,7 @@ class Job:
         committed: the last committed txid.
         layout: where the tasks run.
         staging_dir: the folder for carried bolts that are too large to report in memory.
-        report_bytes_max: maximum size of the carried bolts that one slot reports in memory, in bytes.
+        report_bytes_max: maximum size of the carried bolts that one partition reports in memory, in bytes.
     """
 
     job_id: int
@@ -75,7 +75,7 @@ class StagedBolts:
 
 @attrs.frozen
 class Report:
-    """The results of one stage in one slot for one attempt."""
+    """The results of one stage in one partition for one attempt."""
 
     attempt: TransactionAttempt
     tallies: Mapping[int, EdgeTally]
@@ -88,27 +88,27 @@ class Report:
     failure: TxtopoError | None = None
     fingerprints: Fingerprints = attrs.field(factory=dict)
     cpu_secs: float = attrs.field(default=0.0, eq=False)
-    """CPU time since this slot's previous report."""
+    """CPU time since this partition's previous report."""
 
 
 Item = ShuffleMessage | Report
-SlotItem = tuple[int, Item]
-"""The slot that an item goes to, and the item."""
+PartitionItem = tuple[int, Item]
+"""The partition that an item goes to, and the item."""
 
 
 class StageRun:
-    """One stage of a job, in one slot.
+    """One stage of a job, in one partition.
 
     Args:
         task_factory: creates the tasks' objects.
         job: the job.
         stage_index: the index of the stage.
-        slot: the index of the slot.
+        partition: the index of the partition.
         probe: reports the progress of the work.
     """
 
     def __init__(
-        self, task_factory: TaskFactory, job: Job, stage_index: int, slot: int, probe: ProgressProbe | None = None
+        self, task_factory: TaskFactory, job: Job, stage_index: int, partition: int, probe: ProgressProbe | None = None
     ) -> None:
         self._task_factory = task_factory
         task_factory.staging_dir = job.staging_dir
@@ -117,24 +117,24 @@ class StageRun:
         self._layout = job.layout
         self._stage_index = stage_index
         self._stage = job.layout.stages[stage_index]
-        self._slot = slot
+        self._partition = partition
         self._probe = probe or ProgressProbe()
         self._index_of = {attempt: index for index, (attempt, _) in enumerate(job.attempts)}
         self._components = [self._plan.by_id[name] for name in self._stage.components]
-        self._outbox: list[SlotItem] = []
+        self._outbox: list[PartitionItem] = []
         self._runs: dict[TransactionAttempt, BatchRun] = {}
         self.failures: dict[TransactionAttempt, TxtopoError] = {}
-        """The failures of attempts in this slot."""
+        """The failures of attempts in this partition."""
         self._emissions = self._plan.semantics.emissions(job.previous_metadata)
         self.bytes_left = job.report_bytes_max
-        """How many bytes of carried bolts this slot may still report in memory."""
+        """How many bytes of carried bolts this partition may still report in memory."""
         self._reported_at = time.thread_time()
 
-    def run(self, items: Iterable[Item]) -> Iterator[SlotItem]:
+    def run(self, items: Iterable[Item]) -> Iterator[PartitionItem]:
         """Run the stage and yield the items that leave it.
 
         Args:
-            items: the items that earlier stages sent to this slot; those for later stages pass through.
+            items: the items that earlier stages sent to this partition; those for later stages pass through.
         """
         self.clean_up()
         for item in items:
@@ -142,11 +142,11 @@ class StageRun:
                 self._guard(item.attempt, functools.partial(_receive, item))
                 yield from self._take_outbox()
             else:
-                yield self._slot, item
+                yield self._partition, item
         for index in range(len(self._job.attempts)):
             yield from self.finish(index)
 
-    def finish(self, index: int) -> Iterator[SlotItem]:
+    def finish(self, index: int) -> Iterator[PartitionItem]:
         """Finish one of the job's attempts, and yield its shuffle messages and its report; call this in txid order."""
         attempt, metadata = self._job.attempts[index]
         self._emit(index, attempt, metadata)
@@ -155,13 +155,13 @@ class StageRun:
         report = self._report(index, attempt)
         ended(attempt)
         if report.tasks_finished or report.failure is not None:
-            yield self._slot, report
+            yield self._partition, report
         run = self._runs.pop(attempt, None)
         if run is not None:
             run.close()
 
     def clean_up(self) -> None:
-        """Call the emitters' ``cleanup_before``; if one fails, fail all attempts of the job in this slot."""
+        """Call the emitters' ``cleanup_before``; if one fails, fail all attempts of the job in this partition."""
         try:
             with user_code(self._plan.spout.id, self._job.attempts[0][0]):
                 self._task_factory.cleanup_before(self._job.committed)
@@ -230,7 +230,9 @@ class StageRun:
     def _put_aside(self, attempt: TransactionAttempt, carried: list[CarriedBolt]) -> StagedBolts:
         folder = pathlib.Path(self._job.staging_dir)
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{attempt.txid}-{attempt.attempt}-{self._stage_index}-{self._slot}-{uuid.uuid4().hex}.bolts"
+        path = (
+            folder / f"{attempt.txid}-{attempt.attempt}-{self._stage_index}-{self._partition}-{uuid.uuid4().hex}.bolts"
+        )
         spans, position = [], 0
         with path.open("wb") as file:
             for bolt in carried:
@@ -263,34 +265,34 @@ class StageRun:
 
     def _send(self, message: ShuffleMessage) -> None:
         target = self._plan.by_id[self._plan.edges[message.edge].target]
-        self._outbox.append((self._slot_for(target, message), message))
+        self._outbox.append((self._partition_for(target, message), message))
 
-    def _slot_for(self, target: PlannedComponent, message: ShuffleMessage) -> int:
-        return slot_for(self._layout, target, self._index_of[message.attempt], message.task)
+    def _partition_for(self, target: PlannedComponent, message: ShuffleMessage) -> int:
+        return partition_for(self._layout, target, self._index_of[message.attempt], message.task)
 
-    def _take_outbox(self) -> list[SlotItem]:
+    def _take_outbox(self) -> list[PartitionItem]:
         outbox, self._outbox = self._outbox, []
         return outbox
 
     def _is_whole_here(self, transaction_index: int) -> bool:
-        """Return whether all tasks of a transaction run in this slot."""
-        is_alone = len(self._layout.stages) == 1 and self._stage.assignment is SlotAssignment.BY_TRANSACTION
+        """Return whether all tasks of a transaction run in this partition."""
+        is_alone = len(self._layout.stages) == 1 and self._stage.assignment is PartitionAssignment.BY_TRANSACTION
         return is_alone and self._is_here(transaction_index, 0)
 
     def _is_local(self, transaction_index: int, component: str, task: int) -> bool:
         return component in self._stage.components and self._is_here(transaction_index, task)
 
     def _is_here(self, transaction_index: int, task: int) -> bool:
-        return self._stage.slot(transaction_index, task, self._layout.slots) == self._slot
+        return self._stage.partition(transaction_index, task, self._layout.partitions) == self._partition
 
 
 def _receive(message: ShuffleMessage, run: BatchRun) -> None:
     run.receive(message)
 
 
-def slot_for(layout: Layout, target: PlannedComponent, transaction_index: int, task: int) -> int:
-    """Return the slot that a shuffle message goes to; any slot will do for input of Spark SQL."""
+def partition_for(layout: Layout, target: PlannedComponent, transaction_index: int, task: int) -> int:
+    """Return the partition that a shuffle message goes to; any partition will do for input of Spark SQL."""
     stage = layout.stage_of(target.id)
     if stage is None:
-        return (transaction_index + task) % layout.slots
-    return layout.stages[stage].slot(transaction_index, task, layout.slots)
+        return (transaction_index + task) % layout.partitions
+    return layout.stages[stage].partition(transaction_index, task, layout.partitions)

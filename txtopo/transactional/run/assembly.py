@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 import sys
+import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -135,8 +136,7 @@ def assembled(
         source.open_store(*coordinator_state.source_place)
         header = _journal_header(plan, config, states, recovered, coordinator_state)
         journal = _begin_journal(header, plan, config, environment, stack)
-        staging_dir = metadata_dir_of(plan, config) / "staging" / f"{os.getpid()}-{coordinator_state.epoch}"
-        stack.callback(shutil.rmtree, staging_dir, ignore_errors=True)
+        staging_dir = _staging_dir(plan, config, coordinator_state.epoch, stack)
         runner = stack.enter_context(environment.make_runner(plan, config, prototypes))
         planner = JobPlanner(
             plan,
@@ -289,15 +289,31 @@ def _snapshots(header: JournalHeader, plan: Plan, config: Config) -> SnapshotWri
     return SnapshotWriter(path, header.epoch, header.incarnation)
 
 
+def _staging_dir(plan: Plan, config: Config, epoch: int, stack: ExitStack) -> pathlib.Path:
+    """Return the folder for what this run spills, and remove those of earlier runs that were killed."""
+    of_topology = metadata_dir_of(plan, config) / "staging" / urllib.parse.quote(plan.topology_id, safe="")
+    # Their coordinators are fenced, and nothing in the folders outlives an attempt.
+    shutil.rmtree(of_topology, ignore_errors=True)
+
+    def remove() -> None:
+        shutil.rmtree(of_topology / str(epoch), ignore_errors=True)
+        with contextlib.suppress(OSError):  # a successor's folder is in it, or there is none
+            of_topology.rmdir()
+            of_topology.parent.rmdir()
+
+    stack.callback(remove)
+    return of_topology / str(epoch)
+
+
 def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
     if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 0):
         raise ConfigError(f"until is {until!r}; it must be a txid, an integer of at least 0")
-    window = config.max_spout_pending
+    pending_max = config.max_spout_pending
     jobs_max = config.jobs_in_flight_max
     return Limits(
-        window=window,
-        # While one part of the window commits, others are processed in the jobs in flight.
-        job_transactions_max=max(1, min(config.job_transactions_max, window // (jobs_max + 1))),
+        pending_max=pending_max,
+        # While some of the pending transactions commit, others are processed in the jobs in flight.
+        job_transactions_max=max(1, min(config.job_transactions_max, pending_max // (jobs_max + 1))),
         jobs_max=jobs_max,
         group_transactions_max=config.group_transactions_max,
         timeout_ms=int(config.message_timeout_secs * 1000),

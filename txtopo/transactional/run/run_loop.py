@@ -156,7 +156,7 @@ class RunLoop:
         error = self._stop.error or self._take_late()
         self._statistics.publish(self._stop.reason if error is None else error)
         if error is not None:
-            self._add_story(error)
+            self._add_history(error)
             raise error
         self._parts.coordinator_state.note_transaction_us(self._core.transaction_us)
         with contextlib.suppress(StopError):  # everything is committed: losing the lead now only slows the next start
@@ -164,13 +164,13 @@ class RunLoop:
         self._parts.source.finish(self._core.committed)
         return self._statistics.report(self._stop.reason)
 
-    def _add_story(self, error: Exception) -> None:
-        """Add the story of an error's transaction to the error, if it is more than a single attempt."""
+    def _add_history(self, error: Exception) -> None:
+        """Add the history of an error's transaction to the error, if it is more than a single attempt."""
         if isinstance(error, TxtopoError) and error.txid is not None:
-            story = self._core.story(error.txid)
+            history = self._core.history(error.txid)
             is_long = isinstance(error, (StalledCommit, PoisonTransaction))
-            if story.has_trouble_besides(str(error)) or (is_long and story.entries):
-                error.story = str(story)
+            if history.has_trouble_besides(str(error)) or (is_long and history.entries):
+                error.story = str(history)
 
     # The loop.
 
@@ -270,13 +270,13 @@ class RunLoop:
         position = self._commit_probe.position()
         if position != self._commit_position:
             self._commit_position = position
-            committing = [t.attempt for t in self._core.window.values() if t.status is Status.COMMITTING]
+            committing = [t.attempt for t in self._core.pending.values() if t.status is Status.COMMITTING]
             self._handle(Progressed(tuple(attempt for attempt in committing if attempt is not None)))
 
     def _forget(self, event: Event) -> None:
         """Drop the result of an attempt that turned out not to be live."""
         if isinstance(event, (Processed, Failed)):
-            transaction = self._core.window.get(event.attempt.txid)
+            transaction = self._core.pending.get(event.attempt.txid)
             if transaction is None or transaction.attempt != event.attempt:
                 self._drop_results(lambda attempt: attempt == event.attempt)
 

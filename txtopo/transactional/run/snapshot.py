@@ -25,9 +25,9 @@ from typing import Any
 import attrs
 
 from txtopo.errors import ConfigError
-from txtopo.records import DAMAGE, from_json, to_json
+from txtopo.records import DAMAGE, from_json, to_json, written_as
 from txtopo.secrecy import without_secrets
-from txtopo.transactional.core.story import Story
+from txtopo.transactional.core.history import History
 
 logger = logging.getLogger("txtopo")
 
@@ -46,14 +46,14 @@ class TransactionSnapshot:
         progress_ms: the last progress of its live attempt, on the coordinator's clock.
         component: the component whose code is running for it, in the driver or for a while on an executor; None if
             none is known.
-        story: its abridged story.
+        history: its abridged history.
     """
 
     txid: int
     status: str
     progress_ms: int
     component: str | None
-    story: Story
+    history: History = attrs.field(metadata=written_as("story"))
 
 
 @attrs.frozen

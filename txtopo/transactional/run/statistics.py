@@ -12,8 +12,8 @@ from txtopo.errors import TxtopoError
 from txtopo.topology.checks import OWN_PREFIX
 from txtopo.topology.output import OutputOrigin
 from txtopo.transactional.core.actions import StopReason
+from txtopo.transactional.core.history import first_line
 from txtopo.transactional.core.limits import GiveUpPolicy
-from txtopo.transactional.core.story import first_line
 from txtopo.transactional.core.transactions import Transaction
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.jobs.jobs import Processing
@@ -81,7 +81,7 @@ class RunStatistics:
             results: the results of their processing phases.
         """
         for attempt in attempts:
-            transaction = self._core.window.get(attempt.txid)
+            transaction = self._core.pending.get(attempt.txid)
             if transaction is not None and transaction.status is Status.WRITING_DEAD_LETTER:
                 self._dead_letters += 1
                 continue
@@ -105,8 +105,8 @@ class RunStatistics:
         """Report the progress now."""
         if self._parts.on_progress is None:
             return
-        statuses = [transaction.status for transaction in self._core.window.values()]
-        first = self._core.window.get(self._core.committed + 1)
+        statuses = [transaction.status for transaction in self._core.pending.values()]
+        first = self._core.pending.get(self._core.committed + 1)
         last = self._failures.last
         self._parts.on_progress(
             Progress(
@@ -163,7 +163,7 @@ class RunStatistics:
         components = dict(self._parts.runner.at_work())
         components |= {origin.attempt: origin.component for origin in running if origin.attempt is not None}
         first = core.committed + 1
-        shown = range(first, min(first + len(core.window), first + SNAPSHOT_TRANSACTIONS_MAX))
+        shown = range(first, min(first + len(core.pending), first + SNAPSHOT_TRANSACTIONS_MAX))
         ended, failed_txid = "", None
         if isinstance(end, StopReason):
             ended = end.value
@@ -174,10 +174,10 @@ class RunStatistics:
             now_ms=core.now_ms,
             timeout_ms=core.limits.timeout_ms,
             committed=core.committed,
-            last_begun=core.committed + len(core.window),
+            last_begun=core.committed + len(core.pending),
             tries_max=core.limits.tries_max,
             skips=core.limits.give_up_policy is GiveUpPolicy.SKIP,
-            transactions=tuple(self._transaction_snapshot(core.window[txid], components) for txid in shown),
+            transactions=tuple(self._transaction_snapshot(core.pending[txid], components) for txid in shown),
             ended=ended,
             failed_txid=failed_txid,
             failed_component=getattr(end, "component", None),
@@ -192,7 +192,7 @@ class RunStatistics:
             status=transaction.status.value,
             progress_ms=max(0, transaction.deadline_ms - self._core.limits.timeout_ms),
             component=None if attempt is None else components.get(attempt),
-            story=self._core.story(transaction.txid).abridged(),
+            history=self._core.history(transaction.txid).abridged(),
         )
 
     def _elapsed_secs(self) -> float:

@@ -1,4 +1,4 @@
-"""A batch run: the tasks of one attempt in one slot, and the tuples between them.
+"""A batch run: the tasks of one attempt in one partition, and the tuples between them.
 
 There are three uses. A Spark task that holds whole transactions runs all tasks of the processing phase in one batch
 run. If a transaction is spread over Spark tasks, each stage is a batch run that sends shuffle messages to the next
@@ -34,7 +34,7 @@ from txtopo.transactional.tasks.routing import Router
 
 @attrs.frozen
 class ShuffleMessage:
-    """A chunk that one slot sends to another."""
+    """A chunk that one partition sends to another."""
 
     attempt: TransactionAttempt
     edge: int
@@ -55,28 +55,28 @@ class CarriedBolt:
 
 
 IsLocal = Callable[[str, int], bool]
-"""Returns whether a component's task runs in this slot."""
+"""Returns whether a component's task runs in this partition."""
 
 
 def everything(_component: str, _task: int) -> bool:
-    """Return True: every task runs in this slot."""
+    """Return True: every task runs in this partition."""
     return True
 
 
 class BatchRun:
-    """The tasks of one attempt in one slot.
+    """The tasks of one attempt in one partition.
 
     Args:
         task_factory: creates the tasks' objects.
         attempt: the attempt.
-        is_local: decides which tasks run in this slot.
-        send: sends a shuffle message to another slot.
+        is_local: decides which tasks run in this partition.
+        send: sends a shuffle message to another partition.
         views: the transaction's views of the states; None in the processing phase.
         carried: the pickled state of bolts carried over from the processing phase, by component and task.
         probe: reports the progress of the work.
     """
 
-    def __init__(  # noqa: PLR0913 - a slot depends on that many parts
+    def __init__(  # noqa: PLR0913 - a run depends on that many parts
         self,
         task_factory: TaskFactory,
         attempt: TransactionAttempt,
@@ -106,7 +106,7 @@ class BatchRun:
         self._failure: TxtopoError | None = None
 
     def emit(self, task: int, emit: Callable[[TaskCollector], Any]) -> Any:
-        """Let a spout task emit its share of the batch, and process the tuples as far as this slot can.
+        """Let a spout task emit its share of the batch, and process the tuples as far as this partition can.
 
         Args:
             task: the spout's task index.
@@ -140,7 +140,7 @@ class BatchRun:
         return result
 
     def receive(self, message: ShuffleMessage) -> None:
-        """Decode a shuffle message from another slot and process its tuples."""
+        """Decode a shuffle message from another partition and process its tuples."""
         edge = self._plan.edges[message.edge]
         fields = self._plan.by_id[edge.source].streams[edge.stream]
         source = source_of(edge.source, edge.stream, message.source_task, fields)
@@ -151,7 +151,7 @@ class BatchRun:
         self._raise_failure()
 
     def finish(self, component: PlannedComponent) -> None:
-        """Finish the batch in each of a component's tasks in this slot; all of its inputs must have arrived."""
+        """Finish the batch in each of a component's tasks in this partition; all of its inputs must have arrived."""
         for task in range(component.tasks):
             if self._is_local(component.id, task) and self._has_work(component, task):
                 self._probe.attempt = self.attempt
@@ -162,11 +162,11 @@ class BatchRun:
 
     def _has_work(self, component: PlannedComponent, task: int) -> bool:
         """Return whether a task must finish its batch: always, unless it may be left out and got no tuple."""
-        slot = (component.id, task)
-        return not component.is_left_out_without_tuples or slot in self._tasks or slot in self._carried
+        key = (component.id, task)
+        return not component.is_left_out_without_tuples or key in self._tasks or key in self._carried
 
     def carry(self) -> list[CarriedBolt]:
-        """Return the bolts of the commit phase that received tuples in this slot."""
+        """Return the bolts of the commit phase that received tuples in this partition."""
         carried = []
         for (name, index), task in self._tasks.items():
             if self._plan.by_id[name].phase is Phase.COMMIT:
@@ -187,7 +187,7 @@ class BatchRun:
         self._pending.clear()
 
     def _distribute(self, component: PlannedComponent, task: int, chunk: Chunk, direct: int | None) -> None:
-        """Route a chunk to every subscriber of its stream; send parts for other slots, queue the rest."""
+        """Route a chunk to every subscriber of its stream; send parts for other partitions, queue the rest."""
         self.tracer.trace(component.id, task, chunk)
         for edge in self._plan.outputs(component.id, chunk.source.stream):
             router = self._router(edge, component, task)
@@ -203,17 +203,17 @@ class BatchRun:
 
     def _dispatch(self, edge: Edge, source_task: int, target: int, part: Chunk) -> None:
         self._chunks_sent += 1
-        slot = (edge.index << 40) ^ (source_task << 20) ^ target
+        way = (edge.index << 40) ^ (source_task << 20) ^ target
         tally = self.tallies[edge.index]
         tally.sent += len(part)
         if self._is_local(edge.target, target):
-            tag = mix(slot ^ (self._chunks_sent << 56))
+            tag = mix(way ^ (self._chunks_sent << 56))
             self._count_received(edge, len(part), tag)
             self._pending.append((edge, target, part))
         else:
-            assert self._send is not None, "a slot that can't send messages holds every task"
+            assert self._send is not None, "a partition that can't send messages holds every task"
             encoded = part.encode()
-            tag = mix(mix(slot) ^ zlib.crc32(encoded))
+            tag = mix(mix(way) ^ zlib.crc32(encoded))
             self._send(ShuffleMessage(self.attempt, edge.index, source_task, target, tag, len(part), encoded))
         tally.sent_ids ^= tag
 

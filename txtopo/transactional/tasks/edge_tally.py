@@ -4,7 +4,7 @@ Storm's acker XORs the ids of a tuple tree. Here each chunk of tuples has an id,
 position; producers and consumers keep, for each edge, the number of tuples and the XOR of the ids. This detects a Spark
 retry of a bolt that is not deterministic:
 
-1. Slot A of stage 1 sends chunks to slots B and C of stage 2. B receives its chunk.
+1. Partition A of stage 1 sends chunks to partitions B and C of stage 2. B receives its chunk.
 2. Spark loses A's output before C has read it, and runs A again. The bolt now emits different tuples.
 3. A's tally contains the new chunks, B's the old one. The ids differ, so the attempt fails and is replayed.
 """
@@ -26,7 +26,7 @@ class EdgeTally:
     received_ids: int = 0
 
     def add(self, other: EdgeTally) -> None:
-        """Add another slot's tally of the same edge and attempt."""
+        """Add another partition's tally of the same edge and attempt."""
         self.sent += other.sent
         self.sent_ids ^= other.sent_ids
         self.received += other.received
@@ -39,7 +39,7 @@ class EdgeTally:
 
 
 def total(tallies: Iterable[Mapping[int, EdgeTally]]) -> dict[int, EdgeTally]:
-    """Return the sum of the slots' tallies, by edge index."""
+    """Return the sum of the partitions' tallies, by edge index."""
     sums: dict[int, EdgeTally] = {}
     for tally in tallies:
         for edge, seen in tally.items():

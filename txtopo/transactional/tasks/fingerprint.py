@@ -1,8 +1,8 @@
 """Fingerprints: the number of tuples that a component emitted for an attempt, and an order-dependent checksum.
 
-The journal keeps them for each transaction, so that a replay can find out whether the source, or which component
-first, has emitted different tuples. A checksum covers values, never attempts or slots; it is None if the encoding of
-the values would depend on the process. With them travels the input that a spout has skipped, which is no part of a
+The journal keeps them for each transaction, so that a replay can find out whether the source, or which component first,
+has emitted different tuples. A checksum covers values, never attempts or partitions; it is None if the encoding of the
+values would depend on the process. With them travels the input that a spout has skipped, which is no part of a
 comparison.
 """
 
@@ -46,7 +46,7 @@ Fingerprints = Mapping[str, Fingerprint]
 
 
 class Tracer:
-    """Computes the fingerprints of the tasks of one attempt in one slot."""
+    """Computes the fingerprints of the tasks of one attempt in one partition."""
 
     def __init__(self) -> None:
         self._tuples: dict[tuple[str, str, int], int] = {}
@@ -79,7 +79,7 @@ class Tracer:
 
 
 def joined(parts: Iterable[Fingerprints]) -> dict[str, Fingerprint]:
-    """Return the combined fingerprints of all slots."""
+    """Return the combined fingerprints of all partitions."""
     sums: dict[str, Fingerprint] = {}
     for part in parts:
         for component, fingerprint in part.items():

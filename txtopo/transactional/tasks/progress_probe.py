@@ -1,4 +1,4 @@
-"""A progress probe: shows another thread the progress of a slot's work, at no cost to the work.
+"""A progress probe: shows another thread the progress of a partition's work, at no cost to the work.
 
 Counting every tuple would cost more than many bolts do. So the work publishes its iterator, and the observer reads how
 many items it has left.
@@ -20,11 +20,11 @@ _current: ContextVar[ProgressProbe] = ContextVar("txtopo_probe")
 
 
 class ProgressProbe:
-    """The progress of one slot's work."""
+    """The progress of one partition's work."""
 
     def __init__(self) -> None:
         self.attempt: TransactionAttempt | None = None
-        """The attempt that the slot is working on."""
+        """The attempt that the partition is working on."""
         self.tuples = 0
         """The number of executed tuples, increased after each chunk."""
         self.steps = 0

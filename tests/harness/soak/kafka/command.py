@@ -25,17 +25,20 @@ from typing import Any
 import attrs
 import click
 
+from spouts.kafka.confluent import BrokerLog
 from spouts.kafka.log import TopicPartition
-from spouts.kafka.plain.client import ClientSettings
-from spouts.kafka.plain.confluent import ConfluentClient
 from txtopo.client_properties import ClientProperties
 from txtopo.errors import SourceFailure
+from txtopo.kafka_connection import KafkaConnection
 from txtopo.testing.kafka import KafkaBroker, KafkaCluster, KafkaTopics
 
 PARTITIONS = 6
 TRICKLE = 60
 START_SECS = 120.0
 """How long nothing may happen."""
+
+ANSWER_SECS = 10.0
+"""How long Kafka may take to say what is committed."""
 
 _LOOK_SECS = 0.1
 
@@ -73,8 +76,7 @@ class Soak:
         self._members: list[subprocess.Popen[bytes]] = []
         self._read: dict[Path, int] = {}
         self._processed: Counter[tuple[int, int]] = Counter()
-        settings = ClientSettings(broker.servers, topic, None, ClientProperties(), lambda error: None)
-        self._client = ConfluentClient(settings)
+        self._log = BrokerLog(KafkaConnection(broker.servers, ClientProperties()), ANSWER_SECS)
         self._partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
         folder.mkdir()
         broker.create_topic(topic, PARTITIONS)
@@ -145,7 +147,7 @@ class Soak:
         for member in self._members:
             member.kill()
             member.wait()
-        self._client.close()
+        self._log.close()
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         end, before = time.monotonic() + START_SECS, -1
@@ -183,7 +185,7 @@ class Soak:
 
     def _committed(self) -> dict[int, int]:
         try:
-            found = self._client.committed(self._partitions)
+            found = self._log.stored(self._partitions, self._topic)
         except SourceFailure:
             return dict.fromkeys(range(PARTITIONS), 0)
         return {each.partition: found[each].offset if each in found else 0 for each in self._partitions}

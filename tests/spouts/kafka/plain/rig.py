@@ -11,7 +11,7 @@ import cloudpickle
 
 from spouts.kafka.log import TopicPartition
 from spouts.kafka.plain.config import KafkaSpoutConfig
-from spouts.kafka.plain.offsets import MessageId
+from spouts.kafka.plain.progress import MessageId
 from spouts.kafka.plain.retries import ExponentialBackoff
 from spouts.kafka.plain.spout import KafkaSpout
 from spouts.kafka.plain.translators import SimpleRecordTranslator
@@ -124,7 +124,6 @@ class Rig:
             "offset_commit_period_ms": 2_000,
             "first_poll": "earliest",
             "max_uncommitted_offsets": 250,
-            "metrics_bucket_secs": None,
             "connect": log.connect,
             "translator": SimpleRecordTranslator(_topic_key_value, Fields("topic", "key", "value"), STREAM),
         }

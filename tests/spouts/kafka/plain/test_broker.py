@@ -17,12 +17,12 @@ import pytest
 from deltalake import DeltaTable
 
 from spouts.kafka import ExponentialBackoff, KafkaSpout
-from spouts.kafka.log import TopicPartition
-from spouts.kafka.plain.client import ClientSettings, StoredOffset
-from spouts.kafka.plain.confluent import ConfluentClient
+from spouts.kafka.confluent import BrokerConsumer, BrokerLog
+from spouts.kafka.log import ConsumerSettings, StoredOffset, TopicPartition
 from txtopo import Config, Fields, OutputCollector, RichBolt, TopologyBuilder, Tuple
 from txtopo.client_properties import ClientProperties
 from txtopo.errors import SourceFailure
+from txtopo.kafka_connection import KafkaConnection
 from txtopo.testing import InlineCluster, InlineTopology
 from txtopo.testing.feeders import Shared
 from txtopo.testing.kafka import KafkaBroker
@@ -85,13 +85,13 @@ def run(cluster: InlineCluster, broker: KafkaBroker, topics: Any, seen: Seen, **
 
 
 def committed(broker: KafkaBroker, group: str, topic: str, partitions: int = 1) -> dict[int, int]:
-    client = ConfluentClient(ClientSettings(broker.servers, group, None, ClientProperties(), lambda error: None))
+    log = BrokerLog(KafkaConnection(broker.servers, ClientProperties()), 10.0)
     try:
-        found = client.committed([TopicPartition(topic, number) for number in range(partitions)])
+        found = log.stored([TopicPartition(topic, number) for number in range(partitions)], group)
     except SourceFailure:  # a broker that has just started has no coordinator of groups yet
         return {}
     finally:
-        client.close()
+        log.close()
     return {each.partition: stored.offset for each, stored in found.items()}
 
 
@@ -212,8 +212,8 @@ def test_polls_do_not_wait_for_other_calls(tmp_path):
     with KafkaBroker(tmp_path) as broker:
         broker.create_topic("t", 1)
         broker.produce("t", ["a"] * 10)
-        client = ConfluentClient(
-            ClientSettings(broker.servers, "g", "earliest", ClientProperties(), lambda error: None)
+        client = BrokerConsumer(
+            ConsumerSettings(broker.servers, "g", "earliest", ClientProperties(), lambda error: None)
         )
         client.assign({place: 0})
         records = []
@@ -228,7 +228,7 @@ def test_polls_do_not_wait_for_other_calls(tmp_path):
 
         def ask() -> None:
             with contextlib.suppress(SourceFailure):
-                client.partitions(None)
+                client.log.names()
 
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()

@@ -8,8 +8,7 @@ import pickle
 
 import pytest
 
-from spouts.kafka.plain.config import KafkaSpoutConfig, KafkaTupleListener, ProcessingGuarantee
-from spouts.kafka.plain.first_poll import FirstPollOffsetStrategy
+from spouts.kafka.plain.config import FirstPollOffsetStrategy, KafkaSpoutConfig, KafkaTupleListener, ProcessingGuarantee
 from spouts.kafka.plain.retries import ExponentialBackoff
 from spouts.kafka.plain.spout import KafkaSpout
 from spouts.kafka.plain.translators import DefaultRecordTranslator, SimpleRecordTranslator
@@ -22,29 +21,20 @@ def config(**settings):
 
 
 def test_defaults():
-    """The defaults are Storm's, but that a poll does not wait."""
+    """The defaults are Storm's."""
     made = config()
     assert made.first_poll is FirstPollOffsetStrategy.UNCOMMITTED_EARLIEST
     assert made.group_id is None
     assert type(made.translator) is DefaultRecordTranslator
     assert dict(made.properties) == {}
     assert made.offset_reset == "earliest"
-    assert made.metrics_bucket_secs == 60
     assert made.offset_commit_period_ms == 30_000
     assert made.max_uncommitted_offsets == 10_000_000
-    assert made.poll_timeout_ms == 0
     assert made.partition_refresh_period_ms == 2_000
     assert made.start_timestamp == 0
     assert made.retry_service == ExponentialBackoff(0, 2, 2**31 - 1, 10_000)
     assert made.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE
-    assert (made.tuple_tracking_enforced, made.emit_null_tuples, made.subscribe, made.dead_letter) == (
-        False,
-        False,
-        False,
-        None,
-    )
-    assert config(emit_null_tuples=True).emit_null_tuples
-    assert config(metrics_bucket_secs=100).metrics_bucket_secs == 100
+    assert (made.tuple_tracking_enforced, made.subscribe, made.dead_letter) == (False, False, None)
 
 
 def test_offset_reset(caplog):
@@ -78,7 +68,11 @@ def test_offset_reset(caplog):
         ({"first_poll": "sometimes"}, "choose one of 'earliest'"),
         ({"processing_guarantee": "exactly_once"}, "is no ProcessingGuarantee"),
         ({"batch_records_max": 0}, "batch_records_max must be a number above 0"),
-        ({"poll_timeout_ms": -1}, "poll_timeout_ms must be a number of 0 or more"),
+        ({"start_timestamp": -1}, "start_timestamp must be a number of 0 or more"),
+        ({"poll_timeout_ms": 200}, "poll_timeout_ms is a setting of Storm's spout, and not of this one: a poll never"),
+        ({"emit_null_tuples": True}, "let the deserializer or translator return a list of None"),
+        ({"metrics_bucket_secs": 60}, r"KafkaSpout.metrics\(\) asks for them"),
+        ({"first_pol": "latest"}, "no setting 'first_pol'; did you mean 'first_poll'"),
         ({"dead_letter": 3}, "dead_letter must be"),
         ({"fields": "value"}, "fields must be a Fields"),
         ({"deserializer": "json"}, "a deserializer needs fields"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spouts.kafka.plain.client import StoredOffset
-from spouts.kafka.plain.first_poll import FirstPollOffsetStrategy
-from spouts.kafka.plain.offsets import CommitMetadata
+from spouts.kafka.log import StoredOffset
+from spouts.kafka.plain.config import FirstPollOffsetStrategy
+from spouts.kafka.plain.progress import CommitMetadata
 from tests.spouts.kafka.plain.rig import GROUP, P1, TOPIC, Rig
 from txtopo.testing.memory_log import MemoryLog
 

@@ -12,11 +12,10 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings, strategies as st
 
-from spouts.kafka.log import TopicPartition
-from spouts.kafka.plain.client import StoredOffset
+from spouts.kafka.log import StoredOffset, TopicPartition
 from spouts.kafka.plain.config import KafkaTupleListener
 from spouts.kafka.plain.dead_letters import DeadLetter, DeadLetterHook
-from spouts.kafka.plain.offsets import CommitMetadata
+from spouts.kafka.plain.progress import CommitMetadata
 from spouts.kafka.plain.retries import ExponentialBackoff
 from spouts.kafka.plain.translators import DefaultRecordTranslator
 from tests.spouts.kafka.plain.rig import GROUP, P1, P2, TOPIC, Clock, Rig, filled
@@ -117,11 +116,11 @@ class Model:
     def kill(self):
         if len(self.members) > 1:
             member = self.members.pop(self.rng.randrange(len(self.members)))
-            if not member.rig.spout._client.is_expired:
-                self.log.expire(member.rig.spout._client)
+            if not member.rig.spout._consumer.is_expired:
+                self.log.expire(member.rig.spout._consumer)
 
     def expire(self):
-        client = self.rng.choice(self.members).rig.spout._client
+        client = self.rng.choice(self.members).rig.spout._consumer
         if not client.is_expired:
             self.log.expire(client)
 
@@ -155,7 +154,7 @@ class Model:
         self.clock.ms += self.rng.choice([10, 300, 2_500])
 
     def refuse(self):
-        self.log.refuse(self.rng.choice(["poll", "commit", "seek", "committed", "ranges"]))
+        self.log.refuse(self.rng.choice(["poll", "commit", "seek", "stored", "ends", "topics"]))
 
     def pause(self):
         rig = self.rng.choice(self.members).rig
@@ -341,7 +340,7 @@ def test_dead_letters_of_a_lost_partition(kept):
     rig.call(2)
     rig.context.holds = True
     rig.fail(rig.emitted)
-    rig.log.expire(rig.spout._client)
+    rig.log.expire(rig.spout._consumer)
     rig.call(2)
     rig.context.run_offloaded()
     rig.commit_step()
@@ -386,7 +385,7 @@ def test_late_failure_of_an_earlier_assignment():
     rig = Rig(filled(1), subscribe=True, tuple_listener=Noting())
     rig.call()
     (old,) = rig.call()
-    rig.log.expire(rig.spout._client)
+    rig.log.expire(rig.spout._consumer)
     rig.call()
     rig.call()
     new = rig.emitted[-1]
@@ -517,7 +516,7 @@ def test_slow_commit():
     rig.ack(rig.call(5))
     rig.ack(rig.commit_step())
     assert rig.asked("commit") == [{P1: 5}]
-    assert rig.spout._held[P1].offsets.committed_offset == 0
+    assert rig.spout._partitions[P1].committed_offset == 0
     rig.log.holds_answers = False
     rig.log.give_answers()
     rig.commit_step()
@@ -536,7 +535,7 @@ def test_late_answer_to_a_commit():
     rig.spout.activate()
     rig.call(1)
     assert rig.asked("commit") == [{P1: 5}, {P1: 10}]
-    assert rig.spout._held[P1].offsets.committed_offset == 10
+    assert rig.spout._partitions[P1].committed_offset == 10
 
 
 def test_broker_away():
@@ -609,7 +608,7 @@ def test_tasks_share_partitions():
 
 def test_listener_learns_everything():
     """The listener learns of emissions, acks, retries and assignments, and of the metrics every so often."""
-    rig = Rig(filled(2), tuple_listener=Noting(), metrics_bucket_secs=60)
+    rig = Rig(filled(2), tuple_listener=Noting())
     first, second = rig.call(2)
     rig.ack([first])
     rig.fail([second])
@@ -678,7 +677,7 @@ def test_late_commit_does_not_follow_a_newer_one():
     assert rig.committed() == 6
     rig.context.run_offloaded()
     assert rig.committed() == 6
-    assert rig.spout._held[P1].offsets.committed_offset == 6
+    assert rig.spout._partitions[P1].committed_offset == 6
 
 
 def test_seek_refused_after_a_commit():
@@ -725,7 +724,43 @@ def test_records_are_kept_while_they_are_in_flight():
     """With a dead-letter hook, and no longer: acked ones would fill the memory."""
     rig = Rig(filled(20), dead_letter=Kept())
     rig.ack(rig.call(18))
-    assert len(rig.spout._held[P1].records) == 0
+    kept = rig.spout._partitions[P1]
+    with pytest.raises(KeyError):
+        kept.record_in_flight(17)
+
+
+@pytest.mark.parametrize("subscribe", [False, True])
+def test_a_topic_made_anew_whose_log_is_longer(subscribe):
+    """Its records below the next offset are emitted, too, and it is reported: its id says that they are others."""
+    log = filled(5)
+    rig = Rig(log, subscribe=subscribe)
+    rig.ack(rig.call(6))
+    log.delete_topic(TOPIC)
+    log.create_topic(TOPIC)
+    log.append(TOPIC, [("new", str(number)) for number in range(9)])
+    rig.advance(2_500)
+    new = [each for each in rig.call(12) if each.values[1] == "new"]
+    assert {each.offset for each in new} == set(range(9))
+    assert any("was deleted and made anew" in str(error) for error in rig.collector.errors)
+    rig.ack(new)
+    rig.commit_step()
+    assert rig.committed() == 9
+
+
+def test_a_topic_made_anew_while_the_topology_is_down():
+    """The commit's metadata has the id of the topic that the offset is of: another one is read from its beginning."""
+    log = filled(5)
+    rig = Rig(log)
+    rig.ack(rig.call(5))
+    rig.spout.close()
+    log.delete_topic(TOPIC)
+    log.create_topic(TOPIC)
+    log.append(TOPIC, ["new"] * 9)
+    later = Rig(log)
+    assert [each.offset for each in later.call(9)] == list(range(9))
+    assert "has committed 5, but the topic was deleted and made anew; reading begins at 0" in str(
+        later.collector.errors
+    )
 
 
 def test_a_late_answer_to_a_commit_of_a_former_topic():

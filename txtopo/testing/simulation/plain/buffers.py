@@ -48,7 +48,7 @@ TICK_EVERY = 20
 """Inputs between two ticks."""
 SUSPECTS_MAX = 8
 """Silent inputs that are left out, one at a time."""
-RUN_SECS_MAX = 0.5
+RUN_SECS_MAX = 2.0
 """A bolt that takes longer, because it waits for something, is not tried again."""
 
 

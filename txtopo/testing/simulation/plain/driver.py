@@ -68,7 +68,7 @@ class Driver:
         if isinstance(event, ChannelLost):
             del self._by_channel[event.channel]
         if self._world.is_logged:
-            self._world.say(f">> {event}")
+            self._world.log(f">> {event}")
         self._carry_out(self._supervisor.handle(event, self._world.clock()))
 
     def run(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import random
 from collections import deque
 from collections.abc import Sequence
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, assert_never
 
 import cloudpickle
 
-from txtopo.api.tuples import TupleSource
 from txtopo.errors import TxtopoError
 from txtopo.plain.loop.roster import Roster
 from txtopo.plain.loop.worker import Worker
@@ -32,6 +32,18 @@ from txtopo.testing.simulation.plain.watching import CollectorObserver, Simulate
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.plain.world import PlainWorld
+
+
+class Fault(enum.Enum):
+    """A kind of fault, with the name that the command line calls it."""
+
+    KILLS = "kills"
+    ERRORS = "errors"
+    PAUSES = "pauses"
+    LOSSES = "losses"
+    DOUBLES = "doubles"
+    FAILURES = "failures"
+    CLOCKJUMPS = "clockjumps"
 
 
 class BrokenError(TxtopoError):
@@ -63,40 +75,26 @@ class Process:
         self.wakes_at: float | None = None
         """Until when it stands still."""
         self.roster = Roster()
-        self._world = world
+        self.world = world
         self._activity = 0
 
     # -- what watched components ask
 
     def incarnations_of(self, tasks: Sequence[int]) -> list[int]:
         """Return the incarnations that tasks are in, as far as this process knows."""
-        worker_of = self._world.assignment.worker_of
-        return [
-            self.life.incarnation if worker_of[t] == self.number else self.roster[worker_of[t]].incarnation
-            for t in tasks
-        ]
-
-    def may_emit_root(self) -> bool:
-        """Whether spouts may still emit."""
-        return self._world.may_emit()
+        worker_of = self.world.assignment.worker_of
+        of_task = [worker_of[t] for t in tasks]
+        return [self.life.incarnation if n == self.number else self.roster[n].incarnation for n in of_task]
 
     def step(self, where: str) -> None:
         """Raise an exception here if the schedule says so."""
-        if self._world.breaks(where, self.number):
+        if self.world.strikes(Fault.ERRORS, where, "of worker", self.number):
             self.life.is_broken = True
             raise BrokenError("a simulated error")
 
-    def failure(self, where: str) -> bool:
+    def fails(self, where: str) -> bool:
         """Draw whether a bolt fails a tuple here, or a slow call fails."""
-        return self._world.fails(where, self.number)
-
-    def source_of(self, source: TupleSource) -> TupleSource:
-        """Return where a tuple comes from, as components know it."""
-        return self._world.source_of(source)
-
-    def call_ends(self) -> bool:
-        """Draw whether a slow call ends now."""
-        return self._world.call_ends()
+        return self.world.strikes(Fault.FAILURES, where, "of worker", self.number)
 
     # -- its loop
 
@@ -123,7 +121,7 @@ class Process:
         """Read the next message of the driver, or the end of its channel; return whether there was one."""
         if not self.from_driver:
             if self.is_closed:
-                self._world.end_process(self, RuntimeError("the driver is gone"))
+                self.world.end_process(self, RuntimeError("the driver is gone"))
                 return True
             return False
         message = self.from_driver.popleft()
@@ -146,7 +144,7 @@ class Process:
                 self.roster.welcome(incarnation, peers)
                 self.life.incarnation = incarnation
                 self.worker = self._make_worker(incarnation)
-                self._world.welcomed(self)
+                self.world.welcomed(self)
                 if is_active:
                     self.worker.set_active(is_active=True)
             case PeerJoined(peer):
@@ -161,12 +159,12 @@ class Process:
             case Stop():
                 assert self.worker is not None, "a worker is welcomed first"
                 self.to_driver.append(Received(self.channel, Stopped(self._health(self.worker))))
-                self._world.stopped(self)
+                self.world.stopped(self)
             case _:
                 assert_never(message)
 
     def _make_worker(self, incarnation: int) -> Worker:
-        world = self._world
+        world = self.world
 
         def make_object(component: str) -> object:
             made = cloudpickle.loads(world.prototypes[component])
@@ -190,7 +188,7 @@ class Process:
     def _send(self, to: int, frame: bytes) -> None:
         incarnation = self.roster[to].incarnation
         self.roster.sent[incarnation] += 1
-        self._world.send(self.life.incarnation, incarnation, frame)
+        self.world.send(self.life.incarnation, incarnation, frame)
 
     def _health(self, worker: Worker) -> Health:
         return Health(
@@ -216,4 +214,4 @@ class Process:
         if not isinstance(error, BrokenError):
             raise error
         self.to_driver.append(Received(self.channel, Failed(error, None)))
-        self._world.end_process(self, error)
+        self.world.end_process(self, error)

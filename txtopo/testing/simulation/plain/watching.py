@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -16,42 +16,20 @@ from txtopo.api.fields import Fields
 from txtopo.api.groupings import CustomStreamGrouping
 from txtopo.api.optional import call_if_there
 from txtopo.api.spout import Spout
-from txtopo.api.tuples import DEFAULT_STREAM, Tuple, TupleSource
+from txtopo.api.tuples import DEFAULT_STREAM, Tuple
 from txtopo.errors import AnchorError, FailedException
 from txtopo.plain.tasks.collectors import BoltCollector, SpoutCollector
 from txtopo.plain.tasks.offload import Offloading
 from txtopo.plain.tasks.task import Observer
 from txtopo.plain.trees.tuples import SETTLED
-from txtopo.testing.simulation.plain.ledger import Ledger, Life, Root
+from txtopo.testing.simulation.plain.ledger import Root
 from txtopo.topology.plain_plan import SYSTEM, PlainComponent, PlainKind, PlainPlan
+
+if TYPE_CHECKING:
+    from txtopo.testing.simulation.plain.process import Process
 
 FIELD = "__simulated"
 """The field that tokens travel in."""
-
-
-class Around(Protocol):
-    """What watched components ask of the process that they are in."""
-
-    ledger: Ledger
-    life: Life
-
-    def incarnations_of(self, tasks: Sequence[int]) -> list[int]:
-        """Return the incarnations that tasks are in, as far as this process knows."""
-
-    def may_emit_root(self) -> bool:
-        """Whether spouts may still emit."""
-
-    def step(self, where: str) -> None:
-        """Reach a place in a component's code; an exception strikes it there."""
-
-    def failure(self, where: str) -> bool:
-        """Draw whether a bolt fails a tuple here, or a slow call fails."""
-
-    def source_of(self, source: TupleSource) -> TupleSource:
-        """Return where a tuple comes from, as components know it."""
-
-    def call_ends(self) -> bool:
-        """Draw whether a slow call ends now."""
 
 
 def with_tokens(plan: PlainPlan) -> PlainPlan:
@@ -82,29 +60,23 @@ class _Blind(CustomStreamGrouping):
         return self._custom.choose_tasks(source_task, values[:-1])
 
 
-def watched(component: PlainComponent, made: Any, around: Around) -> Any:
+def watched(component: PlainComponent, made: Any, process: Process) -> Any:
     """Return a component's object as one that the ledger sees."""
-    match component.kind:
-        case PlainKind.SPOUT:
-            return _WatchedSpout(made, around)
-        case PlainKind.RICH_BOLT:
-            return _WatchedRichBolt(made, around)
-        case PlainKind.BASIC_BOLT:
-            return _WatchedBasicBolt(made, around)
+    return (_WatchedSpout if component.kind is PlainKind.SPOUT else _WatchedBolt)(made, process)
 
 
 class CollectorObserver(Observer):
     """Puts a watch on the collectors of a worker's tasks."""
 
-    def __init__(self, around: Around) -> None:
-        self._around = around
+    def __init__(self, process: Process) -> None:
+        self._process = process
 
     def watch(self, task: int, collector: BoltCollector | SpoutCollector) -> None:
         """Replace the functions of a collector by watched ones."""
         if isinstance(collector, SpoutCollector):
-            _watch_spout(collector, self._around)
+            _watch_spout(collector, self._process)
         else:
-            _watch_bolt(task, collector, self._around)
+            _watch_bolt(task, collector, self._process)
 
 
 class SimulatedOffloading(Offloading):
@@ -114,13 +86,13 @@ class SimulatedOffloading(Offloading):
     simulator's world.
 
     Args:
-        around: the process that they are in.
+        process: the process that they are in.
         spout_tasks: the tasks of spouts.
     """
 
-    def __init__(self, around: Around, spout_tasks: Collection[int]) -> None:
+    def __init__(self, process: Process, spout_tasks: Collection[int]) -> None:
         super().__init__()
-        self._around = around
+        self._process = process
         self._spout_tasks = spout_tasks
         self._calls: list[tuple[Callable[[], Any], Callable[[Future[Any]], None]]] = []
 
@@ -132,11 +104,11 @@ class SimulatedOffloading(Offloading):
     def run_done(self) -> bool:
         """Let some calls end."""
         has_run = False
-        while self._calls and self._around.call_ends():
+        while self._calls and self._process.world.call_ends():
             call, on_done = self._calls.pop(0)
             self.under_way -= 1
             done: Future[Any] = Future()
-            if self._around.failure("a slow call"):
+            if self._process.fails("a slow call"):
                 done.set_exception(OSError("the simulated call failed"))
             else:
                 try:
@@ -144,7 +116,7 @@ class SimulatedOffloading(Offloading):
                 except Exception as error:  # noqa: BLE001 - the user's code, which is told of it
                     done.set_exception(error)
             has_run = True
-            self._around.life.acked = None  # another turn begins
+            self._process.life.acked = None  # another turn begins
             on_done(done)
         return has_run
 
@@ -157,75 +129,70 @@ def _with_token(values: Sequence[Any], token: int) -> Any:
     return values if isinstance(values, (str, bytes)) else (*values, token)
 
 
-def _watch_spout(collector: SpoutCollector, around: Around) -> None:
-    emit, emit_direct, ledger = collector.emit, collector.emit_direct, around.ledger
+def _watch_spout(collector: SpoutCollector, process: Process) -> None:
+    emit, emit_direct, ledger = collector.emit, collector.emit_direct, process.ledger
 
-    def watched_emit(values: Sequence[Any], stream: str = DEFAULT_STREAM, message_id: Any = None) -> list[int]:
+    def watch(values: Sequence[Any], message_id: Any, send: Callable[[Any, Root | None], list[int]]) -> list[int]:
         token = ledger.token()
         root = None if message_id is None else ledger.begin(message_id)
-        tasks = emit(_with_token(values, token), stream, root)
+        tasks = send(_with_token(values, token), root)
         if root is not None:
-            ledger.sent_root(around.life, root, token, tasks, around.incarnations_of(tasks))
-        around.step("after a spout has emitted")
+            ledger.sent_root(process.life, root, token, tasks, process.incarnations_of(tasks))
+        process.step("after a spout has emitted")
         return tasks
+
+    def watched_emit(values: Sequence[Any], stream: str = DEFAULT_STREAM, message_id: Any = None) -> list[int]:
+        return watch(values, message_id, lambda sent, root: emit(sent, stream, root))
 
     def watched_emit_direct(
         task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM, message_id: Any = None
     ) -> None:
-        token = ledger.token()
-        root = None if message_id is None else ledger.begin(message_id)
-        emit_direct(task, _with_token(values, token), stream, root)
-        if root is not None:
-            ledger.sent_root(around.life, root, token, [task], around.incarnations_of([task]))
+        watch(values, message_id, lambda sent, root: emit_direct(task, sent, stream, root) or [task])
 
     collector.emit, collector.emit_direct = watched_emit, watched_emit_direct
 
 
-def _watch_bolt(task: int, collector: BoltCollector, around: Around) -> None:  # noqa: C901 - a closure a method
-    emit, emit_direct, ledger = collector.emit, collector.emit_direct, around.ledger
+def _watch_bolt(this_task: int, collector: BoltCollector, process: Process) -> None:  # noqa: C901 - a closure a method
+    emit, emit_direct, ledger = collector.emit, collector.emit_direct, process.ledger
     ack, fail, reset_timeout = collector.ack, collector.fail, collector.reset_timeout
-    life, this_task = around.life, task
+    life = process.life
 
-    def watched_emit(values: Sequence[Any], anchors: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
+    def watch(values: Sequence[Any], anchors: Any, send: Callable[[Any], list[int]]) -> list[int]:
         token = ledger.token()
         try:
-            tasks = emit(_with_token(values, token), anchors, stream)
+            tasks = send(_with_token(values, token))
         except AnchorError:
             ledger.anchored_late(life, this_task, values, _listed(anchors))
             raise
         if anchors is not None:
-            ledger.sent(life, _listed(anchors), token, tasks, around.incarnations_of(tasks))
+            ledger.sent(life, _listed(anchors), token, tasks, process.incarnations_of(tasks))
         if life.acked is not None:
             ledger.emitted_after_ack(life, this_task, values, _listed(anchors))
-        around.step("after a bolt has emitted")
+        process.step("after a bolt has emitted")
         return tasks
+
+    def watched_emit(values: Sequence[Any], anchors: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
+        return watch(values, anchors, lambda sent: emit(sent, anchors, stream))
 
     def watched_emit_direct(
         task: int, values: Sequence[Any], anchors: Any = None, stream: str = DEFAULT_STREAM
     ) -> None:
-        token = ledger.token()
-        try:
-            emit_direct(task, _with_token(values, token), anchors, stream)
-        except AnchorError:
-            ledger.anchored_late(life, this_task, values, _listed(anchors))
-            raise
-        if anchors is not None:
-            ledger.sent(life, _listed(anchors), token, [task], around.incarnations_of([task]))
-        if life.acked is not None:
-            ledger.emitted_after_ack(life, this_task, values, _listed(anchors))
+        watch(values, anchors, lambda sent: emit_direct(task, sent, anchors, stream) or [task])
 
     def watched_ack(tuple: Tuple) -> None:
-        if tuple.roots is SETTLED:  # type: ignore[attr-defined] # of a TreeTuple
-            ledger.settled_again(life, this_task, tuple, "acked")
+        note_settled(tuple, "acked")
         ack(tuple)
         ledger.tuple_acked(life, tuple)
-        around.step("after a bolt has acked")
+        process.step("after a bolt has acked")
 
     def watched_fail(tuple: Tuple) -> None:
-        if tuple.roots is SETTLED:  # type: ignore[attr-defined] # of a TreeTuple
-            ledger.settled_again(life, this_task, tuple, "failed")
+        note_settled(tuple, "failed")
         fail(tuple)
         ledger.tuple_failed(life, tuple)
+
+    def note_settled(tuple: Tuple, what: str) -> None:
+        if tuple.roots is SETTLED:  # type: ignore[attr-defined] # of a TreeTuple
+            ledger.settled_again(life, this_task, tuple, what)
 
     def watched_reset_timeout(tuple: Tuple) -> None:
         reset_timeout(tuple)
@@ -242,9 +209,9 @@ def _listed(anchors: Any) -> Sequence[Any]:
 class _WatchedSpout(Spout):
     """A spout that the ledger sees; what it does not define here, the user's does."""
 
-    def __init__(self, spout: Spout, around: Around) -> None:
+    def __init__(self, spout: Spout, process: Process) -> None:
         self._spout = spout
-        self._around = around
+        self._process = process
         self.open = spout.open  # type: ignore[method-assign]
         self.activate = spout.activate  # type: ignore[method-assign]
         self.deactivate = spout.deactivate  # type: ignore[method-assign]
@@ -252,68 +219,44 @@ class _WatchedSpout(Spout):
         self.close = spout.close  # type: ignore[method-assign]
 
     def next_tuple(self) -> None:
-        if self._around.may_emit_root():
+        if self._process.world.may_emit():
             self._spout.next_tuple()
 
     def ack(self, message_id: Root) -> None:
-        self._around.ledger.root_acked(self._around.life, message_id)
+        self._process.ledger.root_acked(self._process.life, message_id)
         self._spout.ack(message_id.message_id)
 
     def fail(self, message_id: Root) -> None:
-        self._around.ledger.root_failed(self._around.life, message_id)
+        self._process.ledger.root_failed(self._process.life, message_id)
         self._spout.fail(message_id.message_id)
 
 
-class _Receiving:
-    """Takes the token off a tuple that arrives."""
+class _WatchedBolt(RichBolt):
+    """A rich or basic bolt that the ledger sees; a basic one gets its collector with each tuple."""
 
-    def __init__(self, around: Around) -> None:
-        self._around = around
+    def __init__(self, bolt: RichBolt | BasicBolt, process: Process) -> None:
+        self._bolt: Any = bolt
+        self._process = process
+        self._source_of = process.world.subject.source_of
         self._task = 0
+        self.cleanup = bolt.cleanup  # type: ignore[method-assign]
 
-    def take(self, tuple: Tuple) -> None:
-        self._around.life.acked = None  # another turn begins
-        if tuple.source.component != SYSTEM:
+    def prepare(self, config: Mapping[str, Any], context: Any, *collector: Any) -> None:
+        self._task = context.this_task_id
+        self._bolt.prepare(config, context, *collector)
+
+    def execute(self, tuple: Tuple, *collector: Any) -> None:
+        process = self._process
+        process.life.acked = None  # another turn begins
+        is_tick = tuple.source.component == SYSTEM
+        if not is_tick:
             token = tuple.values[-1]
             tuple.values = tuple.values[:-1]
-            tuple.source = self._around.source_of(tuple.source)
-            self._around.ledger.received(self._around.life, tuple, token, self._task)
-        self._around.step("in a bolt")
-        if tuple.source.component != SYSTEM and self._around.failure("a bolt"):
+            tuple.source = self._source_of(tuple.source)
+            process.ledger.received(process.life, tuple, token, self._task)
+        process.step("in a bolt")
+        if not is_tick and process.fails("a bolt"):
             raise FailedException("a simulated failure")
-
-
-class _WatchedRichBolt(RichBolt, _Receiving):
-    """A rich bolt that the ledger sees."""
-
-    def __init__(self, bolt: RichBolt, around: Around) -> None:
-        _Receiving.__init__(self, around)
-        self._bolt = bolt
-        self.cleanup = bolt.cleanup  # type: ignore[method-assign]
-
-    def prepare(self, config: Mapping[str, Any], context: Any, collector: Any) -> None:
-        self._task = context.this_task_id
-        self._bolt.prepare(config, context, collector)
-
-    def execute(self, tuple: Tuple) -> None:
-        self.take(tuple)
-        self._bolt.execute(tuple)
-
-
-class _WatchedBasicBolt(BasicBolt, _Receiving):
-    """A basic bolt that the ledger sees."""
-
-    def __init__(self, bolt: BasicBolt, around: Around) -> None:
-        _Receiving.__init__(self, around)
-        self._bolt = bolt
-        self.cleanup = bolt.cleanup  # type: ignore[method-assign]
-
-    def prepare(self, config: Mapping[str, Any], context: Any) -> None:
-        self._task = context.this_task_id
-        self._bolt.prepare(config, context)
-
-    def execute(self, tuple: Tuple, collector: Any) -> None:
-        self.take(tuple)
-        self._bolt.execute(tuple, collector)
-        if self._around.failure("a bolt that has emitted"):
+        self._bolt.execute(tuple, *collector)
+        if collector and process.fails("a bolt that has emitted"):
             raise FailedException("a simulated failure")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import enum
-import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 import attrs
 import cloudpickle
@@ -23,8 +21,9 @@ from txtopo.testing.checkers import Violation, require
 from txtopo.testing.simulation.plain.buffers import Input, check_buffers, objects_of
 from txtopo.testing.simulation.plain.driver import Driver
 from txtopo.testing.simulation.plain.ledger import Ledger
-from txtopo.testing.simulation.plain.process import Process
+from txtopo.testing.simulation.plain.process import Fault, Process
 from txtopo.testing.simulation.plain.watching import with_tokens
+from txtopo.testing.simulation.schedule import Kinds, Schedule, Simulated
 from txtopo.testing.simulation.sources import Outside, check_sources
 from txtopo.topology.assignment import Assignment, assign
 from txtopo.topology.plain_plan import PlainPlan
@@ -50,25 +49,12 @@ ROUNDS_MAX = 2_000
 TREE_BYTES_MAX = 200
 """Memory of a tree in an acker: its numbers as objects, without the bits of incarnations."""
 WORKERS_MAX = 4
-KIND_DRAWN = 0.5
 HEARS = (0.02, 0.05, 0.15, 0.3)
 """How often a worker hears the driver, while others may have heard it long ago; drawn for each schedule."""
 MAY_BE_LEFT = ("trees in ackers", "queued tuples")
 """What may be left when a run ends: messages that came after their root was settled look like trees; and ticks."""
 RETRY = 0.3
 """How probable it is that Spark starts the task of a worker that died again, without a word to the driver."""
-
-
-class Fault(enum.Enum):
-    """A kind of fault, with the name that the command line calls it."""
-
-    KILLS = "kills"
-    ERRORS = "errors"
-    PAUSES = "pauses"
-    LOSSES = "losses"
-    DOUBLES = "doubles"
-    FAILURES = "failures"
-    CLOCKJUMPS = "clockjumps"
 
 
 RATES = {
@@ -87,7 +73,7 @@ MOVING = (Fault.KILLS, Fault.PAUSES, Fault.CLOCKJUMPS)
 
 
 @attrs.frozen(slots=False)
-class PlainSubject:
+class PlainSubject(Simulated):
     """What is simulated: a plain topology.
 
     Args:
@@ -102,7 +88,7 @@ class PlainSubject:
     plan: PlainPlan = attrs.field(init=False, repr=False)
     prototypes: dict[str, bytes] = attrs.field(init=False, repr=False)
     warnings: list[str] = attrs.field(factory=list, init=False, repr=False)
-    """What the schedule without faults has shown that need not be wrong."""
+    kinds: ClassVar[Kinds] = tuple(Fault)
     _sources: dict[tuple[str, int], TupleSource] = attrs.field(factory=dict, init=False, repr=False)
 
     @plan.default
@@ -123,11 +109,6 @@ class PlainSubject:
         """The tasks of spouts."""
         return frozenset(task for each in self.plan.spouts for task in each.tasks)
 
-    @property
-    def kinds(self) -> Sequence[Fault]:
-        """All the kinds of fault that there are."""
-        return tuple(Fault)
-
     def world(
         self,
         seed: int,
@@ -146,12 +127,6 @@ class PlainSubject:
             fields = source.fields.subset(source.fields.names[:-1])
             found = self._sources[key] = attrs.evolve(source, fields=fields)
         return found
-
-    def take_learned(self) -> None:
-        """Return nothing: what one schedule learns is of no use to another."""
-
-    def learn(self, learned: None) -> None:
-        """Learn nothing."""
 
 
 def make_plain_subject(
@@ -191,16 +166,8 @@ def make_plain_subject(
     return subject
 
 
-class PlainWorld:
-    """One schedule.
-
-    Args:
-        subject: what is simulated.
-        seed: what the schedule is drawn from.
-        kinds: the kinds of fault that may be drawn.
-        only: the faults that strike, by their number in the schedule; None for all of them.
-        log: is told what happens, line by line.
-    """
+class PlainWorld(Schedule):
+    """One schedule of a plain topology; see :meth:`Simulated.world` for the arguments."""
 
     def __init__(
         self,
@@ -210,9 +177,8 @@ class PlainWorld:
         only: frozenset[int] | None = None,
         log: Callable[[str], None] | None = None,
     ) -> None:
-        self.random = random.Random(seed)  # noqa: S311 - reproducible, not secret
-        self.struck: list[tuple[int, str]] = []
-        self._subject = subject
+        super().__init__(seed, only, log)
+        self.subject = subject
         self.plan = subject.plan
         self.prototypes = subject.prototypes
         self._is_faultless = not kinds
@@ -232,25 +198,15 @@ class PlainWorld:
             TIMEOUT_SECS if self.config.enable_message_timeouts else None,
             self.assignment.is_acking,
             subject.components,
-            None if log is None else self.say,
+            None if log is None else self.log,
         )
         self.ledger.recorded = [] if self._is_faultless else None
         self.held = Counter[str]()
         """How many inputs bolts hold at the end, though their roots have timed out."""
         self.spout_tasks = subject.spout_tasks
         self.outside = Outside(self.clock)
-        self._only = only
-        self._log = log
-        self.is_logged = log is not None
-        self._numbers = 0
-        self._rates = {
-            kind: RATES[kind] * 2 ** self.random.uniform(-2.5, 1.5)
-            for kind in kinds
-            if self.random.random() < KIND_DRAWN
-        }
+        self._rates = self.draw_rates(kinds, RATES)
         self._moving = [kind for kind in MOVING if kind in self._rates]
-        self._has_faults = True
-        self._has_errors, self._has_failures = Fault.ERRORS in self._rates, Fault.FAILURES in self._rates
         self._has_lost = False
         """Whether a frame was lost or came twice: then a root may need its timeout."""
         self._driver = Driver(self, self._workers)
@@ -265,12 +221,7 @@ class PlainWorld:
         """By the incarnations of sender and receiver, the frames on their way."""
 
     def run(self) -> None:
-        """Run the schedule.
-
-        Raises:
-            Violation: a promise is broken.
-            Exception: something that no fault explains.
-        """
+        """Make moves while faults strike, and then let all come to rest; see :meth:`Schedule.run`."""
         self._driver.begin()
         steps = STEPS_WITHOUT_FAULTS if self._is_faultless else self.random.randrange(STEPS_MIN, STEPS_MAX)
         for _ in range(steps):
@@ -282,7 +233,7 @@ class PlainWorld:
             self._come_to_an_end()
 
     def dissolve(self) -> None:
-        """Let go of everything, for the schedule is over and told of."""
+        """Let go of everything."""
         for process in self.processes:
             vars(process).clear()
         vars(self).clear()
@@ -291,37 +242,28 @@ class PlainWorld:
         """Return the time, in seconds."""
         return self._now
 
-    def say(self, text: str) -> None:
-        """Tell the log what happens."""
-        if self._log is not None:
-            self._log(f"{self._now:9.3f} s  {text}")
+    def now(self) -> str:
+        """Return the time."""
+        return f"{self._now:9.3f} s"
 
     # -- what processes ask and tell
 
     def may_emit(self) -> bool:
         """Whether spouts may still emit roots; none do once the faults have stopped."""
-        return self._has_faults and self.ledger.emitted < self._roots_max
+        return self.has_faults and self.ledger.emitted < self._roots_max
 
-    def breaks(self, where: str, worker: int) -> bool:
-        """Draw whether a component raises an exception."""
-        return self._has_errors and self._strikes(Fault.ERRORS, f"{where} of worker {worker}")
-
-    def fails(self, where: str, worker: int) -> bool:
-        """Draw whether a tuple or a slow call fails."""
-        return self._has_failures and self._strikes(Fault.FAILURES, f"{where} of worker {worker}")
-
-    def source_of(self, source: TupleSource) -> TupleSource:
-        """Return where a tuple comes from, as components know it: without the field for tokens."""
-        return self._subject.source_of(source)
+    def strikes(self, kind: Fault, *where: object) -> bool:
+        """Draw whether a fault strikes now."""
+        return self.draw_strike(self._rates.get(kind), kind.value, *where)
 
     def call_ends(self) -> bool:
         """Draw whether a slow call ends now."""
-        return not self._has_faults or self.random.random() < 0.3  # noqa: PLR2004 - some passes later
+        return not self.has_faults or self.random.random() < 0.3  # noqa: PLR2004 - some passes later
 
     def welcomed(self, process: Process) -> None:
         """Take note of a process that knows its incarnation."""
         self._incarnations[process.life.incarnation] = process
-        self.say(f"worker {process.number} begins as incarnation {process.life.incarnation}")
+        self.log(f"worker {process.number} begins as incarnation {process.life.incarnation}")
 
     def send(self, sender: int, receiver: int, frame: bytes) -> None:
         """Put a frame on its way."""
@@ -344,27 +286,17 @@ class PlainWorld:
             return
         process.is_alive = False
         self.processes.remove(process)
-        again = error is not None and self._has_faults and self.random.random() < RETRY
+        again = error is not None and self.has_faults and self.random.random() < RETRY
         self._driver.process_ended(process, error, again=again)
 
     # -- faults
-
-    def _strikes(self, kind: Fault, where: str) -> bool:
-        if not self._has_faults or self.random.random() >= self._rates[kind]:
-            return False
-        self._numbers += 1
-        if self._only is not None and self._numbers not in self._only:
-            return False
-        self.struck.append((self._numbers, f"{kind.value} {where}"))
-        self.say(f"fault {self._numbers}: {kind.value} {where}")
-        return True
 
     def _draw_fault(self) -> None:
         if not self.processes:
             return
         process = self.random.choice(self.processes)
         for kind in self._moving:
-            if not self._strikes(kind, f"worker {process.number}"):
+            if not self.strikes(kind, "worker", process.number):
                 continue
             match kind:
                 case Fault.KILLS:
@@ -405,7 +337,7 @@ class PlainWorld:
                 self._let_pass(0.5)
             return False
         process.wakes_at = None
-        self.say(f"worker {process.number}, incarnation {process.life.incarnation}, goes on")
+        self.log(f"worker {process.number}, incarnation {process.life.incarnation}, goes on")
         return True
 
     def _move(self, process: Process) -> None:
@@ -442,14 +374,14 @@ class PlainWorld:
 
     def _receive(self, process: Process, sender: int, frame: bytes) -> None:
         """Let a frame arrive, unless it is lost; or twice."""
-        where = f"a frame of incarnation {sender} to {process.life.incarnation}" if self._has_faults else ""
-        if Fault.LOSSES in self._rates and self._strikes(Fault.LOSSES, where):
+        where = ("a frame of incarnation", sender, "to", process.life.incarnation)
+        if self.strikes(Fault.LOSSES, *where):
             self._has_lost = True
             return
         if self.is_logged:
-            self.say(f"a frame of incarnation {sender} comes to {process.life.incarnation}: {len(frame)} bytes")
+            self.log(f"a frame of incarnation {sender} comes to {process.life.incarnation}: {len(frame)} bytes")
         process.receive(sender, frame)
-        if Fault.DOUBLES in self._rates and self._strikes(Fault.DOUBLES, where):
+        if self.strikes(Fault.DOUBLES, *where):
             self._has_lost = True
             for columns in decode(frame).tuples:
                 for values in columns.values:
@@ -471,8 +403,8 @@ class PlainWorld:
     # -- the end
 
     def _end_faults(self) -> None:
-        self._has_faults = self._has_errors = self._has_failures = False
-        self.say("faults end")
+        self.has_faults = False
+        self.log("faults end")
         for process in self.processes:
             process.wakes_at = None
 

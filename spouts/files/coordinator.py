@@ -49,7 +49,7 @@ START = Place(0, 0)
 
 
 @attrs.frozen
-class Intake:
+class FilesOptions:
     """The options of a coordinator.
 
     Args:
@@ -74,9 +74,9 @@ class Intake:
 class FilesCoordinator(Coordinator):
     """Takes admitted files in their order."""
 
-    def __init__(self, intake: Intake) -> None:
-        self._intake = intake
-        self._tops = folders_of(intake.paths)
+    def __init__(self, options: FilesOptions) -> None:
+        self._options = options
+        self._tops = folders_of(options.paths)
         self._root = os.path.commonpath(self._tops)
         self._log_place: LogPlace | None = None
         self._log = FileLog(None)
@@ -121,10 +121,10 @@ class FilesCoordinator(Coordinator):
             self.resume(txid, metadata)
 
     def _use_format(self, name: str) -> None:
-        intake = self._intake
+        options = self._options
         self._format_name = name
         self._cutter = Cutter(
-            self._root, intake.make_format(name), intake.batch_bytes, intake.batch_files_max, intake.tasks
+            self._root, options.make_format(name), options.batch_bytes, options.batch_files_max, options.tasks
         )
 
     def _check_format(self, metadata: Metadata) -> None:
@@ -234,14 +234,14 @@ class ListingCoordinator(FilesCoordinator):
     """Takes the files of one listing, and ends.
 
     Args:
-        intake: the options.
+        options: the options.
         listing: the files.
     """
 
-    def __init__(self, intake: Intake, listing: Listing) -> None:
-        super().__init__(intake)
+    def __init__(self, options: FilesOptions, listing: Listing) -> None:
+        super().__init__(options)
         self._listing = listing
-        self._use_format(intake.format_name or intake.guess_format(listing.suffixes))
+        self._use_format(options.format_name or options.guess_format(listing.suffixes))
         self._taken_to: dict[int, Taken] = {}
         self._ends: dict[int, tuple[int, int]] = {}
         self._size, self._count = 0, 0
@@ -264,7 +264,7 @@ class ListingCoordinator(FilesCoordinator):
             return 0
         size, count = self._ends.get(place.number, (0, 0))  # bytes and files before the next file
         left, files = max(1, self._size - size - place.offset), self._count - count
-        return max(-(-left // self._intake.batch_bytes), -(-files // self._intake.batch_files_max))
+        return max(-(-left // self._options.batch_bytes), -(-files // self._options.batch_files_max))
 
     def _begin(self, txid: int) -> None:
         del txid

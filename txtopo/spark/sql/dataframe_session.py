@@ -16,7 +16,7 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
 }
-"""Settings for the frames of transactions, unless the caller has set them.
+"""Settings for the DataFrames of transactions, unless the caller has set them.
 
 Without adaptive execution, plans do not change, so a bolt's tasks can run in the partitions of its rows. Spark's
 two-level hash map for aggregations has a first level of 65,536 groups and is slower beyond that: with it, 100,000
@@ -27,12 +27,12 @@ _FILE_TASKS = "spark.sql.files.minPartitionNum"
 """The minimum number of tasks in which Spark reads files, unless a task would get less than 4 MB."""
 
 
-class FrameSession:
-    """A clone of a session, for the frames of transactions.
+class DataFrameSession:
+    """A clone of a session, for the DataFrames of transactions.
 
     Args:
         spark: the run's session, which is not changed.
-        tasks: the number of tasks of the bolt that receives the frames' rows; a Spark SQL shuffle into that many
+        tasks: the number of tasks of the bolt that receives the DataFrames' rows; a Spark SQL shuffle into that many
             partitions can serve the bolt too.
 
     Attributes:
@@ -88,7 +88,7 @@ def _drop_constant_keys(session: SparkSession) -> None:
     """Make Spark remove constants from an aggregation's key after constant propagation.
 
     Spark's own rule for that runs before constants are propagated. That is too early for the attempt, which is constant
-    in the frame of one transaction, and takes more than half of each key's bytes.
+    in the DataFrame of one transaction, and takes more than half of each key's bytes.
     """
     jvm = session.sparkContext._jvm  # noqa: SLF001 - no other way
     assert jvm is not None, "a session has its JVM"

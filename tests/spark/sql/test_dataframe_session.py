@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession, functions as F
 
-from txtopo.spark.sql.frame_session import FrameSession
+from txtopo.spark.sql.dataframe_session import DataFrameSession
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
 FILE_TASKS = "spark.sql.files.minPartitionNum"
@@ -37,13 +37,13 @@ def plan_of(frame) -> str:
 def test_what_the_session_knows(session: SparkSession) -> None:
     session.range(3).createOrReplaceTempView("three")
     session.udf.register("one_more", lambda n: n + 1, "long")
-    rows = FrameSession(session).spark.sql("SELECT one_more(id) AS n FROM three ORDER BY n").collect()
+    rows = DataFrameSession(session).spark.sql("SELECT one_more(id) AS n FROM three ORDER BY n").collect()
     assert [row.n for row in rows] == [1, 2, 3]
 
 
 def test_the_session_stays_as_it_is(session: SparkSession) -> None:
     before = settings(session)
-    clone = FrameSession(session).spark
+    clone = DataFrameSession(session).spark
     clone.conf.set("spark.sql.shuffle.partitions", "3")
     assert settings(session) == before
     assert session._jsparkSession.experimental().extraOptimizations().isEmpty()
@@ -53,16 +53,16 @@ def test_the_session_stays_as_it_is(session: SparkSession) -> None:
 def test_settings_that_fit(session: SparkSession) -> None:
     for name in SETTINGS:
         session.conf.unset(name)
-    clone = FrameSession(session).spark
+    clone = DataFrameSession(session).spark
     assert clone.conf.get(SETTINGS[0]) == clone.conf.get(ADAPTIVE) == "false"
     assert clone.conf.get(SETTINGS[1]) == str(session.sparkContext.defaultParallelism)
-    assert FrameSession(session, tasks=99).spark.conf.get(SETTINGS[1]) == "99"
+    assert DataFrameSession(session, tasks=99).spark.conf.get(SETTINGS[1]) == "99"
 
 
 @pytest.mark.parametrize(("name", "value"), [(SETTINGS[0], "true"), (SETTINGS[1], "17"), (ADAPTIVE, "true")])
 def test_settings_of_the_caller_win(session: SparkSession, name: str, value: str) -> None:
     session.conf.set(name, value)
-    assert FrameSession(session).spark.conf.get(name) == value
+    assert DataFrameSession(session).spark.conf.get(name) == value
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def files(session: SparkSession, tmp_path: Path) -> str:
 
 def test_cores_are_shared_by_transactions(session: SparkSession, files: str) -> None:
     """Those of all jobs that run share them, and one alone has them all."""
-    frames, cores = FrameSession(session), session.sparkContext.defaultParallelism
+    frames, cores = DataFrameSession(session), session.sparkContext.defaultParallelism
     tasks = []
     with frames.running(1) as alone:
         tasks.append(alone.read.parquet(files).rdd.getNumPartitions())
@@ -90,12 +90,12 @@ def test_cores_are_shared_by_transactions(session: SparkSession, files: str) -> 
 
 def test_the_caller_shares_cores(session: SparkSession, files: str) -> None:
     session.conf.set(FILE_TASKS, "3")
-    with FrameSession(session).running(99) as frames:
+    with DataFrameSession(session).running(99) as frames:
         assert frames.read.parquet(files).rdd.getNumPartitions() == 3
 
 
 def test_a_constant_is_no_key(session: SparkSession) -> None:
-    frame = sums(FrameSession(session).spark, 9, "k")
+    frame = sums(DataFrameSession(session).spark, 9, "k")
     assert "keys=[k#" in plan_of(frame)
     assert "[7,1]" in plan_of(sums(session, 9, "k"))
     assert {(row.attempt.txid, row.k, row.n) for row in frame.collect()} == {(7, 0, 9), (7, 1, 12), (7, 2, 15)}
@@ -104,14 +104,14 @@ def test_a_constant_is_no_key(session: SparkSession) -> None:
 @pytest.mark.parametrize("rows", [0, 4])
 def test_the_only_key(session: SparkSession, rows: int) -> None:
     """No row for a transaction that has none: a global aggregation would make one."""
-    found = [(tuple(row.attempt), row.n) for row in sums(FrameSession(session).spark, rows).collect()]
+    found = [(tuple(row.attempt), row.n) for row in sums(DataFrameSession(session).spark, rows).collect()]
     assert found == ([((7, 1), 6)] if rows else [])
 
 
 def test_the_active_session_stays(session: SparkSession, spark: SparkSession) -> None:
     """A frame made in the clone does not make the clone the session of the process, which the next run would take."""
     session.createDataFrame([(1,)], "n int")
-    with FrameSession(session).running(1) as clone:
+    with DataFrameSession(session).running(1) as clone:
         assert clone.createDataFrame([(1,)], "n int").count() == 1
         assert SparkSession.getActiveSession() is clone
     assert SparkSession.getActiveSession() is session

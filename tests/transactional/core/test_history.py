@@ -23,20 +23,20 @@ from txtopo.testing.scenario import (
 )
 from txtopo.transactional.core.coordinator import STORIES_KEPT
 from txtopo.transactional.core.events import Failed
-from txtopo.transactional.core.spout_policy import OPAQUE
-from txtopo.transactional.core.story import (
+from txtopo.transactional.core.history import (
     ENTRIES_KEPT_FIRST,
     ENTRIES_MAX,
     LINES_MAX,
     REASON_CHARACTERS_MAX,
-    Happening,
-    Story,
+    History,
+    HistoryEvent,
 )
+from txtopo.transactional.core.spout_policy import OPAQUE
 
 
 def told(coordinator, txid):
     """Return a story as (seconds, words) pairs."""
-    return [(entry.at_ms, str(entry)) for entry in coordinator.story(txid).entries]
+    return [(entry.at_ms, str(entry)) for entry in coordinator.history(txid).entries]
 
 
 def tell(story, *events):
@@ -48,7 +48,7 @@ def tell(story, *events):
 
 def test_a_transaction_that_commits_at_its_first_try():
     """From its beginning to its commit, each moment with its time, its job and its group."""
-    story = Scenario(limits(window=2))
+    story = Scenario(limits(pending=2))
     tell(story, recovered(), ticked(10), begun(1, 2), ticked(20), processed("1:1"))
     assert told(story.coordinator, 1) == [
         (10, "begun"),
@@ -60,12 +60,12 @@ def test_a_transaction_that_commits_at_its_first_try():
     assert told(story.coordinator, 2)[-1] == (10, "attempt 1 processing in job 1")
     tell(story, ticked(30), committed("1:1"), group_ended(1))
     assert told(story.coordinator, 1)[-2:] == [(20, "attempt 1 committing in group 1"), (30, "attempt 1 committed")]
-    assert not story.coordinator.story(1).has_trouble_besides("")
+    assert not story.coordinator.history(1).has_trouble_besides("")
 
 
 def test_a_failure_and_its_replay():
     """The failed attempt is told with its component and reason, in front of the one that goes on."""
-    story = Scenario(limits(window=1))
+    story = Scenario(limits(pending=1))
     tell(
         story,
         recovered(),
@@ -83,12 +83,12 @@ def test_a_failure_and_its_replay():
         (40, "attempt 2 processed"),
         (40, "attempt 2 committing in group 1"),
     ]
-    assert story.coordinator.story(1).last_failure.own_reason == "no\nmore"
+    assert story.coordinator.history(1).last_failure.own_reason == "no\nmore"
 
 
 def test_a_bug_is_told_with_its_own_reason():
     """The end of its job, which comes with it, does not hide the reason; the error itself needs no such story."""
-    story = Scenario(limits(window=2, job=2))
+    story = Scenario(limits(pending=2, job=2))
     begin(story, 2)
     bug = UserCodeError("no zebras", component="count", txid=2, attempt=1)
     story.coordinator.handle(processed("1:1"), rule_broken(bug, "2:1"), job_ended(1))
@@ -97,12 +97,12 @@ def test_a_bug_is_told_with_its_own_reason():
         (0, "attempt 1 failed in 'count': no zebras"),
     ]
     assert told(story.coordinator, 1)[2:] == [(0, "attempt 1 processing in job 1"), (0, "attempt 1 processed")]
-    assert not story.coordinator.story(2).has_trouble_besides(str(bug))
+    assert not story.coordinator.history(2).has_trouble_besides(str(bug))
 
 
 def test_a_bug_in_a_replay_is_told_with_the_failure_before_it():
     """The story of a transaction that had failed before is more than its last error."""
-    story = Scenario(limits(window=1))
+    story = Scenario(limits(pending=1))
     begin(story, 1)
     tell(story, failed("1:1"), job_ended(1))
     bug = UserCodeError("no zebras")
@@ -112,12 +112,12 @@ def test_a_bug_in_a_replay_is_told_with_the_failure_before_it():
         "attempt 2 processing in job 2",
         "attempt 2 failed: no zebras",
     ]
-    assert story.coordinator.story(1).has_trouble_besides(str(bug))
+    assert story.coordinator.history(1).has_trouble_besides(str(bug))
 
 
 def test_a_bug_in_the_commit_phase_is_told():
     """With the group in which it was found; its followers have returned."""
-    story = Scenario(limits(window=2, job=2))
+    story = Scenario(limits(pending=2, job=2))
     begin(story, 2)
     tell(story, processed("2:1"), processed("1:1"), job_ended(1))
     story.coordinator.handle(rule_broken(UserCodeError("no zebras"), "1:1"), group_ended(1))
@@ -130,7 +130,7 @@ def test_a_bug_in_the_commit_phase_is_told():
 
 def test_a_failure_in_the_commit_phase_returns_the_rest():
     """Who comes behind the one that failed keeps its attempt, and nothing is told twice."""
-    story = Scenario(limits(window=2, job=2))
+    story = Scenario(limits(pending=2, job=2))
     begin(story, 2)
     tell(story, processed("2:1"), processed("1:1"), failed("1:1"), group_ended(1))
     words = [text for _, text in told(story.coordinator, 2)]
@@ -152,7 +152,7 @@ def test_a_failure_in_the_commit_phase_returns_the_rest():
 
 def test_an_opaque_failure_rolls_back_the_later_ones():
     """Whose story goes on when they are begun anew."""
-    story = Scenario(limits(window=2, job=2, spout=OPAQUE))
+    story = Scenario(limits(pending=2, job=2, spout=OPAQUE))
     begin_opaque(story, 2)
     tell(story, failed("1:1"))
     assert told(story.coordinator, 2) == [
@@ -166,7 +166,7 @@ def test_an_opaque_failure_rolls_back_the_later_ones():
 
 def test_a_dead_letter():
     """A transaction that is given up, and then its letter."""
-    story = Scenario(limits(window=1, tries=1, skip=True))
+    story = Scenario(limits(pending=1, tries=1, skip=True))
     begin(story, 1)
     tell(story, failed("1:1"), committed("1:2"), group_ended(1))
     assert [text for _, text in told(story.coordinator, 1)] == [
@@ -182,24 +182,24 @@ def test_a_dead_letter():
 
 def test_a_recovered_transaction_and_a_lost_job():
     """What an earlier coordinator began is told as such; a lost job is a failure of its own."""
-    story = Scenario(limits(window=1))
+    story = Scenario(limits(pending=1))
     tell(story, recovered(4, 5, epoch=3), lost(1))
     assert [text for _, text in told(story.coordinator, 5)] == [
         "found in the coordinator state",
         "attempt 1 processing in job 1",
         "attempt 1 failed: an executor died",
     ]
-    assert story.coordinator.story(6) == Story(6)
+    assert story.coordinator.history(6) == History(6)
 
 
 def test_stories_are_bounded():
     """A transaction's log has room for so much; of the committed ones only the last are known."""
-    story = Scenario(limits(window=1, job_failures=10**6))
+    story = Scenario(limits(pending=1, job_failures=10**6))
     tell(story, recovered(), begun(1))
     for number in range(1, 41):
         tell(story, Failed(attempt(f"1:{number}"), "x" * 5_000), job_ended(number))
-    known = story.coordinator.story(1)
-    assert [entry.what for entry in known.entries[:2]] == [Happening.BEGUN, Happening.METADATA_SAVED]
+    known = story.coordinator.history(1)
+    assert [entry.what for entry in known.entries[:2]] == [HistoryEvent.BEGUN, HistoryEvent.METADATA_SAVED]
     assert len(known.entries) == ENTRIES_MAX + 1  # and the attempt that goes on
     assert known.left_out == 2 + 40 * 2 - ENTRIES_MAX
     assert known.entries[ENTRIES_KEPT_FIRST - 1].attempt.attempt < 4
@@ -220,17 +220,17 @@ def test_stories_are_bounded():
             story, begun(txid), processed(f"{txid}:1"), committed(f"{txid}:1"), group_ended(txid), job_ended(39 + txid)
         )
     assert story.coordinator.committed == STORIES_KEPT + 1
-    assert not story.coordinator.story(1).entries
-    assert story.coordinator.story(2).entries
+    assert not story.coordinator.history(1).entries
+    assert story.coordinator.history(2).entries
 
 
 @pytest.mark.parametrize("metadata", ["m1"])
 def test_a_story_keeps_no_metadata(metadata):
     """Metadata may be large; of a committed transaction none is held for its story."""
-    story = Scenario(limits(window=1))
+    story = Scenario(limits(pending=1))
     begin(story, 1)
     tell(story, processed("1:1"))
-    transaction = story.coordinator.window[1]
+    transaction = story.coordinator.pending[1]
     assert transaction.metadata == metadata
     tell(story, committed("1:1"))
     assert transaction.metadata is None

@@ -1,4 +1,4 @@
-"""Tasks that run in the partitions of the Spark SQL frame that they read.
+"""Tasks that run in the partitions of the DataFrame that they read.
 
 If a job's only Python component is one bolt, usually a committer, grouped by fields of one DataFrame component, Spark
 itself partitions the rows by key, and each partition is a task of the bolt. Rows that Spark SQL has grouped by the same
@@ -28,7 +28,7 @@ from txtopo.spark.sql.combining import combined, combiner_of, uncombined
 from txtopo.spark.worker import run_stage
 from txtopo.topology.plan import ComponentKind, Edge, Plan
 from txtopo.topology.user_code import user_code
-from txtopo.transactional.jobs.layout import Layout, SlotAssignment, Stage
+from txtopo.transactional.jobs.layout import Layout, PartitionAssignment, Stage
 from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.transactional.tasks.batch_run import ShuffleMessage
 
@@ -36,7 +36,7 @@ REPORT_COLUMN = "report"
 
 
 def last_edge(spark: SparkSession, plan: Plan, layout: Layout) -> Edge | None:
-    """Return the edge into a job's only Python bolt if its tasks can run in the frame's partitions; otherwise None.
+    """Return the edge into a job's only Python bolt if its tasks can run in the DataFrame's partitions; otherwise None.
 
     Args:
         spark: the session; with adaptive execution, Spark may merge partitions, so that a partition is not a task.
@@ -46,8 +46,8 @@ def last_edge(spark: SparkSession, plan: Plan, layout: Layout) -> Edge | None:
     *before, last = layout.stages
     is_alone = len(last.components) == 1 and not any(stage.components for stage in before)
     is_adaptive = str(spark.conf.get("spark.sql.adaptive.enabled", "true")).lower() != "false"
-    frames = plan.frames
-    has_one_way = all(len(plan.outputs(component.id, DEFAULT_STREAM)) == 1 for component in frames)
+    components = plan.dataframes
+    has_one_way = all(len(plan.outputs(component.id, DEFAULT_STREAM)) == 1 for component in components)
     edges = plan.inputs(last.components[0]) if is_alone else ()
     if len(edges) != 1 or is_adaptive or not has_one_way:
         return None
@@ -59,8 +59,8 @@ _Reports = dict[tuple[int, int], Report | None]
 """What the tasks report, by the transaction's index in its job and the task's; None where it was combined too much."""
 
 
-class FrameTasks:
-    """The tasks of one bolt, which run in the partitions of a frame for each transaction.
+class DataFrameTasks:
+    """The tasks of one bolt, which run in the partitions of a DataFrame for each transaction.
 
     Args:
         spark: the session.
@@ -84,7 +84,7 @@ class FrameTasks:
                 self._combiner = combiner_of(plan.by_id[edge.target].component, self._fields, self._keys)
 
     def run(self, frames: list[DataFrame]) -> list[Report]:
-        """Run the tasks on the job's frames, one frame for each transaction, and return their reports."""
+        """Run the tasks on the job's DataFrames, one for each transaction, and return their reports."""
         reports = self._run(frames, self._combiner)
         if None in reports.values():  # a combined row exceeded its bound: run again without combining
             reports = self._run(frames, None)
@@ -108,11 +108,11 @@ class FrameTasks:
             return {}
         package, jobs = self._package, {index: self._job_of(index) for index, _ in tasks}
 
-        def run(slot: tuple[int, int]) -> tuple[tuple[int, int], Report]:
-            index, task = slot
+        def run(key: tuple[int, int]) -> tuple[tuple[int, int], Report]:
+            index, task = key
             [(_, report)] = run_stage(package.value, jobs[index], 0, task, ())
             assert isinstance(report, Report), "a task without rows has nothing to send"
-            return slot, report
+            return key, report
 
         return dict(self._spark.sparkContext.parallelize(tasks, len(tasks)).map(run).collect())
 
@@ -124,8 +124,8 @@ class FrameTasks:
         return placed.mapInArrow(run, f"{REPORT_COLUMN} binary")
 
     def _job_of(self, index: int) -> Job:
-        """Return a job of one transaction, in which each task has its own slot."""
-        stage = Stage((self._edge.target,), SlotAssignment.BY_TASK)
+        """Return a job of one transaction, in which each task has its own partition."""
+        stage = Stage((self._edge.target,), PartitionAssignment.BY_TASK)
         layout = Layout(self._tasks, (stage,), ((),))
         return attrs.evolve(self._job, attempts=(self._job.attempts[index],), layout=layout)
 
@@ -148,7 +148,7 @@ def _task_function(  # noqa: PLR0913, PLR0917 - a task needs that many parts
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "a Spark task has a context"
-        # A union concatenates the frames' partitions; each frame has as many as there are tasks, or fewer.
+        # A union concatenates the DataFrames' partitions; each has as many as there are tasks, or fewer.
         task = context.partitionId() % tasks
         messages = (_message(_rows(batch, fields, combiner), job, edge, fields, task) for batch in batches)
         try:

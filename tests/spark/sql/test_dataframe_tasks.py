@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import txtopo.spark.job_runner
-import txtopo.spark.sql.frame_tasks
+import txtopo.spark.sql.dataframe_tasks
 from committers import ReduceCommitter
 from spouts import Coordinator, DataFrameSpout
 from state import MemoryState
@@ -91,13 +91,13 @@ class FailsOnce(BatchBolt, ICommitter):
 def was_combined(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each frame that tasks ran on, whether its rows were combined."""
     noted: list[bool] = []
-    on = txtopo.spark.sql.frame_tasks.FrameTasks._on
+    on = txtopo.spark.sql.dataframe_tasks.DataFrameTasks._on
 
     def note(self, frame, index, combiner):
         noted.append(combiner is not None)
         return on(self, frame, index, combiner)
 
-    monkeypatch.setattr(txtopo.spark.sql.frame_tasks.FrameTasks, "_on", note)
+    monkeypatch.setattr(txtopo.spark.sql.dataframe_tasks.DataFrameTasks, "_on", note)
     return noted
 
 
@@ -210,14 +210,14 @@ class OfItsOwnSession(Rows):
 
 def test_frames_of_another_session(adapt, was_combined, monkeypatch: pytest.MonkeyPatch) -> None:
     """Partitions that were merged after all put keys into other tasks, and each still into one."""
-    make_clone = txtopo.spark.job_runner.FrameSession
+    make_clone = txtopo.spark.job_runner.DataFrameSession
 
     def clone_then_adapt(given, tasks):
         clone = make_clone(given, tasks)
         adapt()
         return clone
 
-    monkeypatch.setattr(txtopo.spark.job_runner, "FrameSession", clone_then_adapt)
+    monkeypatch.setattr(txtopo.spark.job_runner, "DataFrameSession", clone_then_adapt)
     got, _ = totals(OfItsOwnSession(f"id % {KEYS}", "1"), FailsOnce(), 3)
     assert got == {f"k{i}": ROWS * TRANSACTIONS // KEYS for i in range(KEYS)}
     assert was_combined == [False] * (TRANSACTIONS + 1)

@@ -1,8 +1,8 @@
-"""Stories: the history of a transaction in a run, for errors and displays.
+"""Histories: what happened to a transaction in a run, for errors and displays.
 
-The hot path writes no story. A transaction that commits at its first attempt only sets a few timestamps, and its story
-is assembled from them on request. Only unusual events (a failure, a return from a group, a rollback) are logged at
-once, in a log of bounded length.
+The hot path writes none. A transaction that commits at its first attempt only sets a few timestamps, and its history is
+assembled from them on request. Only unusual events (a failure, a return from a group, a rollback) are logged at once,
+in a log of bounded length.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ REASON_CHARACTERS_MAX = 1_000
 """Maximum length of a reason."""
 
 LINES_MAX = 7
-"""Maximum number of entries in a story printed as text."""
+"""Maximum number of entries in a history printed as text."""
 
 ABRIDGED_FIRST = 3
-"""Number of entries that an abridged story keeps from the beginning."""
+"""Number of entries that an abridged history keeps from the beginning."""
 
 ABRIDGED_LAST = 7
-"""Number of entries that an abridged story keeps from the end."""
+"""Number of entries that an abridged history keeps from the end."""
 
 ABRIDGED_CHARACTERS_MAX = 300
-"""Maximum length of a reason in an abridged story."""
+"""Maximum length of a reason in an abridged history."""
 
 _LINE_CHARACTERS_MAX = 160
 
 
-class Happening(enum.Enum):
+class HistoryEvent(enum.Enum):
     """What can happen to a transaction. The values are shown to users, after *attempt 1* or *it*."""
 
     RECOVERED = "found in the coordinator state"
@@ -55,7 +55,7 @@ class Happening(enum.Enum):
 
 
 @attrs.frozen
-class StoryEntry:
+class HistoryEntry:
     """One event in the history of a transaction.
 
     Args:
@@ -69,7 +69,7 @@ class StoryEntry:
     """
 
     at_ms: int
-    what: Happening
+    what: HistoryEvent
     attempt: TransactionAttempt | None = None
     job_id: int | None = None
     group_id: int | None = None
@@ -97,7 +97,7 @@ class StoryEntry:
 
 
 @attrs.frozen
-class Story:
+class History:
     """The history of a transaction, oldest entry first.
 
     Args:
@@ -107,7 +107,7 @@ class Story:
     """
 
     txid: int
-    entries: tuple[StoryEntry, ...] = ()
+    entries: tuple[HistoryEntry, ...] = ()
     left_out: int = 0
 
     def has_trouble_besides(self, reason: str) -> bool:
@@ -115,18 +115,18 @@ class Story:
         return any(entry.what in _TROUBLE and entry.reason != shortened(reason) for entry in self.entries)
 
     @property
-    def last_failure(self) -> StoryEntry | None:
+    def last_failure(self) -> HistoryEntry | None:
         """The entry of the last failed attempt; None if no attempt failed."""
-        return next((entry for entry in reversed(self.entries) if entry.what is Happening.FAILED), None)
+        return next((entry for entry in reversed(self.entries) if entry.what is HistoryEvent.FAILED), None)
 
-    def abridged(self) -> Story:
-        """Return a short story for a file of bounded size: the first and last entries, with short reasons."""
+    def abridged(self) -> History:
+        """Return a short history for a file of bounded size: the first and last entries, with short reasons."""
         entries = self.entries
         if len(entries) > ABRIDGED_FIRST + ABRIDGED_LAST:
             entries = (*entries[:ABRIDGED_FIRST], *entries[-ABRIDGED_LAST:])
         left_out = self.left_out + len(self.entries) - len(entries)
         short = (attrs.evolve(each, reason=shortened(each.reason, ABRIDGED_CHARACTERS_MAX)) for each in entries)
-        return Story(self.txid, tuple(short), left_out)
+        return History(self.txid, tuple(short), left_out)
 
     def __str__(self) -> str:
         """Return a headline and at most ``LINES_MAX`` lines, of which the newest entries get priority."""
@@ -140,17 +140,17 @@ class Story:
         return "\n".join([f"what happened to transaction {self.txid} in this run:", *lines])
 
 
-_TROUBLE = {Happening.FAILED, Happening.ROLLED_BACK, Happening.GIVEN_UP}
+_TROUBLE = {HistoryEvent.FAILED, HistoryEvent.ROLLED_BACK, HistoryEvent.GIVEN_UP}
 
 
 @attrs.define(eq=False)
-class StoryLog:
+class HistoryLog:
     """The unusual events of one transaction, and the events that led to them. Bounded."""
 
-    entries: list[StoryEntry] = attrs.field(factory=list)
+    entries: list[HistoryEntry] = attrs.field(factory=list)
     left_out: int = 0
 
-    def add(self, *entries: StoryEntry) -> None:
+    def add(self, *entries: HistoryEntry) -> None:
         """Append entries; drop entries from the middle if the log is full."""
         self.entries += entries
         excess = len(self.entries) - ENTRIES_MAX

@@ -30,7 +30,7 @@ _OF_CONNECTIONS = frozenset({"EOFError", "BrokenPipeError", "ConnectionResetErro
 """Exceptions that a function also gets from its input when Spark closes the connection."""
 
 
-class frame_code(user_code):  # noqa: N801 - it is used like a function: with frame_code(…)
+class dataframe_code(user_code):  # noqa: N801 - it is used like a function: with dataframe_code(…)
     """A context for ``read`` or ``transform``; see :class:`user_code`. Spark's exception becomes ``__cause__``."""
 
     def __exit__(
@@ -87,7 +87,7 @@ def _is_failed_exception(name: str) -> bool:
 
 def _owner(frames: Iterable[Frame], plan: Plan) -> str | None:
     """Return the component whose class contains the code, or the only DataFrame component; None if unknown."""
-    components = plan.frames
+    components = plan.dataframes
     if len(components) == 1:
         return components[0].id
     owners = {

@@ -11,7 +11,7 @@ from tests.spark.delta_join import Sales
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FailedException
-from txtopo.spark.sql.frame_code import error_of_function
+from txtopo.spark.sql.dataframe_code import error_of_function
 from txtopo.transactional.jobs.layout import Layout
 from txtopo.transactional.jobs.stage_run import Job
 

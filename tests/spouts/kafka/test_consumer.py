@@ -1,4 +1,4 @@
-"""KafkaClient: the same promises of the fake and of the real one."""
+"""KafkaConsumer: the same promises of the fake and of the real one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from spouts.kafka.log import TopicPartition
-from spouts.kafka.plain.client import ClientSettings, KafkaClient, LogRange, StoredOffset
-from spouts.kafka.plain.confluent import ConfluentClient
+from spouts.kafka.confluent import BrokerConsumer
+from spouts.kafka.log import ConsumerSettings, KafkaConsumer, StoredOffset, TopicPartition
 from txtopo.client_properties import ClientProperties
 from txtopo.errors import ConfigError, SourceFailure
 from txtopo.testing.memory_log import MemoryLog
@@ -39,7 +38,7 @@ class Listener:
             raise SourceFailure("not now")
         self.held = set(partitions)
         self.events.append(("assigned", {each.partition for each in partitions}))
-        stored = self.client.committed(partitions) if partitions else {}
+        stored = self.client.log.stored(partitions, self.place.topic)
         return {each: stored[each].offset if each in stored else 0 for each in partitions}
 
 
@@ -50,28 +49,28 @@ class Place:
         self.topic = topic
         self.partition = TopicPartition(topic, 0)
         self.errors: list[Exception] = []
-        self.clients: list[KafkaClient] = []
+        self.clients: list[KafkaConsumer] = []
 
-    def settings(self, group: str = "", reset: str = "earliest", **properties: Any) -> ClientSettings:
-        return ClientSettings(
+    def settings(self, group: str = "", reset: str = "earliest", **properties: Any) -> ConsumerSettings:
+        return ConsumerSettings(
             self.servers, group or self.topic, reset, ClientProperties(properties), self.errors.append
         )
 
     servers = "memory"
 
-    def connect(self, **settings: Any) -> KafkaClient:
+    def connect(self, **settings: Any) -> KafkaConsumer:
         client = self.make(self.settings(**settings))
         self.clients.append(client)
         return client
 
-    def subscribed(self, refuses: int = 0, **settings: Any) -> tuple[KafkaClient, Listener]:
+    def subscribed(self, refuses: int = 0, **settings: Any) -> tuple[KafkaConsumer, Listener]:
         listener = Listener(self)
         listener.refuses = refuses
         listener.client = self.connect(**settings)
         listener.client.subscribe([self.topic], listener)
         return listener.client, listener
 
-    make: Callable[[ClientSettings], KafkaClient]
+    make: Callable[[ConsumerSettings], KafkaConsumer]
     create: Callable[..., None]
     append: Callable[..., None]
     delete_before: Callable[[int], None]
@@ -91,7 +90,7 @@ class BrokerPlace(Place):
     def __init__(self, topic: str, broker: Any) -> None:
         super().__init__(topic)
         self.servers = broker.servers
-        self.make = ConfluentClient
+        self.make = BrokerConsumer
         self.create = lambda partitions=1: broker.create_topic(topic, partitions)
         self.append = lambda values, partition=0: broker.produce(topic, values, partition)
         self.delete_before = lambda offset: broker.delete_records(topic, {0: offset})
@@ -106,12 +105,12 @@ def place(request) -> Iterator[Place]:
         client.close()
 
 
-def taken(client: KafkaClient, partitions: Any, count: int) -> list[Any]:
+def taken(client: KafkaConsumer, partitions: Any, count: int) -> list[Any]:
     """Poll until so many records came."""
     return until(client, partitions, lambda records: len(records) >= count)
 
 
-def until(client: KafkaClient, partitions: Any, condition: Callable[[list[Any]], bool]) -> list[Any]:
+def until(client: KafkaConsumer, partitions: Any, condition: Callable[[list[Any]], bool]) -> list[Any]:
     """Poll until a condition holds for what came."""
     records: list[Any] = []
     end = time.monotonic() + WAIT_SECS
@@ -131,7 +130,7 @@ def patiently(call: Callable[[], Any]) -> Any:
             assert time.monotonic() < end
 
 
-def polled(client: KafkaClient, partitions: Any, records_max: int = 1_000) -> list[Any]:
+def polled(client: KafkaConsumer, partitions: Any, records_max: int = 1_000) -> list[Any]:
     """Poll once."""
     found = client.poll(partitions, 0.05, records_max)
     assert all((each.topic, each.partition) == (at.topic, at.partition) for at in found for each in found[at])
@@ -144,17 +143,6 @@ def places(records: list[Any]) -> list[TopicPartition]:
 
 def offsets(records: list[Any]) -> list[int]:
     return [each.offset for each in records]
-
-
-def test_partitions(place):
-    """Topics that do not exist are left out; without names it is all topics there are."""
-    client = place.connect()
-    assert client.partitions([place.topic]) == []
-    place.create(2)
-    wanted = [TopicPartition(place.topic, 0), TopicPartition(place.topic, 1)]
-    assert sorted(client.partitions([place.topic])) == wanted
-    assert sorted(client.partitions([place.topic, "absent"])) == wanted
-    assert set(wanted) <= set(client.partitions(None))
 
 
 def test_records(place):
@@ -256,7 +244,7 @@ def test_position_behind_the_last_record(place):
     client = place.connect()
     client.assign({place.partition: 0})
     until(client, [place.partition], lambda _: client.position(place.partition) == 4)
-    assert client.ranges([place.partition])[place.partition].end == 4
+    assert client.log.ends([place.partition]) == {place.partition: 4}
 
 
 def broker_end(place: Place) -> None:
@@ -276,25 +264,12 @@ def test_commits(place):
     one, two = TopicPartition(place.topic, 0), TopicPartition(place.topic, 1)
     client = place.connect()
     client.assign({one: 0, two: 0})
-    assert patiently(lambda: client.committed([one, two])) == {}
-    client.commit({one: StoredOffset(7, '{"a": 1}')})
-    assert place.connect().committed([one, two]) == {one: StoredOffset(7, '{"a": 1}')}
-    assert place.connect(group="another").committed([one]) == {}
+    assert patiently(lambda: client.log.stored([one, two], place.topic)) == {}
+    assert client.commit({one: StoredOffset(7, '{"a": 1}')})
+    assert place.connect().log.stored([one, two], place.topic) == {one: StoredOffset(7, '{"a": 1}')}
+    assert client.log.stored([one], "another") == {}
     client.commit({one: StoredOffset(5, "x"), two: StoredOffset(0)})
-    assert client.committed([one, two]) == {one: StoredOffset(5, "x"), two: StoredOffset(0)}
-
-
-def test_ranges_and_times(place):
-    """Where partitions begin and end, and the first record of a time; the end if there is none."""
-    place.create(2)
-    two = TopicPartition(place.topic, 1)
-    place.append(["a", "b", "c"])
-    client = place.connect()
-    place.delete_before(1)
-    assert client.ranges([place.partition, two]) == {place.partition: LogRange(1, 3), two: LogRange(0, 0)}
-    assert client.ranges([]) == {}
-    assert client.offsets_at([place.partition, two], 0) == {place.partition: 1, two: 0}
-    assert client.offsets_at([place.partition, two], int(time.time() * 1000) + 10**7) == {place.partition: 3, two: 0}
+    assert client.log.stored([one, two], place.topic) == {one: StoredOffset(5, "x"), two: StoredOffset(0)}
 
 
 def test_offset_that_is_gone(place):
@@ -388,4 +363,4 @@ def test_eager_rebalance(kafka, strategy):
 def test_wrong_property():
     """A property that librdkafka does not know is refused when the client is made."""
     with pytest.raises(ConfigError, match="No such configuration property"):
-        ConfluentClient(Place("t").settings(**{"no.such.property": "1"}))
+        BrokerConsumer(Place("t").settings(**{"no.such.property": "1"}))

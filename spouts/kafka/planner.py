@@ -1,4 +1,4 @@
-"""What the coordinators of both spouts know of their topics: partitions, how far they are taken, where their logs end.
+"""Plans what the next transaction reads: the partitions there are, the position in each, and where their logs end.
 
 These rules ensure that nothing is lost or read twice:
 
@@ -7,7 +7,7 @@ These rules ensure that nothing is lost or read twice:
    the next time, so a transaction without records makes it durable before there are any.
 2. Offsets mean nothing in a topic that was deleted and made anew, so its id is kept with them and checked, in the
    driver at each look and on the executors after each read.
-3. A log can look shorter for a moment, while its partition changes its leader. If it stays shorter than what was taken
+3. A log can look shorter for a moment, while its partition changes its leader. If it stays shorter than what was read
    from it, its records are others, and the run stops.
 """
 
@@ -17,7 +17,6 @@ import contextlib
 import datetime as dt
 import enum
 import logging
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -33,11 +32,13 @@ from spouts.kafka.log import (
     TopicChoice,
     TopicPartition,
     UnansweredError,
+    all_of,
     missing_topic,
     no_topic_matches,
 )
 from txtopo.errors import ConfigError, FailedException, InputError, SourceFailure
-from txtopo.kafka_errors import RepeatedErrors
+from txtopo.kafka_connection import REPEAT_SECS
+from txtopo.repeated import Repeated
 
 DISCOVERY_SECS = 2.0
 """How often topics and partitions are looked for."""
@@ -49,12 +50,10 @@ FIRST_QUESTIONS = 6
 """How often Kafka is asked at the start of a run whether the topics exist; the driver waits a little each time."""
 
 SHORTER_SECS = 60.0
-"""How long a log may end before what was taken from it."""
+"""How long a log may end before the next offset to plan."""
 
 PUBLISH_SECS = 1.0
 """How often offsets are published at most."""
-
-_ANY = re.compile(".*")
 
 logger = logging.getLogger("txtopo.kafka")
 
@@ -109,17 +108,15 @@ class FirstPoll:
             case "timestamp":
                 found = log.at(partitions, self.timestamp_ms)
             case "group":
-                found = {**log.starts(partitions), **log.stored(partitions, self.group)}
+                found = dict(log.starts(partitions))
+                found.update({each: at.offset for each, at in log.stored(partitions, self.group).items()})
             case _:
                 found = log.starts(partitions)
-        missing = next((each for each in partitions if each not in found), None)
-        if missing is not None:
-            raise SourceFailure(f"{missing} has no leader now")
-        return found
+        return all_of(found, partitions)
 
 
 @attrs.frozen
-class IntakeOptions:
+class PlannerOptions:
     """The options of a spout that decide what it takes.
 
     Args:
@@ -139,19 +136,19 @@ class IntakeOptions:
     now_secs: Callable[[], float] = time.monotonic
 
 
-class Intake:
-    """The partitions of a spout.
+class Planner:
+    """The partitions of a spout, and what the next transaction reads of each.
 
     Args:
         log: the cluster.
         options: what to take of it.
     """
 
-    def __init__(self, log: KafkaLog, options: IntakeOptions) -> None:
-        self.taken: dict[TopicPartition, int] = {}
-        """The offset up to which each partition is taken."""
+    def __init__(self, log: KafkaLog, options: PlannerOptions) -> None:
+        self.positions: dict[TopicPartition, int] = {}
+        """The next offset to plan of each partition."""
         self.ids: dict[str, str] = {}
-        """The id of each topic that is taken from."""
+        """The id of each topic."""
         self._log = log
         self._options = options
         self._partitions: list[TopicPartition] = []
@@ -160,7 +157,7 @@ class Intake:
         """With ``until_end``, where each partition ends."""
         self._discover_at_secs = float("-inf")
         self._is_first_look = True
-        self._first_kept: Mapping[TopicPartition, int] = {}
+        self._log_starts: Mapping[TopicPartition, int] = {}
         """If lost records are skipped, the first offset that each partition still has."""
         self._shorter_since: dict[TopicPartition, float] = {}
         self._has_begun = options.first_poll.place != "latest"
@@ -176,11 +173,11 @@ class Intake:
         """Learn that there is such a transaction."""
         self._has_begun = True
 
-    def resume(self, taken: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> None:
-        """Set how far the partitions are taken, and the ids of their topics."""
-        self.taken = {**self.taken, **taken}
+    def resume(self, positions: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> None:
+        """Set the positions of partitions, and the ids of their topics."""
+        self.positions = {**self.positions, **positions}
         self.ids.update(ids)
-        self._is_first_look = self._is_first_look and not taken
+        self._is_first_look = self._is_first_look and not positions
 
     def check_topics(self) -> None:
         """Check that there is what is to be read, if Kafka answers; otherwise the first look does.
@@ -193,17 +190,17 @@ class Intake:
                 self._check(self._log.topics(self._options.choice))
                 return
 
-    def left(self) -> dict[TopicPartition, Span]:
+    def next_spans(self) -> dict[TopicPartition, Span]:
         """Return the spans of the next transaction, by partition; those without anything to take are left out.
 
-        A span is empty if all that was left of its partition is gone and skipped: it is to be taken, or a run would
+        A span is empty if all that was left of its partition is gone and skipped: it must be planned, or a run would
         never reach its end, and nothing would tell of the loss.
 
         All partitions are asked for their ends in one request, and only if nothing is left of the answer before.
 
         Raises:
             SourceFailure: Kafka does not answer.
-            InputError: a topic was made anew, or a log is shorter than what was taken from it.
+            InputError: a topic was made anew, or a log is shorter than what was planned of it.
         """
         now = self._options.now_secs()
         has_news = now >= self._discover_at_secs and self._discover(now)
@@ -212,39 +209,41 @@ class Intake:
         return self._spans()
 
     def is_exhausted(self) -> bool:
-        """Return whether everything is taken that was there at the first look, if that is the end."""
+        """Return whether everything is planned that was there at the first look, if that is the end."""
         if not self._options.until_end:
             return False
         if self._last is None:
-            self.left()
+            self.next_spans()
         assert self._last is not None, "a look has set it"
-        return not self.must_begin and all(self.taken.get(partition, 0) >= end for partition, end in self._last.items())
+        return not self.must_begin and all(
+            self.positions.get(partition, 0) >= end for partition, end in self._last.items()
+        )
 
     def transactions_left(self) -> int:
         """Return how many transactions the known ends make."""
-        left = self.left()
+        left = self.next_spans()
         sizes = (self._end_of(partition) - span.start for partition, span in left.items())
         return -(-max(sizes, default=0) // self._options.records_max)
 
-    def remaining(self, taken: Mapping[TopicPartition, int]) -> int | None:
+    def remaining(self, positions: Mapping[TopicPartition, int]) -> int | None:
         """Return how many transactions are left from some offsets on; None if the spout does not end."""
         if self._last is None:
             return None
-        left = (end - taken.get(each, self.taken.get(each, 0)) for each, end in self._last.items())
+        left = (end - positions.get(each, self.positions.get(each, 0)) for each, end in self._last.items())
         return max(0, -(-max(left, default=0) // self._options.records_max))
 
     def lag(self) -> int | None:
-        """Return how many offsets are not taken, as far as the last look at the ends of the logs has shown."""
+        """Return how many offsets are not planned, as far as the last look at the ends of the logs has shown."""
         if not self._ends:
             return None
-        return sum(max(0, end - self.taken.get(each, 0)) for each, end in self._ends.items())
+        return sum(max(0, end - self.positions.get(each, 0)) for each, end in self._ends.items())
 
     def _spans(self) -> dict[TopicPartition, Span]:
         spans = {}
         for partition in self._partitions:
-            start = max(self.taken[partition], self._first_kept.get(partition, 0))
+            start = max(self.positions[partition], self._log_starts.get(partition, 0))
             end = max(start, self._end_of(partition))
-            if end > self.taken[partition]:
+            if end > self.positions[partition]:
                 spans[partition] = Span(partition, start, min(end, start + self._options.records_max))
         return spans
 
@@ -268,12 +267,12 @@ class Intake:
             raise SourceFailure(f"Kafka has no topic {missing!r} now")
         check_ids(self.ids, topics)
         partitions = [partition for topic in topics for partition in topic.all_partitions()]
-        new = [partition for partition in partitions if partition not in self.taken]
+        new = [partition for partition in partitions if partition not in self.positions]
         if new:
             first = self._options.first_poll.offsets(self._log, new) if self._is_first_look else self._log.starts(new)
             if not self._is_first_look:
                 logger.info("new partitions: %s", ", ".join(map(str, new)))
-            self.taken.update(first)
+            self.positions.update(first)
         self._is_first_look = False
         if self._options.on_lost is OnLostRecords.SKIP:
             self._skip_lost(partitions)
@@ -284,29 +283,27 @@ class Intake:
 
     def _check(self, topics: Sequence[Topic]) -> None:
         """Check at the beginning that there is something to read."""
-        if self._is_checked or self.taken:
+        if self._is_checked or self.positions:
             return
         choice = self._options.choice
         missing = choice.missing(topic.name for topic in topics)
         if missing is not None:
-            raise missing_topic(missing, self._names_there())
+            raise missing_topic(missing, self._log.names())
         if not topics and choice.pattern is not None:
-            what = no_topic_matches(f"the pattern {choice.pattern.pattern!r}", self._names_there())
+            what = no_topic_matches(f"the pattern {choice.pattern.pattern!r}", self._log.names())
             if self._options.until_end:
                 raise InputError(f"{what}. The run would end without reading anything; correct the spout's topics")
             logger.warning("%s. Those that come later are read", what)
         self._is_checked = True
 
-    def _names_there(self) -> list[str]:
-        return [topic.name for topic in self._log.topics(TopicChoice((), _ANY))]
-
     def _skip_lost(self, partitions: Sequence[TopicPartition]) -> None:
         found = self._log.starts(partitions)
         for partition, first_kept in found.items():
-            taken = self.taken[partition]
-            if first_kept > max(taken, self._first_kept.get(partition, 0)):
-                logger.warning("%s; they are skipped", Lost(Span(partition, taken, first_kept), taken, first_kept))
-        self._first_kept = found
+            position = self.positions[partition]
+            if first_kept > max(position, self._log_starts.get(partition, 0)):
+                lost = Lost(Span(partition, position, first_kept), position, first_kept)
+                logger.warning("%s; they are skipped", lost)
+        self._log_starts = found
 
     def _look(self, now: float) -> None:
         ends = self._log.ends(self._partitions)
@@ -317,13 +314,13 @@ class Intake:
         self._ends = ends
         shorter = {}
         for partition, end in self._ends.items():
-            if end < self.taken[partition]:
+            if end < self.positions[partition]:
                 shorter[partition] = self._shorter_since.get(partition, now)
                 if now - shorter[partition] >= SHORTER_SECS:
                     raise InputError(
-                        f"{partition} ends at offset {end}, but offsets up to {self.taken[partition]} were taken: its "
-                        "log was cut off, so later records under these offsets are others. Give the topology another "
-                        "id and new tables, or bring the partition's records back"
+                        f"{partition} ends at offset {end}, but offsets up to {self.positions[partition]} were taken: "
+                        "its log was cut off, so later records under these offsets are others. Give the topology "
+                        "another id and new tables, or bring the partition's records back"
                     )
         self._shorter_since = shorter
 
@@ -363,7 +360,7 @@ class Publisher:
         self._committed: Mapping[TopicPartition, int] = {}
         self._due: Mapping[TopicPartition, int] = {}
         self._publish_at_secs = float("-inf")
-        self._errors = RepeatedErrors(now_secs)
+        self._errors = Repeated(REPEAT_SECS, clock=now_secs)
 
     def begun(self, txid: int, ends: Mapping[TopicPartition, int]) -> None:
         """Learn where a transaction ends, replacing what was said of it and of later ones."""
@@ -394,6 +391,6 @@ class Publisher:
             self._committed = due
         except (FailedException, InputError) as error:
             self._due = due
-            text = self._errors.due(f"the offsets could not be published to group {self._group!r}: {error}")
+            text = self._errors.shown(f"the offsets could not be published to group {self._group!r}: {error}")
             if text is not None:
                 logger.warning("%s", text)

@@ -1,7 +1,7 @@
 """Runs jobs with components of Spark SQL: DataFrame spouts and DataFrame bolts.
 
-A frame holds the rows of all transactions of a job, the attempt first. Between two DataFrame components a frame remains
-a frame. For Python bolts its rows become shuffle messages, routed by the groupings; from Python bolts, shuffle messages
+A DataFrame holds the rows of all transactions of a job, the attempt first. Between two DataFrame components it remains
+one. For Python bolts its rows become shuffle messages, routed by the groupings; from Python bolts, shuffle messages
 become rows.
 """
 
@@ -24,12 +24,11 @@ from txtopo.api.tuples import DEFAULT_STREAM, TupleSource
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk, decode
 from txtopo.errors import TopologyError
-from txtopo.spark.sql.frame_code import frame_code
-from txtopo.spark.sql.frame_tasks import FrameTasks, last_edge
-from txtopo.spark.stages import same_slot, stage_function
-from txtopo.spark.worker import task_factory_of
-from txtopo.topology.plan import FRAMES, ComponentKind, Edge, Plan, PlannedComponent
-from txtopo.transactional.jobs.stage_run import Item, Job, Report, SlotItem, slot_for
+from txtopo.spark.sql.dataframe_code import dataframe_code
+from txtopo.spark.sql.dataframe_tasks import DataFrameTasks, last_edge
+from txtopo.spark.worker import same_partition, stage_function, task_factory_of
+from txtopo.topology.plan import DATAFRAMES, ComponentKind, Edge, Plan, PlannedComponent
+from txtopo.transactional.jobs.stage_run import Item, Job, PartitionItem, Report, partition_for
 from txtopo.transactional.tasks.batch_run import ShuffleMessage
 from txtopo.transactional.tasks.bolt_tasks import attempt_column
 from txtopo.transactional.tasks.context import TaskContext
@@ -42,7 +41,7 @@ pays off for large transactions."""
 _ATTEMPT_TYPE = pa.struct([("txid", pa.int64()), ("attempt", pa.int64())])
 
 
-class FrameStages:
+class DataFrameStages:
     """One job with DataFrame components.
 
     Args:
@@ -59,28 +58,28 @@ class FrameStages:
         self._job = job
         self._frames: dict[str, DataFrame] = {}
         self._frames_apart: dict[str, list[DataFrame]] = {}
-        """By component, one frame for each transaction, if the job holds at most ``APART_MAX``."""
+        """By component, one DataFrame for each transaction, if the job holds at most ``APART_MAX``."""
         self._persisted: list[Any] = []
 
     def run(self) -> list[Report]:
-        """Run the stages, each after the frames that precede it, and return the reports."""
+        """Run the stages, each after the DataFrames that precede it, and return the reports."""
         layout = self._job.layout
         edge = last_edge(self._spark, self._plan, layout) if len(self._job.attempts) <= APART_MAX else None
         if edge is not None:
-            for name in itertools.chain.from_iterable(layout.frames):
+            for name in itertools.chain.from_iterable(layout.dataframes):
                 self._make_frame(self._plan.by_id[name], None)
-            tasks = FrameTasks(self._spark, self._package, self._job, self._plan, edge)
+            tasks = DataFrameTasks(self._spark, self._package, self._job, self._plan, edge)
             return tasks.run(self._frames_apart[edge.source])
         items: Any = None
         try:
             for index, stage in enumerate(layout.stages):
-                if any(self._takes_messages(name) for name in layout.frames[index]):
+                if any(self._takes_messages(name) for name in layout.dataframes[index]):
                     items = self._persist(items)
-                frames = [self._plan.by_id[name] for name in layout.frames[index]]
-                for component in frames:
+                components = [self._plan.by_id[name] for name in layout.dataframes[index]]
+                for component in components:
                     self._make_frame(component, items)
-                made = [self._messages_of(component) for component in frames]
-                taken = self._edges_into(layout.frames[index])
+                made = [self._messages_of(component) for component in components]
+                taken = self._edges_into(layout.dataframes[index])
                 rest = items.filter(_is_of_no_edge(taken)) if taken and items is not None else items
                 if stage.components:
                     rest = self._routed(rest).mapPartitionsWithIndex(stage_function(self._package, self._job, index))
@@ -94,7 +93,7 @@ class FrameStages:
         return reports
 
     def _make_frame(self, component: PlannedComponent, items: Any) -> None:
-        """Add a component's frame."""
+        """Add a component's DataFrame."""
         frame = (
             self._read(component) if component.kind is ComponentKind.DATAFRAME_SPOUT else self._bolt(component, items)
         )
@@ -106,21 +105,21 @@ class FrameStages:
     def _messages_of(self, component: PlannedComponent) -> Any:
         """Return a component's rows as shuffle messages for its Python bolts; None if it feeds none."""
         consumers = self._plan.outputs(component.id, DEFAULT_STREAM)
-        to_python = [edge for edge in consumers if self._plan.by_id[edge.target].kind not in FRAMES]
+        to_python = [edge for edge in consumers if self._plan.by_id[edge.target].kind not in DATAFRAMES]
         if not to_python:
             return None
         frame = self._frames[component.id]
         encode = _encode_function(self._package, self._job, component, to_python)
         return frame.mapInArrow(
             encode,
-            "slot int, attempt struct<txid: bigint, attempt: bigint>, edge int, "
+            "to_partition int, attempt struct<txid: bigint, attempt: bigint>, edge int, "
             "source_task int, task int, tag bigint, tuples int, encoded binary",
         ).rdd.map(_as_message)
 
     def _read(self, component: PlannedComponent) -> DataFrame:
         frames = []
         for attempt, metadata in self._job.attempts:
-            with frame_code(component.id, attempt):
+            with dataframe_code(component.id, attempt):
                 frame = component.component.read(self._spark, copied_json(metadata))
             frames.append(_with_attempt(frame, attempt, component))
         if len(frames) <= APART_MAX:
@@ -142,7 +141,7 @@ class FrameStages:
 
     @staticmethod
     def _transformed(component: PlannedComponent, inputs: list[DataFrame], attempt: TransactionAttempt) -> DataFrame:
-        with frame_code(component.id, attempt):
+        with dataframe_code(component.id, attempt):
             frame = component.component.transform(reduce(DataFrame.unionByName, inputs))
         return _checked(frame, component)
 
@@ -158,11 +157,11 @@ class FrameStages:
         )
 
     def _routed(self, items: Any) -> Any:
-        """Shuffle items to their slots; without items skip the shuffle, which would cost tens of milliseconds."""
-        slots = self._job.layout.slots
+        """Shuffle items to their partitions; without items skip the shuffle, which would cost tens of milliseconds."""
+        partitions = self._job.layout.partitions
         if items is None:
-            return self._spark.sparkContext.parallelize([], slots)
-        return items.partitionBy(slots, same_slot)
+            return self._spark.sparkContext.parallelize([], partitions)
+        return items.partitionBy(partitions, same_partition)
 
     def _edges_into(self, names: tuple[str, ...]) -> frozenset[int]:
         return frozenset(edge.index for name in names for edge in self._plan.inputs(name))
@@ -209,7 +208,7 @@ def _checked(frame: DataFrame, component: PlannedComponent) -> DataFrame:
 def _cast(frame: DataFrame, fields: Fields) -> list[str]:
     """Return the SQL of the fields after the attempt; without a cast if the type is right, as a cast costs an analysis.
 
-    SQL strings are used because Column objects cost several JVM calls each, for each transaction's frame.
+    SQL strings are used because Column objects cost several JVM calls each, for each transaction's DataFrame.
     """
     types, found = from_arrow_schema(fields.without_attempt().arrow_schema()), frame.schema
     return [
@@ -234,7 +233,7 @@ def _encode_function(
 
 
 class FrameEncoder:
-    """Converts rows of a frame to shuffle messages; runs in a Spark task."""
+    """Converts rows of a DataFrame to shuffle messages; runs in a Spark task."""
 
     def __init__(self, plan: Plan, job: Job, name: str, fields: Fields, edges: Iterable[Edge]) -> None:
         self._plan = plan
@@ -253,23 +252,23 @@ class FrameEncoder:
                 continue
             columns = pa.RecordBatch.from_arrays(own.columns[1:], names=schema.names).cast(schema)
             rows = [
-                (self._slot(router, index, task), router.edge.index, task, len(part), part.encode())
+                (self._partition(router, index, task), router.edge.index, task, len(part), part.encode())
                 for router in self._routers
                 for task, part in router.route(Chunk(self._source, batch=columns), attempt)
             ]
             if rows:
                 yield _message_batch(attempt, rows)
 
-    def _slot(self, router: Router, index: int, task: int) -> int:
-        return slot_for(self._job.layout, self._plan.by_id[router.edge.target], index, task)
+    def _partition(self, router: Router, index: int, task: int) -> int:
+        return partition_for(self._job.layout, self._plan.by_id[router.edge.target], index, task)
 
 
 def _message_batch(attempt: TransactionAttempt, rows: list[tuple[int, int, int, int, bytes]]) -> pa.RecordBatch:
-    slots, edges, tasks, tuples, encoded = zip(*rows, strict=True)
+    partitions, edges, tasks, tuples, encoded = zip(*rows, strict=True)
     count = len(rows)
     return pa.RecordBatch.from_arrays(
         [
-            pa.array(slots, pa.int32()),
+            pa.array(partitions, pa.int32()),
             attempt_column(attempt, count),
             pa.array(edges, pa.int32()),
             pa.array([0] * count, pa.int32()),
@@ -278,21 +277,21 @@ def _message_batch(attempt: TransactionAttempt, rows: list[tuple[int, int, int, 
             pa.array(tuples, pa.int32()),
             pa.array(encoded, pa.binary()),
         ],
-        names=["slot", "attempt", "edge", "source_task", "task", "tag", "tuples", "encoded"],
+        names=["to_partition", "attempt", "edge", "source_task", "task", "tag", "tuples", "encoded"],
     )
 
 
-def _as_message(row: Any) -> SlotItem:
+def _as_message(row: Any) -> PartitionItem:
     attempt = TransactionAttempt(row.attempt.txid, row.attempt.attempt)
     encoded = bytes(row.encoded)
-    return row.slot, ShuffleMessage(attempt, row.edge, row.source_task, row.task, row.tag, row.tuples, encoded)
+    return row.to_partition, ShuffleMessage(attempt, row.edge, row.source_task, row.task, row.tag, row.tuples, encoded)
 
 
-def _is_of_edge(index: int) -> Callable[[SlotItem], bool]:
+def _is_of_edge(index: int) -> Callable[[PartitionItem], bool]:
     return lambda pair: isinstance(pair[1], ShuffleMessage) and pair[1].edge == index
 
 
-def _is_of_no_edge(indices: frozenset[int]) -> Callable[[SlotItem], bool]:
+def _is_of_no_edge(indices: frozenset[int]) -> Callable[[PartitionItem], bool]:
     return lambda pair: not (isinstance(pair[1], ShuffleMessage) and pair[1].edge in indices)
 
 

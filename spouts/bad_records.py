@@ -1,0 +1,80 @@
+"""The table of a spout's bad records: those that cannot be read as its fields say.
+
+Without such a table the first bad record stops the run. With one, bad records are emitted to a stream of their own, and
+a committer of the topology appends them to the table, each exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from txtopo.api.bolt import Component, OutputFieldsDeclarer
+from txtopo.api.fields import Fields
+from txtopo.api.spout import SpoutTable
+
+BAD_RECORDS = "bad-records"
+"""The stream of bad records, and the name of their table."""
+
+ROWS_WAITING_MAX = 4096
+"""The maximum number of bad records that wait to be emitted."""
+
+BYTES_WAITING_MAX = 4 * 1024 * 1024
+"""The maximum number of bytes of bad records that wait to be emitted."""
+
+
+class BadRecordRows:
+    """Emits the rows of bad records, some thousand at a time.
+
+    Args:
+        fields: their fields.
+        emit: called with batches of them.
+    """
+
+    def __init__(self, fields: Fields, emit: Callable[[pa.RecordBatch], None]) -> None:
+        self._fields = fields
+        self._emit = emit
+        self._rows: list[tuple[Any, ...]] = []
+        self._bytes = 0
+
+    def add(self, row: tuple[Any, ...], size_bytes: int) -> None:
+        """Add a row; emit those that wait if there are enough."""
+        self._rows.append(row)
+        self._bytes += size_bytes
+        if len(self._rows) >= ROWS_WAITING_MAX or self._bytes >= BYTES_WAITING_MAX:
+            self.finish()
+
+    def finish(self) -> None:
+        """Emit the rows that wait."""
+        if self._rows:
+            columns = [list(column) for column in zip(*self._rows, strict=True)]
+            self._rows, self._bytes = [], 0
+            arrays = list(map(pa.array, columns, self._fields.types))
+            self._emit(pa.RecordBatch.from_arrays(arrays, names=list(self._fields)))
+
+
+class WithBadRecords(Component):
+    """A spout that may have a table of bad records: a base class in front of the spout's."""
+
+    dead_letter: str | None
+    """The path of the table, if the spout has one."""
+    bad_records_fields: ClassVar[Fields]
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        """Declare the stream of records and, with ``dead_letter``, the stream of bad records."""
+        super().declare_output_fields(declarer)
+        if self.dead_letter is not None:
+            declarer.declare_stream(BAD_RECORDS, self.bad_records_fields.with_attempt())
+
+    def own_tables(self) -> Mapping[str, SpoutTable]:
+        """Return the table of bad records if ``dead_letter`` is given."""
+        if self.dead_letter is None:
+            return {}
+        # Imported here, so that processes without such a table do not pay for the imports.
+        from committers import AppendCommitter  # noqa: PLC0415
+        from state import DeltaRows  # noqa: PLC0415
+
+        table = DeltaRows(self.dead_letter, self.bad_records_fields)
+        return {BAD_RECORDS: SpoutTable(BAD_RECORDS, AppendCommitter, table)}

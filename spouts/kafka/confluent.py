@@ -1,0 +1,776 @@
+"""A real cluster, through confluent-kafka (librdkafka): the only place of the spouts that uses it.
+
+:class:`BrokerLog` answers questions and reads spans. Reading a span is exact, whatever its offsets hold: it ends with a
+record at or after its end, or with the client's word that nothing more can be read, and never by counting records.
+
+:class:`BrokerConsumer` is a member of a consumer group. librdkafka fetches ahead in threads of its own, so a poll only
+returns what is there. What librdkafka does not offer in the form that a :class:`KafkaConsumer` promises is added here:
+
+- Positions are kept here. An end-of-partition event moves them over offsets that have no record.
+- A partition that is not to be read is paused, which drops what was fetched ahead of it; so pauses last from one poll
+  to the next, and a seek ends one.
+- In a rebalance the group is answered at once, without the partitions. They are assigned after the poll, when it is
+  known where reading begins; if that can't be found out now, in a later one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import operator
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from typing import Any, TypeVar, cast
+
+import attrs
+
+from spouts.kafka.log import (
+    NO_ID,
+    ConsumerSettings,
+    KafkaConsumer,
+    KafkaLog,
+    KafkaRecord,
+    Lost,
+    Message,
+    OnLost,
+    RebalanceListener,
+    Span,
+    StoredOffset,
+    Topic,
+    TopicChoice,
+    TopicPartition,
+    UnansweredError,
+    all_of,
+)
+from spouts.kafka.records import record_of
+from txtopo.client_properties import ClientProperties
+from txtopo.errors import InputError, SourceFailure, TxtopoError
+from txtopo.kafka_connection import KafkaConnection
+
+CHUNK_RECORDS = 10_000
+"""The maximum number of records that are emitted together."""
+
+CHUNK_BYTES = 32 * 1024 * 1024
+"""How many bytes of keys and values are enough to be emitted together."""
+
+GROUP_OFFSETS = 100_000
+"""The number of offsets that are fetched at the same time; records that are not their span's turn wait in memory."""
+
+_POLL_SECS = 0.1
+_LISTING_SECS = 2.0
+_LATE_SECS = 5.0
+"""How much later than it should the client may say that there is no answer."""
+
+_STUCK_SECS = 1.0
+"""How long the next reads wait after one in vain, so that the many transactions of a job do not wait one by one."""
+
+_SILENCE_SECS = 1.0
+"""How long a client that has lost a broker may be silent until another one is asked."""
+
+DRIVER_ANSWER_SECS = 0.5
+"""How long the driver waits for an answer before it does something else."""
+
+_CONSUMER_ANSWER_SECS = 10.0
+"""How long a member of a group waits for Kafka's answer to a question."""
+
+_FETCH: Mapping[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+}
+RESERVED: Mapping[str, str] = {
+    "bootstrap.servers": "give the servers as the first argument",
+    "enable.auto.commit": "offsets are part of the transactions' metadata; see publish_group",
+    "enable.auto.offset.store": "offsets are part of the transactions' metadata; see publish_group",
+    "isolation.level": "only records of committed transactions are read",
+    "enable.partition.eof": "the spout needs it",
+    "auto.offset.reset": "see first_poll, and on_lost for records that are gone",
+}
+"""Settings of the client that a transactional spout's properties may not have, each with what to do instead."""
+
+_RECONNECT: Mapping[str, Any] = {"reconnect.backoff.max.ms": 1000}
+
+_SPAN_DEFAULTS: Mapping[str, Any] = {
+    **_RECONNECT,
+    "group.id": "txtopo",  # required by the client; no group is joined and nothing is stored for it
+    "fetch.wait.max.ms": 50,
+    "fetch.queue.backoff.ms": 5,
+    "socket.nagle.disable": True,
+    # What is fetched beyond the end of a span is thrown away; measured best for spans of 1,000 to 50,000 records.
+    "max.partition.fetch.bytes": 256 * 1024,
+    "queued.min.messages": 20_000,
+    "queued.max.messages.kbytes": 64 * 1024,
+}
+
+_STRATEGY = "partition.assignment.strategy"
+_GROUP_DEFAULTS: Mapping[str, Any] = {
+    _STRATEGY: "cooperative-sticky",
+    "fetch.queue.backoff.ms": 20,  # by default a full queue is not filled again for a second
+    "fetch.wait.max.ms": 100,
+}
+_GROUP: Mapping[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+}
+_UNKNOWN = "UNKNOWN_TOPIC_OR_PART"
+_END_OF_PARTITION = "_PARTITION_EOF"
+_NOT_NOW = frozenset({"ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID"})
+"""What a group answers to a commit while it rebalances, or to somebody who is not a member any more."""
+
+T = TypeVar("T")
+
+
+class BrokerLog(KafkaLog):
+    """The topics of a cluster.
+
+    Args:
+        connection: makes the clients.
+        timeout_secs: how long Kafka may take to answer, or to send the next records of a span.
+        answer_secs: how long to wait for an answer; if it comes later, the same question gets it. None: as long as
+            Kafka may take. The driver's thread must not wait, since it has other work.
+    """
+
+    def __init__(self, connection: KafkaConnection, timeout_secs: float, answer_secs: float | None = None) -> None:
+        self._connection = connection
+        self._library = connection.library
+        self._timeout_secs = timeout_secs
+        self._answer_secs = timeout_secs + _LATE_SECS if answer_secs is None else answer_secs
+        self._asked: dict[Any, Mapping[Any, Future[Any]]] = {}
+        """Questions whose answers have not come yet."""
+        self._admin: Any = None
+        self._consumer: Any = None
+        self._complaints_seen = connection.complaints
+        """Those before the last answer: if there are more, the client has lost a broker since."""
+        self._is_replaced = False
+        """Whether it has been replaced since the last answer; once must do, or slow answers would never come."""
+        self._has_come = True
+        """Whether the last read got what it waited for."""
+        self._asking = threading.RLock()
+
+    def topics(self, choice: TopicChoice, *, waits: bool = True) -> list[Topic]:
+        """Return the topics of a choice that exist, by name."""
+        names: Iterable[str] = choice.names
+        if choice.pattern is not None:
+            names = [name for name in self._all_names() if choice.takes(name)]
+        wanted = sorted(names)
+        if not wanted:
+            return []
+        answers = self._answers(
+            ("topics", *wanted),
+            lambda admin: admin.describe_topics(self._library.TopicCollection(wanted), **self._within()),
+            self._answer_secs if waits else 0.0,
+        )
+        found = []
+        for name in wanted:
+            try:
+                answer = answers[name].result()
+            except self._library.KafkaException as error:
+                if error.args[0].name() == _UNKNOWN:
+                    continue
+                raise self._unanswered(error, f"topic {name!r}") from None
+            found.append(Topic(name, _id_of(answer), len(answer.partitions)))
+        return found
+
+    def starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the first offset that each partition still has."""
+        return all_of(self._offsets("starts", partitions, lambda spec: spec.earliest()), partitions)
+
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the end of what can be read of each partition that has a leader."""
+        return self._offsets("ends", partitions, lambda spec: spec.latest())
+
+    def at(self, partitions: Collection[TopicPartition], timestamp_ms: int) -> Mapping[TopicPartition, int]:
+        """Return the offset of the first record at or after a time; the end if there is none."""
+        found = all_of(
+            self._offsets(f"at {timestamp_ms}", partitions, lambda spec: spec.for_timestamp(timestamp_ms)), partitions
+        )
+        later = [partition for partition, offset in found.items() if offset < 0]
+        return {**found, **(all_of(self.ends(later), later) if later else {})}
+
+    def stored(self, partitions: Collection[TopicPartition], group: str) -> dict[TopicPartition, StoredOffset]:
+        """Return the offsets that a consumer group has stored."""
+        if not partitions:
+            return {}
+        question = [self._library.ConsumerGroupTopicPartitions(group, self._places(partitions))]
+        found = self._result(
+            ("stored", group, *partitions),
+            lambda admin: admin.list_consumer_group_offsets(question, require_stable=True, **self._within()),
+            f"group {group!r}",
+        ).topic_partitions
+        _check(self._connection, found)
+        return {
+            TopicPartition(each.topic, each.partition): StoredOffset(each.offset, each.metadata or "")
+            for each in found
+            if each.offset >= 0
+        }
+
+    def store(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
+        """Store offsets for a consumer group."""
+        if not offsets:
+            return
+        question = [self._library.ConsumerGroupTopicPartitions(group, self._places(offsets))]
+        key = ("store", group, *sorted(offsets.items()))
+        # Who stores later offsets never asks for the answer about earlier ones.
+        self._asked = {each: answers for each, answers in self._asked.items() if each[0] != "store" or each == key}
+        answer = self._result(
+            key, lambda admin: admin.alter_consumer_group_offsets(question, **self._within()), f"group {group!r}"
+        )
+        there = [each for each in answer.topic_partitions if each.error is None or each.error.name() != _UNKNOWN]
+        _check(self._connection, there)
+
+    def read(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
+        """Yield the records of spans."""
+        for group in _groups(spans):
+            yield from self._read_group(group, on_lost)
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._drop_consumer()
+        self._drop_admin()
+
+    def _read_group(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
+        """Fetch several spans at the same time, and yield their records in the spans' order."""
+        reading = {(span.partition.topic, span.partition.partition): _Reading(span, span.start) for span in spans}
+        consumer = self._assigned(spans)
+        is_over = False
+        try:
+            for span in spans:
+                turn = reading[span.partition.topic, span.partition.partition]
+                while not turn.is_done or turn.waiting:
+                    while not turn.has_chunk:
+                        self._fetch(consumer, reading, on_lost)
+                    if turn.waiting:
+                        yield span, turn.take_chunk()
+            is_over = True
+        finally:
+            if is_over or not self._has_come:  # it connects again by itself
+                consumer.unassign()
+            else:
+                self._drop_consumer()  # after an error, its connections and queues are in an unknown state
+
+    def _fetch(self, consumer: Any, reading: Mapping[tuple[str, int], _Reading], on_lost: OnLost) -> None:
+        """Take what the client has fetched; wait for it if there is nothing."""
+        open_readings = [each for each in reading.values() if not each.is_done]
+        left = sum(each.span.end - each.next for each in open_readings)
+        deadline = time.monotonic() + (self._timeout_secs if self._has_come else min(self._timeout_secs, _STUCK_SECS))
+        first = consumer.poll(_POLL_SECS)
+        while first is None:
+            if time.monotonic() > deadline:
+                self._has_come = False
+                stuck = open_readings[0]
+                raise self._unreachable(f"{stuck.span.partition}: offset {stuck.next} has not come")
+            first = consumer.poll(_POLL_SECS)
+        self._has_come = True
+        # A poll waits for one message; consume() with a timeout would wait for all that it is asked for.
+        more = consumer.consume(min(left, CHUNK_RECORDS), 0) if left > 1 else ()
+        for (topic, partition, is_error), messages in _runs([first, *more]):
+            if not is_error:
+                reading[topic, partition].add(messages)
+                continue
+            for message in messages:
+                self._handle_error(consumer, reading, message, on_lost)
+
+    def _handle_error(
+        self, consumer: Any, reading: Mapping[tuple[str, int], _Reading], message: Any, on_lost: OnLost
+    ) -> None:
+        error = message.error()
+        each = reading.get((message.topic(), message.partition()))
+        if each is None or error.name() not in {_END_OF_PARTITION, "_AUTO_OFFSET_RESET"}:
+            raise self._connection.failure(error, _where(message.topic(), message.partition()))
+        partition = each.span.partition
+        if error.name() == _END_OF_PARTITION:
+            each.next = max(each.next, message.offset())
+            return
+        if each.is_done:
+            return
+        first_kept = self.starts([partition])[partition]
+        if first_kept <= each.next:
+            raise SourceFailure(f"{partition}: offset {each.next} is not in the log now")
+        on_lost(Lost(each.span, each.next, first_kept))
+        each.next = min(first_kept, each.span.end)
+        if not each.is_done:
+            places = self._places({partition: each.next})
+            consumer.incremental_unassign(places)  # it fetches no more of it after such an error, nor seeks
+            consumer.incremental_assign(places)
+
+    def _assigned(self, spans: Sequence[Span]) -> Any:
+        if self._consumer is None:
+            given = self._connection.properties.resolved()
+            self._consumer = self._connection.make(self._library.Consumer, {**_SPAN_DEFAULTS, **given, **_FETCH})
+        self._consumer.assign(self._places({span.partition: span.start for span in spans}))
+        return self._consumer
+
+    def _offsets(
+        self, what: str, partitions: Collection[TopicPartition], which: Callable[[Any], Any]
+    ) -> dict[TopicPartition, int]:
+        """Ask for an offset of each partition, in one call; leave out those without a leader."""
+        if not partitions:
+            return {}
+        spec = which(self._library.admin.OffsetSpec)
+        question = dict.fromkeys(self._places(partitions), spec)
+        levels = self._library.IsolationLevel
+        is_any = self._connection.properties.get("isolation.level") == "read_uncommitted"
+        level = levels.READ_UNCOMMITTED if is_any else levels.READ_COMMITTED
+        answers = self._answers(
+            (what, *partitions),
+            lambda admin: admin.list_offsets(question, isolation_level=level, **self._within()),
+        )
+        found, last = {}, None
+        for place, answer in answers.items():
+            try:
+                found[TopicPartition(place.topic, place.partition)] = answer.result().offset
+            except self._library.KafkaException as error:
+                last = self._unanswered(error, _where(place.topic, place.partition))
+                if not isinstance(last, SourceFailure):
+                    raise last from None
+        if not found and last is not None:
+            raise last
+        return found
+
+    def _all_names(self) -> list[str]:
+        with self._asking:
+            listed = self._ask(lambda admin: admin.list_topics(timeout=min(self._timeout_secs, _LISTING_SECS)))
+            return list(listed.topics)
+
+    def _ask(self, question: Any) -> Any:
+        if self._admin is None:
+            # Settings of consumers only make it complain, in the log that is quiet.
+            settings = {**_RECONNECT, **self._connection.properties.resolved()}
+            self._admin = self._connection.make(self._library.admin.AdminClient, settings)
+        try:
+            return question(self._admin)
+        except self._library.KafkaException as error:
+            raise self._connection.failure(error) from None
+
+    def _answers(self, key: Any, question: Any, answer_secs: float | None = None) -> Mapping[Any, Future[Any]]:
+        """Return the answers to a question once they have come; whoever asks too early asks again."""
+        wait_secs = self._answer_secs if answer_secs is None else answer_secs
+        deadline = time.monotonic() + wait_secs
+        with self._asking:
+            while True:
+                answers = self._asked.pop(key, None) or self._ask(question)
+                _, missing = wait(answers.values(), min(max(0.0, deadline - time.monotonic()), _SILENCE_SECS))
+                if not missing:
+                    break
+                self._asked[key] = answers
+                if self._admin is not None:
+                    self._admin.poll(0)  # lets the client complain
+                self._connection.check_refusal()
+                if self._connection.complaints > self._complaints_seen and not self._is_replaced:
+                    self._drop_admin()
+                if time.monotonic() >= deadline:
+                    raise UnansweredError(self._unreachable(f"no answer within {wait_secs:g} s").message)
+            if any(answer.exception() is None for answer in answers.values()):
+                self._connection.admitted()
+            self._is_replaced, self._complaints_seen = False, self._connection.complaints
+        return cast("Mapping[Any, Future[Any]]", answers)
+
+    def _result(self, key: Any, question: Any, where: str) -> Any:
+        (answer,) = self._answers(key, question).values()
+        try:
+            return answer.result()
+        except self._library.KafkaException as error:
+            raise self._unanswered(error, where) from None
+
+    def _places(self, partitions: Collection[TopicPartition] | Mapping[TopicPartition, int]) -> list[Any]:
+        return _places(self._library, partitions)
+
+    def _within(self) -> dict[str, float]:
+        return {"request_timeout": self._timeout_secs}
+
+    def _unreachable(self, what: str) -> SourceFailure:
+        trouble = f" ({self._connection.trouble})" if self._connection.trouble else ""
+        return SourceFailure(f"Kafka at {self._connection.servers} does not answer: {what}{trouble}")
+
+    def _unanswered(self, error: Exception, where: str) -> InputError | SourceFailure:
+        """Return txtopo's error for an answer that is one; the next question goes to another client."""
+        found = self._connection.failure(error, where)
+        if isinstance(found, SourceFailure):
+            self._drop_admin()
+        return found
+
+    def _drop_admin(self) -> None:
+        """Let another client ask: this one's idea of who leads, or is the controller, may be a broker that is dead.
+
+        It would go on waiting for that broker, and nothing else would make it look again.
+        """
+        with self._asking:
+            self._is_replaced = True
+            self._admin = None
+            self._asked.clear()  # what it was asked will never be answered
+
+    def _drop_consumer(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            with contextlib.suppress(Exception):
+                consumer.close()
+
+
+@attrs.define(eq=False)
+class _Reading:
+    """How far a span is fetched, and the records that wait for their turn."""
+
+    span: Span
+    next: int
+    waiting: list[Any] = attrs.field(factory=list)
+    _bytes: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.next >= self.span.end
+
+    @property
+    def has_chunk(self) -> bool:
+        """Whether the next chunk is fetched, or all is."""
+        return self.is_done or len(self.waiting) >= CHUNK_RECORDS or self._bytes >= CHUNK_BYTES
+
+    def add(self, messages: Sequence[Any]) -> None:
+        """Take messages of the span's partition, which come in its order; some may lie outside the span."""
+        first, end = messages[0].offset(), messages[-1].offset() + 1
+        if first < self.next or end > self.span.end:
+            messages = [message for message in messages if self.next <= message.offset() < self.span.end]
+        self.waiting += messages
+        self._bytes += _bytes_of(messages)
+        self.next = max(self.next, min(end, self.span.end))
+
+    def take_chunk(self) -> list[Message]:
+        """Return the next chunk, which depends on the records alone, however many are fetched already."""
+        count = CHUNK_RECORDS
+        if self._bytes > CHUNK_BYTES:
+            sums = itertools.accumulate(_bytes_of([message]) for message in self.waiting[:count])
+            count = next((number for number, total in enumerate(sums, 1) if total >= CHUNK_BYTES), count)
+        chunk, self.waiting = self.waiting[:count], self.waiting[count:]
+        self._bytes = _bytes_of(self.waiting)
+        return chunk
+
+
+class _Logs(threading.local):
+    """The clients of a thread."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[tuple[Any, ...], BrokerLog] = {}
+
+
+_logs = _Logs()
+
+
+def shared_log(servers: str, properties: ClientProperties, timeout_secs: float) -> BrokerLog:
+    """Return this thread's client of a cluster, which lives as long as the thread.
+
+    A client does not survive a fork, so a forked process gets one of its own.
+    """
+    key = (os.getpid(), servers, timeout_secs, tuple(sorted((name, str(properties[name])) for name in properties)))
+    if key not in _logs.by_key:
+        _logs.by_key[key] = BrokerLog(KafkaConnection(servers, properties), timeout_secs)
+    return _logs.by_key[key]
+
+
+class BrokerConsumer(KafkaConsumer):
+    """A member of a consumer group.
+
+    Args:
+        settings: how to reach the brokers.
+
+    Raises:
+        ConfigError: confluent-kafka is not installed, librdkafka refuses a property, or a secret can't be found here.
+    """
+
+    def __init__(self, settings: ConsumerSettings) -> None:
+        self._settings = settings
+        self._connection = KafkaConnection(settings.servers, settings.properties, report=settings.report)
+        self._library = self._connection.library
+        given = {**_GROUP_DEFAULTS, **settings.properties.resolved(), **_GROUP, "group.id": settings.group_id}
+        if settings.offset_reset is not None:
+            given["auto.offset.reset"] = settings.offset_reset
+        self._is_cooperative = "cooperative" in str(given[_STRATEGY])
+        self._consumer = self._connection.make(self._library.Consumer, {**given, "on_commit": self._on_commit})
+        self.log = BrokerLog(self._connection, _CONSUMER_ANSWER_SECS)
+        self._listener: RebalanceListener | None = None
+        self._positions: dict[TopicPartition, int] = {}
+        """Of the partitions that are assigned."""
+        self._paused: set[TopicPartition] = set()
+        self._granted: set[TopicPartition] = set()
+        """Given by the group, and to be assigned."""
+        self._lost: set[TopicPartition] = set()
+        """Revoked by the group in this poll."""
+        self._by_place: dict[tuple[str, int], TopicPartition] = {}
+        self._begun: deque[Future[bool]] = deque()
+        """Commits that have begun, in their order."""
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Read partitions too."""
+        if starts:
+            self._call(lambda: self._consumer.incremental_assign(self._places(starts)))
+            self._positions.update(starts)
+
+    def unassign(self, partitions: Collection[TopicPartition]) -> None:
+        """Read partitions no more."""
+        assigned = [partition for partition in partitions if partition in self._positions]
+        if assigned:
+            self._call(lambda: self._consumer.incremental_unassign(self._places(assigned)))
+        self._forget(assigned)
+
+    def subscribe(self, topics: Collection[str], listener: RebalanceListener) -> None:
+        """Join the group."""
+        self._listener = listener
+        callbacks = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_lost}
+        self._call(lambda: self._consumer.subscribe(list(topics), **callbacks))
+
+    def poll(
+        self, partitions: Collection[TopicPartition], timeout_secs: float, records_max: int
+    ) -> dict[TopicPartition, list[KafkaRecord]]:
+        """Return records that were fetched."""
+        self._pause_all_but(partitions)
+        if self._listener is None:
+            messages = self._call(lambda: self._consumer.consume(records_max, timeout_secs))
+        else:
+            messages = self._call(lambda: self._poll_each(timeout_secs, records_max))
+            if self._granted:
+                self._assign_granted(self._listener)
+        self._connection.check_refusal()
+        found: dict[TopicPartition, list[KafkaRecord]] = {}
+        for message in messages:
+            self._take(message, found)
+        return found
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Move a position. librdkafka drops what it has fetched before."""
+        if partition not in self._positions:
+            return
+        if partition in self._paused:
+            self._call(lambda: self._consumer.resume(self._places([partition])))
+            self._paused.discard(partition)
+        (place,) = self._places({partition: offset})
+        self._call(lambda: self._consumer.seek(place))
+        self._positions[partition] = offset
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """Return a position."""
+        return self._positions.get(partition)
+
+    def commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> bool:
+        """Commit, and wait for the answer."""
+        try:
+            found = self._consumer.commit(offsets=self._stored_places(offsets), asynchronous=False)
+        except self._library.KafkaException as error:
+            return self._is_committed(error.args[0], [])
+        return self._is_committed(None, found)
+
+    def begin_commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> Future[bool]:
+        """Begin to commit; the answer comes in a poll."""
+        answer: Future[bool] = Future()
+        self._begun.append(answer)
+        try:
+            self._call(lambda: self._consumer.commit(offsets=self._stored_places(offsets), asynchronous=True))
+        except SourceFailure as error:
+            self._begun.remove(answer)
+            answer.set_exception(error)
+        return answer
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._consumer.close()
+        self.log.close()
+        self._positions.clear()
+
+    def _pause_all_but(self, partitions: Collection[TopicPartition]) -> None:
+        paused = self._positions.keys() - set(partitions)
+        if more := paused - self._paused:
+            self._call(lambda: self._consumer.pause(self._places(more)))
+        if fewer := self._paused - paused:
+            self._call(lambda: self._consumer.resume(self._places(fewer)))
+        self._paused = paused
+
+    def _poll_each(self, timeout_secs: float, records_max: int) -> list[Any]:
+        """Return messages one by one: the callbacks of a rebalance come in between, and count for what was before."""
+        messages: list[Any] = []
+        for _ in range(records_max):
+            message = self._consumer.poll(0 if messages else timeout_secs)
+            if self._lost:
+                messages = [
+                    each for each in messages if self._partition(each.topic(), each.partition()) not in self._lost
+                ]
+                self._lost.clear()
+            if message is None:
+                break
+            messages.append(message)
+        return messages
+
+    def _take(self, message: Any, found: dict[TopicPartition, list[KafkaRecord]]) -> None:
+        """Add the record of a message, which may be an event instead, and move the position.
+
+        Raises:
+            InputError: Kafka refuses to give records, and will go on to do so.
+        """
+        error = message.error()
+        if error is not None and error.name() != _END_OF_PARTITION:
+            failure = self._connection.failure(error, _where(message.topic(), message.partition()))
+            if isinstance(failure, InputError):
+                raise failure
+            self._settings.report(failure)
+            return
+        partition = self._partition(message.topic(), message.partition())
+        if partition not in self._positions:
+            return
+        offset = message.offset()
+        if error is not None:
+            self._positions[partition] = max(offset, self._positions[partition])
+            return
+        self._positions[partition] = offset + 1
+        found.setdefault(partition, []).append(record_of(message))
+
+    # Rebalances. The callbacks run in the consumer's poll.
+
+    def _on_assign(self, consumer: Any, places: list[Any]) -> None:
+        self._granted |= self._partitions(places)
+        if self._is_cooperative:
+            consumer.incremental_assign([])
+        else:
+            consumer.assign([])
+
+    def _on_revoke(self, consumer: Any, places: list[Any]) -> None:
+        assert self._listener is not None, "it has subscribed"
+        gone = self._partitions(places)
+        self._listener.revoked(gone & self._positions.keys())
+        self._let_go(consumer, gone)
+
+    def _on_lost(self, consumer: Any, places: list[Any]) -> None:
+        self._let_go(consumer, self._partitions(places), is_lost=True)
+
+    def _let_go(self, consumer: Any, gone: set[TopicPartition], *, is_lost: bool = False) -> None:
+        assert self._listener is not None, "it has subscribed"
+        unassigned = gone & self._positions.keys()
+        self._granted -= gone
+        self._lost |= gone
+        self._forget(unassigned)
+        if self._is_cooperative:
+            consumer.incremental_unassign(self._places(unassigned))
+        else:
+            consumer.unassign()
+        if self._is_cooperative or is_lost:  # else what stays is known only when the group assigns again
+            self._listener.assigned(set(self._positions))
+
+    def _assign_granted(self, listener: RebalanceListener) -> None:
+        """Assign what the group has given, from where reading begins."""
+        try:
+            starts = listener.assigned(self._positions.keys() | self._granted)
+        except SourceFailure as error:
+            self._settings.report(error)
+            return
+        if self._is_cooperative:
+            self.assign({partition: starts[partition] for partition in self._granted})
+        else:
+            self._call(lambda: self._consumer.assign(self._places(starts)))
+            self._positions.update(starts)
+        self._granted.clear()
+
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self._positions.pop(partition, None)
+            self._paused.discard(partition)
+
+    def _on_commit(self, error: Any, places: list[Any]) -> None:
+        """Settle the oldest commit that was begun; runs in the consumer's poll."""
+        if not self._begun:
+            return
+        answer = self._begun.popleft()
+        try:
+            answer.set_result(self._is_committed(error, places))
+        except TxtopoError as wrong:
+            answer.set_exception(wrong)
+
+    def _is_committed(self, error: Any, places: Iterable[Any]) -> bool:
+        """Return whether a commit was made; raise an error if it was not, for a reason that is no rebalance's."""
+        if error is not None:
+            if error.name() in _NOT_NOW:
+                return False
+            raise self._connection.failure(error, f"group {self._settings.group_id!r}")
+        _check(self._connection, places)
+        return True
+
+    def _call(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except self._library.KafkaException as error:
+            raise self._connection.failure(error) from None
+
+    def _places(self, partitions: Collection[TopicPartition] | Mapping[TopicPartition, int]) -> list[Any]:
+        return _places(self._library, partitions)
+
+    def _stored_places(self, offsets: Mapping[TopicPartition, StoredOffset]) -> list[Any]:
+        kind = self._library.TopicPartition
+        return [kind(each.topic, each.partition, at.offset, at.metadata) for each, at in offsets.items()]
+
+    def _partitions(self, places: Iterable[Any]) -> set[TopicPartition]:
+        return {self._partition(each.topic, each.partition) for each in places}
+
+    def _partition(self, topic: str, number: int) -> TopicPartition:
+        found = self._by_place.get((topic, number))
+        if found is None:
+            found = self._by_place[topic, number] = TopicPartition(topic, number)
+        return found
+
+
+def _runs(messages: Sequence[Any]) -> Iterator[tuple[tuple[str, int, bool], Sequence[Any]]]:
+    """Yield messages that follow each other and are of one partition, or errors of it.
+
+    A consumer mostly has messages of one kind. To look at each alone would make reading a fourth slower.
+    """
+    topics = [message.topic() for message in messages]
+    partitions = [message.partition() for message in messages]
+    are_errors = [message.error() is not None for message in messages]  # an error can't be compared with None
+    if all(column.count(column[0]) == len(column) for column in (topics, partitions, are_errors)):
+        yield (topics[0], partitions[0], are_errors[0]), messages
+        return
+    kinds = zip(topics, partitions, are_errors, strict=True)
+    for kind, run in itertools.groupby(zip(kinds, messages, strict=True), operator.itemgetter(0)):
+        yield kind, [message for _, message in run]
+
+
+def _bytes_of(messages: Sequence[Any]) -> int:
+    """Return the bytes of keys and values; a message's length is its value's."""
+    return sum(map(len, messages)) + sum(map(len, filter(None, [message.key() for message in messages])))
+
+
+def _groups(spans: Sequence[Span]) -> Iterator[list[Span]]:
+    """Divide spans, so that not too many records wait for their turn; a partition is in a group once."""
+    left = deque(spans)
+    while left:
+        group = [left.popleft()]
+        total = group[0].end - group[0].start
+        while left and total + left[0].end - left[0].start <= GROUP_OFFSETS:
+            if any(left[0].partition == each.partition for each in group):
+                break
+            group.append(left.popleft())
+            total += group[-1].end - group[-1].start
+        yield group
+
+
+def _check(connection: KafkaConnection, places: Iterable[Any]) -> None:
+    """Raise the error of a partition whose answer is one."""
+    for place in places:
+        if place.error is not None:
+            raise connection.failure(place.error, _where(place.topic, place.partition))
+
+
+def _where(topic: str | None, partition: int) -> str:
+    return "" if topic is None else str(TopicPartition(topic, partition))
+
+
+def _id_of(description: Any) -> str:
+    text = str(description.topic_id or "")
+    return NO_ID if not text.strip("A=") else text
+
+
+def _places(library: Any, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int]) -> list[Any]:
+    """Return partitions in the client's form, with their offsets if they have any."""
+    if isinstance(partitions, Mapping):
+        return [library.TopicPartition(each.topic, each.partition, offset) for each, offset in partitions.items()]
+    return [library.TopicPartition(each.topic, each.partition) for each in partitions]

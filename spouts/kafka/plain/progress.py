@@ -1,0 +1,380 @@
+"""How far a task is in a partition: pure bookkeeping, without a client and without a clock.
+
+A record that a task waits for acks of is in one of these states::
+
+    polled ──▶ in flight ──▶ acked ──▶ committed
+                │      ▲
+           failed      emitted again: when it is due, and was polled again
+                ▼      │
+            waits for a retry
+
+Values are not kept. So the consumer goes back to emit a record again, and polls what lies behind it once more: of that,
+what is in flight, acked or not due yet is skipped. If a record that waits for a retry is not polled when the consumer
+passes its offset, it is gone from the log, and counts as acked.
+
+A *committed offset* is the next one to read, as everywhere in Kafka. Offsets that do not exist (compacted, aborted, or
+markers of transactions) leave holes among those that were emitted. A commit steps over a hole and stops at a gap, which
+is an offset that was emitted and is not acked.
+
+Source: storm-kafka-client's OffsetManager and retry service. Times are in milliseconds, of any clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import attrs
+
+from spouts.kafka.log import NO_ID, KafkaRecord, LogRange, TopicPartition
+
+ACKED_RANGES_MAX = 50
+"""Ranges of acked offsets in a commit's metadata: a broker takes 4,096 bytes of metadata by default."""
+
+_OFFSETS_LOOKED_AT_MAX = 100_000
+"""Emitted offsets that are looked through for them."""
+
+
+@attrs.define(eq=False)
+class MessageId:
+    """What a tuple of a KafkaSpout is emitted with. Equal if partition, offset and epoch are.
+
+    The epoch is the number of the assignment by which this task got the partition. So a late ack or failure from
+    before a rebalance is never taken for one of the same offset that was emitted since. (Storm's ids have none.)
+
+    Args:
+        partition: its partition.
+        offset: its offset.
+        epoch: of the assignment.
+        fails: how often it has failed.
+    """
+
+    partition: TopicPartition
+    offset: int
+    epoch: int = 0
+    fails: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MessageId) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __str__(self) -> str:
+        return f"{self.partition}, offset {self.offset}"
+
+    def _key(self) -> tuple[TopicPartition, int, int]:
+        return self.partition, self.offset, self.epoch
+
+
+@attrs.frozen
+class CommitMetadata:
+    """What a KafkaSpout writes beside each offset that it commits, as JSON.
+
+    Args:
+        topology_id: the topology; the first poll goes by it.
+        task_id: the task, for people.
+        thread_name: the thread, for people.
+        acked: ranges of offsets above the committed one that were acked, first and last of each: the next owner of the
+            partition does not emit them again.
+        topic_id: the topic's id: in a topic that was made anew under the same name, the offset means another record.
+    """
+
+    topology_id: str
+    task_id: int = 0
+    thread_name: str = ""
+    acked: Sequence[tuple[int, int]] = ()
+    topic_id: str = NO_ID
+
+    def to_json(self) -> str:
+        """Return it as JSON, with Storm's keys; ``acked`` and ``topicId`` are txtopo's, and left out if empty."""
+        values = {"topologyId": self.topology_id, "taskId": self.task_id, "threadName": self.thread_name}
+        own = {"acked": self.acked, "topicId": self.topic_id}
+        return json.dumps(values | {name: value for name, value in own.items() if value}, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str | None) -> CommitMetadata | None:
+        """Return what a commit's metadata says; None if no KafkaSpout has written it."""
+        try:
+            values = json.loads(text or "")
+            return cls(
+                str(values["topologyId"]),
+                int(values.get("taskId", 0)),
+                str(values.get("threadName", "")),
+                tuple((int(first), int(last)) for first, last in values.get("acked", ())),
+                str(values.get("topicId", NO_ID)),
+            )
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+
+class PartitionProgress:
+    """What a task knows of a partition as long as it is assigned to it.
+
+    Args:
+        partition: the partition.
+        start: where reading begins.
+        epoch: the number of the assignment.
+        acked: ranges of offsets above it that an earlier owner of the partition has acked.
+        topic_id: the topic's id.
+        awaits_acks: whether offsets are committed behind what was acked; otherwise behind what was polled.
+
+    Attributes:
+        position: the next offset to be polled.
+        head: the next offset that was never polled.
+        committed_offset: the next offset to read, for whoever is assigned the partition next.
+        latest_emitted: the highest offset that was emitted; None if there is none.
+    """
+
+    def __init__(  # noqa: PLR0913 - what an assignment finds out
+        self,
+        partition: TopicPartition,
+        start: int,
+        epoch: int = 0,
+        *,
+        acked: Iterable[tuple[int, int]] = (),
+        topic_id: str = NO_ID,
+        awaits_acks: bool = True,
+    ) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.topic_id = topic_id
+        self.position = self.head = self.committed_offset = start
+        self.latest_emitted: int | None = None
+        self._awaits_acks = awaits_acks
+        self._seen = start
+        """Below it, what was emitted is all that exists."""
+        self._to_emit: deque[KafkaRecord] = deque()
+        """Polled, and to be emitted or passed over."""
+        self._order: list[int] = []
+        """All offsets that were emitted and are not committed, sorted. New ones nearly always go to the end."""
+        self._acked: set[int] = set()
+        self._in_flight: dict[int, KafkaRecord | None] = {}
+        self._retries: dict[int, tuple[float, MessageId]] = {}
+        """What waits for a retry, with the time when it is due."""
+        self._by_time: list[tuple[float, int]] = []
+        self._due: list[int] = []
+        """The offsets that are due. Both heaps keep those that were emitted again until they come up."""
+        for first, last in acked:
+            for offset in range(max(first, start), last + 1):
+                self._add(offset)
+                self._acked.add(offset)
+
+    @property
+    def has_records(self) -> bool:
+        """Whether something is polled that was not looked at yet."""
+        return bool(self._to_emit)
+
+    # Polls.
+
+    def may_poll(self, now_ms: float, uncommitted_max: int) -> bool:
+        """Whether to read on: below the limit of uncommitted offsets, or for a retry within it."""
+        if not self._awaits_acks or bisect_left(self._order, self._seen) < uncommitted_max:
+            return True
+        retry = self._earliest_due(now_ms)
+        return retry is not None and retry <= self._order[uncommitted_max - 1]
+
+    def seek_target(self, now_ms: float, near: int) -> int | None:
+        """Return where to seek before a poll: to a retry, or, when there is none, to the head; None to read on.
+
+        What lies before either was all polled once. Less than a poll of it is read, which is cheaper than a seek; after
+        a seek whose records have not arrived yet there must be no other.
+
+        Args:
+            now_ms: the time.
+            near: how many offsets make a poll.
+        """
+        retry = self._earliest_due(now_ms)
+        target = self.head if retry is None else retry
+        return None if 0 <= target - self.position <= near else target
+
+    def polled(self, records: Sequence[KafkaRecord]) -> list[int]:
+        """Receive the records of a poll; return the failed offsets that are gone, as :meth:`passed` does."""
+        gone: list[int] = []
+        for record in records:
+            gone += self.passed(record.offset)
+            self.position = record.offset + 1
+        self._to_emit.extend(records)
+        self.head = max(self.head, self.position)
+        return gone
+
+    def passed(self, position: int) -> list[int]:
+        """Learn that nothing is there to be polled below a position; return the failed offsets that are gone."""
+        if position <= self.position:
+            return []
+        gone = []
+        if self._retries:
+            between = slice(bisect_left(self._order, self.position), bisect_left(self._order, position))
+            gone = [offset for offset in self._order[between] if offset in self._retries]
+        self.position = position
+        for offset in gone:
+            self.done(offset)
+        return gone
+
+    def forget_polled(self) -> int | None:
+        """Forget what was polled and not emitted; return where to seek to poll it again, if there is something."""
+        if not self._to_emit:
+            return None
+        self.head = self._to_emit[0].offset
+        self._to_emit.clear()
+        return self.head
+
+    # Tuples.
+
+    def next_record(self, now_ms: float) -> tuple[MessageId, KafkaRecord] | None:
+        """Return the next record to be emitted, for the first time or again; None if all that was polled is emitted."""
+        while self._to_emit:
+            record = self._to_emit.popleft()
+            offset = record.offset
+            if not self._awaits_acks:
+                return MessageId(self.partition, offset, self.epoch), record
+            self._seen = max(self._seen, offset + 1)
+            if self.is_acked(offset) or offset in self._in_flight:
+                continue
+            due_ms, message_id = self._retries.get(offset, (now_ms, None))
+            if due_ms <= now_ms:
+                return message_id or MessageId(self.partition, offset, self.epoch), record
+        return None
+
+    def emitted(self, message_id: MessageId, record: KafkaRecord | None = None) -> None:
+        """Learn that a record is emitted, and in flight until :meth:`done` or :meth:`retry`.
+
+        Args:
+            message_id: its id.
+            record: kept as long as it is in flight.
+        """
+        offset = message_id.offset
+        if self.latest_emitted is None or offset > self.latest_emitted:
+            self.latest_emitted = offset
+        if not self._awaits_acks:
+            return
+        self._add(offset)
+        self._retries.pop(offset, None)
+        self._in_flight[offset] = record
+
+    def is_in_flight(self, message_id: MessageId) -> bool:
+        """Whether a message was emitted in this assignment, and is neither done nor waits for a retry."""
+        return message_id.epoch == self.epoch and message_id.offset in self._in_flight
+
+    def record_in_flight(self, offset: int) -> KafkaRecord | None:
+        """Return the record that is kept of what is in flight."""
+        return self._in_flight[offset]
+
+    def done(self, offset: int) -> None:
+        """Learn that a record was acked or given up, or is gone from the log."""
+        assert offset >= self.committed_offset, f"{self.partition}: {offset} is below {self.committed_offset}"
+        self._in_flight.pop(offset, None)
+        self._retries.pop(offset, None)
+        self._acked.add(offset)
+
+    def retry(self, message_id: MessageId, due_ms: float) -> None:
+        """Let what was in flight wait until a time, to be emitted again."""
+        self._in_flight.pop(message_id.offset, None)
+        self._retries[message_id.offset] = due_ms, message_id
+        heapq.heappush(self._by_time, (due_ms, message_id.offset))
+
+    def is_acked(self, offset: int) -> bool:
+        """Whether an offset is acked or committed."""
+        return offset < self.committed_offset or offset in self._acked
+
+    # Commits.
+
+    def next_commit(self, consumer_position: int | None = None) -> int:
+        """Return the offset to commit: everything below it is acked.
+
+        Args:
+            consumer_position: the consumer's. If there is nothing more to emit and all is acked, it is committed, so
+                that the group reaches the log end although its last offsets are markers without a record.
+        """
+        if not self._awaits_acks:
+            return self.position
+        end = consumer_position if consumer_position is not None and consumer_position >= self.head else 0
+        if self._to_emit:
+            end = 0
+        reached = self.committed_offset
+        while True:
+            if reached in self._acked:
+                reached += 1
+                continue
+            index = bisect_left(self._order, reached)
+            if index == len(self._order):
+                return max(reached, end)
+            offset = self._order[index]
+            if offset not in self._acked or offset >= max(self._seen, end):
+                return reached  # a gap, or a range of an earlier owner: what is before it was not polled yet
+            reached = offset + 1  # over a hole
+
+    def acked_ranges(self, start: int) -> list[tuple[int, int]]:
+        """Return the ranges of acked offsets from an offset on, the lowest first: as many as metadata has room for."""
+        ranges: list[tuple[int, int]] = []
+        low, high = bisect_left(self._order, start), bisect_left(self._order, start + _OFFSETS_LOOKED_AT_MAX)
+        for offset in self._order[low:high]:
+            if offset not in self._acked:
+                continue
+            if ranges and ranges[-1][1] == offset - 1:
+                ranges[-1] = (ranges[-1][0], offset)
+            elif len(ranges) == ACKED_RANGES_MAX:
+                break
+            else:
+                ranges.append((offset, offset))
+        return ranges
+
+    def committed(self, offset: int) -> None:
+        """Learn that an offset is committed, and forget what is below it. A late answer does not move it back."""
+        self.committed_offset = max(offset, self.committed_offset)
+        if not self._awaits_acks:
+            return
+        below = bisect_left(self._order, offset)
+        self._acked.difference_update(self._order[:below])
+        del self._order[:below]
+        while self._to_emit and self._to_emit[0].offset < offset:
+            self._to_emit.popleft()
+
+    def _add(self, offset: int) -> None:
+        if not self._order or offset > self._order[-1]:
+            self._order.append(offset)
+        elif offset not in self._retries and offset not in self._in_flight and offset not in self._acked:
+            self._order.insert(bisect_left(self._order, offset), offset)
+
+    def _earliest_due(self, now_ms: float) -> int | None:
+        """Return the lowest offset whose retry is due."""
+        while self._by_time and self._by_time[0][0] <= now_ms:
+            heapq.heappush(self._due, heapq.heappop(self._by_time)[1])
+        while self._due and self._retries.get(self._due[0], (float("inf"),))[0] > now_ms:
+            heapq.heappop(self._due)
+        return self._due[0] if self._due else None
+
+
+def lag_metrics(partitions: Collection[PartitionProgress], ranges: Mapping[TopicPartition, LogRange]) -> dict[str, int]:
+    """Return how far a task is in its partitions, and the sums for each topic, under the names that Storm gives them.
+
+    Args:
+        partitions: the partitions.
+        ranges: where their logs begin and end, as far as that is known; the metrics of the others are 0.
+
+    Returns:
+        ``<topic>/partition_<n>/<name>`` and ``<topic>/total<Name>``. They count offsets, also those without a record.
+    """
+    metrics: dict[str, int] = {}
+    for each in sorted(partitions, key=lambda progress: progress.partition):
+        topic, number = each.partition.topic, each.partition.partition
+        log = ranges.get(each.partition)
+        values = {
+            # A new leader may not know all of the log yet; a lag below 0 would hide that of other partitions.
+            "spoutLag": 0 if log is None else max(0, log.end - each.committed_offset),
+            "earliestTimeOffset": 0 if log is None else log.begin,
+            "latestTimeOffset": 0 if log is None else log.end,
+            "latestEmittedOffset": 0 if log is None else each.latest_emitted or 0,
+            "latestCompletedOffset": 0 if log is None else each.committed_offset,
+            "recordsInPartition": 0 if log is None else log.end - log.begin,
+        }
+        for name, value in values.items():
+            metrics[f"{topic}/partition_{number}/{name}"] = value
+            total = (
+                f"{topic}/total{'RecordsInPartitions' if name == 'recordsInPartition' else name[0].upper() + name[1:]}"
+            )
+            metrics[total] = metrics.get(total, 0) + value
+    return metrics

@@ -1,0 +1,258 @@
+"""PartitionProgress: Storm's cases of its OffsetManager and retry service, and what is beyond them."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from spouts.kafka.log import KafkaRecord, LogRange, TopicPartition
+from spouts.kafka.plain.progress import ACKED_RANGES_MAX, CommitMetadata, MessageId, PartitionProgress, lag_metrics
+
+P = TopicPartition("test", 0)
+
+
+def record(offset):
+    return KafkaRecord(None, b"", P.topic, P.partition, offset, dt.datetime.fromtimestamp(0, dt.UTC), [])
+
+
+def read(progress, *offsets, now_ms=0):
+    """Poll records, and emit what is to be emitted; return the ids."""
+    progress.polled([record(offset) for offset in offsets])
+    ids = []
+    while (found := progress.next_record(now_ms)) is not None:
+        ids.append(found[0])
+        progress.emitted(*found)
+    return ids
+
+
+def progress_of(emitted=(), acked=(), start=0, **options):
+    made = PartitionProgress(P, start, **options)
+    if emitted:
+        read(made, *emitted)
+    for offset in acked:
+        made.done(offset)
+    return made
+
+
+def test_gap_in_the_middle():
+    """Offsets that do not exist are stepped over; one that is not acked is not. (1)"""
+    made = progress_of([0, 1, 2, 5, 6], [0, 1, 2, 6])
+    assert made.next_commit() == 3
+    made.done(5)
+    assert made.next_commit() == 7
+
+
+def test_gap_before_all_acked():
+    """Nothing is committed while the first offset is not acked; then the hole before it is stepped over. (2)"""
+    made = progress_of([5, 6], [6])
+    assert made.next_commit() == 0
+    made.done(5)
+    assert made.next_commit() == 7
+
+
+@pytest.mark.parametrize(
+    ("emitted", "acked", "expected"),
+    [([], [], 0), ([0], [0], 1), ([0, 1], [1, 0], 2), ([0, 1, 2], [2, 0], 1), ([0, 2], [2, 0], 3), ([1], [0], 1)],
+)
+def test_acks_in_any_order(emitted, acked, expected):
+    """The offset is the one behind what is acked without a gap, in whatever order acks come. (3-8)"""
+    assert progress_of(emitted, acked).next_commit() == expected
+
+
+def test_offset_below_the_committed_one():
+    """What is below the start never comes into a progress: that would be our own mistake. (9)"""
+    made = progress_of(start=10)
+    assert made.next_commit() == 10
+    with pytest.raises(AssertionError):
+        made.done(0)
+
+
+def test_commit_forgets():
+    """What is below a commit is acked, whatever is polled again; what is above is what it was. (10, 12)"""
+    made = progress_of([0, 1, 2], [0, 1, 2])
+    made.committed(2)
+    assert [made.is_acked(offset) for offset in range(4)] == [True, True, True, False]
+    assert made.next_commit() == 3
+    assert [each.offset for each in read(made, 0, 1, 2, 3)] == [3]
+
+
+def test_limit():
+    """So many uncommitted offsets end the reading, but for a retry that is among the first ones. (11)"""
+    made = progress_of([1, 2, 30, 35])
+    assert [made.may_poll(0, limit) for limit in (3, 4, 5)] == [False, False, True]
+    made.retry(MessageId(P, 30), 100)
+    assert [made.may_poll(now, 3) for now in (99, 100)] == [False, True]
+    assert [made.may_poll(100, 2)] == [False]
+
+
+def test_consumer_position():
+    """It counts only if everything is acked; then the group reaches a log end without records."""
+    made = progress_of([0, 1], [0])
+    assert made.next_commit(9) == 1
+    made.done(1)
+    assert [made.next_commit(9), made.next_commit()] == [9, 2]
+    made.polled([record(2)])
+    assert made.next_commit(9) == 2, "it was polled, and is not emitted yet"
+
+
+def test_acked_ranges_travel():
+    """What is acked above a gap goes with the commit's metadata, and the next owner knows it."""
+    made = progress_of(range(10), [0, 1, 3, 4, 5, 9])
+    metadata = CommitMetadata("t", 3, "thread", tuple(made.acked_ranges(2)), "id-1")
+    assert metadata.acked == ((3, 5), (9, 9))
+    parsed = CommitMetadata.parse(metadata.to_json())
+    assert parsed == metadata
+    heir = PartitionProgress(P, 2, acked=parsed.acked)
+    assert [offset for offset in range(2, 10) if heir.is_acked(offset)] == [3, 4, 5, 9]
+    assert [each.offset for each in read(heir, 2)] == [2]
+    heir.done(2)
+    assert heir.next_commit() == 6, "6 was not polled yet by the heir, and exists for all it knows; 9 waits"
+
+
+def test_hole_below_restored_ranges():
+    """Offsets below a restored range that were never polled are no hole until something above them shows that."""
+    assert PartitionProgress(P, 0, acked=[(5, 6)]).next_commit() == 0
+
+
+def test_metadata_has_a_bound():
+    """However many ranges there are, the metadata stays far below what brokers take."""
+    first = 10**6
+    made = progress_of(range(first, first + 4_000), range(first, first + 4_000, 2), start=first)
+    ranges = made.acked_ranges(first)
+    assert len(ranges) == ACKED_RANGES_MAX
+    assert len(CommitMetadata("t", 1, "thread", tuple(ranges), "i" * 22).to_json()) < 2_000
+
+
+@pytest.mark.parametrize("text", [None, "", "x", "[]", "{}", "3", '{"topologyId": "t", "acked": 3}'])
+def test_metadata_of_others(text):
+    """Any other text is none of ours."""
+    assert CommitMetadata.parse(text) is None
+
+
+def test_metadata_of_the_previous_version():
+    """It has no topic's id."""
+    assert CommitMetadata.parse('{"topologyId":"t","taskId":1,"threadName":"x","acked":[[3,5]]}') == CommitMetadata(
+        "t", 1, "x", ((3, 5),)
+    )
+
+
+def test_message_ids():
+    """Ids are equal if partition, offset and epoch are; failures do not matter."""
+    assert MessageId(P, 1, 1, fails=3) == MessageId(P, 1, 1)
+    assert hash(MessageId(P, 1, 1, fails=3)) == hash(MessageId(P, 1, 1))
+    assert MessageId(P, 1, 1) != MessageId(P, 1, 2)
+    assert MessageId(P, 1) != MessageId(TopicPartition("test", 1), 1)
+    assert str(MessageId(P, 1)) == "topic 'test', partition 0, offset 1"
+
+
+def test_a_restored_range_that_begins_below_the_committed_offset():
+    """Only what is above counts: the rest is committed."""
+    assert PartitionProgress(P, 5, acked=[(3, 6)]).acked_ranges(0) == [(5, 6)]
+    assert PartitionProgress(P, 5, acked=[(0, 2)]).acked_ranges(0) == []
+
+
+def test_the_latest_emitted_offset():
+    """It is the highest, whatever is emitted again."""
+    made = progress_of([0, 1, 2])
+    made.retry(MessageId(P, 1), 0)
+    made.position = 1
+    assert [each.offset for each in read(made, 1)] == [1]
+    assert made.latest_emitted == 2
+
+
+def test_retry():
+    """A failed record is sought when it is due, and emitted again with the same id, which knows its failures."""
+    made = progress_of([0, 1, 2])
+    failed = MessageId(P, 1, fails=1)
+    made.retry(failed, 500)
+    assert [made.seek_target(now, 0) for now in (499, 500)] == [None, 1]
+    made.position = 1
+    assert read(made, 1, 2, now_ms=499) == []
+    made.position = 1
+    (again,) = read(made, 1, 2, now_ms=500)
+    assert again is failed
+    assert made.seek_target(10**6, 0) is None
+
+
+def test_failed_again():
+    """The delay begins anew: the earlier one does not count."""
+    made = progress_of([0])
+    made.retry(MessageId(P, 0), 500)
+    made.retry(MessageId(P, 0), 1_500)
+    assert [made.seek_target(now, 0) for now in (500, 1_499, 1_500)] == [None, None, 0]
+
+
+def test_the_earliest_retry_comes_first():
+    """The lowest offset that is due; without it, the next one."""
+    made = progress_of(range(10))
+    for offset in (7, 5):
+        made.retry(MessageId(P, offset), 0)
+    assert made.seek_target(0, 0) == 5
+    made.done(5)
+    assert made.seek_target(0, 0) == 7
+
+
+def test_near_targets_are_read_up_to():
+    """Less than a poll is read rather than sought, forward only; behind a retry, reading goes on at the head."""
+    made = progress_of(range(10))
+    made.retry(MessageId(P, 7), 0)
+    made.position = 5
+    assert [made.seek_target(0, near) for near in (1, 2)] == [7, None]
+    made.position = 8
+    assert made.seek_target(0, 5) == 7
+    made.done(7)
+    assert [made.seek_target(0, near) for near in (1, 2)] == [10, None]
+
+
+def test_retries_that_are_gone():
+    """If the consumer passes a failed offset without a record, the offset counts as done; what is in flight does not."""
+    made = progress_of(range(4), [3])
+    for offset in (0, 2):
+        made.retry(MessageId(P, offset), 0)
+    made.position = 0
+    assert made.polled([record(3)]) == [0, 2]
+    assert made.next_commit() == 1
+    made.done(1)
+    assert made.next_commit() == 4
+
+
+def test_without_acks():
+    """What was polled may be committed; what could not be is polled again."""
+    made = PartitionProgress(P, 3, awaits_acks=False)
+    made.polled([record(3), record(5)])
+    assert made.next_commit() == 6
+    assert made.forget_polled() == 3
+    made.position = 3
+    assert [each.offset for each in read(made, 3, 5)] == [3, 5]
+    made.committed(6)
+    assert (made.committed_offset, made.latest_emitted, made.forget_polled()) == (6, 5, None)
+
+
+def lagging(partition, committed, latest):
+    made = PartitionProgress(partition, committed)
+    made.latest_emitted = latest
+    return made
+
+
+A0, A1 = TopicPartition("topicA", 0), TopicPartition("topicA", 1)
+RANGES = {A0: LogRange(1, 100), A1: LogRange(1, 200), TopicPartition("topicB", 0): LogRange(0, 9)}
+
+
+def test_metrics():
+    """Those of each partition, and the sums over a topic's; nothing of others, and 0 as long as the log is not known."""
+    assigned = [lagging(A1, 170, 100), lagging(A0, 90, 50)]
+    metrics = lag_metrics(assigned, RANGES)
+    names = ("spoutLag", "earliestTimeOffset", "latestTimeOffset", "latestEmittedOffset", "latestCompletedOffset")
+    assert [metrics[f"topicA/partition_0/{name}"] for name in names] == [10, 1, 100, 50, 90]
+    assert metrics["topicA/partition_0/recordsInPartition"] == 99
+    assert [metrics[f"topicA/total{name[0].upper()}{name[1:]}"] for name in names] == [40, 2, 300, 150, 260]
+    assert metrics["topicA/totalRecordsInPartitions"] == 298
+    assert not [name for name in metrics if "topicB" in name]
+    assert set(lag_metrics(assigned, {}).values()) == {0}
+
+
+def test_a_log_that_ends_before_what_was_committed():
+    """A new leader may not know all of it yet: there is no lag below 0, which would hide that of other partitions."""
+    metrics = lag_metrics([lagging(A0, 90, 50), lagging(A1, 10, 5)], {A0: LogRange(1, 80), A1: LogRange(1, 15)})
+    assert (metrics["topicA/partition_0/spoutLag"], metrics["topicA/totalSpoutLag"]) == (0, 5)

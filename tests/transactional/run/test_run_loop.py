@@ -1,0 +1,69 @@
+"""The run loop: what it does to jobs that are stuck, or that nobody waits for."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from tests.acceptance.topologies import counts_of, make_data, read_words, words_topology
+from txtopo import Config
+from txtopo.engine.runner import Environment, run_with
+from txtopo.errors import JobFailure
+from txtopo.testing.inline import InlineJobRunner
+
+DEADLINE_SECS = 30
+
+
+class Stuck(InlineJobRunner):
+    """A runner whose first job ends only when it is cancelled."""
+
+    def __init__(self, *parts) -> None:
+        super().__init__(*parts)
+        self.is_cancelled = threading.Event()
+
+    def run(self, job, on_progress):
+        if job.job_id == 1:
+            assert self.is_cancelled.wait(DEADLINE_SECS)
+            raise JobFailure("cancelled")
+        is_first = all(attempt.attempt == 1 for attempt, _ in job.attempts)
+        assert is_first or self.is_cancelled.is_set()
+        return super().run(job, on_progress)
+
+    def cancel(self, job_id):
+        if job_id == 1:
+            self.is_cancelled.set()
+
+
+def run_stuck(output, on_progress=None, runners=None):
+    """Run the words topology with a :class:`Stuck` runner, which is put into a list."""
+
+    @contextmanager
+    def make_runner(plan, config, prototypes):
+        runner = Stuck(plan, config, prototypes)
+        if runners is not None:
+            runners.append(runner)
+        yield runner
+
+    topology = words_topology(output, make_data(2, 20))
+    return run_with(topology, Config(message_timeout_secs=1), Environment(make_runner), on_progress=on_progress)
+
+
+def test_a_job_that_makes_no_progress_is_cancelled(tmp_path):
+    """After the message timeout; only then its transactions run again."""
+    assert run_stuck(tmp_path).failures > 0
+    assert read_words(tmp_path) == counts_of(make_data(2, 20))
+
+
+def test_jobs_are_cancelled_when_the_run_breaks_off(tmp_path):
+    """Whatever ends it: no job runs on, and none is waited for."""
+
+    def break_off(progress):
+        if progress.processing:
+            raise KeyboardInterrupt
+
+    runners = []
+    with pytest.raises(KeyboardInterrupt):
+        run_stuck(tmp_path, break_off, runners)
+    assert runners[0].is_cancelled.is_set()

@@ -1,0 +1,137 @@
+"""The clients of confluent-kafka that a component makes, and what their errors mean."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from txtopo.client_properties import ClientProperties
+from txtopo.errors import ConfigError, InputError, SourceFailure
+from txtopo.extras import how_to_install
+from txtopo.printable import escaped
+
+REPEAT_SECS = 30.0
+"""How often the same error of Kafka is reported while it lasts: a client complains dozens of times a second."""
+
+_LIBRDKAFKA_QUIET = 2
+"""Its log level: critical. What matters comes as an error as well."""
+
+_REFUSALS = frozenset(
+    {
+        "TOPIC_AUTHORIZATION_FAILED",
+        "GROUP_AUTHORIZATION_FAILED",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "SASL_AUTHENTICATION_FAILED",
+        "UNSUPPORTED_SASL_MECHANISM",
+        "_AUTHENTICATION",
+    }
+)
+
+_log = logging.getLogger("txtopo.kafka")
+
+
+class KafkaConnection:
+    """Makes the clients of one component, and turns what they say into txtopo's errors.
+
+    Args:
+        servers: ``host:port`` of some brokers, with commas between them.
+        properties: settings of the clients.
+        who: whose clients they are, for errors: "the spout", or "the bolt".
+        report: takes errors that the clients survive; called where a client is polled. None: nobody wants them.
+
+    Attributes:
+        library: confluent_kafka.
+        complaints: how often the clients have complained.
+        trouble: their last complaint.
+
+    Raises:
+        ConfigError: confluent-kafka is not installed.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        properties: ClientProperties,
+        who: str = "the spout",
+        report: Callable[[SourceFailure], None] | None = None,
+    ) -> None:
+        try:
+            import confluent_kafka.admin  # noqa: PLC0415 - an extra of the installation
+        except ImportError:
+            raise ConfigError(f"{who} needs confluent-kafka: {how_to_install('kafka')}") from None
+        self.library: Any = confluent_kafka
+        self.servers = servers
+        self.properties = properties
+        self.complaints = 0
+        self.trouble = ""
+        self._who = who
+        self._report = report
+        self._refusal: InputError | None = None
+        self._is_admitted = False
+
+    def make(self, kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
+        """Return a client.
+
+        Args:
+            kind: its class.
+            settings: its settings; the properties, with their secrets, are between those for txtopo's own reasons.
+
+        Raises:
+            ConfigError: librdkafka refuses a property.
+        """
+        own = {"bootstrap.servers": self.servers, "error_cb": self._on_error}
+        try:
+            return kind({"log_level": _LIBRDKAFKA_QUIET, **settings, **own}, logger=_log)
+        except (self.library.KafkaException, TypeError, ValueError) as error:
+            raise ConfigError(f"properties: Kafka's client refuses them: {self._scrubbed(error)}") from None
+
+    def admitted(self) -> None:
+        """Note that Kafka has answered: a refusal after that may pass, as when a broker starts again."""
+        self._is_admitted = True
+
+    def check_refusal(self) -> None:
+        """Raise what Kafka said when it refused the client. librdkafka goes on trying, in vain if it was never let in.
+
+        Raises:
+            InputError: it has refused the client, and has not answered before.
+        """
+        if self._refusal is not None and not self._is_admitted:
+            raise self._refusal
+
+    def failure(self, error: Any, where: str = "") -> InputError | SourceFailure:
+        """Return txtopo's error for one of a client.
+
+        Args:
+            error: a ``KafkaError``, or a ``KafkaException`` with one.
+            where: the topic, partition or group in question, if it is known.
+
+        Returns:
+            InputError if Kafka refuses this client, until somebody changes something; else SourceFailure.
+        """
+        if isinstance(error, self.library.KafkaException):
+            error = error.args[0]
+        if not isinstance(error, self.library.KafkaError):
+            return SourceFailure(f"Kafka at {self.servers}: {self._scrubbed(error)}")
+        name, text = error.name(), self._scrubbed(error.str())
+        what = f"{where}: {text}" if where else text
+        # Other trouble with TLS may pass, for example when a broker ends in the middle of a handshake.
+        is_untrusted = name == "_SSL" and "certificate" in text
+        if name not in _REFUSALS and not is_untrusted:
+            return SourceFailure(f"Kafka at {self.servers}: {what}")
+        cure = "give its user the right to it, or " if name.endswith("AUTHORIZATION_FAILED") else ""
+        return InputError(f"Kafka at {self.servers} refuses: {what}; {cure}see {self._who}'s properties")
+
+    def _on_error(self, error: Any) -> None:
+        """Take what librdkafka says of its connections. What is raised here gets lost, so a refusal waits."""
+        self.complaints += 1
+        self.trouble = self._scrubbed(error.str())
+        found = self.failure(error)
+        if isinstance(found, InputError) and not self._is_admitted:
+            self._refusal = found
+        elif self._report is not None:
+            self._report(SourceFailure(found.message))
+
+    def _scrubbed(self, error: Any) -> str:
+        return escaped(self.properties.scrubbed(str(error)))
