@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeGuard, assert_never, runtime_checkable
+from typing import Any, Protocol, assert_never, runtime_checkable
 
 import attrs
 import pyarrow as pa
@@ -61,8 +61,6 @@ __all__ = [
     "Writes",
     "by_key",
     "put_and_removed",
-    "stages_writes",
-    "uses_executors",
 ]
 
 
@@ -437,21 +435,6 @@ class CanBeRepaired(Protocol):
         Raises:
             LostLead: a newer epoch has opened the table; nothing was written.
         """
-
-
-def stages_writes(state: OpenedState) -> TypeGuard[StagesWrites]:
-    """Return whether a state is a :class:`StagesWrites`. Cached, because ``isinstance`` takes 7 µs in every group."""
-    return _has_capability(type(state), StagesWrites)
-
-
-def uses_executors(state: OpenedState) -> TypeGuard[UsesExecutors]:
-    """Return whether a state is a :class:`UsesExecutors`."""
-    return _has_capability(type(state), UsesExecutors)
-
-
-@functools.cache
-def _has_capability(kind: type[OpenedState], capability: type[object]) -> bool:
-    return issubclass(kind, capability)
 
 
 # The table, inspected without opening the state

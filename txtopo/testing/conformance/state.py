@@ -111,17 +111,10 @@ def kept_after(opened: OpenedState, txid: int, values: Mapping[Key, Any]) -> dic
     }
 
 
-def _that_stages(opened: OpenedState) -> Any:
-    """Return the state if it stages writes; otherwise skip the test."""
-    if not isinstance(opened, StagesWrites):
-        pytest.skip("this state stages no writes")
-    return opened
-
-
-def _that_rolls_back(opened: OpenedState) -> Any:
-    """Return the state if it can be repaired; otherwise skip the test."""
-    if not isinstance(opened, CanBeRepaired):
-        pytest.skip("this state can't be rolled back")
+def _capable(opened: OpenedState, capability: type[object]) -> Any:
+    """Return the state if it has a capability; otherwise skip the test."""
+    if not isinstance(opened, capability):
+        pytest.skip(f"this state lacks the capability {capability.__name__}")
     return opened
 
 
@@ -231,7 +224,7 @@ class StateConformance:
     @EVERY_KIND
     def test_a_staged_write_is_seen_once_it_is_written(self, place: StatePlace, kind: StateKind) -> None:
         """A staged write is invisible; once written, it is like any other; written again, it does nothing."""
-        opened = _that_stages(place.opened(kind=kind))
+        opened = _capable(place.opened(kind=kind), StagesWrites)
         put(opened, 1, {"a": 1})
         staged = opened.stage(2, kept_after(opened, 2, {"a": 2, "b": 2}))
         assert values_of(opened, "a", "b") == [1, None]
@@ -246,10 +239,10 @@ class StateConformance:
 
     def test_a_staged_write_outlives_who_staged_it(self, place: StatePlace) -> None:
         """The next coordinator can finish a staged write of the last one."""
-        opened = _that_stages(place.opened())
+        opened = _capable(place.opened(), StagesWrites)
         put(opened, 1, {"a": 1})
         staged = pickle.loads(pickle.dumps(opened.stage(2, kept_after(opened, 2, {"a": 2}))))  # noqa: S301
-        again = _that_stages(place.opened(epoch=2))
+        again = _capable(place.opened(epoch=2), StagesWrites)
         again.write_staged(staged)
         assert values_of(again, "a") == [2]
         assert again.last_txid == 2  # noqa: PLR2004
@@ -257,14 +250,14 @@ class StateConformance:
 
     def test_an_empty_write_can_be_staged(self, place: StatePlace) -> None:
         """A staged write without values only records its txid."""
-        opened = _that_stages(place.opened())
+        opened = _capable(place.opened(), StagesWrites)
         put(opened, 1, {"a": 1})
         opened.write_staged(opened.stage(4, {}))
         assert (opened.last_txid, values_of(opened, "a")) == (4, [1])
 
     def test_a_staged_write_that_is_gone_stops_the_run(self, place: StatePlace) -> None:
         """A staged write that was discarded before it was written is an error, never a write of nothing."""
-        opened = _that_stages(place.opened())
+        opened = _capable(place.opened(), StagesWrites)
         staged = opened.stage(1, {"a": made(opened, 1, 1)})
         opened.discard_staged()
         with pytest.raises(DivergenceError, match="gone"):
@@ -273,8 +266,8 @@ class StateConformance:
 
     def test_an_older_discard_leaves_newer_staged_writes(self, place: StatePlace) -> None:
         """A coordinator that has lost its lead does not remove staged writes of the new one."""
-        old = _that_stages(place.opened())
-        new = _that_stages(place.opened(epoch=2))
+        old = _capable(place.opened(), StagesWrites)
+        new = _capable(place.opened(epoch=2), StagesWrites)
         staged = new.stage(1, {"a": made(new, 1, 1)})
         old.discard_staged()
         new.write_staged(staged)
@@ -497,7 +490,7 @@ class StateConformance:
 
     def test_rolling_back(self, place: StatePlace, table: StateTable) -> None:
         """A table is again what it was, as often as need be; what was in between is not a past any more."""
-        opened = _that_rolls_back(place.opened())
+        opened = _capable(place.opened(), CanBeRepaired)
         for txid in (1, 2, 3):
             put(opened, txid, {"a": txid, txid * "b": txid})
         then = {txid: rows_of(opened, txid) for txid in (1, 2)}
@@ -518,7 +511,7 @@ class StateConformance:
 
     def test_rolling_back_to_nowhere(self, place: StatePlace, table: StateTable) -> None:
         """A transaction that wrote nothing here is no place to go back to."""
-        opened = _that_rolls_back(place.opened())
+        opened = _capable(place.opened(), CanBeRepaired)
         put(opened, 2, {"a": 1})
         put(opened, 5, {"a": 2})
         with pytest.raises(StateAccessError):
@@ -527,10 +520,10 @@ class StateConformance:
 
     def test_a_zombie_rolls_nothing_back(self, place: StatePlace, table: StateTable) -> None:
         """Rolling back is fenced as a write is."""
-        old = _that_rolls_back(place.opened(epoch=1))
+        old = _capable(place.opened(epoch=1), CanBeRepaired)
         for txid in (1, 2):
             put(old, txid, {"a": txid})
-        new = _that_rolls_back(place.opened(epoch=2))
+        new = _capable(place.opened(epoch=2), CanBeRepaired)
         with pytest.raises(LostLead):
             old.roll_back(1)
         assert (rows_of(new), table.is_kept(2)) == ([("a", 2, 2)], True)

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import attrs
 
 from txtopo.api.copying import copied, copied_json
-from txtopo.api.state import OpenedState, StagedWrite, Writes, put_and_removed, stages_writes
+from txtopo.api.state import OpenedState, StagedWrite, StagesWrites, Writes, put_and_removed
 from txtopo.api.values import stored_value
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import (
@@ -239,12 +239,11 @@ class GroupCommitter:
         first, last, metadata = group[0].attempt.txid, group[-1].attempt.txid, group[-1].metadata
         staged: list[StagedWrite] = []
         if len(writes) > 1:
-            # A crash here leaves staged writes that no record names. The next leader stages the transactions anew, and
-            # discards these when its first group of several tables is committed.
+            # A crash here leaves staged writes that no record names; the next recovery removes them.
             with self._timed("staging"):
                 for name, values in writes.items():
                     state = self._states[name]
-                    assert stages_writes(state), "checked when the run began"
+                    assert isinstance(state, StagesWrites), "checked when the run began"
                     for attempt in self._tries(last):
                         with attempt, durable_step("group.stage"):
                             staged.append(state.stage(last, values))
@@ -275,11 +274,11 @@ class GroupCommitter:
         for name, values in writes.items():
             self.rows_put[name] = self.rows_put.get(name, 0) + put_and_removed(values)[0]
         if staged:
-            # A crash before this leaves staged writes that nothing refers to; the next group's discard takes them.
+            # A crash before this leaves staged writes that no record names any more; the next recovery removes them.
             with durable_step("group.clear"):
                 for name in writes:
                     state = self._states[name]
-                    assert stages_writes(state), "the state has staged its write"
+                    assert isinstance(state, StagesWrites), "the state has staged its write"
                     state.discard_staged()
 
     def _write_state(self, name: str, txid: int, values: Writes, *, is_alone: bool) -> None:
@@ -411,7 +410,7 @@ def state_failure_below(error: BaseException | None) -> StateFailure | None:
 
 def _check_staging(states: Mapping[str, OpenedState]) -> None:
     """Refuse several states unless all can stage: recovery could not finish a crash between two writes."""
-    unable = [name for name, state in states.items() if not stages_writes(state)]
+    unable = [name for name, state in states.items() if not isinstance(state, StagesWrites)]
     if unable and len(states) > 1:
         raise ConfigError(
             f"state {unable[0]!r} can't stage writes, so it must be the only state of its topology; implement stage(), "

@@ -118,8 +118,8 @@ class GroupState:
         """
         if self.failure is not None:
             raise self.failure
-        self._is_by_key = True
         folded, self._folded = self._folded, []
+        self._is_by_key = self._is_by_key or bool(folded)
         for part in folded:
             view = self.begin(part.rows.txid)
             try:
@@ -319,6 +319,7 @@ class TransactionView(StateView):
             self._begin_by_key()
             return False
         self._folded.append(_Fold(TransactionRows(self.txid, rows)))
+        self._is_by_key = False
         return True
 
     def reduce_by_key(self, rows: Reducible) -> None:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 
-from txtopo.api.state import OpenedState, State, stages_writes
+from txtopo.api.state import OpenedState, StagesWrites, State
 from txtopo.errors import DivergenceError, LostLead
 from txtopo.failpoints import durable_step
 from txtopo.transactional.core.events import TransactionMetadata
@@ -141,7 +141,7 @@ def recover(
         committed = record.committed
         # What is staged now belongs to no group: a crash came before its group was recorded, or after it was committed.
         for state in opened.values():
-            if stages_writes(state):
+            if isinstance(state, StagesWrites):
                 state.discard_staged()
         begun_transactions = coordinator_state.begun(committed.txid)
         # A crash before this leaves nothing for the next recovery to do. The write itself proves that nobody else has
@@ -213,7 +213,7 @@ def _settle(
         return attrs.evolve(record, group=None)
     for write in group.staged:
         state = opened[write.state]
-        if not stages_writes(state):
+        if not isinstance(state, StagesWrites):
             raise DivergenceError(f"state {write.state!r} has a staged write, but can't finish staged writes any more")
         # A table that has the group already is not written again, so a crash between two tables loses nothing: the
         # record is still there, and the next leader writes the rest.

@@ -18,7 +18,7 @@ import attrs
 from state.delta.keyed.state import DeltaState
 from txtopo.api.fields import Fields
 from txtopo.api.optional import call_if_there
-from txtopo.api.state import State, uses_executors
+from txtopo.api.state import State, UsesExecutors
 from txtopo.api.store import Store
 from txtopo.config import Config
 from txtopo.errors import ConfigError, DivergenceError
@@ -148,7 +148,7 @@ def assembled(
             has_edge_tallies=config.acker_executors > 0,
         )
         for state in recovered.states.values():
-            if uses_executors(state):
+            if isinstance(state, UsesExecutors):
                 state.use_executors(runner, config["topology.driver.rows.max"])
         committer = GroupCommitter(
             task_factory,

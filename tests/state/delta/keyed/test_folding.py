@@ -214,6 +214,15 @@ def test_misfits_are_refused(tmp_path, values) -> None:
         reduce_in(GroupState(opened(tmp_path)), 1, values)
 
 
+def test_a_misfit_folded_into_a_key_that_was_put_is_told_while_its_owner_is_known(tmp_path) -> None:
+    """Rows that a transaction folds after it has put a key are folded at once, and looked at with the key."""
+    view = GroupState(opened(tmp_path)).begin(1)
+    view.put("a", LARGEST)
+    view.multi_reduce({"a": 1}, operator.add)
+    with pytest.raises(FieldsError, match="'a'"):
+        view.check()
+
+
 def test_a_large_table_is_not_held(tmp_path) -> None:
     """Of a table with more rows than are kept, those of the group's keys are read, and the result is the same."""
     state = DeltaState(tmp_path / "t", KEY, VALUE, cached_keys_max=1).open("topology", "s", "life", 1)
