@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
 
 from state.delta.keyed import state as delta_opened, writing as delta_writing
 from state.delta.keyed.state import DeltaState, OpenedDeltaState
 from txtopo.api.values import TransactionalValue
 from txtopo.testing.conformance.state import COUNT, WORD
+from txtopo.transactional.commit.write_buffer import GroupState
 
 TOPOLOGY, NAME, INCARNATION = "counting", "counts", "first-life"
 
@@ -25,3 +27,14 @@ def merge_always(monkeypatch):
     monkeypatch.setattr(delta_writing, "REWRITE_ROWS_MAX", -1)
     monkeypatch.setattr(delta_writing, "REWRITE_SHARE", -1)
     monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
+
+
+def fold(state, *transactions, function=operator.add):
+    """Return what a group of (txid, values of a task, …) is to write."""
+    group = GroupState(state)
+    for txid, *tasks in transactions:
+        view = group.begin(txid)
+        for values in tasks:
+            view.multi_reduce(values, function)
+        view.finish()
+    return group.writes()

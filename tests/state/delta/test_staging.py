@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,10 +9,10 @@ import pytest
 from deltalake import DeltaTable
 
 from state import DeltaRows, DeltaState
+from tests.state.delta.delta_tables import fold
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.reduction import RowsMode, TransactionRows
-from txtopo.transactional.commit.write_buffer import GroupState
 
 KINDS = ("arrow", "buckets", "rows")
 
@@ -29,11 +28,7 @@ def staged(path, kind):
         opened = state.open("topology", "s", "life", 1)
         if kind == "buckets":
             opened.use_executors(InlineExecutors(), 0)
-        group = GroupState(opened)
-        view = group.begin(2)
-        view.multi_reduce({"a": 1}, operator.add)
-        view.finish()
-        writes = group.writes()
+        writes = fold(opened, (2, {"a": 1}))
     return state.table(), opened.stage(2, writes).location
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import time
 import types
@@ -15,10 +14,10 @@ from deltalake import DeltaTable
 import state.delta.upkeep
 from state import DeltaRows, DeltaState, read_table
 from state.delta.log.data_files import DATA_FOLDER
+from tests.state.delta.delta_tables import fold
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.reduction import RowsMode, TransactionRows
-from txtopo.transactional.commit.write_buffer import GroupState
 
 DAY_SECS = 24 * 3600
 OFTEN = {"upkeep_every_writes": 1, "vacuum_retention_hours": 7 * 24}
@@ -51,21 +50,13 @@ def keyed(path):
     return state
 
 
-def folded(state, txid, values):
-    group = GroupState(state)
-    view = group.begin(txid)
-    view.multi_reduce(values, operator.add)
-    view.finish()
-    return group.writes()
-
-
 def test_replaced_files_and_orphans_go_after_the_retention(tmp_path, monkeypatch):
     """Delta's vacuum leaves them alone, so upkeep removes what the log has let go of, or was never told of."""
     state = keyed(tmp_path)
     for txid in (1, 2, 3):
-        state.write(txid, folded(state, txid, {"a": 1, "b": 1}))
+        state.write(txid, fold(state, (txid, {"a": 1, "b": 1})))
         state.maintain()
-    orphans = {Path(file.path).name for file in folded(state, 4, {"a": 1}).added}
+    orphans = {Path(file.path).name for file in fold(state, (4, {"a": 1})).added}
     live = {Path(uri).name for uri in DeltaTable(tmp_path).file_uris()}
     assert len(data_files(tmp_path)) == 3 * len(live) + len(orphans)
     DeltaTable(tmp_path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
@@ -81,7 +72,7 @@ def test_what_was_replaced_since_stays(tmp_path, monkeypatch):
     """However old a file is, it stays for the retention from the moment that it is taken out."""
     state = keyed(tmp_path)
     for txid in (1, 2):
-        state.write(txid, folded(state, txid, {"a": 1}))
+        state.write(txid, fold(state, (txid, {"a": 1})))
         age(tmp_path)
     before = data_files(tmp_path)
     state.maintain()
@@ -114,7 +105,7 @@ def test_staged_files_stay(tmp_path, monkeypatch, kind):
     if kind == "keyed":
         state = keyed(tmp_path)
         state.write(1, {})
-        staged = state.stage(2, folded(state, 2, {"a": 1}))
+        staged = state.stage(2, fold(state, (2, {"a": 1})))
     else:
         state = DeltaRows(tmp_path, Fields("n: long"), **OFTEN).open("topology", "s", "life", 1)
         state.write(1, state.write_rows([]))

@@ -17,6 +17,7 @@ from state import DeltaState, TransactionalValue, read_table
 from state.delta.keyed import buckets as delta_buckets
 from state.delta.log import data_files
 from state.delta.log.data_files import DATA_FOLDER, FileWrites
+from tests.state.delta.delta_tables import fold
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.columnar.hashing import PARTS, parts_of
@@ -34,17 +35,6 @@ def opened(path, *, executors=None, rows_max=0, epoch=1, key=KEY, value=VALUE):
     if executors is not None:
         state.use_executors(executors, rows_max)
     return state
-
-
-def fold(state, *transactions, function=operator.add):
-    """Return what a group of (txid, values of a task, …) is to write."""
-    group = GroupState(state)
-    for txid, *tasks in transactions:
-        view = group.begin(txid)
-        for values in tasks:
-            view.multi_reduce(values, function)
-        view.finish()
-    return group.writes()
 
 
 def commit(state, *transactions, function=operator.add):

@@ -24,8 +24,8 @@ def opened(path, *, fields=FIELDS, epoch=1, executors=None, **options):
     return state
 
 
-def put(state, *transactions, is_staged=False):
-    """Commit a group: for each transaction its txid, and ("append" | "replace_partitions", rows) for each task."""
+def writes_of(state, *transactions):
+    """Return what a group writes: for each transaction its txid, and ("append" | "replace_partitions", rows) for each task."""
     group = GroupState(state)
     for txid, *puts in transactions:
         view = group.begin(txid)
@@ -33,7 +33,12 @@ def put(state, *transactions, is_staged=False):
             getattr(view, how)(rows)
         view.check()
         view.finish()
-    writes, last = group.writes(), transactions[-1][0]
+    return group.writes()
+
+
+def put(state, *transactions, is_staged=False):
+    """Commit a group; see :func:`writes_of`."""
+    writes, last = writes_of(state, *transactions), transactions[-1][0]
     if is_staged:
         state.write_staged(state.stage(last, writes))
     else:

@@ -16,7 +16,7 @@ from state.delta.log.data_files import DataFolder
 from state.delta.log.location import Location
 from state.delta.rows import group as group_module
 from tests.state.delta.inline_executors import InlineExecutors
-from tests.state.delta.rows.rows_tables import FIELDS, PARTITIONS, WAYS, opened, put, rows, some_executors
+from tests.state.delta.rows.rows_tables import FIELDS, PARTITIONS, WAYS, opened, put, rows, some_executors, writes_of
 from txtopo.api.state import StateKind
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import (
@@ -26,7 +26,6 @@ from txtopo.errors import (
     LostLead,
 )
 from txtopo.failpoints import armed
-from txtopo.transactional.commit.write_buffer import GroupState
 
 
 @WAYS
@@ -66,12 +65,8 @@ def test_an_applied_transaction_adds_nothing(tmp_path, large) -> None:
 def test_a_transaction_without_rows_writes_nothing(tmp_path) -> None:
     """No rows are no write; a transaction may be noted alone."""
     state = opened(tmp_path)
-    group = GroupState(state)
-    view = group.begin(1)
-    view.append([])
-    view.append(pa.table({"day": pa.array([], pa.string()), "n": pa.array([], pa.int64())}))
-    view.finish()
-    assert not group.writes()
+    nothing = pa.table({"day": pa.array([], pa.string()), "n": pa.array([], pa.int64())})
+    assert not writes_of(state, (1, ("append", []), ("append", nothing)))
     state.write(2, {})
     state.write_staged(state.stage(3, {}))
     assert (state.last_txid, rows(tmp_path)) == (3, Counter())
@@ -141,11 +136,7 @@ def test_staged_and_finished_by_the_next_coordinator(tmp_path) -> None:
     """Promise 9: what was staged is seen once it is written, by whichever epoch, and written once."""
     state = opened(tmp_path, partition_by="day")
     put(state, (1, ("append", [("a", 1), ("b", 1)])))
-    group = GroupState(state)
-    view = group.begin(2)
-    view.replace_partitions([("a", 2)])
-    view.finish()
-    staged = state.stage(2, group.writes())
+    staged = state.stage(2, writes_of(state, (2, ("replace_partitions", [("a", 2)]))))
     assert rows(tmp_path) == {("a", 1, 1): 1, ("b", 1, 1): 1}
     again = opened(tmp_path, partition_by="day", epoch=2)
     for _ in range(2):
@@ -163,11 +154,7 @@ def test_a_replacement_finds_files_that_were_moved_meanwhile(tmp_path) -> None:
     state = opened(tmp_path, partition_by="day")
     for txid in (1, 2):
         put(state, (txid, ("append", [("a", txid), ("b", txid)])))
-    group = GroupState(state)
-    view = group.begin(3)
-    view.replace_partitions([("a", 3)])
-    view.finish()
-    writes = group.writes()
+    writes = writes_of(state, (3, ("replace_partitions", [("a", 3)])))
     DeltaTable(tmp_path / "t").optimize.compact()
     state.write(3, writes)
     assert rows(tmp_path) == {("a", 3, 3): 1, ("b", 1, 1): 1, ("b", 2, 2): 1}
@@ -197,11 +184,7 @@ def test_a_file_that_is_gone_or_cut_short_is_refused(tmp_path) -> None:
     """A data file that is not there with its size is never put into the log."""
     for damage in (lambda file: file.unlink(), lambda file: file.write_bytes(file.read_bytes()[:-1])):
         state = opened(tmp_path)
-        group = GroupState(state)
-        view = group.begin(1)
-        view.append([("a", 1)])
-        view.finish()
-        writes = group.writes()
+        writes = writes_of(state, (1, ("append", [("a", 1)])))
         damage(tmp_path / "t" / writes.added[0].path)
         with pytest.raises(FailedException, match="bytes"):
             state.write(1, writes)
