@@ -150,10 +150,20 @@ BUGS = (
         tests=("tests/api/test_values.py",),
     ),
     Bug(
-        "an opaque previous overwritten in a group",
+        "an opaque value that keeps the one before the last but one",
         "txtopo/api/values.py",
         "        return OpaqueValue(txid, value, self.value_before(txid))",
         "        return OpaqueValue(txid, value, self.previous)",
+        subjects=(),
+        tests=("tests/api/test_values.py",),
+    ),
+    Bug(
+        "an opaque previous of a group's first transaction kept for its last",
+        "txtopo/transactional/commit/write_buffer.py",
+        "(key, view.previous[key]) for key in view.own)",
+        "(key, self._previous.get(key, view.previous[key])) for key in view.own)",
+        subjects=(),
+        tests=("tests/transactional/commit/test_write_buffer.py",),
     ),
     Bug(
         "a group split differently after a crash",

@@ -108,6 +108,22 @@ def test_opaque_replay_starts_from_previous() -> None:
     assert replay.update("a", add(3)) == 13
 
 
+def test_opaque_previous_is_that_of_the_last_transaction() -> None:
+    """Promise 10: what is stored beside a value is the one before the last transaction of the group that put it."""
+    state = opened(StateKind.OPAQUE)
+    state.write(1, {"a": stored_value(StateKind.OPAQUE, 1, 10)})
+    group = GroupState(state)
+    for txid in (2, 3):
+        view = group.begin(txid)
+        view.update("a", add(5))
+        view.multi_update(["a", "b"], add(1))
+        view.finish()
+    assert dict(group.written) == {
+        "a": stored_value(StateKind.OPAQUE, 3, 22, 16),
+        "b": stored_value(StateKind.OPAQUE, 3, 2, 1),
+    }
+
+
 def test_use_after_the_end() -> None:
     """A state that is kept beyond its transaction's commit phase is refused."""
     view = GroupState(opened()).begin(1)
