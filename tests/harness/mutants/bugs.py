@@ -1032,7 +1032,7 @@ BUGS = (
         "dead letters that came in the processing phase left out",
         "txtopo/transactional/tasks/batch_run.py",
         "or key in self._tasks or key in self._carried",
-        "or place in self._tasks",
+        "or key in self._tasks",
         subjects=(),
         tests=("tests/spouts/files/test_dead_letters.py",),
     ),
