@@ -1356,6 +1356,14 @@ BUGS = (
         tests=("tests/acceptance/test_stops.py",),
     ),
     Bug(
+        "what a thread does after its batch on an executor is taken for output",
+        "txtopo/spark/job_runner.py",
+        "        if line.source == LATE:\n",
+        "        if line.source == LATE and not line.component:\n",
+        subjects=(),
+        tests=("tests/spark/test_job_runner.py",),
+    ),
+    Bug(
         "a KeyboardInterrupt of the user's code names nobody",
         "txtopo/transactional/tasks/bolt_tasks.py",
         "        if error is None or isinstance(error, ProcessDeath):\n",
