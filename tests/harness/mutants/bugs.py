@@ -250,7 +250,7 @@ BUGS = (
         "attempt.txid <= action.txid + 1)",
     ),
     Bug(
-        "a pack whose failure fails its neighbours",
+        "a job whose failure fails its neighbours",
         "txtopo/transactional/jobs/stage_run.py",
         "            self.failures[attempt] = error\n",
         "            self.failures.update({each: error for each, _ in self._job.attempts})\n",
@@ -480,7 +480,7 @@ BUGS = (
         "            pass",
     ),
     Bug(
-        "a lost pack forgotten",
+        "a lost job forgotten",
         "txtopo/transactional/core/coordinator.py",
         "        self._fail_job(job_id, held, error)\n\n    def _fail_job",
         "        del held, error\n\n    def _fail_job",
