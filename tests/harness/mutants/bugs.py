@@ -1348,6 +1348,14 @@ BUGS = (
         tests=("tests/acceptance/test_stops.py",),
     ),
     Bug(
+        "what killed runs have spilled is never removed",
+        "txtopo/transactional/run/assembly.py",
+        "    shutil.rmtree(of_topology, ignore_errors=True)\n\n    def remove",
+        "    def remove",
+        subjects=(),
+        tests=("tests/transactional/run/test_assembly.py",),
+    ),
+    Bug(
         "what a thread does after its batch vanishes",
         "txtopo/transactional/run/assembly.py",
         "        task_factory.note_late = runner.note_late = parts.late.append\n",
