@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import operator
-import random
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,6 +132,13 @@ def end_of(start: int) -> int:
     return min(len(WORLD.rows), start + DATA_PER_BATCH)
 
 
+class WithFields:
+    """A component whose output fields are the attempt and those that it is given."""
+
+    def __init__(self, fields: Fields) -> None:
+        self.output_fields = fields.with_attempt()
+
+
 class RowsCoordinator(Coordinator):
     def __init__(self, config: Any) -> None:
         assert config[CONFIGURED] == [1, [2]]
@@ -167,10 +173,7 @@ class RowsEmitter(Emitter):
         emit_rows(attempt, collector, start, end)
 
 
-class RowsSpout(TransactionalSpout):
-    def __init__(self, fields: Fields) -> None:
-        self.output_fields = fields.with_attempt()
-
+class RowsSpout(WithFields, TransactionalSpout):
     def coordinator(self, config, context):
         return RowsCoordinator(config)
 
@@ -212,10 +215,7 @@ class PartsEmitter(PartitionedEmitter):
         spoil(partition, metadata)
 
 
-class PartsSpout(PartitionedTransactionalSpout):
-    def __init__(self, fields: Fields) -> None:
-        self.output_fields = fields.with_attempt()
-
+class PartsSpout(WithFields, PartitionedTransactionalSpout):
     def coordinator(self, config, context):
         spoil(config)
         return Parts()
@@ -243,10 +243,7 @@ class OpaqueEmitter(OpaquePartitionedEmitter):
         return metadata
 
 
-class OpaqueSpout(OpaquePartitionedTransactionalSpout):
-    def __init__(self, fields: Fields) -> None:
-        self.output_fields = fields.with_attempt()
-
+class OpaqueSpout(WithFields, OpaquePartitionedTransactionalSpout):
     def coordinator(self, config, context):
         return Parts()
 
@@ -257,11 +254,8 @@ class OpaqueSpout(OpaquePartitionedTransactionalSpout):
         spoil(metadata, previous_metadata)
 
 
-class Basic(BasicBolt):
+class Basic(WithFields, BasicBolt):
     """Passes tuples on and spoils them."""
-
-    def __init__(self, fields: Fields) -> None:
-        self.output_fields = fields.with_attempt()
 
     def prepare(self, config, context):
         assert config[CONFIGURED] == [1, [2]]
@@ -454,9 +448,9 @@ def world() -> Iterator[None]:
 
 def spout_of(name: str, fields: Fields) -> Any:
     if name == "memory":
-        rows = copy.deepcopy([list(row) for row in WORLD.rows])
-        spout = MemoryTransactionalSpout(rows, fields, DATA_PER_BATCH)
-        for row in rows:  # to add one is to add input
+        given = copy.deepcopy([list(row) for row in WORLD.rows])
+        spout = MemoryTransactionalSpout(given, fields, DATA_PER_BATCH)
+        for row in given:  # to add one is to add input
             spoil(row)
         return spout
     return {"rows": RowsSpout, "parts": PartsSpout, "opaque": OpaqueSpout}[name](fields)
@@ -530,18 +524,8 @@ class Lengths(BatchBolt, ICommitter):
         self.state.multi_reduce(self.lengths, operator.add)
 
 
-def drawn(seed: int) -> tuple[list[tuple[Any, ...]], set[int]]:
-    """Return rows, and the transactions that fail at their first attempt."""
-    draw = random.Random(seed)
-
-    def texts(fewest: int) -> list[str]:
-        return [draw.choice("ab") + str(draw.randrange(3)) for _ in range(draw.randint(fewest, 3))]
-
-    def row() -> tuple[Any, ...]:
-        counts = {text: draw.randrange(9) for text in texts(0)}
-        return draw.choice("xyz"), texts(1), counts, {"x": draw.randrange(9), "ys": [1] * draw.randrange(3)}
-
-    return [row() for _ in range(draw.randint(5, 8))], set(draw.sample(range(1, 5), 2))
+def rows() -> list[tuple[Any, ...]]:
+    return [(key, [f"{key}{n}"], {"a": n}, {"x": n, "ys": [1, 2]}) for n in range(4) for key in ("x", "y")]
 
 
 def boxed(row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -550,6 +534,8 @@ def boxed(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def check_both(spout: str, fields: Fields, kind: StateKind, folders: tuple[Path, Path] | None = None) -> None:
+    WORLD.rows = rows() if fields is TYPED else list(map(boxed, rows()))
+    WORLD.failing = {1, 2, 4}
     left, spoilt = folders or (None, None)
     assert run_once(spout, fields, kind, spoilt, True) == run_once(spout, fields, kind, left, False)
 
@@ -566,8 +552,6 @@ def check_both(spout: str, fields: Fields, kind: StateKind, folders: tuple[Path,
 )
 def test_in_memory(spout: str, fields: Fields, kind: StateKind) -> None:
     """A run whose users spoil all they reach comes to what one comes to that leaves everything alone."""
-    rows, WORLD.failing = drawn(seed=len(spout) + len(kind.value))
-    WORLD.rows = rows if fields is TYPED else list(map(boxed, rows))
     check_both(spout, fields, kind)
 
 
@@ -581,9 +565,6 @@ def test_in_memory(spout: str, fields: Fields, kind: StateKind) -> None:
 )
 def test_in_delta(kind: StateKind, tmp_path: Path) -> None:
     """So it does over Delta tables, whose values come from a cache."""
-    point = {"x": 1, "ys": [1, 2]}
-    WORLD.rows = [(key, [f"{key}{n}"], {"a": n}, point) for n in range(4) for key in ("x", "y")]
-    WORLD.failing = {1, 2, 4}
     check_both("rows", TYPED, kind, (tmp_path / "left", tmp_path / "spoilt"))
 
 

@@ -1,12 +1,17 @@
-"""What executors do for the commit phase."""
+"""What executors do for the commit phase, and what they tell the driver."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
+
+import pytest
 from pyspark.sql import SparkSession
 
 from spouts import MemoryTransactionalSpout
 from tests.acceptance.topologies import Partial
-from txtopo import Fields, TransactionalTopologyBuilder
+from txtopo import BatchBolt, Config, Fields, TransactionalTopologyBuilder, run
+from txtopo.errors import UserCodeError
 from txtopo.spark.job_runner import SparkJobRunner
 from txtopo.spark.sql import sql_progress
 from txtopo.transactional.tasks.factory import prototypes_of
@@ -29,3 +34,31 @@ def test_a_job_of_the_commit_phase_is_seen_to_get_on(spark: SparkSession, monkey
     finally:
         runner.close()
     assert probe.steps > 0
+
+
+class Late(BatchBolt):
+    """Has a thread that emits until it is refused, which is when the batch is over."""
+
+    output_fields = Fields("attempt", "n")
+
+    def execute(self, tuple):
+        pass
+
+    def finish_batch(self):
+        if self.attempt.txid == 1:
+            threading.Thread(target=self.emit, daemon=True).start()
+
+    def emit(self):
+        waits = threading.Event()
+        with contextlib.suppress(UserCodeError):  # as a thread may do whose errors nobody sees
+            while not waits.wait(0.01):
+                self.collector.emit((self.attempt, 0))
+
+
+def test_what_a_thread_does_too_late_on_an_executor(spark: SparkSession, tmp_path) -> None:
+    """It stops the run and is named, though nothing of its transaction is left to report it with."""
+    builder = TransactionalTopologyBuilder("late", "spout", MemoryTransactionalSpout(range(1000), Fields("n"), 1))
+    builder.set_bolt("late", Late()).shuffle_grouping("spout")
+    with pytest.raises(UserCodeError, match="after its batch was over") as raised:
+        run(builder.build(), Config(max_spout_pending=4, state_dir=str(tmp_path)))
+    assert (raised.value.component, raised.value.txid) == ("late", 1)

@@ -27,7 +27,7 @@ def test_told() -> None:
     """Datagrams of this run and job reach the listener; another run's and job's do not."""
     listener = ProgressListener("127.0.0.1", KEY)
     told: queue.Queue[str] = queue.Queue()
-    listener.listen(1, lambda: told.put("pack 1"))
+    listener.listen(1, lambda: told.put("job 1"))
     watches = [ProgressProbe() for _ in range(4)]
     addressees = [(OTHER, 1), (KEY, 2), (KEY, 1)]
     senders = [
@@ -39,7 +39,7 @@ def test_told() -> None:
             sender.__enter__()
         for probe in watches:
             probe.rows = iter([1, 2, 3])
-        assert told.get(timeout=30) == "pack 1"
+        assert told.get(timeout=30) == "job 1"
         assert told.empty()
     finally:
         for sender in senders:
@@ -51,12 +51,12 @@ def test_told_by_another_name() -> None:
     """A driver that executors know by another address than its own, as in a container, is told all the same."""
     listener = ProgressListener("localhost", KEY, bind_host="127.0.0.1")
     told: queue.Queue[str] = queue.Queue()
-    listener.listen(1, lambda: told.put("pack 1"))
+    listener.listen(1, lambda: told.put("job 1"))
     probe = ProgressProbe()
     try:
         with ProgressSender(listener.address, KEY, 1, probe):
             probe.rows = iter([1])
-            assert told.get(timeout=30) == "pack 1"
+            assert told.get(timeout=30) == "job 1"
         assert listener.address[0] == "localhost"
     finally:
         listener.close()

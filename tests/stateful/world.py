@@ -364,7 +364,7 @@ class World:
                 assert attempt.txid not in self.kept, "what was processed keeps its work (promise 5)"
         if not self.is_opaque:
             before = self.metadata.get(action.attempts[0].attempt.txid - 1)
-            assert action.previous_metadata == before, "a pack goes on from the one before"
+            assert action.previous_metadata == before, "a job goes on from the one before"
         self.jobs[action.job_id] = Job([assigned.attempt for assigned in action.attempts])
 
     def _start_group(self, group_id: int, group: tuple[AssignedAttempt, ...], *, is_letter: bool = False) -> None:

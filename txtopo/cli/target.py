@@ -94,10 +94,6 @@ def _target(target: str, pairs: Sequence[str]) -> Target:
 def _folder_or_target(target: str, pairs: tuple[str, ...]) -> Path | Target:
     """Return the folder that holds a topology's tables, or the topology, whichever ``target`` names.
 
-    Args:
-        target: a folder, or ``MODULE[:ATTRIBUTE]``.
-        pairs: the values of ``--set``, which only a module takes.
-
     Raises:
         ConfigError: ``target`` names neither.
     """

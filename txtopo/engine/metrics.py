@@ -246,12 +246,7 @@ class RunMetrics(Collector):
 
     @classmethod
     def of(cls, topology: Topology, name: str | None = None) -> RunMetrics:
-        """Return the metrics of a topology that will run.
-
-        Args:
-            topology: the topology.
-            name: the value of the label ``topology``; None: its id.
-        """
+        """Return the metrics of a topology that will run."""
         spout = topology.plan.spout.id if isinstance(topology, TransactionalTopology) else ""
         return cls(name or topology.id, spout)
 

@@ -58,11 +58,7 @@ def delta_settings(settings: Mapping[str, str], *, is_here: bool = True) -> dict
 
 
 def has_to_fetch_jars(settings: Mapping[str, str]) -> bool:
-    """Return whether Spark must download Delta's JARs from Maven when it starts; it keeps them for the next time.
-
-    Args:
-        settings: the settings of a session with Delta, including those of :func:`delta_settings`.
-    """
+    """Return whether Spark must download Delta's JARs from Maven when it starts; it keeps them for the next time."""
     found = _DELTA_PACKAGE.search(settings.get(_PACKAGES, ""))
     if found is None:
         return False

@@ -85,9 +85,6 @@ def line_that_matters(text: str) -> str:
 
     For a Python exception in a task that is the last line of the traceback, with the place in your code; for a Java
     exception it is the innermost cause.
-
-    Args:
-        text: ``str()`` of the exception.
     """
     if _NO_DELTA.search(text):
         return _DELTA_REMEDY
@@ -101,11 +98,7 @@ def in_library(path: str) -> bool:
 
 
 def python_error(text: str) -> PythonError | None:
-    """Parse the Python exception of a task from the text of a Spark exception; None if it contains none.
-
-    Args:
-        text: ``str()`` of the exception.
-    """
+    """Parse the Python exception of a task from the text of a Spark exception; None if it contains none."""
     _, found, rest = text.partition(_TRACEBACK)
     if not found:
         return None

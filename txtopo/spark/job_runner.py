@@ -41,14 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class SparkJobRunner(JobRunner):
-    """Runs the jobs of one run on a Spark session.
-
-    Args:
-        spark: the session.
-        plan: the topology.
-        config: the configuration by dotted names.
-        prototypes: each bolt's pickled object, by component id.
-    """
+    """Runs the jobs of one run on a Spark session."""
 
     def __init__(
         self, spark: SparkSession, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes]

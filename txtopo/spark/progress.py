@@ -90,14 +90,7 @@ class ProgressListener:
 
 
 class ProgressSender:
-    """Reads the progress probe of a Spark task 4 times a second, and reports changes to the driver.
-
-    Args:
-        address: the driver's address.
-        run_key: the run's 16 bytes.
-        job_id: the job.
-        probe: the progress of the task's work.
-    """
+    """Reads the progress probe of a Spark task 4 times a second, and reports changes to the driver."""
 
     def __init__(self, address: tuple[str, int], run_key: bytes, job_id: int, probe: ProgressProbe) -> None:
         self._address = address

@@ -106,12 +106,6 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Return a context with a Spark session: the caller's, the active one, or a new one that is stopped at the end.
 
-    Args:
-        config: the run's configuration.
-        app_name: the name of a new session.
-        given: the caller's session.
-        delta_users: the components that read Delta tables through Spark.
-
     Raises:
         ConfigError: the session or this machine lacks what the run needs, or Spark did not start.
     """

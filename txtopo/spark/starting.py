@@ -113,12 +113,7 @@ class StartOutput:
 
 
 def why_it_did_not_start(error: Exception, output: str) -> str:
-    """Return why Spark did not start, with a hint; if its JVM died, followed by the JVM's last lines.
-
-    Args:
-        error: the exception in Python.
-        output: the JVM's output.
-    """
+    """Return why Spark did not start, with a hint; if its JVM died, followed by the JVM's last lines."""
     cause, said = line_that_matters(str(error)), ""
     if not isinstance(error, Py4JJavaError):  # the JVM died before it could report an error to Python
         output, _, _ = output.partition(_HEADER.decode())

@@ -68,9 +68,6 @@ def check_version(version: str, where: str = "this is") -> None:
 def check_jvm_version(version: str) -> None:
     """Check that a running Spark is supported and has the Python package's minor version.
 
-    Args:
-        version: the version of Spark in the JVM.
-
     Raises:
         ConfigError: the version is not supported, or does not match the package.
     """

@@ -89,13 +89,7 @@ atexit.register(close_task_factories)
 def stage_function(
     package: Any, job: Job, stage: int
 ) -> Callable[[int, Iterable[PartitionItem]], Iterator[PartitionItem]]:
-    """Return a function on an RDD of (partition, item) pairs that runs one stage of a job in a partition.
-
-    Args:
-        package: the broadcast :class:`RunPackage`.
-        job: the job.
-        stage: the index of the stage.
-    """
+    """Return a function on an RDD of (partition, item) pairs that runs one stage of a job in a partition."""
 
     def run(partition: int, pairs: Iterable[PartitionItem]) -> Iterator[PartitionItem]:
         return run_stage(package.value, job, stage, partition, (item for _, item in pairs))
@@ -111,15 +105,7 @@ def same_partition(partition: int) -> int:
 def run_stage(
     package: RunPackage, job: Job, stage_index: int, partition: int, items: Iterable[Item]
 ) -> Iterator[PartitionItem]:
-    """Run one stage of a job in this process.
-
-    Args:
-        package: the run's data.
-        job: the job.
-        stage_index: the index of the stage.
-        partition: the index of the partition.
-        items: the items that earlier stages sent to this partition.
-    """
+    """Run one stage of a job in this process."""
     probe = ProgressProbe()
     with (
         lines_sent(package.lines_address, package.run_key),

@@ -37,12 +37,7 @@ def _methods_called(component: object) -> Mapping[str, Sequence[str]]:
 
 
 def signature_mistakes(component_id: str, component: object) -> Iterator[str]:
-    """Find methods that do not accept txtopo's arguments, and methods whose name is spelt differently.
-
-    Args:
-        component_id: the spout's or bolt's id.
-        component: the spout or bolt.
-    """
+    """Find methods that do not accept txtopo's arguments, and methods whose name is spelt differently."""
     expected = {**_methods_called(component), **_DECLARATION}
     name = type(component).__name__
     for method, arguments in expected.items():
@@ -66,14 +61,7 @@ def signature_mistakes(component_id: str, component: object) -> Iterator[str]:
 def undeclared_streams(
     component_id: str, component: object, streams: Mapping[str, object], example: str = "Fields('attempt', …)"
 ) -> Iterator[str]:
-    """Find calls that emit on a stream that the bolt does not declare.
-
-    Args:
-        component_id: the bolt's id.
-        component: the bolt.
-        streams: the streams that it declares.
-        example: fields as such a bolt declares them.
-    """
+    """Find calls that emit on a stream that the bolt does not declare."""
     if "execute" not in _methods_called(component):
         return
     for method, stream in _emissions(component):

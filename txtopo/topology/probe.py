@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import cloudpickle
-import pyarrow as pa
 
 from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.copying import copied
-from txtopo.api.map_state import Key, MapState, Updater
-from txtopo.api.tuples import DEFAULT_STREAM
-from txtopo.api.values import StateValue
+from txtopo.api.map_state import MapState
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
 from txtopo.topology.plan import ComponentKind, Phase, Plan, PlannedComponent
@@ -74,30 +71,16 @@ class _ProbeContext(TopologyContext):
 class _ProbeState(MapState):
     """A state that refuses all reads and writes, because no commit phase is running."""
 
-    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:  # noqa: ARG002
+    def _refuse(self, *_: Any, **__: Any) -> Any:
         raise StateAccessError("state can be read and written in the commit phase only")
 
-    def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:  # noqa: ARG002
-        raise StateAccessError("state can be read and written in the commit phase only")
-
-    def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:  # noqa: ARG002
-        raise StateAccessError("state can be read and written in the commit phase only")
-
-    def multi_remove(self, keys: Sequence[Key]) -> None:  # noqa: ARG002
-        raise StateAccessError("state can be read and written in the commit phase only")
-
-    def snapshot(self, txid: int | None = None) -> pa.Table:  # noqa: ARG002
-        raise StateAccessError("state can be read and written in the commit phase only")
+    multi_get = multi_put = multi_update = multi_remove = snapshot = _refuse
 
 
 class _SilentCollector(BatchOutputCollector):
     """Discards all tuples."""
 
-    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+    def _discard(self, *_: Any, **__: Any) -> None:
         pass
 
-    def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        pass
-
-    def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
-        pass
+    emit = emit_direct = emit_batch = _discard

@@ -55,13 +55,13 @@ def test_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = code_of(tmp_path / "code")
     for name, settings, arguments in (("one", None, {"a": "1", "b": ""}), ("two", {"b": "2"}, {"a": "", "b": "2"})):
         target = build(code, tmp_path / name, settings)
-        monkeypatch.delitem(sys.modules, "words")
+        del sys.modules["words"]
         assert (target.topology.id, target.arguments) == ("global-count", arguments)
         assert target.module.__file__ == str(tmp_path / name / "words.py")
     other = code_of(tmp_path / "other", topology_id="another")
     with pytest.raises(SubmissionError, match="builds topology 'global-count', not 'another'"):
         build(other, tmp_path / "three")
-    monkeypatch.delitem(sys.modules, "words")
+    del sys.modules["words"]
 
 
 FAILING = """

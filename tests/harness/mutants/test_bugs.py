@@ -12,7 +12,7 @@ from tests.harness.mutants.bugs import BUGS, Bug
 ROOT = Path(__file__).resolve().parents[3]
 CAUGHT_IN_CI = (
     "cleanup one too far",
-    "a pack whose failure fails its neighbours",
+    "a job whose failure fails its neighbours",
     "an ack that names a dead epoch accepted",
 )
 

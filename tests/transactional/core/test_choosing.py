@@ -56,7 +56,7 @@ def _job(text: str, bounds: Limits, committed: int = 0) -> list[int]:
         ("llll", []),
     ],
 )
-def test_packs(text: str, job: list[int]) -> None:
+def test_jobs(text: str, job: list[int]) -> None:
     """The lowest ready one and those ready right behind it, bounded; one that a job was lost with goes alone."""
     assert _job(text, limits(pending=9, job=3)) == job
 
@@ -65,7 +65,7 @@ def test_packs(text: str, job: list[int]) -> None:
     ("text", "job"),
     [("rr", [1, 2]), ("PcdrrP", [4, 5]), ("prr", []), ("lrr", []), ("Plr", []), ("ar", [1]), ("pPr", [])],
 )
-def test_packs_of_an_opaque_spout(text: str, job: list[int]) -> None:
+def test_jobs_of_an_opaque_spout(text: str, job: list[int]) -> None:
     """All before it must be known: processed, or given up with what it emitted."""
     assert _job(text, limits(pending=9, job=3, spout=OPAQUE)) == job
 

@@ -217,7 +217,7 @@ def test_the_end_of_another_group_is_our_bug() -> None:
 # Late answers.
 
 
-def test_answers_of_ended_packs_change_nothing() -> None:
+def test_answers_of_ended_jobs_change_nothing() -> None:
     """A job that ends twice, or that nobody knows, ends nothing."""
     with Scenario(limits(pending=1)) as story:
         begin(story, 1)

@@ -32,7 +32,7 @@ def test_large_transactions() -> None:
     assert grown(JobSizer.at_start(LIMITS), 9_000, 8_000, 700, 1_400, 3_000, 5_000, 9_000) == [2, 4, 1, 2, 2, 1, 1, 1]
 
 
-def test_packs_that_are_not_full() -> None:
+def test_jobs_that_are_not_full() -> None:
     """A job that held less than it might says nothing for larger ones."""
     sizer = JobSizer(16, is_warm=True)
     assert sizer.after(3, 50, LIMITS).transactions_max == 16
@@ -46,7 +46,7 @@ def test_no_target() -> None:
     assert grown(JobSizer.at_start(limits), 9_000, 1, limits=limits) == [32, 32, 32]
 
 
-def test_cold_packs() -> None:
+def test_cold_jobs() -> None:
     """Jobs that begin beside the first one pay for the start of the executors, too: they shrink nothing."""
     first = JobSizer.at_start(LIMITS)
     second = first.behind_the_first(LIMITS)
@@ -56,7 +56,7 @@ def test_cold_packs() -> None:
     assert sizer.after(8, 9_000, LIMITS, is_cold=True).transactions_max == 16
     assert sizer.after(3, 9_000, LIMITS, is_cold=True) == sizer
     assert sizer.behind_the_first(LIMITS) == sizer, "it is warm"
-    assert sizer.transaction_us is None, "cold packs teach nothing"
+    assert sizer.transaction_us is None, "cold jobs teach nothing"
 
 
 def test_what_is_learnt() -> None:
@@ -111,7 +111,7 @@ def test_large_transactions_of_a_backlog() -> None:
     assert first.after(8, 50_000, LIMITS).transactions_max == 1
     assert first.after(8, 13_000, LIMITS).transactions_max == 3
     assert first.after(8, 12_000, LIMITS).transactions_max == 16, "it may have been the start"
-    assert first.after(8, 50_000, LIMITS).transaction_us is None, "cold packs teach nothing"
+    assert first.after(8, 50_000, LIMITS).transaction_us is None, "cold jobs teach nothing"
 
 
 def test_only_jobs_that_began_before_the_first_one_ended_are_cold() -> None:

@@ -111,6 +111,6 @@ def test_bytes_in_memory() -> None:
     """However small the jobs, what all places may report in memory of all pending transactions stays within the bound."""
     planner = planner_of()
     for transactions in (1, 3, 10):
-        pack = tuple(AssignedAttempt(TransactionAttempt(txid, 1), None) for txid in range(1, transactions + 1))
-        job = planner.job(Process(1, pack, None), 0)
+        attempts = tuple(AssignedAttempt(TransactionAttempt(txid, 1), None) for txid in range(1, transactions + 1))
+        job = planner.job(Process(1, attempts, None), 0)
         assert job.report_bytes_max == 1_000 * transactions

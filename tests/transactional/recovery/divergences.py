@@ -9,11 +9,14 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from state import read_table
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
 from txtopo import Config
+from txtopo.errors import InternalError
+from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject, diagnose
@@ -22,6 +25,20 @@ from txtopo.transactional.run.storage import address_from, make_store, metadata_
 
 DATA = make_data(2, 20)
 TRANSACTIONS = 6
+
+
+class Crash(Exception):
+    """The process dies here."""
+
+
+def crash_at(name: str):
+    """Return a handler that dies at a failpoint."""
+
+    def handler(reached: str) -> None:
+        if reached == name:
+            raise Crash(name)
+
+    return handler
 
 
 @attrs.frozen
@@ -115,6 +132,17 @@ class Place:
 
     def words_as_of(self, txid: int) -> list[dict[str, Any]]:
         return sorted(read_table(self.folder / "words", txid).to_pylist(), key=lambda row: row["word"])
+
+    def finish(self, transactions: int | None = None) -> None:
+        """Run to the end: every total is exact, and as many transactions have run as are given."""
+        report = self.run()
+        assert transactions in {None, report.transactions}
+        self.check_totals()
+
+    def crash(self, failpoint: str) -> None:
+        """Run, and die where a failpoint is first reached."""
+        with pytest.raises((Crash, InternalError)), armed(crash_at(failpoint)):
+            self.run()
 
     def check_totals(self) -> None:
         assert read_words(self.folder) == counts_of(DATA)

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState, MemoryStore, SqliteStore, TransactionalValue, read_table
 from tests.acceptance.topologies import counts_of
-from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
+from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Crash, Place, crash_at
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.api.store import Delete, Put
 from txtopo.errors import DivergenceError, InternalError, LostLead
@@ -25,23 +25,6 @@ from txtopo.transactional.recovery.divergence import CoordinatorRecord, Divergen
 from txtopo.transactional.recovery.recover import recover
 
 WAY_OUT = "txtopo repair"
-
-
-class Crash(Exception):
-    """The process dies here."""
-
-
-def crash_at(name: str, count: int = 1):
-    """Return a handler that dies when a failpoint is reached for the count-th time."""
-    left = [count]
-
-    def handler(reached: str) -> None:
-        if reached == name:
-            left[0] -= 1
-            if left[0] == 0:
-                raise Crash(name)
-
-    return handler
 
 
 @pytest.fixture
@@ -70,9 +53,7 @@ def test_a_wiped_store_is_made_anew_from_the_journal(place):
     refused(place, "is at transaction 3", "no coordinator state (it is at transaction 0)", "'words'", "'total'")
     diagnosis = place.repair()
     assert (diagnosis.is_safe, diagnosis.go_to.txid, diagnosis.rolled_back) == (True, 3, ())
-    report = place.run()
-    assert (report.transactions, report.committed_txid) == (TRANSACTIONS - 3, TRANSACTIONS)
-    place.check_totals()
+    place.finish(TRANSACTIONS - 3)
 
 
 @pytest.mark.slow
@@ -84,8 +65,7 @@ def test_attempts_rise_over_a_wiped_store(place):
     place.wipe_store()
     place.repair()
     assert min(table.look().epoch for table in place.subject().tables().values()) > epoch
-    place.run()
-    place.check_totals()
+    place.finish()
 
 
 def test_an_older_store_is_refused_and_brought_up_to_the_journal(place):
@@ -97,8 +77,7 @@ def test_an_older_store_is_refused_and_brought_up_to_the_journal(place):
     refused(place, "is at transaction 4, ahead of", "coordinator state is at transaction 2", "last write at 2")
     diagnosis = place.repair()
     assert (diagnosis.is_safe, diagnosis.go_to.txid) == (True, 4)
-    assert place.run().transactions == TRANSACTIONS - 4
-    place.check_totals()
+    place.finish(TRANSACTIONS - 4)
 
 
 @pytest.mark.slow
@@ -112,8 +91,7 @@ def test_a_store_older_by_epochs_only_is_no_lost_lead(place):
     refused(place, "is at transaction 3", "coordinator state is at transaction 3", "epoch 5 has opened it")
     diagnosis = place.repair()
     assert (diagnosis.is_safe, diagnosis.go_to.is_as_it_is) == (True, True)
-    place.run()
-    place.check_totals()
+    place.finish()
 
 
 def test_a_store_restored_from_exactly_one_lead_earlier(place):
@@ -127,8 +105,7 @@ def test_a_store_restored_from_exactly_one_lead_earlier(place):
         place.run()
     assert place.seen() == before
     place.repair()
-    place.run()
-    place.check_totals()
+    place.finish()
 
 
 @pytest.mark.slow
@@ -144,8 +121,7 @@ def test_store_and_journal_restored_together(place):
     assert (diagnosis.is_safe, diagnosis.go_to.txid, diagnosis.rolled_back) == (False, 2, ("words", "total"))
     assert place.txids() == {"words": 2, "total": 2}
     assert place.words_as_of(2) == as_of_2
-    assert place.run().transactions == TRANSACTIONS - 2
-    place.check_totals()
+    place.finish(TRANSACTIONS - 2)
 
 
 @pytest.mark.slow
@@ -158,8 +134,7 @@ def test_store_and_journal_wiped(place):
     diagnosis = place.diagnosis()
     assert (diagnosis.go_to, diagnosis.journal_txid, diagnosis.anew) == (None, None, StartAnew(1))
     place.repair(lambda diagnosis: diagnosis.anew)
-    assert place.run().transactions == TRANSACTIONS
-    place.check_totals()
+    place.finish(TRANSACTIONS)
     aside = read_table(place.folder / "words.before-repair-1").to_pylist()
     assert sorted(aside, key=lambda row: row["word"]) == rows
 
@@ -170,8 +145,7 @@ def test_a_store_wiped_before_the_first_transaction(place):
     shutil.rmtree(place.metadata_dir)
     refused(place, "is at transaction 0", "no coordinator state")
     assert place.repair().is_safe
-    place.run()
-    place.check_totals()
+    place.finish()
 
 
 def test_coordinator_state_of_another_life(place):
@@ -193,8 +167,7 @@ def test_coordinator_state_of_another_life(place):
     shutil.copytree(place.folder / "backup" / "_txtopo" / "journal", place.metadata_dir / "journal")
     diagnosis = place.repair()
     assert (diagnosis.go_to.txid, diagnosis.is_safe) == (4, False), "the other life is given up: that is asked for"
-    place.run()
-    place.check_totals()
+    place.finish()
 
 
 @pytest.mark.slow
@@ -208,16 +181,14 @@ def test_a_topology_begun_anew_by_hand(place):
     assert len({part.header.incarnation for part in read_journal(place.metadata_dir / "journal")}) == 1
     place.wipe_store()
     assert (place.diagnosis().is_safe, place.repair().go_to.txid) == (True, 2)
-    place.run()
-    place.check_totals()
+    place.finish()
 
 
 @pytest.mark.slow
 def test_missing_metadata_is_begun_anew(place):
     """Metadata of begun transactions that is damaged stops the run; what was never committed is begun anew."""
     place.run(3)
-    with pytest.raises((Crash, InternalError)), armed(crash_at("group.begin.before")):
-        place.run()
+    place.crash("group.begin.before")
     store = SqliteStore(place.store)
     lead = store.take_lead("words", "a clumsy hand")
     lead.write([Delete(f"words/metadata/{store.children('words/metadata')[0]}")])
@@ -226,8 +197,7 @@ def test_missing_metadata_is_begun_anew(place):
         place.run()
     diagnosis = place.repair()
     assert (diagnosis.is_safe, diagnosis.go_to.txid) == (True, 3)
-    place.run()
-    place.check_totals()
+    place.finish()
 
 
 # Tables
@@ -244,8 +214,7 @@ def test_a_removed_table(place):
     assert diagnosis.go_to is None
     assert any("'words', which had transaction 3, is gone" in obstacle for obstacle in diagnosis.obstacles)
     shutil.copytree(place.folder / "backup" / "words", place.folder / "words")
-    place.run()
-    place.check_totals()
+    place.finish()
 
 
 def test_starting_anew_after_a_table_is_lost(place):
@@ -254,8 +223,7 @@ def test_starting_anew_after_a_table_is_lost(place):
     shutil.rmtree(place.folder / "words")
     place.repair(lambda diagnosis: diagnosis.anew)
     assert not (place.folder / "total").exists()
-    assert place.run().transactions == TRANSACTIONS
-    place.check_totals()
+    place.finish(TRANSACTIONS)
     assert read_table(place.folder / "total.before-repair-1")["txid"].to_pylist() == [3]
     assert (place.metadata_dir / "journal.before-repair-1").is_dir()
 
@@ -269,8 +237,7 @@ def test_a_table_restored_to_an_earlier_moment(place):
     refused(place, "is at transaction 2, behind", "coordinator state is at transaction 4", "last write at 4")
     diagnosis = place.repair()
     assert (diagnosis.is_safe, diagnosis.go_to.txid, diagnosis.rolled_back) == (False, 2, ("total",))
-    assert place.run().transactions == TRANSACTIONS - 2
-    place.check_totals()
+    place.finish(TRANSACTIONS - 2)
 
 
 @pytest.mark.parametrize(
@@ -300,8 +267,7 @@ def test_what_somebody_else_wrote_between_two_runs(place, tool):
     )
     diagnosis = place.repair()
     assert (diagnosis.is_safe, diagnosis.rolled_back, diagnosis.go_to.is_as_it_is) == (False, ("words",), True)
-    assert place.run().transactions == TRANSACTIONS - 4
-    place.check_totals()
+    place.finish(TRANSACTIONS - 4)
 
 
 def test_what_somebody_else_wrote_is_accepted(place):
@@ -335,8 +301,7 @@ def test_upkeep_by_somebody_else_is_harmless(place):
     table = DeltaTable(place.folder / "words")
     table.optimize.compact()
     table.vacuum(24 * 7, dry_run=False)
-    place.run()
-    place.check_totals()
+    place.finish()
 
 
 @pytest.mark.slow
@@ -350,8 +315,7 @@ def test_a_table_restored_without_a_transaction_missing(place):
     place.back_up("total")
     place.run(5)
     place.restore("total")
-    place.run()
-    place.check_totals()
+    place.finish()
 
 
 @pytest.mark.slow
@@ -363,8 +327,7 @@ def test_a_change_below_a_newer_version_of_upkeep(place):
     DeltaTable(place.folder / "words").vacuum(24 * 7, dry_run=False)
     refused(place, "WRITE made version", "transaction 4")
     place.repair()
-    place.run()
-    place.check_totals()
+    place.finish()
 
 
 def test_a_table_of_another_topology(place):
@@ -390,8 +353,7 @@ def test_a_table_of_another_life(place):
     refused(place, "is at transaction 4 and belongs to incarnation", "coordinator state is at transaction 2")
     assert place.diagnosis().go_to is None
     place.repair(lambda diagnosis: diagnosis.anew)
-    place.run()
-    place.check_totals()
+    place.finish()
 
 
 def test_something_else_in_place_of_a_table(place):
@@ -477,8 +439,7 @@ def test_a_write_of_somebody_else_during_a_run(tmp_path, reads):
 def test_a_crash_between_two_tables_is_no_divergence(place):
     """The group under way is finished from what was staged for the tables that lack it, and nothing of it is left."""
     place.run(3)
-    with pytest.raises((Crash, InternalError)), armed(crash_at("table.write.after")):
-        place.run()
+    place.crash("table.write.after")
     assert sorted(place.txids().values()) == [3, 4]
     (landed,) = (name for name, txid in place.txids().items() if txid == 4)
     for path in place.folder.glob(f"{landed}/_txtopo/staged-*"):
@@ -504,54 +465,46 @@ def test_a_crash_round_a_write_is_no_divergence(place, name):
     """A write that landed without its mark, and markers without writes, are our own."""
     place.run(3)
     for _ in range(3):
-        with pytest.raises((Crash, InternalError)), armed(crash_at(name)):
-            place.run()
+        place.crash(name)
         assert place.diagnosis().is_sound
-    place.run()
-    place.check_totals()
+    place.finish()
 
 
 @pytest.mark.slow
 def test_a_staged_write_that_is_gone(place):
     """A group that can't be finished is rolled back and run again."""
     place.run(3)
-    with pytest.raises((Crash, InternalError)), armed(crash_at("table.write.after")):
-        place.run()
+    place.crash("table.write.after")
     for path in place.folder.glob("*/_txtopo/staged-*"):
         path.unlink()
     refused(place, "is at transaction 3", "4 can't be finished from", "gone", "coordinator state is at transaction 3")
     diagnosis = place.repair()
     assert (diagnosis.is_safe, diagnosis.go_to.txid, len(diagnosis.rolled_back)) == (False, 3, 1)
-    place.run()
-    place.check_totals()
+    place.finish()
 
 
 @pytest.mark.slow
 def test_a_foreign_write_beside_a_group_under_way(place):
     """What somebody else wrote is taken back, and the group is finished by the next run."""
     place.run(3)
-    with pytest.raises((Crash, InternalError)), armed(crash_at("table.write.after")):
-        place.run()
+    place.crash("table.write.after")
     place.append_word()
     refused(place, "WRITE made version", "coordinator state is at transaction 3")
     diagnosis = place.repair()
     assert (diagnosis.rolled_back, diagnosis.go_to.is_as_it_is) == (("words",), True)
     assert place.diagnosis().is_sound
-    place.run()
-    place.check_totals()
+    place.finish()
 
 
 @pytest.mark.slow
 def test_a_store_wiped_while_a_group_is_under_way(place):
     """A group that the journal can't count, for one table has not got so far, is rolled back and run again."""
     place.run(3)
-    with pytest.raises((Crash, InternalError)), armed(crash_at("table.write.after")):
-        place.run()
+    place.crash("table.write.after")
     place.wipe_store()
     diagnosis = place.repair()
     assert (diagnosis.is_safe, diagnosis.go_to.txid, len(diagnosis.rolled_back)) == (False, 3, 1)
-    place.run()
-    place.check_totals()
+    place.finish()
 
 
 STEPS = [f"repair.{step}.{side}" for step in ("begin", "table", "journal", "end") for side in ("before", "after")]
@@ -575,8 +528,7 @@ def test_a_repair_that_was_cut_short_is_finished_by_the_next(place, name, remedy
         place.repair(lambda diagnosis: diagnosis.unfinished)
     elif not diagnosis.is_sound:
         place.repair(lambda diagnosis: getattr(diagnosis, remedy))
-    place.run()
-    place.check_totals()
+    place.finish()
 
 
 @pytest.mark.slow
@@ -590,8 +542,7 @@ def test_a_rebuilt_store_that_was_cut_short(place, name):
     diagnosis = place.diagnosis()
     place.repair(lambda diagnosis: diagnosis.unfinished or (None if diagnosis.is_sound else diagnosis.go_to))
     assert diagnosis.is_sound == (name == "repair.end.after")
-    assert place.run().transactions == TRANSACTIONS - 4
-    place.check_totals()
+    place.finish(TRANSACTIONS - 4)
 
 
 @pytest.mark.slow
@@ -612,8 +563,7 @@ def test_repairs_follow_one_another(place):
         assert sums == [[sum(row["n"] for row in snapshots[txid])] for txid in (1, 2, 3, 4)]
     place.wipe_store()
     assert place.repair().is_safe
-    assert place.run().transactions == TRANSACTIONS - 4
-    place.check_totals()
+    place.finish(TRANSACTIONS - 4)
 
 
 # What is kept
@@ -653,8 +603,7 @@ def test_a_lead_that_is_lost_is_no_divergence(place):
     with pytest.raises(LostLead):
         recover("words", place.topology().plan.states, coordinator_state)
     store.close()
-    place.run()
-    place.check_totals()
+    place.finish()
 
 
 # One table, compared with its record

@@ -22,7 +22,7 @@ def test_what_a_killed_run_has_spilled(tmp_path: Path) -> None:
     builder = TransactionalTopologyBuilder("a b", "spout", MemoryTransactionalSpout([1], Fields("n"), 1))
     builder.set_bolt("sink", Sink()).shuffle_grouping("spout")
     builder.set_state("unused", MemoryState(Fields("k"), Fields("v")))
-    left, others = tmp_path / "staging" / "a%20b" / "1", tmp_path / "staging" / "c" / "7"
+    left, others = tmp_path / "staging" / "a%20b" / "0", tmp_path / "staging" / "c" / "7"
     for folder in (left, others):
         folder.mkdir(parents=True)
         (folder / "1-1-0-0.bolts").write_bytes(b"spilled")

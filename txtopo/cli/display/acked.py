@@ -62,11 +62,7 @@ class AckedLines(Lines):
 
 
 class AckedDisplay(Display):
-    """Redraws the progress of a plain topology.
-
-    Args:
-        console: the terminal.
-    """
+    """Redraws the progress of a plain topology."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)

@@ -27,11 +27,7 @@ _COMMITTING, _WAITING, _PROCESSING, _READY = "green", "cyan", "yellow", "bright_
 
 
 class Display:
-    """A panel that is drawn anew several times a second.
-
-    Args:
-        console: the terminal.
-    """
+    """A panel that is drawn anew several times a second."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -59,13 +55,7 @@ class Display:
         self._is_stopping = True
 
     def draw(self, topology_id: str, elapsed_secs: float, rows: Iterable[tuple[str, RenderableType]]) -> None:
-        """Show the run.
-
-        Args:
-            topology_id: of the topology.
-            elapsed_secs: since the run began.
-            rows: names, and what is to be said of each.
-        """
+        """Show the run."""
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim", justify="right", no_wrap=True)
         grid.add_column()
@@ -86,12 +76,7 @@ class Display:
 
 
 class LiveDisplay(Display):
-    """Redraws the progress of a transactional topology.
-
-    Args:
-        console: the terminal.
-        pending_max: the maximum number of pending transactions.
-    """
+    """Redraws the progress of a transactional topology."""
 
     def __init__(self, console: Console, pending_max: int) -> None:
         super().__init__(console)

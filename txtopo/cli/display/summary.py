@@ -30,13 +30,7 @@ def summary_line(report: RunReport) -> str:
 
 
 def print_summary(console: Console, report: RunReport, spark_secs: float) -> None:
-    """Print a report for a person.
-
-    Args:
-        console: the terminal.
-        report: the report of the run.
-        spark_secs: the time until the run began, in seconds.
-    """
+    """Print a report for a person."""
     mark = ("■ ", "bold yellow") if is_stopped_early(report) else ("✔ ", "bold green")
     console.print(Text.assemble(mark, (report.topology_id, "bold"), f": {report.reason}"))
     grid = Table.grid(padding=(0, 2))

@@ -30,13 +30,7 @@ _EXACT_MAX = float(1 << 62)
 
 
 def combiner_of(bolt: Bolt, fields: Fields, grouped_by: Sequence[str]) -> Combiner | None:
-    """Return a bolt's combiner for a columnar stream; None if it has none, or one that Spark can't apply.
-
-    Args:
-        bolt: the declared bolt.
-        fields: the stream's fields.
-        grouped_by: the fields that determine the bolt's task.
-    """
+    """Return a bolt's combiner for a columnar stream; None if it has none, or one that Spark can't apply."""
     declared = bolt.combiner() if isinstance(bolt, BatchBolt) else None
     if declared is None or BOUND in fields.names or not set(grouped_by) <= set(declared.key):
         return None
@@ -57,12 +51,7 @@ def combined(frame: DataFrame, combiner: Combiner) -> DataFrame:
 
 
 def uncombined(batch: pa.RecordBatch, kind: pa.DataType) -> pa.RecordBatch | None:
-    """Return the rows without their bounds; None if a bound is too large, so that its value may be wrong or not fit.
-
-    Args:
-        batch: rows of :func:`combined`.
-        kind: the type of the reduced field.
-    """
+    """Return rows of :func:`combined` without their bounds; None if a bound is so large that its value may not fit."""
     names = [name for name in batch.schema.names if name != BOUND]
     largest = pc.max(batch.column(BOUND)).as_py() if batch.num_rows else 0.0
     if largest >= min(_EXACT_MAX, float(2 ** (kind.bit_width - 1))):

@@ -52,11 +52,6 @@ class dataframe_code(user_code):  # noqa: N801 - it is used like a function: wit
 def error_of_function(text: str, plan: Plan, job: Job) -> UserCodeError | None:
     """Return the error of a user's function that Spark SQL has called in a task; every replay would raise it again.
 
-    Args:
-        text: the text of Spark's exception for the lost job.
-        plan: the topology.
-        job: the job.
-
     Returns:
         None if the job was lost for another reason, or if the function raised FailedException to get a replay.
     """

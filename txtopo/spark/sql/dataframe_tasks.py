@@ -60,15 +60,7 @@ _Reports = dict[tuple[int, int], Report | None]
 
 
 class DataFrameTasks:
-    """The tasks of one bolt, which run in the partitions of a DataFrame for each transaction.
-
-    Args:
-        spark: the session.
-        package: the broadcast :class:`~txtopo.spark.worker.RunPackage`.
-        job: the job.
-        plan: the topology.
-        edge: see :func:`last_edge`.
-    """
+    """The tasks of one bolt, which run in the partitions of a DataFrame for each transaction."""
 
     def __init__(self, spark: SparkSession, package: Any, job: Job, plan: Plan, edge: Edge) -> None:
         self._spark = spark

@@ -42,14 +42,7 @@ _ATTEMPT_TYPE = pa.struct([("txid", pa.int64()), ("attempt", pa.int64())])
 
 
 class DataFrameStages:
-    """One job with DataFrame components.
-
-    Args:
-        spark: the session.
-        plan: the topology.
-        package: the broadcast :class:`~txtopo.spark.worker.RunPackage`.
-        job: the job.
-    """
+    """One job with DataFrame components."""
 
     def __init__(self, spark: SparkSession, plan: Plan, package: Any, job: Job) -> None:
         self._spark = spark

@@ -18,13 +18,7 @@ LOOK_SECS = 0.5
 
 
 class SqlProgress:
-    """A context that reports progress of the jobs in a job group.
-
-    Args:
-        context: the Spark context.
-        group: the id of the job group.
-        on_progress: called whenever the jobs have made progress.
-    """
+    """A context that reports progress of the jobs in a job group."""
 
     def __init__(self, context: SparkContext, group: str, on_progress: Callable[[], None]) -> None:
         self._context = context

@@ -143,15 +143,7 @@ class _Run:
 
 
 class Replay:
-    """Replays transactions of one topology.
-
-    Args:
-        plan: the topology.
-        config: the configuration by dotted names.
-        prototypes: each bolt's pickled object, by component id.
-        runner: runs jobs.
-        has_edge_tallies: whether to compare sent and received tuples.
-    """
+    """Replays transactions of one topology."""
 
     def __init__(
         self,
@@ -180,10 +172,6 @@ class Replay:
 
     def run(self, parts: Sequence[JournalPart], txid: int) -> ReplayReport:
         """Replay a transaction and compare the results.
-
-        Args:
-            parts: the journal.
-            txid: the transaction.
 
         Raises:
             ConfigError: the transaction is not committed, not in the journal or was given up, or its states are in

@@ -190,11 +190,7 @@ class _CommittedGroup:
 
 
 class Coordinator:
-    """Holds the state of one topology's transactions and makes every decision about them.
-
-    Args:
-        limits: the coordinator's bounds.
-    """
+    """Holds the state of one topology's transactions and makes every decision about them."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits

@@ -59,12 +59,7 @@ class JobSizer:
 
     @classmethod
     def at_start(cls, limits: Limits, transaction_us: int | None = None) -> JobSizer:
-        """Return the job size at the start of a run.
-
-        Args:
-            limits: the coordinator's bounds.
-            transaction_us: the time per transaction that the last run measured, in microseconds; None if unknown.
-        """
+        """Return the job size at the start of a run."""
         if limits.job_target_ms is None:
             return cls(limits.job_transactions_max)
         first = FIRST_JOB_TRANSACTIONS

@@ -28,12 +28,7 @@ class SpoutPolicy(ABC):
 
     @abstractmethod
     def metadata_after(self, begun: Any, emitted: Any) -> Any:
-        """Return a transaction's metadata after its batch was emitted.
-
-        Args:
-            begun: the metadata before.
-            emitted: the metadata that the emitters reported.
-        """
+        """Return a transaction's metadata after its batch was emitted."""
 
     @abstractmethod
     def can_skip(self, *, was_emitted: bool) -> bool:

@@ -142,13 +142,7 @@ class Transaction:
         self._logged = _Logged.BEGIN
 
     def log_attempt(self, entry: HistoryEntry, group: GroupMoment, *, saves_metadata: bool) -> None:
-        """Log an event and the entries that led to it; call this before the transaction's status changes.
-
-        Args:
-            entry: the event.
-            group: the commit group in flight.
-            saves_metadata: as for :meth:`moments`.
-        """
+        """Log an event and the entries that led to it; call this before the transaction's status changes."""
         before = self.moments(
             reached=self.status,
             attempt=self.attempt,

@@ -19,14 +19,7 @@ from txtopo.transactional.tasks.factory import TaskFactory
 
 
 class InlineJobRunner(JobRunner):
-    """Runs each stage of a job partition after partition in the calling thread.
-
-    Args:
-        plan: the topology; it must have no DataFrame components, since these need Spark.
-        config: the configuration by dotted names.
-        prototypes: each bolt's pickled object, by component id.
-        slots: the number of partitions that are to run at the same time.
-    """
+    """Runs each stage of a job partition after partition in the calling thread."""
 
     def __init__(self, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes], slots: int = 2) -> None:
         assert not plan.dataframes, "DataFrames need Spark"

@@ -22,11 +22,7 @@ class JobRunner(ABC):
 
     @abstractmethod
     def run(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:
-        """Run a job to its end and return all reports.
-
-        Args:
-            job: the job.
-            on_progress: called now and then while the work makes progress.
+        """Run a job to its end and return all reports; call ``on_progress`` now and then while the work goes on.
 
         Raises:
             JobFailure: the job was lost, or cancelled.

@@ -97,15 +97,7 @@ PartitionItem = tuple[int, Item]
 
 
 class StageRun:
-    """One stage of a job, in one partition.
-
-    Args:
-        task_factory: creates the tasks' objects.
-        job: the job.
-        stage_index: the index of the stage.
-        partition: the index of the partition.
-        probe: reports the progress of the work.
-    """
+    """One stage of a job, in one partition."""
 
     def __init__(
         self, task_factory: TaskFactory, job: Job, stage_index: int, partition: int, probe: ProgressProbe | None = None

@@ -59,9 +59,6 @@ def read_end(folder: Path) -> JournalEnd | None:
 
     A file with an incomplete first line is skipped: its coordinator has written nothing yet.
 
-    Args:
-        folder: the journal's folder.
-
     Raises:
         DivergenceError: the newest file is damaged.
     """
@@ -159,12 +156,7 @@ def metadata_dir_with_journal(metadata_dir: Path) -> Path:
 
 
 def table_path(metadata_dir: Path, table: JournalTable) -> str:
-    """Return the path of a table that is recorded in the journal.
-
-    Args:
-        metadata_dir: the metadata directory.
-        table: the table's record in a header.
-    """
+    """Return the path of a table that is recorded in the journal."""
     return table.address if "://" in table.address else str(metadata_dir.parent / table.address)
 
 

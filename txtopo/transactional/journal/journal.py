@@ -210,10 +210,6 @@ def find_journal(metadata_dir: Path, topology_id: str | None = None) -> Path:
     """Return the folder of a topology's journal; it may not exist.
 
     The first topology in an output folder uses the plain name; the names for further ones contain their ids.
-
-    Args:
-        metadata_dir: the metadata directory.
-        topology_id: the topology; None for the first.
     """
     if topology_id is None or _owner_of(metadata_dir / FOLDER) in {None, topology_id}:
         return metadata_dir / FOLDER
@@ -262,10 +258,6 @@ def _newest_header(folder: Path) -> dict[str, Any] | None:
 def header_of(line: bytes, path: Path) -> JournalHeader:
     """Return the header that the first line of a journal's file holds.
 
-    Args:
-        line: the line.
-        path: the file, for errors.
-
     Raises:
         StopError: a newer version of txtopo has written the file, in a format that this one does not know.
         ValueError: the line is damaged; or any other of :data:`txtopo.records.DAMAGE`.
@@ -287,9 +279,6 @@ def journal_files(folder: Path) -> list[Path]:
 
 def read_journal(folder: Path) -> list[JournalPart]:
     """Return the parts of a journal, one for each epoch, oldest first; an empty list if there is no journal.
-
-    Args:
-        folder: the journal's folder.
 
     Raises:
         DivergenceError: a file is damaged; the message names file and line. An incomplete last line is not damage:

@@ -73,14 +73,7 @@ def checkpoints_in(
 
 
 def departures_in(parts: Sequence[JournalPart], topology_id: str, incarnation: str, committed: int) -> dict[str, int]:
-    """Return the states that missed transactions, each with the last one before; also if they were put back later.
-
-    Args:
-        parts: the journal.
-        topology_id: the topology.
-        incarnation: its incarnation.
-        committed: the last committed transaction.
-    """
+    """Return the states that missed transactions, each with the last one before; also if they were put back later."""
     marks: dict[str, StateMark] = {}
     own = _of_incarnation(parts, topology_id, incarnation)
     for part in counting_parts(own, lambda entry: entry.last <= committed):

@@ -92,11 +92,6 @@ class GroupMark:
 class CoordinatorState:
     """Reads and writes one topology's coordinator state.
 
-    Args:
-        store: the store.
-        lead: the right to write to it.
-        topology_id: the topology.
-
     Raises:
         StopError: a newer version of txtopo has written it, in a format that this one does not know.
     """

@@ -108,12 +108,7 @@ class CoordinatorRecord:
         )
 
     def when_settled(self, tables: Mapping[str, StateTable], names: Iterable[str]) -> CoordinatorRecord:
-        """Return the record after recovery, which finishes the group in progress if a table has it.
-
-        Args:
-            tables: the tables that can be inspected, by state.
-            names: the states of the topology.
-        """
+        """Return the record after recovery, which finishes the group in progress if a table has it."""
         group = self.group
         if group is None or not _has_landed(group, {n: _look_at(tables[n]) for n in group.states if n in tables}):
             return attrs.evolve(self, group=None)
@@ -121,12 +116,7 @@ class CoordinatorRecord:
         return attrs.evolve(self, committed=CommittedMark(group.last, group.metadata, marks), group=None)
 
     def strangers(self, names: Iterable[str], optional: Collection[str]) -> dict[str, DivergenceKind]:
-        """Return the states that were not in the topology at every committed transaction, by name.
-
-        Args:
-            names: the states of the topology.
-            optional: states that may come and go.
-        """
+        """Return the states that were not in the topology at every committed transaction, by name."""
         found = {}
         for name in names:
             mark = self.committed.states.get(name)
@@ -161,12 +151,7 @@ class _Look:
 
 
 def marks_of_topology(committed: CommittedMark, names: Iterable[str]) -> dict[str, StateMark]:
-    """Return the state marks after further transactions of a topology: its states are there, all others have left.
-
-    Args:
-        committed: the committed mark before those transactions.
-        names: the states of the topology.
-    """
+    """Return the state marks after further transactions of a topology: its states are there, all others have left."""
     marks: dict[str, StateMark] = {}
     for name in names:
         mark = committed.states.get(name) or StateMark("", None)
@@ -241,12 +226,7 @@ def find_strangers(
 
 
 def find_misplaced(record: CoordinatorRecord, opened: Mapping[str, OpenedState]) -> list[Divergence]:
-    """Return the mismatches of opened states by identity and txid, also for states without a table to inspect.
-
-    Args:
-        record: the record in the coordinator state.
-        opened: the states, by name.
-    """
+    """Return the mismatches of opened states by identity and txid, also for states without a table to inspect."""
     found = []
     for name, state in opened.items():
         last = state.last_txid

@@ -56,10 +56,7 @@ def begin_empty(
 ) -> CommittedMark:
     """Record that states are begun empty after the committed transaction, and set their former tables aside.
 
-    Args:
-        states: the states, by name.
-        coordinator_state: the coordinator state.
-        committed: its committed mark, while no group is in progress.
+    No group may be in progress.
 
     Raises:
         ConfigError: a table can't be moved; the message explains how to do it by hand.

@@ -78,11 +78,7 @@ _STACK_FRAMES_MAX = 12
 
 
 class RunLoop:
-    """Runs one topology from recovery to its stop.
-
-    Args:
-        parts: the core, and the objects that carry out its actions.
-    """
+    """Runs one topology from recovery to its stop."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

@@ -120,13 +120,7 @@ class Writer:
 
 
 class SnapshotWriter:
-    """Writes the snapshots of one run.
-
-    Args:
-        path: the file.
-        epoch: the run's epoch.
-        incarnation: the topology's incarnation.
-    """
+    """Writes the snapshots of one run."""
 
     def __init__(self, path: Path, epoch: int, incarnation: str) -> None:
         self._path = path

@@ -69,10 +69,6 @@ class Source:
 
         A waiting source that takes long to answer is asked less often.
 
-        Args:
-            action: the request.
-            committed: the last committed txid.
-
         Raises:
             StopError: the spout's coordinator found that the lead is lost.
         """
@@ -120,11 +116,7 @@ class Source:
             ended(attempt)
 
     def finish(self, committed: int) -> None:
-        """Tell the user's coordinator what is committed at the end of a run, before it is closed.
-
-        Args:
-            committed: the last committed txid.
-        """
+        """Tell the user's coordinator what is committed at the end of a run, before it is closed."""
         if self._has_resumed:
             with contextlib.suppress(FailedException, StopError), user_code(self._spout_id, None):
                 self._clean_up(committed)

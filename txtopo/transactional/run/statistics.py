@@ -74,12 +74,7 @@ class RunStatistics:
     def note_committed(
         self, attempts: Sequence[TransactionAttempt], results: Mapping[TransactionAttempt, Processing]
     ) -> None:
-        """Count committed attempts; call this while the core still knows them as uncommitted.
-
-        Args:
-            attempts: the attempts.
-            results: the results of their processing phases.
-        """
+        """Count committed attempts; call this while the core still knows them as uncommitted."""
         for attempt in attempts:
             transaction = self._core.pending.get(attempt.txid)
             if transaction is not None and transaction.status is Status.WRITING_DEAD_LETTER:

@@ -73,11 +73,7 @@ class Threads(ABC):
 
 
 class ThreadPools(Threads):
-    """The threads of a real run.
-
-    Args:
-        jobs_max: maximum number of jobs in flight.
-    """
+    """The threads of a real run."""
 
     def __init__(self, jobs_max: int) -> None:
         self._events: queue.SimpleQueue[tuple[Event, ...]] = queue.SimpleQueue()

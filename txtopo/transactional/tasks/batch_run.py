@@ -108,10 +108,6 @@ class BatchRun:
     def emit(self, task: int, emit: Callable[[TaskCollector], Any]) -> Any:
         """Let a spout task emit its share of the batch, and process the tuples as far as this partition can.
 
-        Args:
-            task: the spout's task index.
-            emit: calls the emitter with the given collector.
-
         Returns:
             The result of ``emit``.
 

@@ -68,13 +68,7 @@ class Configuration(dict[str, Any], Local):
 
 @attrs.define(eq=False)
 class TaskFactory:
-    """Creates contexts and components' objects, in one process, for one run of a topology.
-
-    Args:
-        plan: the topology.
-        config: the configuration by dotted names.
-        prototypes: each bolt's pickled object, by component id.
-    """
+    """Creates contexts and components' objects, in one process, for one run of a topology."""
 
     plan: Plan
     config: Mapping[str, Any]
