@@ -10,18 +10,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.storm.bolts import AckBolt, AckEveryOther, Acking, Aggregate, Branch, Identity, WordCounter
+from tests.storm.bolts import AckBolt, AckEveryOther, Acking, Aggregate, Branch, Identity, WordCounter, chain
 from txtopo import (
     BasicBolt,
     FailedException,
     Fields,
     ReportedFailedException,
-    RichBolt,
     Spout,
     SpoutWaitStrategy,
     TopologyBuilder,
 )
 from txtopo.errors import UserCodeError
+from txtopo.plain.tasks.metrics import Counts
 from txtopo.testing import (
     AckFailMapTracker,
     AckTracker,
@@ -46,15 +46,6 @@ def fed(tracker: AckTracker | AckFailMapTracker, *fields: str) -> FeederSpout:
     return FeederSpout(Fields(*(fields or ("num",))), tracker)
 
 
-def chain(spout: Spout, *bolts: RichBolt | BasicBolt):
-    """Return a topology in which each bolt takes what the one before emits."""
-    builder = TopologyBuilder("chain")
-    builder.set_spout("0", spout)
-    for number, bolt in enumerate(bolts, start=1):
-        builder.set_bolt(str(number), bolt).shuffle_grouping(str(number - 1))
-    return builder.build()
-
-
 def told(running: InlineTopology, tracker: AckFailMapTracker) -> tuple[dict, dict]:
     running.tracked_wait(0)
     return dict(tracker.acked), dict(tracker.failed)
@@ -62,7 +53,7 @@ def told(running: InlineTopology, tracker: AckFailMapTracker) -> tuple[dict, dic
 
 @pytest.mark.parametrize("later", [12, 20])
 def test_timeout(cluster, later):
-    """T-TIMEOUT, S2: what is never acked fails after its timeout and not before; what is acked never does."""
+    """T-TIMEOUT, T-METR3, S2: what is never acked fails after its timeout and not before: in the spout, not the bolt."""
     tracker = AckFailMapTracker()
     feeder = fed(tracker)
     running = cluster.submit(chain(feeder, AckEveryOther()), T)
@@ -74,6 +65,9 @@ def test_timeout(cluster, later):
     cluster.advance_time(later)
     tracker.assert_failed(2)
     assert told(running, tracker) == ({1: 1, 3: 1}, {2: 1})
+    counts = running.statistics()
+    assert counts["0"] == Counts({"default": 3}, 3, acked=2, failed=1)
+    assert counts["1"] == Counts(executed=3, acked=2)
 
 
 def test_timeout_is_exact(cluster):
@@ -90,7 +84,7 @@ def test_timeout_is_exact(cluster):
 
 
 def test_no_timeouts(cluster):
-    """T-NOTIMEOUT: with timeouts disabled nothing ever fails by itself."""
+    """T-NOTIMEOUT, T-METR2: with timeouts disabled, what is never acked is emitted and executed, and no more."""
     tracker = AckFailMapTracker()
     feeder = fed(tracker)
     running = cluster.submit(chain(feeder, AckEveryOther()), {**T, "topology.enable.message.timeouts": False})
@@ -100,6 +94,9 @@ def test_no_timeouts(cluster):
     tracker.assert_acked(1, 3)
     cluster.advance_time(20)
     assert told(running, tracker) == ({1: 1, 3: 1}, {})
+    counts = running.statistics()
+    assert counts["0"] == Counts({"default": 3}, 3, acked=2)
+    assert counts["1"] == Counts(executed=3, acked=2)
 
 
 class ResetsFirst(Acking):
