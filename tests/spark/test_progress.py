@@ -12,8 +12,9 @@ from state import MemoryState
 from txtopo import Fields, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.errors import UserCodeError
 from txtopo.spark.progress import ProgressListener, ProgressSender, send_late
+from txtopo.spark.run_package import RunPackage, pack_up
 from txtopo.spark.user_lines import LinesAddress
-from txtopo.spark.worker import RunPackage, close_task_factories, pack_up, task_factory_of
+from txtopo.spark.worker import close_task_factories, task_factory_of
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.tasks.factory import prototypes_of
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
@@ -130,7 +131,7 @@ def test_an_executor_tells_what_is_done_too_late() -> None:
     listener = ProgressListener("127.0.0.1", KEY)
     try:
         lines = LinesAddress("127.0.0.1", 0, 0)
-        package = RunPackage(KEY, pack_up(plan, {}, prototypes_of(plan)), (), listener.address, lines)
+        package = RunPackage(KEY, pack_up(plan.without_states(), {}, prototypes_of(plan)), (), listener.address, lines)
         task_factory_of(package).note_late(UserCodeError("too late", component="words"))
         deadline = time.monotonic() + 30
         told = None

@@ -22,6 +22,7 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.errors import JobFailure, StateFailure, StopError, TxtopoError
 from txtopo.spark.errors import error_of_python, line_that_matters
 from txtopo.spark.progress import ProgressListener
+from txtopo.spark.run_package import RunPackage, pack_up
 from txtopo.spark.session import DriverHost
 from txtopo.spark.shipping import make_importable
 from txtopo.spark.sql.frame_code import error_of_function
@@ -30,7 +31,7 @@ from txtopo.spark.sql.frames import FrameStages
 from txtopo.spark.sql.sql_progress import SqlProgress
 from txtopo.spark.stages import same_slot, stage_function
 from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent
-from txtopo.spark.worker import RunPackage, pack_up, task_factory_of
+from txtopo.spark.worker import task_factory_of
 from txtopo.topology.output import USER_LOGGER
 from txtopo.topology.plan import Plan
 from txtopo.transactional.jobs.job_runner import JobRunner
@@ -64,7 +65,7 @@ class SparkJobRunner(JobRunner):
         self._lines = LineListener(host.reached, self._run_key, host.bound)
         package = RunPackage(
             self._run_key,
-            pack_up(plan, dict(config), dict(prototypes)),
+            pack_up(plan.without_states(), dict(config), dict(prototypes)),
             import_paths,
             self._progress.address,
             LinesAddress(host.reached, self._lines.port, logging.getLogger(USER_LOGGER).getEffectiveLevel()),

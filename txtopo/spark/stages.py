@@ -15,7 +15,7 @@ def stage_function(package: Any, job: Job, stage: int) -> PartitionFunction:
     """Return a function that runs one stage of a job in each partition; the partition's index is the slot.
 
     Args:
-        package: the broadcast :class:`~txtopo.spark.worker.RunPackage`.
+        package: the broadcast :class:`~txtopo.spark.run_package.RunPackage`.
         job: the job.
         stage: the index of the stage.
     """

@@ -64,7 +64,7 @@ class FrameTasks:
 
     Args:
         spark: the session.
-        package: the broadcast :class:`~txtopo.spark.worker.RunPackage`.
+        package: the broadcast :class:`~txtopo.spark.run_package.RunPackage`.
         job: the job.
         plan: the topology.
         edge: see :func:`last_edge`.

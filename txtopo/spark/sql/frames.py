@@ -48,7 +48,7 @@ class FrameStages:
     Args:
         spark: the session.
         plan: the topology.
-        package: the broadcast :class:`~txtopo.spark.worker.RunPackage`.
+        package: the broadcast :class:`~txtopo.spark.run_package.RunPackage`.
         job: the job.
     """
 
