@@ -5,6 +5,7 @@ Storm's are those of integration_test.clj and TopologyIntegrationTest: T-TIMEOUT
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 
@@ -313,6 +314,8 @@ class Picky(BasicBolt):
             raise ReportedFailedException("no, and everybody shall know")
         if tuple[0] == "broken":
             raise ZeroDivisionError("nothing by nothing")
+        if tuple[0] == "exits":
+            sys.exit("nothing by nothing")
 
 
 def test_failed_exceptions(cluster):
@@ -329,19 +332,20 @@ def test_failed_exceptions(cluster):
     assert running.errors == []
 
 
-def test_other_exceptions():
-    """BB4: another exception ends its worker; the root fails, and a fresh bolt takes the next tuple."""
+@pytest.mark.parametrize(("word", "name"), [("broken", "ZeroDivisionError"), ("exits", "SystemExit")])
+def test_other_exceptions(word, name):
+    """BB4: another exception, or an exit, ends its worker and names the component; a fresh bolt takes the next tuple."""
     tracker = AckFailMapTracker()
     feeder = fed(tracker)
     with InlineCluster(workers=2) as cluster:
         running = cluster.submit(chain(feeder, Picky()))  # the bolt is in the second worker, the spout in the first
-        feeder.feed(["broken"], 1)
+        feeder.feed([word], 1)
         tracker.assert_failed(1)
         feeder.feed(["fine"], 2)
         tracker.assert_acked(2)
         (error,) = running.errors
     assert isinstance(error, UserCodeError)
-    assert (error.component, "ZeroDivisionError: nothing by nothing" in str(error)) == ("1", True)
+    assert (error.component, f"{name}: nothing by nothing" in str(error)) == ("1", True)
     assert "execute" in str(error.cause)
 
 

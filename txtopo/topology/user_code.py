@@ -48,7 +48,7 @@ class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with 
             OutputOrigin.running.pop(get_ident(), None)  # delivering a line may have removed it
         else:
             OutputOrigin.running[get_ident()] = self._before
-        if error is None or isinstance(error, ProcessDeath) or _is_from_keyboard(error):
+        if error is None or is_not_of_the_code(error):
             return
         origin: dict[str, Any] = {"component": self.component}
         if self.attempt is not None:
@@ -75,6 +75,11 @@ def blame(error: BaseException, remedy: str, where: str = "", **origin: Any) -> 
     name, message = type(error).__name__, str(error)
     what = f"{name}: {message}" if message else name
     return UserCodeError(f"{where}{what}; {remedy}", **origin, cause="".join(traceback.format_exception(error)))
+
+
+def is_not_of_the_code(error: BaseException) -> bool:
+    """Return whether an exception passes user code unchanged: a simulated death of the process, or Ctrl-C."""
+    return isinstance(error, ProcessDeath) or _is_from_keyboard(error)
 
 
 def _is_from_keyboard(error: BaseException) -> bool:

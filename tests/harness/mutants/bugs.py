@@ -1358,7 +1358,7 @@ BUGS = (
     Bug(
         "a KeyboardInterrupt of the user's code names nobody",
         "txtopo/topology/user_code.py",
-        "        if error is None or isinstance(error, ProcessDeath) or _is_from_keyboard(error):\n",
+        "        if error is None or is_not_of_the_code(error):\n",
         "        if not isinstance(error, (Exception, SystemExit)):\n",
         subjects=(),
         tests=("tests/acceptance/test_stops.py",),
@@ -1990,6 +1990,14 @@ BUGS = (
         "",
         subjects=(),
         tests=("tests/plain/loop/test_backpressure.py",),
+    ),
+    Bug(
+        "an exit in a bolt of a plain topology that names nobody",
+        "txtopo/plain/tasks/bolts.py",
+        "            except BaseException as error:",
+        "            except Exception as error:",
+        subjects=(),
+        tests=("tests/storm/test_acking.py",),
     ),
     Bug(
         "a slow bolt that keeps its turn",
