@@ -1,7 +1,7 @@
-"""A channel: messages over a socket that is never waited for, in either direction.
+"""A channel: messages over a socket, in both directions, without ever waiting for the other side.
 
-A peer that stands still takes nothing: then its socket takes nothing, either, and messages for it wait here, beyond a
-bound in a file. The same holds for one that has not started yet.
+If the other side reads nothing, its socket soon takes nothing more. Then messages wait here: in memory, and beyond a
+bound in a file. Messages for a worker that has not started yet wait in the same way.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def framed(message: bytes) -> bytes:
 
 
 class WakeUp:
-    """Wakes up a thread that waits for sockets: it waits for this one, too."""
+    """Wakes up a thread that waits for sockets, this one among them."""
 
     def __init__(self) -> None:
         self._receiver, self._sender = socket.socketpair()
@@ -53,12 +53,12 @@ class WakeUp:
         return self._receiver.fileno()
 
     def wake(self) -> None:
-        """Wake the thread up; from any thread, also once it is over."""
-        with contextlib.suppress(OSError):  # closed; or full, which wakes up just as well
+        """Wake the thread up; from any thread, and also when it has ended."""
+        with contextlib.suppress(OSError):  # closed; or full, so the thread wakes up anyway
             self._sender.send(b"w")
 
     def clear(self) -> None:
-        """Take note of having been woken up, before looking for what there is to do."""
+        """Forget that it was woken up; call it before looking for work."""
         with contextlib.suppress(BlockingIOError):
             self._receiver.recv(4096)
 
@@ -69,10 +69,10 @@ class WakeUp:
 
 
 class Backlog:
-    """Messages that wait, none of them empty, in their order: the oldest in memory, others beyond a bound in a file.
+    """Messages that wait, in order: the oldest in memory, and beyond a bound all others in a file. None may be empty.
 
     Args:
-        memory_max: the bound, in bytes; None: all of them are in memory.
+        memory_max: the bound, in bytes; None: all of them stay in memory.
     """
 
     def __init__(self, memory_max: int | None = None) -> None:
@@ -100,7 +100,7 @@ class Backlog:
         self.bytes += len(message)
 
     def popleft(self) -> bytes:
-        """Remove the oldest message and return it.
+        """Remove and return the oldest message.
 
         Raises:
             IndexError: there is none.
@@ -117,9 +117,9 @@ class Backlog:
 
 
 class Channel:
-    """Sends and receives whole messages; what the socket does not take at once waits in a backlog.
+    """Sends and receives whole messages. What the socket does not take at once waits in a backlog.
 
-    Sending is for any thread, receiving for one.
+    Any thread may send, only one may receive.
 
     Args:
         connection: a connected socket, past its handshake; the channel owns it from here on.
@@ -132,7 +132,7 @@ class Channel:
         self._connection = connection
         self._message_bytes_max = message_bytes_max
         self._begun = memoryview(b"")
-        """What is left of the message that the socket has taken a part of."""
+        """The rest of a message of which the socket has taken a part."""
         self._unsent = Backlog()
         self._received = bytearray()
         self._lock = threading.Lock()
@@ -143,7 +143,7 @@ class Channel:
         return len(self._begun) + self._unsent.bytes
 
     def limit_memory(self, memory_max: int) -> None:
-        """Keep at most so many bytes that wait to be sent in memory, and the others in a file."""
+        """Keep at most so many bytes in memory that wait to be sent, and the others in a file."""
         self._unsent.memory_max = memory_max
 
     def fileno(self) -> int:
@@ -166,7 +166,7 @@ class Channel:
             self._flush()
 
     def flush(self) -> bool:
-        """Send what waits, as much as the socket takes; return whether all of it is sent.
+        """Send as much as the socket takes of what waits; return whether that is all.
 
         Raises:
             ChannelClosed: the other side is gone.
@@ -194,7 +194,7 @@ class Channel:
         return self._take_messages()
 
     def close(self) -> None:
-        """Close the socket; what waits is dropped."""
+        """Close the socket, and drop what waits."""
         self._connection.close()
         with self._lock:
             self._unsent.close()

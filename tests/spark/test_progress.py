@@ -13,8 +13,9 @@ from state import MemoryState
 from txtopo import Fields, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.errors import UserCodeError
 from txtopo.spark.progress import ProgressListener, ProgressSender
+from txtopo.spark.run_package import RunPackage, pack_up
 from txtopo.spark.user_lines import LineListener, LinesAddress
-from txtopo.spark.worker import LATE, RunPackage, close_task_factories, pack_up, task_factory_of
+from txtopo.spark.worker import LATE, close_task_factories, task_factory_of
 from txtopo.topology.output import Line
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.tasks.factory import prototypes_of
@@ -116,7 +117,7 @@ def test_an_executor_tells_what_is_done_too_late() -> None:
     listener = LineListener("127.0.0.1", KEY, take=told.put)
     try:
         lines = LinesAddress("127.0.0.1", listener.port, 0)
-        package = RunPackage(KEY, pack_up(plan, {}, prototypes_of(plan)), (), ("127.0.0.1", 0), lines)
+        package = RunPackage(KEY, pack_up(plan.without_states(), {}, prototypes_of(plan)), (), ("127.0.0.1", 0), lines)
         task_factory_of(package).note_late(UserCodeError("too late", component="words", txid=7, attempt=1))
         assert told.get(timeout=30) == Line(logging.ERROR, "too late", LATE, "words", None, 7, 1)
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from txtopo import BasicBolt, Fields, RichBolt, Spout
+from txtopo import BasicBolt, Fields, RichBolt, Spout, TopologyBuilder
 
 
 class WordCounter(BasicBolt):
@@ -105,3 +105,12 @@ class AckEveryOther(Acking):
         self.is_odd = not self.is_odd
         if self.is_odd:
             self.collector.ack(tuple)
+
+
+def chain(spout: Spout, *bolts: RichBolt | BasicBolt):
+    """Return a topology in which each bolt takes what the one before emits."""
+    builder = TopologyBuilder("chain")
+    builder.set_spout("0", spout)
+    for number, bolt in enumerate(bolts, start=1):
+        builder.set_bolt(str(number), bolt).shuffle_grouping(str(number - 1))
+    return builder.build()

@@ -5,23 +5,24 @@ Storm's are those of integration_test.clj and TopologyIntegrationTest: T-TIMEOUT
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-from tests.storm.bolts import AckBolt, AckEveryOther, Acking, Aggregate, Branch, Identity, WordCounter
+from tests.storm.bolts import AckBolt, AckEveryOther, Acking, Aggregate, Branch, Identity, WordCounter, chain
 from txtopo import (
     BasicBolt,
     FailedException,
     Fields,
     ReportedFailedException,
-    RichBolt,
     Spout,
     SpoutWaitStrategy,
     TopologyBuilder,
 )
 from txtopo.errors import UserCodeError
+from txtopo.plain.tasks.metrics import Counts
 from txtopo.testing import (
     AckFailMapTracker,
     AckTracker,
@@ -46,15 +47,6 @@ def fed(tracker: AckTracker | AckFailMapTracker, *fields: str) -> FeederSpout:
     return FeederSpout(Fields(*(fields or ("num",))), tracker)
 
 
-def chain(spout: Spout, *bolts: RichBolt | BasicBolt):
-    """Return a topology in which each bolt takes what the one before emits."""
-    builder = TopologyBuilder("chain")
-    builder.set_spout("0", spout)
-    for number, bolt in enumerate(bolts, start=1):
-        builder.set_bolt(str(number), bolt).shuffle_grouping(str(number - 1))
-    return builder.build()
-
-
 def told(running: InlineTopology, tracker: AckFailMapTracker) -> tuple[dict, dict]:
     running.tracked_wait(0)
     return dict(tracker.acked), dict(tracker.failed)
@@ -62,7 +54,7 @@ def told(running: InlineTopology, tracker: AckFailMapTracker) -> tuple[dict, dic
 
 @pytest.mark.parametrize("later", [12, 20])
 def test_timeout(cluster, later):
-    """T-TIMEOUT, S2: what is never acked fails after its timeout and not before; what is acked never does."""
+    """T-TIMEOUT, T-METR3, S2: what is never acked fails after its timeout and not before: in the spout, not the bolt."""
     tracker = AckFailMapTracker()
     feeder = fed(tracker)
     running = cluster.submit(chain(feeder, AckEveryOther()), T)
@@ -74,6 +66,9 @@ def test_timeout(cluster, later):
     cluster.advance_time(later)
     tracker.assert_failed(2)
     assert told(running, tracker) == ({1: 1, 3: 1}, {2: 1})
+    counts = running.statistics()
+    assert counts["0"] == Counts({"default": 3}, 3, acked=2, failed=1)
+    assert counts["1"] == Counts(executed=3, acked=2)
 
 
 def test_timeout_is_exact(cluster):
@@ -90,7 +85,7 @@ def test_timeout_is_exact(cluster):
 
 
 def test_no_timeouts(cluster):
-    """T-NOTIMEOUT: with timeouts disabled nothing ever fails by itself."""
+    """T-NOTIMEOUT, T-METR2: with timeouts disabled, what is never acked is emitted and executed, and no more."""
     tracker = AckFailMapTracker()
     feeder = fed(tracker)
     running = cluster.submit(chain(feeder, AckEveryOther()), {**T, "topology.enable.message.timeouts": False})
@@ -100,6 +95,9 @@ def test_no_timeouts(cluster):
     tracker.assert_acked(1, 3)
     cluster.advance_time(20)
     assert told(running, tracker) == ({1: 1, 3: 1}, {})
+    counts = running.statistics()
+    assert counts["0"] == Counts({"default": 3}, 3, acked=2)
+    assert counts["1"] == Counts(executed=3, acked=2)
 
 
 class ResetsFirst(Acking):
@@ -316,6 +314,8 @@ class Picky(BasicBolt):
             raise ReportedFailedException("no, and everybody shall know")
         if tuple[0] == "broken":
             raise ZeroDivisionError("nothing by nothing")
+        if tuple[0] == "exits":
+            sys.exit("nothing by nothing")
 
 
 def test_failed_exceptions(cluster):
@@ -332,19 +332,20 @@ def test_failed_exceptions(cluster):
     assert running.errors == []
 
 
-def test_other_exceptions():
-    """BB4: another exception ends its worker; the root fails, and a fresh bolt takes the next tuple."""
+@pytest.mark.parametrize(("word", "name"), [("broken", "ZeroDivisionError"), ("exits", "SystemExit")])
+def test_other_exceptions(word, name):
+    """BB4: another exception, or an exit, ends its worker and names the component; a fresh bolt takes the next tuple."""
     tracker = AckFailMapTracker()
     feeder = fed(tracker)
     with InlineCluster(workers=2) as cluster:
         running = cluster.submit(chain(feeder, Picky()))  # the bolt is in the second worker, the spout in the first
-        feeder.feed(["broken"], 1)
+        feeder.feed([word], 1)
         tracker.assert_failed(1)
         feeder.feed(["fine"], 2)
         tracker.assert_acked(2)
         (error,) = running.errors
     assert isinstance(error, UserCodeError)
-    assert (error.component, "ZeroDivisionError: nothing by nothing" in str(error)) == ("1", True)
+    assert (error.component, f"{name}: nothing by nothing" in str(error)) == ("1", True)
     assert "execute" in str(error.cause)
 
 

@@ -7,7 +7,7 @@ from collections import Counter, deque
 
 import pytest
 
-from tests.storm.bolts import AckBolt, Acking, Identity
+from tests.storm.bolts import AckBolt, Acking, Identity, chain
 from txtopo import BasicBolt, Fields, Spout, TopologyBuilder
 from txtopo.testing import AckFailMapTracker, FeederSpout, InlineCluster, InlineTopology
 from txtopo.testing.feeders import Shared
@@ -55,11 +55,8 @@ def test_a_bolts_worker_dies():
     """DE1, S12: what the worker's bolt had in its hands fails at once, is emitted again, and acked then."""
     tracker, bolt = AckFailMapTracker(), Holds()
     feeder = Replays(Fields("num"), tracker)
-    builder = TopologyBuilder("dies")
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("bolt", bolt).shuffle_grouping("spout")
     with InlineCluster(workers=2) as cluster:
-        running = cluster.submit(builder.build())
+        running = cluster.submit(chain(feeder, bolt))
         before = cluster.now()
         for number in range(20):
             feeder.feed([number], number)
@@ -78,11 +75,8 @@ def test_a_worker_without_these_tuples_dies():
     """Roots that have not touched the worker that died go on."""
     tracker, bolt = AckFailMapTracker(), Holds()
     feeder = FeederSpout(Fields("num"), tracker)
-    builder = TopologyBuilder("dies")
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("holds", bolt).shuffle_grouping("spout")
     with InlineCluster(workers=3) as cluster:
-        running = cluster.submit(builder.build())
+        running = cluster.submit(chain(feeder, bolt))
         feeder.feed([1], 1)
         running.tracked_wait(1)
         running.kill_worker(2)
@@ -146,11 +140,8 @@ def test_a_spouts_worker_dies():
     """DE3, S14: the spout's successor hears nothing of what was emitted before, even if it is processed later."""
     tracker, bolt = AckFailMapTracker(), HoldsOne()
     feeder = FeederSpout(Fields("num"), tracker)
-    builder = TopologyBuilder("dies")
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("bolt", bolt).shuffle_grouping("spout")
     with InlineCluster(workers=2) as cluster:
-        running = cluster.submit(builder.build(), {"topology.message.timeout.secs": 10})
+        running = cluster.submit(chain(feeder, bolt), {"topology.message.timeout.secs": 10})
         feeder.feed([1], "old")
         running.tracked_wait(1)
         running.kill_worker(0)
@@ -178,18 +169,15 @@ def test_counts_of_the_dead():
     """What tasks counted before their worker died is not forgotten."""
     tracker = AckFailMapTracker()
     feeder = FeederSpout(Fields("num"), tracker)
-    builder = TopologyBuilder("dies")
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("bolt", AckBolt()).shuffle_grouping("spout")
     with InlineCluster(workers=2) as cluster:
-        running = cluster.submit(builder.build())
+        running = cluster.submit(chain(feeder, AckBolt()))
         for number in range(3):
             feeder.feed([number], number)
             running.tracked_wait(1)
             for worker in (0, 1):
                 running.kill_worker(worker)
         counts = running.statistics()
-    assert (counts["spout"].acked, counts["bolt"].executed) == (3, 3)
+    assert (counts["0"].acked, counts["1"].executed) == (3, 3)
 
 
 class Queue(Shared):

@@ -442,16 +442,12 @@ def test_direct_grouping():
     assert done.statistics["1"].acked == 3
 
 
-class CountsSeen(GlobalCount):
-    pass
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_local_transport(workers):
     """T-LOCALTRANSPORT: 24 tuples are 24 results, within one worker and between two."""
     builder = TopologyBuilder("transport")
     builder.set_spout("1", Words(), 2)
-    builder.set_bolt("2", CountsSeen(), 6).shuffle_grouping("1")
+    builder.set_bolt("2", GlobalCount(), 6).shuffle_grouping("1")
     done = complete_topology(builder.build(), {"1": [["a"], ["b"]] * 12}, workers=workers)
     assert len(done.tuples("2")) == 24
 
@@ -514,46 +510,6 @@ def test_metrics():
             found = running.statistics()
             assert found["spout"] == Counts({"default": total}, total, acked=total)
             assert found["bolt"] == Counts(executed=total, acked=total)
-
-
-def test_metrics_of_what_is_not_acked():
-    """T-METR2: tuples that a bolt neither acks nor fails are emitted and executed, no more."""
-    feeder = FeederSpout(Fields("val"), AckTracker())
-    builder = TopologyBuilder("metrics")
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("bolt", AckEveryOther()).shuffle_grouping("spout")
-    found = []
-    with InlineCluster() as cluster:
-        running = cluster.submit(builder.build(), {"topology.enable.message.timeouts": False})
-        for fed in (1, 1, 0, 1):
-            for _ in range(fed):
-                feeder.feed(["a"])
-            running.tracked_wait(fed)
-            cluster.advance_time(5)
-            counts = running.statistics()
-            found.append((counts["spout"].acked, counts["spout"].emitted["default"], counts["bolt"].executed))
-            assert (counts["spout"].failed, counts["bolt"].failed) == (0, 0)
-    assert found == [(1, 1, 1), (1, 2, 2), (1, 2, 2), (2, 3, 3)]
-
-
-def test_metrics_of_timeouts():
-    """T-METR3: a timeout is a failure of the spout, not of the bolt."""
-    feeder = FeederSpout(Fields("val"), tracker := AckFailMapTracker())
-    builder = TopologyBuilder("metrics")
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("bolt", AckEveryOther()).shuffle_grouping("spout")
-    with InlineCluster() as cluster:
-        running = cluster.submit(builder.build(), {"topology.message.timeout.secs": 10})
-        for message_id in (1, 2, 3):
-            feeder.feed(["a"], message_id)
-        cluster.advance_time(9)
-        tracker.assert_acked(1, 3)
-        assert not tracker.is_failed(2)
-        cluster.advance_time(30)
-        tracker.assert_failed(2)
-        counts = running.statistics()
-    assert counts["spout"] == Counts({"default": 3}, 3, acked=2, failed=1)
-    assert counts["bolt"] == Counts(executed=3, acked=2)
 
 
 def test_ackers_are_seen():

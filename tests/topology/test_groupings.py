@@ -139,26 +139,6 @@ def test_global_and_all():
     assert list(choose(Grouping(GroupingKind.ALL), [7])(("a", 1))) == [7]
 
 
-class FirstN(CustomStreamGrouping):
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-    def prepare(self, context, stream, target_tasks):
-        self.prepared = (context.this_component_id, stream)
-        self.tasks = target_tasks[: self.n]
-
-    def choose_tasks(self, source_task, values):
-        return self.tasks
-
-
-def test_custom():
-    """T-CUSTOM: a grouping of one's own is prepared with the target's tasks and chooses any number of them."""
-    grouping = FirstN(2)
-    of = choose(Grouping(GroupingKind.CUSTOM, custom=grouping), [3, 4, 5, 6])
-    assert [of((word, 1)) for word in "ab"] == [[3, 4], [3, 4]]
-    assert grouping.prepared == ("spout", "default")
-
-
 def test_custom_that_chooses_a_stranger():
     """A task of another component is refused by name."""
 

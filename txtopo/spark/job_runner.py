@@ -23,6 +23,7 @@ from txtopo.config import Config
 from txtopo.errors import JobFailure, StateFailure, StopError, UserCodeError
 from txtopo.spark.errors import error_of_python, line_that_matters
 from txtopo.spark.progress import ProgressListener
+from txtopo.spark.run_package import RunPackage, pack_up
 from txtopo.spark.session import DriverHost, spark_session
 from txtopo.spark.shipping import make_importable
 from txtopo.spark.sql.dataframe_code import error_of_function
@@ -30,7 +31,7 @@ from txtopo.spark.sql.dataframe_session import DataFrameSession
 from txtopo.spark.sql.dataframes import DataFrameStages
 from txtopo.spark.sql.sql_progress import SqlProgress
 from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent
-from txtopo.spark.worker import LATE, RunPackage, pack_up, same_partition, stage_function, task_factory_of
+from txtopo.spark.worker import LATE, same_partition, stage_function, task_factory_of
 from txtopo.topology.output import USER_LOGGER, Line, log_line
 from txtopo.topology.plan import Plan
 from txtopo.transactional.jobs.job_runner import JobRunner
@@ -57,7 +58,7 @@ class SparkJobRunner(JobRunner):
         self._lines = LineListener(host.reached, self._run_key, host.bound, self._take_line)
         package = RunPackage(
             self._run_key,
-            pack_up(plan, dict(config), dict(prototypes)),
+            pack_up(plan.without_states(), dict(config), dict(prototypes)),
             import_paths,
             self._progress.address,
             LinesAddress(host.reached, self._lines.port, logging.getLogger(USER_LOGGER).getEffectiveLevel()),

@@ -3,76 +3,55 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import random
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from threading import get_ident
 from typing import Any
 
-import attrs
 import cloudpickle
 from py4j.protocol import Py4JError
 from pyspark import InheritableThread, SparkContext
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError, JobFailure
-from txtopo.garbage import collect_seldom
 from txtopo.plain.loop.process import WorkerJob, run_worker
 from txtopo.plain.loop.watcher import NO_TASK
 from txtopo.plain.loop.worker import Worker
 from txtopo.plain.supervision.control import JobStarter
 from txtopo.plain.tasks.task import Observer
-from txtopo.plain.transport.messages import Address, Welcome
+from txtopo.plain.transport.messages import Welcome
 from txtopo.spark.errors import error_of_python, line_that_matters
-from txtopo.spark.user_lines import LinesAddress, lines_sent
+from txtopo.spark.run_package import RunPackage, pack_up
+from txtopo.spark.user_lines import lines_sent
 from txtopo.topology.assignment import Assignment
 from txtopo.topology.output import OutputOrigin, renewed
 from txtopo.topology.plain_plan import PlainPlan
 
 
-@attrs.frozen
-class WorkerPackage:
-    """What every worker of a run needs; pickled into the closure of its job.
+def pack_up_workers(plan: PlainPlan, assignment: Assignment, config: Config, secret: bytes) -> bytes:
+    """Return the content of a run package for workers.
 
     Args:
-        run_key: 16 bytes that name the run.
-        content: the plan, the assignment, the configuration and the components, pickled.
-        import_paths: the driver's module search path; none where its modules are shipped.
-        secret: the run's.
-        driver: where the driver listens for workers.
-        lines: where what user code prints is taken.
+        plan: the plan.
+        assignment: where its tasks are.
+        config: the configuration.
+        secret: the run's secret.
     """
-
-    run_key: bytes
-    content: bytes
-    import_paths: tuple[str, ...]
-    secret: bytes = attrs.field(repr=False)
-    driver: Address
-    lines: LinesAddress
-
-
-def pack_up(plan: PlainPlan, assignment: Assignment, config: Config) -> bytes:
-    """Return the content of a package."""
-    bare = attrs.evolve(plan, components=tuple(attrs.evolve(each, component=None) for each in plan.components))
     prototypes = {each.id: cloudpickle.dumps(each.component) for each in plan.components}
-    content: bytes = cloudpickle.dumps((bare, assignment, config, prototypes))
-    return content
+    return pack_up(plan.without_objects(), assignment, config, prototypes, secret)
 
 
-def run_plain_worker(package: WorkerPackage, number: int, job: int) -> None:
+def run_plain_worker(package: RunPackage, number: int, job: int) -> None:
     """Run a worker in this process until the driver stops it.
 
     Args:
-        package: what the run needs.
+        package: what :func:`pack_up_workers` packed.
         number: the worker's number.
         job: its job.
     """
-    sys.path.extend(path for path in package.import_paths if path not in sys.path)
-    with lines_sent(package.lines, package.run_key):
-        plan, assignment, config, prototypes = pickle.loads(package.content)  # noqa: S301 - from our own driver
-        collect_seldom()
+    with lines_sent(package.lines_address, package.run_key):
+        plan, assignment, config, prototypes, secret = package.unpacked()
 
         def make_body(welcome: Welcome, send: Callable[[int, bytes], None], mark: Callable[[int], None]) -> Worker:
             incarnations = {peer.worker: peer.incarnation for peer in welcome.peers}
@@ -90,15 +69,15 @@ def run_plain_worker(package: WorkerPackage, number: int, job: int) -> None:
             )
 
         run_worker(
-            WorkerJob(number, job, package.secret, package.driver, None, config.worker_watermark_bytes), make_body
+            WorkerJob(number, job, secret, package.driver_address, None, config.worker_watermark_bytes), make_body
         )
 
 
 class _OutputObserver(Observer):
-    """Lets what user code prints and logs carry its component and task, with a bound for each interval.
+    """Attributes what user code prints and logs to its component and task, with a bound for each interval.
 
     Args:
-        mark: marks for the worker's watcher which task has its turn.
+        mark: tells the worker's watcher which task has its turn.
     """
 
     def __init__(self, mark: Callable[[int], None]) -> None:
@@ -107,7 +86,7 @@ class _OutputObserver(Observer):
         self._origins: dict[int, OutputOrigin] = {}
 
     def turn(self, component: str, task: int) -> None:
-        """Take what is printed from now on for this task's."""
+        """Attribute output to this task from now on."""
         self.current = component, task
         self._mark(task)
         origin = self._origins.get(task)
@@ -116,13 +95,13 @@ class _OutputObserver(Observer):
         OutputOrigin.running[self._thread] = origin
 
     def no_turn(self) -> None:
-        """Take what is printed from now on for nobody's."""
+        """Attribute output to no task from now on."""
         self.current = None
         self._mark(NO_TASK)
         OutputOrigin.running.pop(self._thread, None)
 
     def looked(self) -> None:
-        """Begin a new share of output."""
+        """Begin a new interval of output."""
         renewed()
 
 
@@ -130,11 +109,11 @@ class SparkWorkers(JobStarter):
     """Starts workers as jobs of Spark.
 
     Args:
-        context: of the session.
-        package: what the workers need.
+        context: the Spark context.
+        package: what the workers are sent.
     """
 
-    def __init__(self, context: SparkContext, package: WorkerPackage) -> None:
+    def __init__(self, context: SparkContext, package: RunPackage) -> None:
         self._context = context
         self._package = package
 
@@ -147,7 +126,7 @@ class SparkWorkers(JobStarter):
                 self._context.setJobGroup(self._group(worker, job), f"worker {worker}", interruptOnCancel=True)
                 self._context.setLocalProperty("spark.scheduler.pool", f"worker-{worker}")
                 self._context.parallelize([None], 1).mapPartitions(self._function(worker, job)).collect()
-            except Exception as failure:  # noqa: BLE001 - whatever has ended it, supervision decides what follows
+            except Exception as failure:  # noqa: BLE001 - supervision decides what follows
                 error = _why(failure)
             on_end(error)
 
@@ -175,6 +154,6 @@ class SparkWorkers(JobStarter):
 
 
 def _why(failure: Exception) -> Exception:
-    """Return what ended a job, as short as can be."""
+    """Return the error that ended a job, without Spark's own lines."""
     wrong: ConfigError | None = error_of_python(str(failure))
     return wrong or JobFailure(f"Spark lost its job: {line_that_matters(str(failure))}")

@@ -5,53 +5,20 @@ from __future__ import annotations
 import atexit
 import functools
 import logging
-import pickle
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import attrs
-import cloudpickle
-
 from txtopo.errors import RuleError
-from txtopo.garbage import collect_seldom
 from txtopo.spark.progress import ProgressSender
-from txtopo.spark.user_lines import LinesAddress, LineSender, lines_sent
+from txtopo.spark.run_package import RunPackage
+from txtopo.spark.user_lines import LineSender, lines_sent
 from txtopo.topology.output import Line
-from txtopo.topology.plan import Plan
 from txtopo.transactional.jobs.stage_run import Item, Job, PartitionItem, StageRun
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 LATE = "txtopo.late"
 """The source of a line that is no output, but tells the driver what a user's thread did too late."""
-
-
-@attrs.frozen
-class RunPackage:
-    """The data that every task of a run needs; a broadcast sends it to each executor once.
-
-    Args:
-        run_key: 16 bytes that identify the run.
-        content: the plan, the configuration and the prototypes, pickled.
-        import_paths: the driver's module search path; empty if its modules are shipped.
-        progress_address: the driver's address for progress.
-        lines_address: the driver's address for the output of user code.
-    """
-
-    run_key: bytes
-    content: bytes
-    import_paths: tuple[str, ...]
-    progress_address: tuple[str, int]
-    lines_address: LinesAddress
-
-
-def pack_up(plan: Plan, config: dict[str, Any], prototypes: dict[str, bytes]) -> bytes:
-    """Return the content of a run package."""
-    names_only: Any = dict.fromkeys(plan.states)
-    content: bytes = cloudpickle.dumps((attrs.evolve(plan, states=names_only), config, prototypes))
-    return content
-
 
 _task_factories: dict[bytes, TaskFactory] = {}
 """The task factory of this process's current run, by run key; at most one."""
@@ -62,11 +29,8 @@ def task_factory_of(package: RunPackage) -> TaskFactory:
     task_factory = _task_factories.get(package.run_key)
     if task_factory is None:
         close_task_factories()
-        sys.path.extend(path for path in package.import_paths if path not in sys.path)
-        plan, config, prototypes = pickle.loads(package.content)  # noqa: S301 - from our own driver
-        task_factory = _task_factories[package.run_key] = TaskFactory(plan, config, prototypes)
+        task_factory = _task_factories[package.run_key] = TaskFactory(*package.unpacked())
         task_factory.note_late = functools.partial(_send_late, package)
-        collect_seldom()
     return task_factory
 
 
@@ -109,7 +73,7 @@ def run_stage(
     probe = ProgressProbe()
     with (
         lines_sent(package.lines_address, package.run_key),
-        ProgressSender(package.progress_address, package.run_key, job.job_id, probe),
+        ProgressSender(package.driver_address, package.run_key, job.job_id, probe),
     ):
         task_factory = task_factory_of(package)
         yield from StageRun(task_factory, job, stage_index, partition, probe).run(items)

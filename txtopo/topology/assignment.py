@@ -1,4 +1,4 @@
-"""The assignment: which tasks of a plain topology are in which worker, and which ackers track whose roots."""
+"""The assignment: which tasks of a plain topology are in which worker, its ackers among them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ACKER = "__acker"
 
 @attrs.frozen
 class Executor:
-    """Some tasks of a component that stay together: their pending roots are limited together."""
+    """Tasks of a component that stay together in one worker; a spout's share a limit of pending roots."""
 
     component: str
     tasks: tuple[int, ...]

@@ -82,6 +82,10 @@ class PlainPlan:
             next_task += count
         return attrs.evolve(self, components=tuple(components))
 
+    def without_objects(self) -> PlainPlan:
+        """Return the plan as workers need it: without the declared objects, of which they get pickled ones."""
+        return attrs.evolve(self, components=tuple(attrs.evolve(each, component=None) for each in self.components))
+
     def outputs(self, component: str, stream: str) -> tuple[Edge, ...]:
         """Return the edges that a stream feeds."""
         return tuple(edge for edge in self.edges if (edge.source, edge.stream) == (component, stream))

@@ -128,6 +128,11 @@ class Plan:
             outputs[edge.source, edge.stream] = (*outputs.get((edge.source, edge.stream), ()), edge)
         return outputs
 
+    def without_states(self) -> Plan:
+        """Return the plan as executors need it: of most states, only the names."""
+        names_only: Any = dict.fromkeys(self.states)
+        return attrs.evolve(self, states=names_only)
+
     def of_phase(self, phase: Phase) -> tuple[PlannedComponent, ...]:
         """Return the components of a phase, in topological order."""
         return tuple(component for component in self.components if component.phase is phase)

@@ -45,10 +45,8 @@ class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with 
             OutputOrigin.running.pop(get_ident(), None)  # delivering a line may have removed it
         else:
             OutputOrigin.running[get_ident()] = self._before
-        if error is None or isinstance(error, ProcessDeath):
+        if error is None or is_not_of_the_code(error):
             return
-        if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread() and not is_worker():
-            return  # only there does a Ctrl-C arrive; elsewhere the code itself has raised it
         origin: dict[str, Any] = {"component": self.component}
         if self.attempt is not None:
             origin |= {"txid": self.attempt.txid, "attempt": self.attempt.attempt}
@@ -74,3 +72,13 @@ def blame(error: BaseException, remedy: str, where: str = "", **origin: Any) -> 
     name, message = type(error).__name__, str(error)
     what = f"{name}: {message}" if message else name
     return UserCodeError(f"{where}{what}; {remedy}", **origin, cause="".join(traceback.format_exception(error)))
+
+
+def is_not_of_the_code(error: BaseException) -> bool:
+    """Return whether an exception passes user code unchanged: a simulated death of the process, or perhaps Ctrl-C.
+
+    A Ctrl-C arrives in the driver's main thread only; elsewhere the code itself has raised a KeyboardInterrupt.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return current_thread() is main_thread() and not is_worker()
+    return isinstance(error, ProcessDeath)

@@ -1620,7 +1620,7 @@ BUGS = (
     Bug(
         "a KeyboardInterrupt of the user's code names nobody",
         "txtopo/topology/user_code.py",
-        "        if error is None or isinstance(error, ProcessDeath):\n",
+        "        if error is None or is_not_of_the_code(error):\n",
         "        if not isinstance(error, (Exception, SystemExit)):\n",
         subjects=(),
         tests=("tests/acceptance/test_stops.py",),
@@ -2300,6 +2300,14 @@ BUGS = (
         "        if False:\n            self._prepare_bolts()",
         subjects=(),
         tests=("tests/plain/loop/test_worker.py",),
+    ),
+    Bug(
+        "an exit in a bolt of a plain topology that names nobody",
+        "txtopo/plain/tasks/bolts.py",
+        "            except BaseException as error:",
+        "            except Exception as error:",
+        subjects=(),
+        tests=("tests/storm/test_acking.py",),
     ),
     Bug(
         "a slow bolt that keeps its turn",

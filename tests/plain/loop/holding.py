@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from itertools import takewhile
+from typing import Any
 
 from txtopo.plain.loop.process import WorkerJob, run_worker
 from txtopo.plain.loop.watcher import NO_TASK
@@ -21,12 +22,48 @@ def hold(secs: float) -> None:
     deque(takewhile(end.__gt__, iter(time.monotonic, None)), maxlen=0)
 
 
-class Holding:
-    """A body whose first pass does not let go of the interpreter; then it is done.
+class Idle:
+    """A body that has nothing to do."""
+
+    def set_active(self, *, is_active: bool) -> None: ...
+
+    def set_throttled(self, *, is_throttled: bool) -> None: ...
+
+    def receive(self, frame: bytes) -> None: ...
+
+    def worker_replaced(self, worker: int, dead: int, successor: int) -> None: ...
+
+    def close(self) -> None: ...
+
+    def status(self) -> Any: ...
+
+    def run_pass(self) -> bool:
+        return False
+
+    def is_done(self) -> bool:
+        return True
+
+    def is_idle(self) -> bool:
+        return self.is_done()
+
+    def idle_secs(self) -> float:
+        return 0.1
+
+    def queued_bytes(self) -> int:
+        return 0
+
+    pending = acked = queued_bytes
+
+    def busy_with(self) -> str:
+        return ""
+
+
+class Holding(Idle):
+    """A body whose first pass keeps the interpreter; then it is done.
 
     Args:
         secs: for how long.
-        mark: marks the task that it is in.
+        mark: marks the task that has its turn.
     """
 
     def __init__(self, secs: float, mark: Callable[[int], None]) -> None:
@@ -45,35 +82,6 @@ class Holding:
 
     def is_done(self) -> bool:
         return self._has_held
-
-    is_idle = is_done
-
-    def set_active(self, *, is_active: bool) -> None: ...
-
-    def set_throttled(self, *, is_throttled: bool) -> None: ...
-
-    def receive(self, frame: bytes) -> None: ...
-
-    def worker_replaced(self, worker: int, dead: int, successor: int) -> None: ...
-
-    def close(self) -> None: ...
-
-    def status(self) -> None: ...
-
-    def idle_secs(self) -> float:
-        return 0.1
-
-    def queued_bytes(self) -> int:
-        return 0
-
-    def pending(self) -> int:
-        return 0
-
-    def acked(self) -> int:
-        return 0
-
-    def busy_with(self) -> str:
-        return ""
 
 
 def main() -> None:

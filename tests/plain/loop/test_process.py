@@ -7,11 +7,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import attrs
 import pytest
 
+from tests.plain.loop.holding import Idle
 from txtopo.errors import TxtopoError, UserCodeError
 from txtopo.plain.loop.process import WorkerJob, run_worker
 from txtopo.plain.supervision.control import ControlServer, JobStarter
@@ -33,7 +33,7 @@ class Record:
     replaced: list[tuple[int, int, int]] = attrs.field(factory=list)
 
 
-class Exchange:
+class Exchange(Idle):
     """A body that sends numbered frames to all peers, and is done when it has those of all."""
 
     def __init__(
@@ -65,9 +65,6 @@ class Exchange:
         self.sent += 1
         return True
 
-    def idle_secs(self) -> float:
-        return 0.1
-
     def receive(self, frame: bytes) -> None:
         sender, number, _ = frame.split(b" ", 2)
         self.record.received[self.number, int(number)] += 1
@@ -78,26 +75,11 @@ class Exchange:
         self.got[worker] = 0
         self.sent = 0 if self.fails_at < 0 else self.sent  # the successor has seen nothing
 
-    def queued_bytes(self) -> int:
-        return 0
-
     def is_done(self) -> bool:
         return self.sent == FRAMES
 
     def is_idle(self) -> bool:
         return not self.is_active or self.sent == FRAMES
-
-    def pending(self) -> int:
-        return 0
-
-    def acked(self) -> int:
-        return 0
-
-    def busy_with(self) -> str:
-        return "an exchange"
-
-    def status(self) -> Any:
-        return dict(self.got)
 
     def close(self) -> None:
         self.record.closed[self.number] += 1

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.plain.loop.holding import TASK
-from txtopo.errors import UserCodeError
 from txtopo.plain.supervision.control import ControlServer, JobStarter
 from txtopo.plain.supervision.supervisor import SILENCE_SECS, StopAsked, Supervisor
 from txtopo.plain.transport.handshake import Listener, new_secret
@@ -104,15 +103,6 @@ def test_a_long_call_ends_nothing(begin: Callable[..., tuple[ControlServer, Proc
     assert server.join(WAIT_SECS)
     assert server.error is None
     assert [process.wait() for process in jobs.processes] == [0]
-
-
-def test_a_call_that_is_too_long_is_named(begin: Callable[..., tuple[ControlServer, Processes]]) -> None:
-    """After the limit the process is ended, and the run by an error that names the component and the task."""
-    server, _ = begin(600.0, 2.5)
-    assert server.join(WAIT_SECS)
-    assert isinstance(server.error, UserCodeError)
-    assert server.error.component == "split"
-    assert f"task {TASK}: one call has kept Python's interpreter lock" in str(server.error)
 
 
 @pytest.mark.slow

@@ -86,6 +86,10 @@ class Story:
         """Let a worker say hello."""
         return self.tell(Received(channel, Hello(worker, job, "host:1", ADDRESS)))
 
+    def beat(self, channel: int, health: Health | None = None, *, after: float = 0.0) -> list[Action]:
+        """Let a worker send a heartbeat."""
+        return self.tell(Received(channel, Heartbeat(health)), after=after)
+
     def running(self) -> Story:
         """Let two workers run, on the channels 10 and 11."""
         self.greet(0, 10)
@@ -138,7 +142,7 @@ def test_spark_starts_the_task_again() -> None:
         Send(12, Welcome(2, (Peer(0, 0, ADDRESS),), is_active=True)),
         Send(10, PeerJoined(Peer(1, 2, ADDRESS))),
     ]
-    assert story.tell(Received(11, Heartbeat(health()))) == []
+    assert story.beat(11, health()) == []
 
 
 def test_stale_hello() -> None:
@@ -152,7 +156,7 @@ def test_stale_hello() -> None:
 def test_silence() -> None:
     """A worker that says nothing for five seconds is dead: the others are told, and its job is cancelled."""
     story = Story().running()
-    story.tell(Received(10, Heartbeat(None)), after=4.0)
+    story.beat(10, after=4.0)
     actions = story.tell(Ticked(), after=1.5)
     assert actions[1:] == [Close(11), Send(10, PeerReplaced(1, Peer(1, 2, None))), CancelJob(1, 0)]
     assert story.greet(1, 12) == [Close(12)]  # its job holds the slot until it has ended
@@ -164,13 +168,13 @@ def test_a_busy_worker_is_not_dead() -> None:
     story = Story().running()
     said = []
     for secs in range(2, 29):
-        story.tell(Received(10, Heartbeat(None)))
+        story.beat(10)
         said += story.tell(Stalled(1, 1, 3, float(secs), is_working=True), after=1.0)
         said += story.tell(Ticked())
     (warning,) = said
     assert isinstance(warning, Warn)
     assert "task 3 of 'split' has kept the interpreter of worker 1 for 10 s" in warning.text
-    assert story.tell(Received(11, Heartbeat(None))) == []
+    assert story.beat(11) == []
 
 
 def test_a_call_that_is_too_long() -> None:
@@ -204,7 +208,7 @@ def test_a_frozen_worker_is_dead() -> None:
     story = Story().running()
     for secs in range(2, 5):
         assert story.tell(Stalled(1, 1, 3, float(secs), is_working=False), after=1.0) == []
-    story.tell(Received(10, Heartbeat(None)))
+    story.beat(10)
     actions = story.tell(Ticked(), after=2.5)
     assert actions == [
         Warn("worker 1 has said nothing for 5 s, in task 3 of 'split'; it is counted as dead"),
@@ -243,9 +247,9 @@ def test_job_that_does_not_end() -> None:
     """If the channel is closed and the job goes on, it is cancelled some time later."""
     story = Story().running()
     story.tell(ChannelLost(11))
-    story.tell(Received(10, Heartbeat(None)), after=4.0)
+    story.beat(10, after=4.0)
     assert story.tell(Ticked()) == []
-    story.tell(Received(10, Heartbeat(None)), after=2.0)
+    story.beat(10, after=2.0)
     assert story.tell(Ticked()) == [CancelJob(1, 0)]
     assert story.tell(Ticked()) == []
 
@@ -290,10 +294,10 @@ def test_end_of_the_input() -> None:
     behind = health(is_done=True, sent={0: 2}, received={0: 2})
     level = health(is_done=True, sent={0: 2}, received={0: 3}, activity=1)
     for _ in range(2):
-        assert story.tell(Received(10, Heartbeat(done))) == []
-        assert story.tell(Received(11, Heartbeat(behind))) == []  # a frame is on the way
-    assert story.tell(Received(11, Heartbeat(level))) == []  # it has come just now, and may lead to more
-    stopped = story.tell(Received(11, Heartbeat(level)))
+        assert story.beat(10, done) == []
+        assert story.beat(11, behind) == []  # a frame is on the way
+    assert story.beat(11, level) == []  # it has come just now, and may lead to more
+    stopped = story.beat(11, level)
     assert stopped[-2:] == [Send(10, Stop()), Send(11, Stop())]
     for channel in (10, 11):
         story.tell(Received(channel, Stopped(health())))
@@ -308,10 +312,10 @@ def test_stop_waits_for_what_is_pending() -> None:
     story = Story().running()
     assert story.tell(StopAsked(30.0)) == [Send(10, SetActive(is_active=False)), Send(11, SetActive(is_active=False))]
     for _ in range(2):
-        assert story.tell(Received(10, Heartbeat(health(pending=1)))) == []
-        assert story.tell(Received(11, Heartbeat(health()))) == []
-    story.tell(Received(11, Heartbeat(health())), after=29.0)
-    assert story.tell(Received(10, Heartbeat(health(pending=1)))) == []
+        assert story.beat(10, health(pending=1)) == []
+        assert story.beat(11, health()) == []
+    story.beat(11, health(), after=29.0)
+    assert story.beat(10, health(pending=1)) == []
     assert story.tell(Ticked(), after=1.0) == [Send(10, Stop()), Send(11, Stop())]
 
 
@@ -326,20 +330,21 @@ def test_worker_that_does_not_stop() -> None:
     """A worker that does not end in time has its job cancelled; the run is over when it has ended."""
     story = Story().running()
     story.tell(StopAsked(0.0))
-    story.tell(Received(11, Heartbeat(None)), after=9.0)
+    story.beat(11, after=9.0)
     story.tell(JobEnded(0, 0, None))
-    assert story.tell(Received(11, Heartbeat(None)), after=1.0) == [CancelJob(1, 0)]
+    assert story.beat(11, after=1.0) == [CancelJob(1, 0)]
     assert story.tell(JobEnded(1, 0, RuntimeError("cancelled")))[-1] == Finish(None)
 
 
 def test_nobody_is_started_while_it_ends() -> None:
-    """A worker that dies while the run ends is not started again."""
+    """A worker that dies while the run ends is not started again, and a run that ends is not activated."""
     story = Story().running()
     story.tell(StopAsked(30.0))
     story.tell(Received(11, Failed(BUG, None)))
     actions = story.tell(JobEnded(1, 0, RuntimeError("lost")))
     assert actions[-1] == Warn("worker 1 did not end in good order: [component 'bolt'] task 2: ValueError: a bug")
     assert not [action for action in actions if isinstance(action, StartJob)]
+    assert story.tell(ActivationAsked(is_active=True)) == []
 
 
 def test_stop_before_all_have_started() -> None:
@@ -355,11 +360,11 @@ def test_missing_slots() -> None:
     story = Story()
     story.greet(0, 10)
     assert story.tell(Ticked(), after=3.0) == []
-    story.tell(Received(10, Heartbeat(None)))
+    story.beat(10)
     (warning,) = story.tell(Ticked(), after=2.0)
     assert isinstance(warning, Warn)
     assert "1 of 2 workers have started" in warning.text
-    story.tell(Received(10, Heartbeat(None)))
+    story.beat(10)
     assert story.tell(Ticked(), after=4.0) == []
 
 
@@ -368,9 +373,9 @@ def test_restart_that_takes_its_time() -> None:
     story = Story().running()
     story.tell(JobEnded(1, 0, RuntimeError("lost")))
     for _ in range(29):
-        story.tell(Received(10, Heartbeat(None)))
+        story.beat(10)
         assert story.tell(Ticked(), after=1.0) == []
-    story.tell(Received(10, Heartbeat(None)))
+    story.beat(10)
     (warning,) = story.tell(Ticked(), after=1.0)
     assert "1 of 2 workers have started" in warning.text
 
@@ -449,8 +454,8 @@ def test_exhausted_while_it_stops(is_done: bool) -> None:
     story = Story().running()
     story.tell(StopAsked(30.0))
     for _ in range(2):
-        story.tell(Received(10, Heartbeat(health(is_done=True))))
-        story.tell(Received(11, Heartbeat(health(is_done=is_done))))
+        story.beat(10, health(is_done=True))
+        story.beat(11, health(is_done=is_done))
     assert story.supervisor.phase is RunPhase.STOPPING
     assert story.supervisor.is_exhausted is is_done
 
@@ -461,16 +466,9 @@ def test_dead_worker_is_not_done() -> None:
     story.tell(StopAsked(30.0))
     story.tell(JobEnded(1, 0, RuntimeError("lost")))
     for _ in range(2):
-        story.tell(Received(10, Heartbeat(health(is_done=True))))
+        story.beat(10, health(is_done=True))
     assert story.supervisor.phase is RunPhase.STOPPING
     assert not story.supervisor.is_exhausted
-
-
-def test_activation_while_it_ends() -> None:
-    """A run that ends begins nothing more, whatever the user asks for."""
-    story = Story().running()
-    story.tell(StopAsked(30.0))
-    assert story.tell(ActivationAsked(is_active=True)) == []
 
 
 def test_activation() -> None:

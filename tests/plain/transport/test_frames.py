@@ -114,13 +114,6 @@ def test_messages_to_ackers():
     assert decode(encode(frame)) == frame
 
 
-def test_empty_frames():
-    """A frame without anything in it is empty, and arrives so."""
-    assert Frame().is_empty
-    assert decode(encode(Frame())).is_empty
-    assert not Frame(reset=[1]).is_empty
-
-
 def test_several_columns():
     """Columns of plain values and of others travel in one frame."""
     plain, other = frame_of("a").tuples[0], frame_of(Point(1)).tuples[0]
@@ -164,9 +157,3 @@ def test_garbage(data):
     """T-KRYO: bytes that are no frame, or none at all, raise ValueError and nothing else."""
     with pytest.raises(ValueError, match="frame"):
         decode(data)
-
-
-def test_values_that_do_not_pickle():
-    """A value that no codec takes raises where it is encoded, not where it arrives."""
-    with pytest.raises((TypeError, AttributeError, pickle.PicklingError)):
-        encode(frame_of(lambda: 0))

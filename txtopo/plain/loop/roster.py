@@ -14,27 +14,27 @@ from txtopo.plain.transport.messages import Peer
 
 
 class Arrival(enum.Enum):
-    """What becomes of frames that another incarnation sends to this worker."""
+    """What happens to frames that another incarnation sends to this worker."""
 
     READ = "read"
     EARLY = "early"
-    """The driver has not told of the sender yet: they wait."""
+    """They wait: the driver has not announced the sender yet."""
     STALE = "stale"
-    """The sender was declared dead, or they were meant for a former incarnation of this worker: they are dropped."""
+    """They are dropped: the sender is dead, or they are for an earlier incarnation of this worker."""
 
 
 class Roster:
-    """The peers of one worker, as far as the driver has told it."""
+    """The peers of one worker, as far as the driver has announced them."""
 
     def __init__(self) -> None:
         self.incarnation = -1
         """This worker's own incarnation; -1 until it is welcomed."""
         self.sent: Counter[int] = Counter()
-        """By incarnation, how many frames it was sent."""
+        """By incarnation, how many frames were sent to it."""
         self.received: Counter[int] = Counter()
         """By incarnation, how many frames were received from it."""
         self.congested: set[int] = set()
-        """The incarnations that have said that too much waits for them."""
+        """The incarnations that are above their watermark."""
         self._peers: dict[int, Peer] = {}
 
     def __iter__(self) -> Iterator[Peer]:
@@ -46,32 +46,32 @@ class Roster:
         return len(self._peers)
 
     def __getitem__(self, worker: int) -> Peer:
-        """Return the peer that another worker is now."""
+        """Return the present incarnation of a worker."""
         return self._peers[worker]
 
     @property
     def incarnations(self) -> dict[int, int]:
-        """By worker, the incarnation that it is in, this one's own left out."""
+        """By worker, the incarnation of each peer."""
         return {peer.worker: peer.incarnation for peer in self}
 
     def welcome(self, incarnation: int, peers: Sequence[Peer]) -> None:
-        """Begin as ``incarnation``."""
+        """Start as ``incarnation``, with these peers."""
         self.incarnation = incarnation
         self._peers = {peer.worker: peer for peer in peers}
 
     def join(self, peer: Peer) -> None:
-        """Take note of where a peer listens."""
+        """Record where a peer listens."""
         self._peers[peer.worker] = peer
 
     def replace(self, dead: int, successor: Peer) -> None:
-        """Forget an incarnation that has died, for its successor."""
+        """Replace an incarnation that has died by its successor."""
         self.sent.pop(dead, None)
         self.received.pop(dead, None)
         self.congested.discard(dead)
         self._peers[successor.worker] = successor
 
     def judge(self, sender: int, receiver: int) -> Arrival:
-        """Return what becomes of frames from incarnation ``sender`` that are meant for incarnation ``receiver``."""
+        """Return what happens to frames from incarnation ``sender`` for incarnation ``receiver``."""
         if self.incarnation < 0:
             return Arrival.EARLY
         known = {peer.incarnation for peer in self}
@@ -79,5 +79,5 @@ class Roster:
             return Arrival.STALE
         if sender in known:
             return Arrival.READ
-        # Incarnations only rise: one above all that are known has begun, and one below has been replaced.
+        # Numbers only rise: a sender above all known ones is new, and any other one was replaced.
         return Arrival.EARLY if sender > max(known, default=-1) else Arrival.STALE

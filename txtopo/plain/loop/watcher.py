@@ -1,12 +1,12 @@
-"""A watcher: a small process beside each worker, which speaks for it while it can't.
+"""A watcher: a small process beside each worker, which reports for it while the worker can't.
 
-A C call that keeps Python's interpreter lock, such as a bad regular expression, stops every thread of its process, also
-the one that beats. A process that is frozen or hangs is silent in the same way. The kernel can tell them apart: only
-the first takes processor time. So a process of its own looks at the worker's, on the worker's machine. While no beat
-comes, it tells the driver on a connection of its own for how long, whether the worker takes processor time, and which
-task its loop is in: a word in memory that both share.
+A C call that keeps Python's interpreter lock, such as a bad regular expression, stops every thread of its process, the
+one that sends heartbeats among them. A frozen process is silent in the same way, but takes no processor time. So a
+watcher, on the worker's machine, looks at the worker's process. While no heartbeat is sent, it reports to the driver,
+on a connection of its own: for how long, whether the worker takes processor time, and which task has its turn. The
+worker writes that task into memory that both share.
 
-The watcher runs this file's source by itself, so nothing but the standard library is imported here.
+The watcher runs this file's source by itself, so this file imports only the standard library.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ LOOK_SECS = 1.0
 """How often a watcher looks."""
 
 QUIET_SECS = 2.0
-"""From when on it speaks for its worker: that beats every second."""
+"""After how long without a heartbeat it reports; the worker sends one every second."""
 
 NO_TASK = -1
-"""Stands for the task while the loop is in none."""
+"""Stands for the task while none has its turn."""
 
 _SEND_SECS = 5.0
 _LENGTH = struct.Struct("!I")
 _REPORT = struct.Struct("!qd?")
 _WORDS_BYTES = 16
 _BEATS, _TASK = 0, 1
-"""The words that both share."""
+"""The words in shared memory."""
 
 
 def unpack(report: bytes) -> tuple[int, float, bool]:
-    """Return what a watcher says: the task, how many seconds no beat has come, and whether the process works."""
+    """Return a watcher's report: the task, the seconds without a heartbeat, and whether the process works."""
     task, secs, is_working = _REPORT.unpack(report)
     return task, secs, is_working
 
 
 class Watcher:
-    """The worker's side: starts a watcher, and tells it by shared memory what to say.
+    """The worker's side: starts a watcher, and writes into the memory that both share.
 
     Args:
-        connection: to the driver, which knows who is watched; the watcher gets it.
+        connection: the watcher's connection to the driver, which knows whom it watches.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -63,7 +63,7 @@ class Watcher:
             self._memory = mmap.mmap(file.fileno(), _WORDS_BYTES)
             self._words = memoryview(self._memory).cast("q")
             self.mark: Callable[[int], None] = functools.partial(self._words.__setitem__, _TASK)
-            """Says which task the loop is in from now on; a partial, for it is called several times a pass."""
+            """Writes which task has its turn; a partial, because it is called several times in a pass."""
             self.mark(NO_TASK)
             shared = (connection.fileno(), file.fileno())
             self._process = subprocess.Popen(  # noqa: S603 - our own source
@@ -76,11 +76,11 @@ class Watcher:
 
     @staticmethod
     def can_watch() -> bool:
-        """Return whether this machine tells how much processor time a process takes."""
+        """Return whether this machine reports the processor time of a process."""
         return Path("/proc/self/stat").exists()
 
     def beat(self) -> None:
-        """Say that Python's threads run."""
+        """Note that Python's threads run."""
         self._words[_BEATS] += 1
 
     def close(self) -> None:
@@ -90,11 +90,11 @@ class Watcher:
 
 
 def _watch(worker: int, connection: socket.socket, memory: mmap.mmap) -> None:
-    """Watch a process until it is gone, or the driver."""
+    """Watch a process until it or the driver is gone."""
     words = memoryview(memory).cast("q")
     beats, quiet_since, ticks = words[_BEATS], time.monotonic(), _ticks(worker)
     while os.getppid() == worker:
-        if select.select([connection], [], [], LOOK_SECS)[0]:  # the driver says nothing but its end
+        if select.select([connection], [], [], LOOK_SECS)[0]:  # the driver sends nothing, so this is its end
             return
         now, ticks_before = time.monotonic(), ticks
         ticks = _ticks(worker)
@@ -106,7 +106,7 @@ def _watch(worker: int, connection: socket.socket, memory: mmap.mmap) -> None:
 
 
 def _ticks(worker: int) -> int:
-    """Return how much processor time a process has taken, in ticks of the kernel's clock."""
+    """Return the processor time of a process, in ticks of the kernel's clock."""
     fields = Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 

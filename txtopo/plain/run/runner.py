@@ -301,7 +301,8 @@ class RunningTopology:
             self._run = run
 
     def _begin(self, workers: int, *, is_active: bool) -> _Run:
-        from txtopo.spark.plain_workers import SparkWorkers, WorkerPackage, pack_up  # noqa: PLC0415 - pyspark
+        from txtopo.spark.plain_workers import SparkWorkers, pack_up_workers  # noqa: PLC0415 - pyspark
+        from txtopo.spark.run_package import RunPackage  # noqa: PLC0415 - as above
         from txtopo.spark.session import DriverHost  # noqa: PLC0415 - as above
         from txtopo.spark.shipping import make_importable  # noqa: PLC0415 - as above
         from txtopo.spark.user_lines import LineListener, LinesAddress  # noqa: PLC0415 - as above
@@ -313,13 +314,12 @@ class RunningTopology:
         lines = LineListener(host.reached, run_key, host.bound)
         level = logging.getLogger(USER_LOGGER).getEffectiveLevel()
         assignment = assign(self._plan, workers, self._config.acker_executors)
-        package = WorkerPackage(
-            run_key=run_key,
-            content=pack_up(self._plan, assignment, self._config),
-            import_paths=make_importable(context),
-            secret=secret,
-            driver=(host.reached, listener.address[1]),
-            lines=LinesAddress(host.reached, lines.port, level),
+        package = RunPackage(
+            run_key,
+            pack_up_workers(self._plan, assignment, self._config, secret),
+            make_importable(context),
+            (host.reached, listener.address[1]),
+            LinesAddress(host.reached, lines.port, level),
         )
         supervisor = Supervisor(
             workers,

@@ -95,7 +95,7 @@ class BoltTask(Task):
                 break
             except FailedException as error:
                 self._failed(current, error)
-            except Exception as error:  # noqa: BLE001 - the user's code
+            except BaseException as error:  # noqa: BLE001 - the user's code
                 raise self.blamed(error) from None
 
     @property

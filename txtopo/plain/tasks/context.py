@@ -15,19 +15,19 @@ from txtopo.topology.plain_plan import PlainComponent, PlainPlan
 
 
 class PlainTaskContext(TopologyContext):
-    """Where a task is in a plain topology.
+    """The context of one task.
 
     Args:
         plan: the plan.
         component: the task's component.
         task: the task's id.
-        config: what the component sees of the configuration.
-        hooks: takes the hooks that the component adds.
+        config: the configuration, with the component's own settings.
+        hooks: the task's hooks; the component may add some.
         offloading: runs slow calls.
-        user_code: what the task's code runs in.
+        user_code: the context in which the task's code runs.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - all that a task may ask for
+    def __init__(  # noqa: PLR0913, PLR0917 - everything that a task may ask for
         self,
         plan: PlainPlan,
         component: PlainComponent,

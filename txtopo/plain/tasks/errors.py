@@ -8,14 +8,15 @@ from contextlib import contextmanager
 
 import attrs
 
-from txtopo.errors import TxtopoError
-from txtopo.topology.user_code import blame
+from txtopo.topology.user_code import blame, is_not_of_the_code
 
 log = logging.getLogger("txtopo.user")
 
 
-def blamed(error: Exception, component: str, task: int) -> TxtopoError:
-    """Return an exception of a component's code as one that names the component and the task."""
+def blamed(error: BaseException, component: str, task: int) -> BaseException:
+    """Return an exception of a component's code, an exit among them, as one that names the component and the task."""
+    if is_not_of_the_code(error):
+        return error
     return blame(error, "raise FailedException to fail a tuple", f"task {task}: ", component=component)
 
 
@@ -24,7 +25,7 @@ def blaming(component: str, task: int) -> Iterator[None]:
     """Run a component's code: what it raises names the component and the task."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - the user's code
+    except BaseException as error:  # noqa: BLE001 - the user's code
         raise blamed(error, component, task) from None
 
 

@@ -16,14 +16,14 @@ _LEAST_SECS = 1e-6
 
 @attrs.frozen
 class Counts:
-    """What a task has counted since it began, or the sum over tasks.
+    """The counts of a task since its start, or sums over tasks.
 
     Args:
         emitted: calls of emit, by stream.
-        transferred: tuples sent; one that was emitted to three tasks is three.
+        transferred: tuples sent; a tuple that was emitted to three tasks counts as three.
         executed: tuples that a bolt executed, or messages for an acker: inits, acks, failures and resets.
-        acked: of a bolt, tuples that it acked; of a spout, roots.
-        failed: of a bolt, tuples that it failed; of a spout, roots, those whose timeout passed among them.
+        acked: tuples that a bolt acked, or roots of a spout that were acked.
+        failed: tuples that a bolt failed, or roots of a spout that failed or timed out.
     """
 
     emitted: Mapping[str, int] = attrs.field(factory=dict)
@@ -47,7 +47,7 @@ def by_component(counts: Iterable[tuple[str, Counts]]) -> dict[str, Counts]:
     """Return the sums of counts by component.
 
     Args:
-        counts: of each task, its component and its counts.
+        counts: for each task, its component and its counts.
     """
     sums: dict[str, Counts] = {}
     for component, each in counts:
@@ -66,7 +66,7 @@ class LatencyHistogram:
         self.buckets[int(math.log2(secs / _LEAST_SECS) * _STEPS) if secs > _LEAST_SECS else 0] += 1
 
     def quantile(self, share: float) -> float | None:
-        """Return the duration, in seconds, that a share of all are not longer than; None if there are none."""
+        """Return the duration, in seconds, below which a share of all durations are; None if there are none."""
         wanted = share * self.buckets.total()
         seen = 0
         for bucket in sorted(self.buckets):
@@ -79,11 +79,11 @@ class LatencyHistogram:
         """Return how many durations were not longer than each of some bounds.
 
         Args:
-            first: the first bound is 2 to the power of this, in microseconds; each further one is twice as long.
-            last: the power of the last one.
+            first: the first bound is 2 to the power of this, in microseconds; each further bound is twice as long.
+            last: the power of the last bound.
 
         Returns:
-            Of each bound, its seconds and the count.
+            Each bound, in seconds, with its count.
         """
         found: list[tuple[float, int]] = []
         buckets, seen, place = sorted(self.buckets.items()), 0, 0

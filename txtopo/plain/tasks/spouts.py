@@ -85,7 +85,7 @@ class SpoutTask(Task):
         before = emitted()
         try:
             self._spout.next_tuple()
-        except Exception as error:  # noqa: BLE001 - the user's code
+        except BaseException as error:  # noqa: BLE001 - the user's code
             raise self.blamed(error) from None
         return emitted() != before
 

@@ -14,7 +14,6 @@ from txtopo.api.context import TaskHook
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import TupleSource
 from txtopo.config import Config, component_config
-from txtopo.errors import TxtopoError
 from txtopo.plain.tasks.collectors import BoltCollector, OutputStream, SpoutCollector, TaskOutput
 from txtopo.plain.tasks.context import PlainTaskContext
 from txtopo.plain.tasks.errors import ErrorReporter, blamed
@@ -149,12 +148,12 @@ class Task(ABC):
         self._observer.turn(self.component.id, self.id)
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - the user's code
+        except BaseException as error:  # noqa: BLE001 - the user's code
             raise self.blamed(error) from None
         finally:
             self._observer.no_turn()
 
-    def blamed(self, error: Exception) -> TxtopoError:
+    def blamed(self, error: BaseException) -> BaseException:
         """Return an exception of the user's code as one that names the component and the task."""
         return blamed(error, self.component.id, self.id)
 

@@ -1,4 +1,4 @@
-"""About how many bytes values take in memory, for little work: samples of tuples, and samples of what is in them."""
+"""Estimates how many bytes tuples take in memory, cheaply: from samples of tuples, and samples of their values."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from sys import getsizeof
 from typing import Any
 
 SAMPLES_MAX = 16
-"""Tuples that are looked at at most: one, and one more for each 64."""
+"""The largest sample: one tuple, and one more for each 64."""
 
 OBJECTS_MAX = 200
-"""Objects within a tuple's values that are looked at."""
+"""The most objects within a tuple that are weighed."""
 
 _CHILDREN_MAX = 20
-"""Elements of a collection that are looked at; the others weigh as much."""
+"""The most elements of a collection that are weighed; the others count as much."""
 
 TUPLE_BYTES = 250
-"""What a tuple takes in memory besides its values, measured with one root."""
+"""The memory of a tuple with one root besides its values, as measured."""
 
 _FLAT = frozenset({str, int, float, bool, bytes, type(None)})
 
@@ -30,18 +30,18 @@ def tuples_bytes(values: Sequence[Sequence[Any]]) -> float:
 
 
 def stride(count: int) -> int:
-    """Return how far the samples of so many tuples, one at least, are apart."""
+    """Return the step between the samples of ``count`` tuples, at least one."""
     return -(-count // min(SAMPLES_MAX, 1 + count // 64))
 
 
 def mean_bytes(sample: Sequence[Sequence[Any]]) -> float:
-    """Return about how many bytes one of some tuples takes, given the values of each; all of them are looked at."""
+    """Return about how many bytes a tuple of a sample takes on average, given the values of each."""
     if _FLAT.issuperset(map(type, chain.from_iterable(sample))):  # most are: this runs in each pass
         return TUPLE_BYTES + sum(map(getsizeof, chain.from_iterable(sample))) / len(sample)
     weight = 0.0
     seen: set[int] = set()
     for each in sample:
-        with suppress(Exception):  # a user's class may do anything when it is asked for its size
+        with suppress(Exception):  # a user's class may raise when it is asked for its size
             weight += _Scale(seen).weigh_all(each)
     return TUPLE_BYTES + weight / len(sample)
 
@@ -50,7 +50,7 @@ class _Scale:
     """Weighs the values of one tuple.
 
     Args:
-        seen: by their identity, collections and other objects that were weighed before: they are shared.
+        seen: the identities of objects that were weighed before: they are shared.
     """
 
     def __init__(self, seen: set[int]) -> None:
@@ -81,6 +81,6 @@ class _Scale:
 
 
 def _own_bytes(value: Any) -> int:
-    """Return what an object takes without what it refers to; arrays and tables know it as ``nbytes``."""
+    """Return the size of an object without those that it refers to; arrays and tables have it as ``nbytes``."""
     own, held = getsizeof(value, 0), getattr(value, "nbytes", 0)
     return max(own, held) if isinstance(held, int) else own

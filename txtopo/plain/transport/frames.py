@@ -1,10 +1,10 @@
 """Frames: what one worker sends to another in one message, as bytes.
 
-Tuples travel as columns. Values of plain types are encoded by ``marshal``, which takes 60 ns a tuple where ``pickle``
-takes 143 (and 156 ns where ``pickle`` takes 177 to read it back); all others by ``pickle``. ``marshal`` silently
-makes bytes of whatever has a buffer, a numpy number for example, so values are looked at before, which takes 30 ns.
+Tuples travel as columns. ``marshal`` encodes values of plain types, ``pickle`` all others: ``marshal`` takes 60 ns a
+tuple, ``pickle`` 143 (and 156 against 177 ns to read it back). Because ``marshal`` silently turns every object with a
+buffer, such as a numpy number, into bytes, the types of all values are checked first, which takes 30 ns a tuple.
 
-Frames are read only from workers that have shown that they belong to the run: ``pickle`` runs what it is given.
+A pickle can run any code, so frames are read only from workers that have shown the run's secret.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Columns:
         self.edges: list[Any] = []
 
     def take(self) -> Columns:
-        """Move the tuples to columns of their own, and return these."""
+        """Remove the tuples and return them, in columns of their own."""
         taken = Columns(self.source, self.task)
         taken.values, taken.roots, taken.edges = self.values, self.roots, self.edges
         self.values, self.roots, self.edges = [], [], []
@@ -51,12 +51,12 @@ class Columns:
 
 @attrs.define
 class Frame:
-    """What one worker has for another.
+    """What one worker sends to another.
 
     Args:
-        tuples: tuples; each task, source and their columns.
-        acks: roots, with the XOR of edge ids and the mask of each.
-        failed: roots of which a tuple failed.
+        tuples: tuples, by task and source.
+        acks: roots, each with its XOR of edge ids and its mask.
+        failed: roots that have failed.
         reset: roots whose timeout begins anew.
         known: the highest incarnation that the sender knew of.
     """
@@ -95,7 +95,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(data: bytes) -> Frame:
-    """Return the frame that :func:`encode` made bytes of.
+    """Return a frame that :func:`encode` has encoded.
 
     Raises:
         ValueError: the bytes are not a frame's.
@@ -106,7 +106,7 @@ def decode(data: bytes) -> Frame:
     try:
         return _frame_of(*loads(memoryview(data)[1:]))
     except Exception as error:
-        # pickle raises whatever it stumbles over, and a value whatever it does in __setstate__
+        # pickle may raise anything, and so may the __setstate__ of a value
         raise ValueError(f"{len(data)} bytes can't be read as a frame: {type(error).__name__}: {error}") from error
 
 
@@ -120,7 +120,7 @@ def _frame_of(tuples: Any, acks: Any, failed: list[int], reset: list[int], known
 
 
 def blamed(data: bytes, sources: Sequence[TupleSource]) -> Exception | None:
-    """Return the error of who emitted the value for which a frame can't be decoded; None if it is for something else.
+    """Return an error that names who emitted a value that does not unpickle; None if something else is wrong.
 
     Args:
         data: the frame.

@@ -1,7 +1,7 @@
-"""A worker's channels to its peers: one to each that it sends to, one from each that it receives from.
+"""A worker's channels: one to each peer that it sends to, one from each peer that it receives from.
 
-Connections are made, and the other side's handshake is waited for, in threads of their own: the loop never waits for
-a peer. It gets channels that are ready.
+Threads of their own connect and do the handshakes, so the worker's loop never waits for a peer: it takes channels that
+are ready.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RETRY_SECS = 0.2
 
 @attrs.frozen
 class Incoming:
-    """A channel that another worker has opened to this one."""
+    """A channel that a peer has opened to this worker."""
 
     introduction: Introduction
     channel: Channel
@@ -42,12 +42,12 @@ class Outgoing:
 
 
 class Meetings:
-    """Accepts connections of peers and makes connections to them, in threads.
+    """Accepts connections of peers, and connects to peers, in threads.
 
     Args:
         host: where to listen.
-        secret: the run's.
-        wake: is called, in any thread, when there is something to take.
+        secret: the run's secret.
+        wake: is called, in any thread, when a channel is ready.
     """
 
     def __init__(self, host: str, secret: bytes, wake: Callable[[], None]) -> None:
@@ -61,17 +61,17 @@ class Meetings:
         self._listener.start(self._introduce)
 
     def connect(self, peer: Peer, incarnation: int) -> None:
-        """Begin to connect to a peer; the channel is ready some time later, or never if the peer has died meanwhile.
+        """Start to connect to a peer. The channel is ready later, or never, if the peer has died.
 
         Args:
             peer: the peer, with its address.
-            incarnation: which this worker is.
+            incarnation: this worker's own.
         """
         thread = threading.Thread(target=self._connect, args=(peer, incarnation), name="txtopo-connect", daemon=True)
         thread.start()
 
     def take(self) -> list[Incoming | Outgoing]:
-        """Return the channels that have become ready."""
+        """Remove and return the channels that are ready."""
         taken = []
         with contextlib.suppress(queue.Empty):
             while True:
@@ -79,7 +79,7 @@ class Meetings:
         return taken
 
     def close(self) -> None:
-        """Stop listening, and trying."""
+        """Stop listening and connecting."""
         self._is_closed.set()
         self._listener.close()
 

@@ -1,8 +1,8 @@
-"""Which value does not unpickle, and who emitted it.
+"""Finds the value that does not unpickle, and the component that emitted it.
 
-Tuples travel, and wait in files, many in one pickle. If one value raises while it comes back, ``pickle`` tells neither
-which one it is nor whose. So the same bytes are read once more, slowly: whatever can't be made becomes a
-:class:`_Broken` in its place, and then each value is searched for one.
+A pickle has many tuples, on their way and in files. If one value raises while it is unpickled, ``pickle`` does not say
+which. So the same bytes are read again, slowly, with a :class:`_Broken` in place of each object that can't be made, and
+then the values are searched for one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from txtopo.api.tuples import TupleSource
 from txtopo.errors import UserCodeError
 
 Rows = Iterable[tuple[int, Sequence[Sequence[Any]]]]
-"""By the number of their source, the values of tuples."""
+"""The values of tuples, by the number of their source."""
 
 _POPPED = {
     pickle.REDUCE: 2,
@@ -29,20 +29,15 @@ _POPPED = {
     pickle.APPEND: 2,
     pickle.SETITEM: 3,
 }
-"""What makes or changes an object, and how much it takes from the stack for that."""
+"""Opcodes that make or change an object, and how many items they take from the stack."""
 
 _COLLECTED = (pickle.APPENDS, pickle.SETITEMS, pickle.ADDITEMS)
-"""What puts all that has come since a mark into the object below the mark."""
+"""Opcodes that put everything above a mark into the object below it."""
 
 
 @attrs.frozen(eq=False)
 class _Broken:
-    """Stands for an object that can't be made.
-
-    Args:
-        kind: its type, for people.
-        error: why.
-    """
+    """Stands for an object that can't be made: its type, for people, and the error."""
 
     kind: str
     error: Exception
@@ -54,11 +49,11 @@ class _Broken:
 def blamed(
     data: bytes | memoryview, rows_of: Callable[[Any], Rows], sources: Sequence[TupleSource]
 ) -> Exception | None:
-    """Return the error of who emitted the first value that does not unpickle; None if that is not what is wrong.
+    """Return an error that names who emitted the first value that does not unpickle; None if something else is wrong.
 
     Args:
-        data: what can't be read.
-        rows_of: finds the tuples in what the data is of.
+        data: the pickle.
+        rows_of: finds the tuples in the unpickled object.
         sources: where tuples come from, by their numbers.
     """
     try:
@@ -68,7 +63,7 @@ def blamed(
                     broken = _broken_in(value)
                     if broken is not None:
                         return _error(sources[number], field, broken)
-    except Exception:  # noqa: BLE001 - the data are no pickle, or one of something else
+    except Exception:  # noqa: BLE001 - it is no pickle, or one of something else
         return None
     return None
 
@@ -84,7 +79,7 @@ def _error(source: TupleSource, field: int, broken: _Broken) -> UserCodeError:
 
 
 def _broken_in(value: Any) -> _Broken | None:
-    """Return what is broken in a value, however deep: ``pickle`` knows the way into everything."""
+    """Return the broken object in a value, however deep; ``pickle`` visits all of them."""
     search = _Search(io.BytesIO(), 5)
     try:
         search.dump(value)
@@ -98,7 +93,7 @@ class _Search(pickle.Pickler):
     found: _Broken | None = None
 
     def persistent_id(self, obj: Any) -> str | None:
-        """Take note of what is broken, and leave it out."""
+        """Record a broken object, and leave it out."""
         if not isinstance(obj, _Broken):
             return None
         self.found = self.found or obj
@@ -106,7 +101,7 @@ class _Search(pickle.Pickler):
 
 
 def _lenient(opcode: bytes) -> Callable[[Any], None]:
-    """Return what an opcode does, with a broken object as its result if it raises."""
+    """Return a function that does what an opcode does, or puts a broken object on the stack if that raises."""
     load, popped = pickle._Unpickler.dispatch[opcode[0]], _POPPED.get(opcode)  # noqa: SLF001
 
     def run(unpickler: Any) -> None:

@@ -10,7 +10,7 @@ from txtopo.attempts import TransactionAttempt
 
 
 class _Settled:
-    """Stands where a tuple's roots were, once it was acked or failed."""
+    """Takes the place of a tuple's roots once the tuple was acked or failed."""
 
     def __repr__(self) -> str:
         return "settled"
@@ -22,15 +22,15 @@ Roots = int | tuple[int, ...] | _Settled
 """The roots of a tuple: 0 for none, the root itself for one, a tuple for several."""
 
 Edges = int | dict[int, int]
-"""The edge id of a tuple; of a tuple with several roots, one for each root."""
+"""The edge id of a tuple; with several roots, one for each root."""
 
 
 class TreeTuple(Tuple):
     """A tuple with its place in tuple trees.
 
-    Most tuples have one root, so that case is the cheap one: two plain numbers. While the tuple is worked on,
-    ``edges`` gathers the XOR of its own edge id and those of the tuples that were anchored to it, and ``mask`` the
-    workers that these were sent to: just what its ack will say.
+    Most tuples have one root, so that case is the cheap one: two plain numbers. While a bolt works on the tuple,
+    ``edges`` collects the XOR of its own edge id and those of the tuples that are anchored to it, and ``mask`` the
+    workers that these are sent to: the content of its ack.
     """
 
     __slots__ = ("edges", "mask", "roots")

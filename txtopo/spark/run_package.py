@@ -1,0 +1,45 @@
+"""What the processes of a run are sent, in both kinds of topologies."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import Any
+
+import attrs
+import cloudpickle
+
+from txtopo.garbage import collect_seldom
+from txtopo.spark.user_lines import LinesAddress
+
+
+@attrs.frozen
+class RunPackage:
+    """The data that every task of a run needs.
+
+    Args:
+        run_key: 16 bytes that identify the run.
+        content: what :func:`pack_up` returned.
+        import_paths: the driver's module search path; empty if its modules are shipped.
+        driver_address: where the driver listens: for progress, or for the workers of a plain topology.
+        lines_address: the driver's address for the output of user code.
+    """
+
+    run_key: bytes
+    content: bytes = attrs.field(repr=False)
+    import_paths: tuple[str, ...]
+    driver_address: tuple[str, int]
+    lines_address: LinesAddress
+
+    def unpacked(self) -> Any:
+        """Make the driver's modules importable in this process, and return the content."""
+        sys.path.extend(path for path in self.import_paths if path not in sys.path)
+        content = pickle.loads(self.content)  # noqa: S301 - from our own driver
+        collect_seldom()
+        return content
+
+
+def pack_up(*content: Any) -> bytes:
+    """Return the content of a run package: a plan as tasks need it, and what goes with it."""
+    packed: bytes = cloudpickle.dumps(content)
+    return packed
