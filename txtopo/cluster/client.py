@@ -38,7 +38,7 @@ _SIGN_SECS = 3.0
 _SILENT_SECS = 20.0
 """How long a leader may give no sign of life before its answer is not waited for any more."""
 _CHUNK_BYTES = 1 << 20
-_NOT_FOUND_OR_WORSE = 500
+_SERVER_ERROR = 500
 _NOT_FOUND = 404
 _LOG_TAIL_BYTES = 64 << 10
 _LOG_SECS = 10.0
@@ -333,6 +333,6 @@ def _content(answer: httpx.Response) -> Any:
     kind = getattr(errors, str(content.get("error")), None)
     if isinstance(kind, type) and issubclass(kind, TxtopoError):
         raise kind(message)
-    if answer.status_code >= _NOT_FOUND_OR_WORSE:
+    if answer.status_code >= _SERVER_ERROR:
         raise ClusterError(message)
     raise errors.RequestError(message)

@@ -16,7 +16,7 @@ import pytest
 
 from state import DeltaState, MemoryState
 from tests.cli.display.test_progress import REPORT
-from tests.cluster.nimbuses import next_root
+from tests.cluster.nimbuses import leading, next_root
 from tests.cluster.submitted.counting import topology
 from tests.engine.test_metrics import REPORT as PLAIN_REPORT
 from txtopo import Fields
@@ -26,7 +26,7 @@ from txtopo.cluster.decisions.lifecycle import Status, Topology as TopologyRecor
 from txtopo.cluster.decisions.slots import DriverExit
 from txtopo.cluster.driver.folder import DriverEnd, DriverFolder, DriverLaunch
 from txtopo.cluster.driver.process import Loaded, build, configured, exit_of
-from txtopo.cluster.state import ClusterState, LeaderWrites
+from txtopo.cluster.state import ClusterState
 from txtopo.config import Config
 from txtopo.errors import SubmissionError
 from txtopo.testing import ZooKeeperServer
@@ -67,9 +67,6 @@ import json, sys
 from pathlib import Path
 from txtopo.cluster.driver.process import run_driver
 from txtopo.errors import SubmissionError
-from txtopo.cluster.state import ClusterState, LeaderWrites
-from txtopo.testing import ZooKeeperServer
-from tests.cluster.nimbuses import next_root
 
 def load(text, settings, folder):
     Path("settings.json").write_text(json.dumps(dict(settings)))
@@ -83,12 +80,11 @@ def test_settings_of_a_driver(zookeeper: ZooKeeperServer, tmp_path: Path) -> Non
     """A topology is built with the settings of its record, which a rebalance changes; a mistake is its driver's end."""
     code = code_of(tmp_path / "code")
     with contextlib.closing(ClusterState(zookeeper.hosts, next_root())) as state:
-        term = state.begin_term("127.0.0.1:1", state.epoch_version())
-        assert term is not None
         record = TopologyRecord("words-1-1", "words", "global-count", Status.ACTIVE, 1.0, settings={"b": "2"})
         assignment = Assignment(record.id, 1, "s1", 0)
-        LeaderWrites(state, term).start(record)
-        LeaderWrites(state, term).assign(assignment)
+        writes = leading(state)
+        writes.start(record)
+        writes.assign(assignment)
         folder = DriverFolder(tmp_path / "driver")
         os.close(folder.begin(DriverLaunch("l1", assignment, str(code), zookeeper.hosts, state.root)))
         process = subprocess.run([sys.executable, "-c", DRIVER], cwd=tmp_path, timeout=60.0, check=False)
