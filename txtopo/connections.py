@@ -24,7 +24,7 @@ CONNECTIONS_MAX = 512
 """The most connections of a server, however many file descriptors its process may have."""
 
 REQUEST_SECS = 10.0
-"""How long a connection may take to send the head of a request, from its begin or from the last answer on."""
+"""How long a connection may take to send the head of a request, from its start or from the last answer on."""
 
 STALLED_SECS = 30.0
 """How long a request or an answer that has begun may make no progress because of the peer."""

@@ -25,7 +25,7 @@ import httpx
 
 from txtopo.cluster.code.submission import Submission
 from txtopo.cluster.decisions.assignment import SupervisorInfo
-from txtopo.cluster.state import ClusterState
+from txtopo.cluster.state import ClusterState, LeaderWrites
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_SECS = 60.0
@@ -46,6 +46,13 @@ def wait_for(what: str, condition: Callable[[], Any], secs: float = DEADLINE_SEC
         assert time.monotonic() < deadline, f"not within {secs:g} s: {what}"
         time.sleep(0.02)
     return value
+
+
+def leading(state: ClusterState, address: str = "127.0.0.1:1") -> LeaderWrites:
+    """Let a test lead a cluster; return its writes."""
+    term = state.begin_term(address, state.epoch_version())
+    assert term is not None
+    return LeaderWrites(state, term)
 
 
 def archive(text: str = "topology = None\n") -> bytes:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 import attrs
 import pytest
 
+from tests.cluster.nimbuses import leading
 from tests.cluster.relay import Relay
 from txtopo.cluster.code.store import CodeFile, Manifest
 from txtopo.cluster.decisions.assignment import Assignment, Ending, EndingKind, Heartbeat, SupervisorInfo
 from txtopo.cluster.decisions.lifecycle import Status, Topology
-from txtopo.cluster.state import ClusterState, LeaderWrites, NimbusInfo, Term
+from txtopo.cluster.state import ClusterState, LeaderWrites, NimbusInfo
 from txtopo.errors import NoLeader, NotLeader, StopError
 from txtopo.testing import ZooKeeperServer
 
@@ -40,14 +41,8 @@ def open_state(zookeeper: ZooKeeperServer) -> Iterator[Open]:
         each.close()
 
 
-def _term(state: ClusterState, address: str = "127.0.0.1:1") -> Term:
-    term = state.begin_term(address, state.epoch_version())
-    assert term is not None
-    return term
-
-
 def _started(state: ClusterState) -> LeaderWrites:
-    writes = LeaderWrites(state, _term(state))
+    writes = leading(state)
     writes.publish(MANIFEST)
     writes.start(WORDS)
     writes.assign(HERE)
@@ -82,7 +77,7 @@ def test_ephemeral_nodes_end_with_their_session(open_state: Open) -> None:
     one.announce_nimbus(NimbusInfo("127.0.0.1:1"))
     one.announce_supervisor(SupervisorInfo("s1", "127.0.0.1:9", 4))
     other.announce_nimbus(NimbusInfo("127.0.0.1:2"))
-    _term(one)
+    leading(one)
     assert set(other.nimbuses()) == {"127.0.0.1:1", "127.0.0.1:2"}
     assert other.supervisors() == {"s1": SupervisorInfo("s1", "127.0.0.1:9", 4)}
     assert other.leader() == "127.0.0.1:1"
@@ -106,13 +101,13 @@ def test_one_term_at_a_time(open_state: Open) -> None:
     """No term begins while another one lasts, with a version of the epoch from before another one, or out of turn."""
     one, other = open_state(), open_state()
     version = one.epoch_version()
-    term = _term(one)
+    term = leading(one).term
     assert other.begin_term("127.0.0.1:2", version) is None
     assert other.begin_term("127.0.0.1:2", other.epoch_version()) is None
     one.end_term(term)
     assert other.begin_term("127.0.0.1:2", version) is None
     assert other.begin_term("127.0.0.1:2", other.epoch_version(), other.node("leader-queue", "gone")) is None
-    assert _term(other, "127.0.0.1:2").epoch == term.epoch + 1
+    assert leading(other, "127.0.0.1:2").term.epoch == term.epoch + 1
 
 
 def test_every_write_of_an_ended_term_is_refused(open_state: Open) -> None:
@@ -120,7 +115,7 @@ def test_every_write_of_an_ended_term_is_refused(open_state: Open) -> None:
     one, other = open_state(), open_state()
     old = _started(one)
     one.end_term(old.term)
-    _term(other, "127.0.0.1:2")
+    leading(other, "127.0.0.1:2")
     before = (other.view(), other.manifests(), other.holders())
     second = attrs.evolve(WORDS, id="second-2-9")
     for write in (
@@ -136,15 +131,14 @@ def test_every_write_of_an_ended_term_is_refused(open_state: Open) -> None:
         with pytest.raises(NotLeader, match="nothing was written"):
             write()
     assert (other.view(), other.manifests(), other.holders()) == before
-    old_term = attrs.evolve(old.term)
-    one.end_term(old_term)
+    one.end_term(old.term)
     assert other.leader() == "127.0.0.1:2"
 
 
 def test_writes_end_with_the_session_that_began_the_term(open_state: Open) -> None:
     """Also when no other nimbus leads yet."""
     one, other = open_state(), open_state()
-    term = _term(one)
+    term = leading(one).term
     one.close()
     with pytest.raises(NotLeader):
         LeaderWrites(other, term).check()
@@ -193,10 +187,10 @@ def test_submission_replaces_what_has_ended(open_state: Open) -> None:
 def test_numbers_of_submissions_never_repeat(open_state: Open) -> None:
     """W11: not after a change of leaders either."""
     one, other = open_state(), open_state()
-    first = LeaderWrites(one, _term(one))
+    first = leading(one)
     numbers = [first.next_number() for _ in range(3)]
     one.close()
-    second = LeaderWrites(other, _term(other))
+    second = leading(other)
     assert [*numbers, second.next_number()] == [1, 2, 3, 4]
 
 

@@ -1,6 +1,6 @@
 """The client of a cluster: finds the leader from some seeds, and asks it.
 
-All seeds are asked at once, and the first sound answer counts, so one that is down or hangs makes nobody wait. One
+All seeds are asked at once, and the first sound answer counts, so nobody waits for one that is down or hangs. A nimbus
 that does not lead says who does. While nobody leads, as during an election, requests are tried again with longer and
 longer waits, up to ``patience_secs``; then NoLeader says so.
 
@@ -38,13 +38,13 @@ _SIGN_SECS = 3.0
 _SILENT_SECS = 20.0
 """How long a leader may give no sign of life before its answer is not waited for any more."""
 _CHUNK_BYTES = 1 << 20
-_NOT_FOUND_OR_WORSE = 500
+_SERVER_ERROR = 500
 _NOT_FOUND = 404
 _LOG_TAIL_BYTES = 64 << 10
 _LOG_SECS = 10.0
 _FOLLOW_SECS = 0.5
 _UNSOUND = (httpx.TransportError, ClusterError, Unreachable)
-"""Errors of a nimbus that are no answer to a question that others can answer, too."""
+"""Errors that say nothing of what was asked: another nimbus may have the answer."""
 
 
 class ClusterClient:
@@ -277,7 +277,7 @@ class ClusterClient:
             raise NoLeader(f"no nimbus answers: {error}") from error
 
     def _get(self, seed: str, path: str) -> Any:
-        """Return the JSON that a seed answers with; errors that are none of the topology's name the seed."""
+        """Return the JSON that a seed answers with; an error of the seed itself names it."""
         try:
             return _content(self._client.get(f"http://{seed}/api/v1/{path}"))
         except _UNSOUND as error:
@@ -333,6 +333,6 @@ def _content(answer: httpx.Response) -> Any:
     kind = getattr(errors, str(content.get("error")), None)
     if isinstance(kind, type) and issubclass(kind, TxtopoError):
         raise kind(message)
-    if answer.status_code >= _NOT_FOUND_OR_WORSE:
+    if answer.status_code >= _SERVER_ERROR:
         raise ClusterError(message)
     raise errors.RequestError(message)

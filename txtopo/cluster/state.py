@@ -183,13 +183,13 @@ class ClusterState:
         return {name: Manifest.from_bytes(each[0]) for name, each in zip(names, found, strict=True) if each}
 
     def holders(self) -> dict[str, frozenset[str]]:
-        """Return the addresses of the nimbuses that hold the code of each published topology, dead ones too."""
+        """Return the addresses of the nimbuses that hold the code of each published topology, dead ones included."""
         names = self.session.children(self.node("code-distributor"))
         found = self.session.children_of_all([self.node("code-distributor", name) for name in names])
         return {name: frozenset(addresses) for name, addresses in zip(names, found, strict=True)}
 
     def holders_of(self, topology: str) -> frozenset[str]:
-        """Return the addresses of the nimbuses that hold the code of a topology, dead ones too."""
+        """Return the addresses of the nimbuses that hold the code of a topology, dead ones included."""
         return frozenset(self.session.children(self.node("code-distributor", topology)))
 
     def live_holders(self) -> dict[str, frozenset[str]]:
@@ -248,19 +248,19 @@ class ClusterState:
     # What each daemon writes about itself.
 
     def announce_nimbus(self, nimbus: NimbusInfo) -> None:
-        """Say that a nimbus is here, until the session ends; again and again, for a session may have ended."""
+        """Announce a nimbus for as long as the session lasts; called again and again, for a session may have ended."""
         self._announce(self.node("nimbuses", nimbus.address), _bytes(nimbus))
 
     def announce_supervisor(self, supervisor: SupervisorInfo) -> None:
-        """Say that a supervisor is here, until the session ends; again and again, as above."""
+        """Announce a supervisor in the same way."""
         self._announce(self.node("supervisors", supervisor.id), _bytes(supervisor))
 
     def hold(self, topology: str, address: str) -> bool:
-        """Say that a nimbus holds the code of a topology; it outlives the session. False: the topology is gone."""
+        """Record that a nimbus holds the code of a topology, also after the session. False: the topology is gone."""
         return self._put(self.node("code-distributor", topology), address, b"")
 
     def drop(self, topology: str, address: str) -> None:
-        """Say that a nimbus does not hold the code of a topology any more."""
+        """Record that a nimbus no longer holds the code of a topology."""
         self.remove_nodes(self.node("code-distributor", topology, address))
 
     def beat(self, topology: str, number: int, heartbeat: Heartbeat) -> bool:

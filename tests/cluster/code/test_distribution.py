@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.nimbuses import leading
 from txtopo.cluster.code.distribution import (
     CodeAccess,
     CodeDistributor,
@@ -22,7 +23,7 @@ from txtopo.cluster.code.distribution import (
     receive,
 )
 from txtopo.cluster.code.store import CodeFile, CodeStore, Manifest
-from txtopo.cluster.state import ClusterState, LeaderWrites, NimbusInfo
+from txtopo.cluster.state import ClusterState, NimbusInfo
 from txtopo.errors import CodeUnavailable, ConfigError
 from txtopo.testing import CodeDistributorConformance, DistributorNimbus, DistributorPlace, ZooKeeperServer
 
@@ -79,10 +80,9 @@ class Place(DistributorPlace, contextlib.ExitStack):
         return DistributorNimbus(address, store, distributor)
 
     def publish(self, nimbus: DistributorNimbus, manifest: Manifest) -> None:
-        term = self.state.begin_term(nimbus.address, self.state.epoch_version())
-        assert term is not None
-        LeaderWrites(self.state, term).publish(manifest)
-        self.state.end_term(term)
+        writes = leading(self.state, nimbus.address)
+        writes.publish(manifest)
+        self.state.end_term(writes.term)
 
     def hold(self, nimbus: DistributorNimbus, topology: str) -> None:
         assert self.state.hold(topology, nimbus.address)

@@ -25,8 +25,6 @@ def test_line_of_json() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"name": ""},
-        {"name": "a/b"},
         {"topology_id": ""},
         {"module": ""},
         {"module": "a..b"},

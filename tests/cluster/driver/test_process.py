@@ -16,7 +16,7 @@ import pytest
 
 from state import DeltaState, MemoryState
 from tests.cli.display.test_progress import REPORT
-from tests.cluster.nimbuses import next_root
+from tests.cluster.nimbuses import leading, next_root
 from tests.cluster.submitted.counting import topology
 from tests.engine.test_metrics import REPORT as PLAIN_REPORT
 from txtopo import Fields
@@ -26,7 +26,7 @@ from txtopo.cluster.decisions.lifecycle import Status, Topology as TopologyRecor
 from txtopo.cluster.decisions.slots import DriverExit
 from txtopo.cluster.driver.folder import DriverFolder, DriverLaunch
 from txtopo.cluster.driver.process import build, configured, exit_of
-from txtopo.cluster.state import ClusterState, LeaderWrites
+from txtopo.cluster.state import ClusterState
 from txtopo.config import Config
 from txtopo.errors import SubmissionError
 from txtopo.testing import ZooKeeperServer
@@ -72,28 +72,27 @@ def topology(a: str = "", b: str = ""):
     Path("settings.json").write_text(json.dumps([a, b]))
     raise ValueError("it does not build")
 """
-DRIVER = "import sys, pathlib; from txtopo.cluster.driver.process import run_driver; sys.exit(run_driver(pathlib.Path(sys.argv[1])))"
+DRIVER = (
+    "import sys, pathlib; from txtopo.cluster.driver.process import run_driver; run_driver(pathlib.Path(sys.argv[1]))"
+)
 
 
 def test_settings_of_a_driver(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     """A topology is built with the settings of its record, which a rebalance changes; a mistake is its driver's end."""
     code = code_of(tmp_path / "code", source=FAILING)
     with contextlib.closing(ClusterState(zookeeper.hosts, next_root())) as state:
-        term = state.begin_term("127.0.0.1:1", state.epoch_version())
-        assert term is not None
         record = TopologyRecord("words-1-1", "words", "global-count", Status.ACTIVE, 1.0, settings={"b": "2"})
         assignment = Assignment(record.id, 1, "s1", 0)
-        LeaderWrites(state, term).start(record)
-        LeaderWrites(state, term).assign(assignment)
+        writes = leading(state)
+        writes.start(record)
+        writes.assign(assignment)
         folder = DriverFolder(tmp_path / "driver")
         os.close(folder.begin(DriverLaunch("l1", assignment, str(code), zookeeper.hosts, state.root)))
-        process = subprocess.run(
-            [sys.executable, "-c", DRIVER, str(tmp_path / "driver")], cwd=tmp_path, timeout=60.0, check=False
-        )
+        command = [sys.executable, "-c", DRIVER, str(tmp_path / "driver")]
+        subprocess.run(command, cwd=tmp_path, timeout=60.0, check=True)
     assert json.loads((tmp_path / "settings.json").read_text()) == ["", "2"]
     end = folder.end()
     assert end is not None
-    assert process.returncode == end.status
     assert "it does not build" in end.error
 
 

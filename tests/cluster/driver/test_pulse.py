@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import attrs
 import pytest
 
-from tests.cluster.nimbuses import next_root, wait_for
+from tests.cluster.nimbuses import leading, next_root, wait_for
 from tests.cluster.relay import Relay
 from txtopo.cluster.decisions.assignment import Assignment
 from txtopo.cluster.decisions.lifecycle import Status, Topology
 from txtopo.cluster.driver.folder import DriverLaunch
 from txtopo.cluster.driver.pulse import Pulse
-from txtopo.cluster.state import ClusterState, LeaderWrites
+from txtopo.cluster.state import ClusterState
 from txtopo.engine.control import RunControl
 from txtopo.testing import ZooKeeperServer
 
@@ -39,9 +39,7 @@ with Pulse(ClusterState(hosts, root, 2.0), launch, RunControl()):
 def test_run_that_does_not_end(zookeeper: ZooKeeperServer) -> None:
     """A driver whose topology is started elsewhere ends within its grace, though its run hangs and it beats on."""
     state = ClusterState(zookeeper.hosts, next_root(), 10.0)
-    term = state.begin_term("127.0.0.1:1", state.epoch_version())
-    assert term is not None
-    writes = LeaderWrites(state, term)
+    writes = leading(state)
     writes.start(WORDS)
     writes.assign(Assignment(WORDS.id, 1, "s1", 0))
     command = [sys.executable, "-c", HUNG, zookeeper.hosts, state.root, WORDS.id]
@@ -64,9 +62,7 @@ class Steered:
 
     def __init__(self, hosts: str, relay: Relay) -> None:
         self.state = ClusterState(hosts, next_root(), 2.0)
-        term = self.state.begin_term("127.0.0.1:1", self.state.epoch_version())
-        assert term is not None
-        self.writes = LeaderWrites(self.state, term)
+        self.writes = leading(self.state)
         self.writes.start(WORDS)
         assignment = Assignment(WORDS.id, 1, "s1", 0)
         self.writes.assign(assignment)

@@ -104,6 +104,7 @@ def test_bad_archive(alone: NimbusProcess, content: bytes, why: str) -> None:
         b'{"name": "words", "topology_id": "words", "module": "words", "wait_secs": NaN}\nzip',
         b'{"name": "words", "topology_id": "words", "module": "words", "kind": "other"}\nzip',
         b'{"name": "words", "topology_id": 7, "module": "words"}\nzip',
+        b'{"name": "words", "topology_id": "words", "module": "words", "settings": {"a": "\\ud800"}}\nzip',
         b'{"name": "other", "name": "words", "topology_id": "words", "module": "words"}\nzip',
     ],
     ids=lambda body: body[-40:],
@@ -112,11 +113,6 @@ def test_body_that_is_no_submission(alone: NimbusProcess, body: bytes) -> None:
     """It is refused with words, and the nimbus goes on."""
     answer = alone.post("", content=body)
     assert (answer.status_code, answer.json()["error"]) == (400, "SubmissionError")
-
-
-def test_text_that_is_no_unicode(alone: NimbusProcess) -> None:
-    """It is refused, for no answer could show it."""
-    assert alone.submit("words", settings={"a": "\ud800"}).json()["error"] == "SubmissionError"
 
 
 def test_upload_that_is_too_large(make: Make) -> None:
@@ -608,16 +604,6 @@ def test_metrics(make: Make) -> None:
     assert 'txtopo_topologies{status="ACTIVE"} 1.0' in lines
     assert "txtopo_submissions_total 1.0" in lines
     assert 'txtopo_topology_figure{figure="committed",topology="words"} 17.0' in lines
-
-
-def test_second_nimbus_on_a_port(make: Make) -> None:
-    """It says that the port is taken, and ends."""
-    cluster = make().start()
-    [nimbus] = cluster.nimbuses
-    twin = cluster.add()
-    twin.port = nimbus.port
-    assert twin.start().wait() == 1
-    assert "is the daemon running already?" in twin.log.read_text()
 
 
 def test_zookeeper_that_is_not_there(make: Make) -> None:

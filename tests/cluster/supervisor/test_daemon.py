@@ -13,7 +13,7 @@ import anyio
 import httpx
 import pytest
 
-from tests.cluster.nimbuses import QUICK, next_root, wait_for
+from tests.cluster.nimbuses import QUICK, leading, next_root, wait_for
 from tests.harness.soak.processes import members
 from txtopo.cluster.code.store import describe
 from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission
@@ -22,7 +22,7 @@ from txtopo.cluster.decisions.lifecycle import Status, Topology
 from txtopo.cluster.decisions.slots import SlotState
 from txtopo.cluster.driver.folder import STARTING, DriverFolder, DriverLaunch
 from txtopo.cluster.settings import ClusterConfig
-from txtopo.cluster.state import ClusterState, LeaderWrites
+from txtopo.cluster.state import ClusterState
 from txtopo.cluster.supervisor.api import SupervisorApi
 from txtopo.cluster.supervisor.daemon import Supervisor
 from txtopo.cluster.supervisor.slot import LocalSlot
@@ -37,9 +37,7 @@ class Place:
 
     def __init__(self, hosts: str, folder: Path) -> None:
         self.state = ClusterState(hosts, next_root(), 10.0)
-        term = self.state.begin_term("127.0.0.1:1", self.state.epoch_version())
-        assert term is not None
-        self.writes = LeaderWrites(self.state, term)
+        self.writes = leading(self.state)
         self.failures: list[BaseException] = []
         self._numbers = itertools.count(1)
         self._folder = folder

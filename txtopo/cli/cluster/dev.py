@@ -66,7 +66,7 @@ def dev(  # noqa: PLR0913, PLR0917 - options of the command line
     started again in the same folder, the topologies go on.
     """
     with needs_extra("cluster"):
-        from txtopo.cluster.driver.folder import child_environment  # noqa: PLC0415 - as above
+        from txtopo.cluster.driver.child import child_environment  # noqa: PLC0415 - as above
         from txtopo.cluster.settings import ClusterConfig, cluster_token  # noqa: PLC0415 - the extra, when it is needed
     folder = folder.absolute()
     seeds = ",".join(f"127.0.0.1:{port + number}" for number in range(nimbuses))

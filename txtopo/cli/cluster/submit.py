@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -123,26 +121,11 @@ def _check(description: bytes, archive: Path, folder: Path) -> None:
         SubmissionError: it does not build.
     """
     from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME  # noqa: PLC0415 - as above
-    from txtopo.cluster.driver.folder import child_environment, driver_command  # noqa: PLC0415 - the extra
+    from txtopo.cluster.driver.child import check_code  # noqa: PLC0415 - as above
 
     folder.mkdir()
     (folder / ARCHIVE_NAME).write_bytes(archive.read_bytes())
     (folder / DESCRIPTION_NAME).write_bytes(description)
-    answer = folder / "answer.json"
-    command = driver_command("--check", str(folder), "--answer", str(answer))
-    try:
-        ended = subprocess.run(  # noqa: S603 - our own command
-            command,
-            env=child_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,
-            timeout=_CHECK_SECS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise SubmissionError(f"the topology was not built within {_CHECK_SECS:g} s") from None
-    if not answer.is_file():
-        raise SubmissionError(f"the process that builds the topology ended with status {ended.returncode}")
-    found = json.loads(answer.read_bytes())
+    found = check_code(folder, _CHECK_SECS, output=sys.stderr)
     if "error" in found:
         raise SubmissionError(f"the archive alone does not build the topology: {found['errorMessage']}")

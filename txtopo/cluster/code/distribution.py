@@ -281,7 +281,7 @@ class Opened:
 
     @contextlib.contextmanager
     def tries_again(self, topology: str) -> Iterator[None]:
-        """Fetch code in this context: what hinders that for now is told now and then, and not raised."""
+        """Log, now and then, what keeps code from being fetched in this context, and do not raise it."""
         try:
             yield
         except (CodeUnavailable, Unreachable) as error:

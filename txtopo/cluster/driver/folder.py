@@ -24,8 +24,6 @@ import fcntl
 import json
 import os
 import shutil
-import sys
-import sysconfig
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -177,18 +175,3 @@ class DriverFolder:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE), "w") as file:  # noqa: PTH123 - a mode
             json.dump(content, file)
         draft.replace(self.path / name)
-
-
-def driver_command(*arguments: str) -> list[str]:
-    """Return the command of a driver process; the working folder is not on its search path."""
-    return [sys.executable, "-P", "-m", "txtopo.cli", "driver", *arguments]
-
-
-def child_environment() -> dict[str, str]:
-    """Return the environment of a process that imports this txtopo, wherever it runs."""
-    environment = dict(os.environ)
-    root = Path(__file__).parents[3]
-    if not any(root == Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")):
-        before = environment.get("PYTHONPATH", "").split(os.pathsep)
-        environment["PYTHONPATH"] = os.pathsep.join([str(root), *(path for path in before if path)])
-    return environment

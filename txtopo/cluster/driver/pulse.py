@@ -110,7 +110,7 @@ class Pulse:
             self._news.wait(max(0.0, min(self._launch.heartbeat_secs, self._warning_due_secs())))
 
     def _warn_of_slow_start(self) -> None:
-        """Say once where the start hangs, before the supervisor ends it."""
+        """Log once where the start hangs, before the supervisor ends it."""
         self._has_warned = True
         frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - no other way
         where = "".join(traceback.format_stack(frame))

@@ -118,8 +118,8 @@ class NimbusApi:
                 Route("/api/v1/topology/summary", self._read(self._topologies), methods=read),
                 Route("/api/v1/topology", self._submit, methods=change),
                 Route(topology, self._read(self._topology), methods=read),
-                Route("/api/v1/code/{id}", self._guarded(self._manifest), methods=read),
-                Route("/api/v1/code/{id}/{file}", self._guarded(self._code), methods=read),
+                Route("/api/v1/code/{id}", self._read(self._manifest, is_guarded=True), methods=read),
+                Route("/api/v1/code/{id}/{file}", self._read(self._code, is_guarded=True), methods=read),
                 *(
                     Route(f"{topology}/{event.value}{wait}", self._changing(event), methods=change)
                     for event in (Event.ACTIVATE, Event.DEACTIVATE, Event.REBALANCE, Event.KILL)
@@ -279,18 +279,15 @@ class NimbusApi:
 
     # What all share.
 
-    def _guarded(self, answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
-        async def endpoint(request: Request) -> Response:
-            check_token(request, self._token)
-            return await anyio.to_thread.run_sync(answer, request)
-
-        return endpoint
-
-    def _read(self, answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
-        """Return an endpoint that answers on a thread, for ZooKeeper and disks make it wait."""
+    def _read(
+        self, answer: Callable[[Request], Response], *, is_guarded: bool = False
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Return an endpoint that answers on a thread, for ZooKeeper and disks make it wait; guarded by the token."""
 
         async def endpoint(request: Request) -> Response:
-            return await anyio.to_thread.run_sync(answer, request, limiter=self._reads)
+            if is_guarded:
+                check_token(request, self._token)
+            return await anyio.to_thread.run_sync(answer, request, limiter=None if is_guarded else self._reads)
 
         return endpoint
 

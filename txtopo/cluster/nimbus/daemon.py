@@ -80,7 +80,7 @@ _FULL_SECS = 5.0
 _LOOK_SECS = 0.2
 _CONNECT_SECS = 3.0
 _CHECKS_APART_SECS = 10.0
-"""After how long the next supervisor is asked to check code, too: one that hangs shall not cost the whole time."""
+"""After how long another supervisor is asked to check code, too: one that hangs must not cost the whole time."""
 _WATCHED = ("storms", "code-distributor", "supervisors", "endings", "nimbuses")
 _BAD_REQUEST = 400
 _SETTINGS_BYTES_MAX = 64 << 10
@@ -209,8 +209,8 @@ class Nimbus:
             self.store.check_next(published)
         said = {topology for topology, addresses in holders.items() if self.address in addresses}
         for topology in sorted(said - set(self.store.topologies())):
-            # This disk, or what was on it, was lost. Nobody may rely on it, so this comes before the nimbus counts as
-            # live again.
+            # This disk, or what was on it, was lost. Nobody may rely on it, so the record goes before this nimbus
+            # counts as live again.
             self.state.drop(topology, self.address)
             said.discard(topology)
         self.state.announce_nimbus(self._record)

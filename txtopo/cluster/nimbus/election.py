@@ -8,8 +8,8 @@ it leaves the queue, and queues again when it may. One transaction then makes it
 3. The transaction of A sets the epoch node if its version is still 4, checks that A's place in the queue exists, and
    creates ``/leader``. Only a leader writes ``/storms``, so at this moment A still holds all code.
 
-kazoo's recipes Election and Lock block their caller, know nothing of an epoch, and report a lost connection only
-afterwards. So this is an own queue.
+kazoo's recipes Election and Lock block their caller, know no epoch, and report a lost connection too late. So the queue
+is our own.
 """
 
 from __future__ import annotations

@@ -15,14 +15,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import logging
 import os
 import secrets
 import shutil
 import signal
-import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -49,11 +46,12 @@ from txtopo.cluster.decisions.slots import (
     Terminate,
     step,
 )
-from txtopo.cluster.driver.folder import DriverFolder, DriverLaunch, child_environment, driver_command
+from txtopo.cluster.driver.child import check_code
+from txtopo.cluster.driver.folder import DriverFolder, DriverLaunch
 from txtopo.cluster.logs import Reminder, rotate
 from txtopo.cluster.settings import ClusterConfig
-from txtopo.cluster.supervisor.slot import LocalSlot, end_group
-from txtopo.errors import CodeUnavailable, ConfigError, SubmissionError, Unreachable
+from txtopo.cluster.supervisor.slot import LocalSlot
+from txtopo.errors import CodeUnavailable, ConfigError, Unreachable
 from txtopo.failpoints import durable_step
 
 _LOG = logging.getLogger(__name__)
@@ -177,36 +175,18 @@ class Supervisor:
 
         Raises:
             CodeUnavailable: the code cannot be fetched.
-            SubmissionError: the process died without an answer.
+            SubmissionError: it is not built in time, or the process died without an answer.
         """
         self._fetch(topology)
-        folder = Path(tempfile.mkdtemp(prefix="check-", dir=self._folder))
-        try:
-            answer = folder / "answer.json"
-            command = driver_command("--check", str(self.store.path(topology)), "--answer", str(answer))
-            if settings is not None:
-                (folder / "settings.json").write_text(json.dumps(dict(settings)))
-                command += ["--settings", str(folder / "settings.json")]
-            process = subprocess.Popen(  # noqa: S603 - our own command
-                command,
-                cwd=self.work_dir,
-                env=child_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            try:
-                process.wait(_SHARE_OF_CHECK * self.config["nimbus.submission.check.secs"])
-            except subprocess.TimeoutExpired:
-                raise SubmissionError("the topology is not built within nimbus.submission.check.secs") from None
-            finally:
-                end_group(process)
-            if not answer.is_file():
-                raise SubmissionError(f"the process that builds it ended with status {process.returncode}")
-            return json.loads(answer.read_bytes())
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        limit = "nimbus.submission.check.secs"
+        return check_code(
+            self.store.path(topology),
+            _SHARE_OF_CHECK * self.config[limit],
+            limit=limit,
+            settings=settings,
+            folder=self._folder,
+            work_dir=self.work_dir,
+        )
 
     def _fetch(self, topology: str) -> None:
         """Fetch the code of a topology, unless it is here."""

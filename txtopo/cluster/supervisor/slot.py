@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import threading
 import time
@@ -14,7 +13,8 @@ from pathlib import Path
 
 from txtopo.cluster.decisions.assignment import Assignment, Ending, Heartbeat
 from txtopo.cluster.decisions.slots import DriverSlot, adopted
-from txtopo.cluster.driver.folder import STARTING, DriverFolder, DriverLaunch, child_environment, driver_command
+from txtopo.cluster.driver.child import child_environment, driver_command, end_group
+from txtopo.cluster.driver.folder import STARTING, DriverFolder, DriverLaunch
 
 
 class LocalSlot:
@@ -141,11 +141,3 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
         return False
     end_group(process)
     return True
-
-
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill the group of a child that was not waited for yet, and wait for it."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()

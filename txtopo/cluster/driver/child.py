@@ -1,0 +1,90 @@
+"""The child processes in which submitted code is built and run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from txtopo.errors import SubmissionError
+
+
+def driver_command(*arguments: str) -> list[str]:
+    """Return the command of a driver process; the working folder is not on its search path."""
+    return [sys.executable, "-P", "-m", "txtopo.cli", "driver", *arguments]
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment of a process that imports this txtopo, wherever it runs."""
+    environment = dict(os.environ)
+    root = Path(__file__).parents[3]
+    if not any(root == Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")):
+        before = environment.get("PYTHONPATH", "").split(os.pathsep)
+        environment["PYTHONPATH"] = os.pathsep.join([str(root), *(path for path in before if path)])
+    return environment
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill the group of a child that was not waited for yet, and wait for it."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def check_code(  # noqa: PLR0913 - two callers, one of which gives all
+    code: Path,
+    secs: float,
+    *,
+    limit: str = "",
+    settings: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    work_dir: Path | None = None,
+    output: IO[str] | int = subprocess.DEVNULL,
+) -> Any:
+    """Build a topology in a process of its own; return what came of it, as the API of a supervisor answers.
+
+    Args:
+        code: the folder with archive and description.
+        secs: how long that may take.
+        limit: what sets that limit, for the error.
+        settings: to build it with; None: those that were submitted.
+        folder: where to put files meanwhile, in a folder ``check-…``; None: where temporary files go.
+        work_dir: of the process.
+        output: where all that it prints goes.
+
+    Raises:
+        SubmissionError: the time is over, or the process died without an answer.
+    """
+    with tempfile.TemporaryDirectory(prefix="check-", dir=folder) as name:
+        answer = Path(name) / "answer.json"
+        command = driver_command("--check", str(code), "--answer", str(answer))
+        if settings is not None:
+            (Path(name) / "settings.json").write_text(json.dumps(dict(settings)))
+            command += ["--settings", str(Path(name) / "settings.json")]
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            command,
+            cwd=work_dir,
+            env=child_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            process.wait(secs)
+        except subprocess.TimeoutExpired:
+            raise SubmissionError(f"the topology is not built within {limit or f'{secs:g} s'}") from None
+        finally:
+            end_group(process)
+        if not answer.is_file():
+            raise SubmissionError(f"the process that builds the topology ended with status {process.returncode}")
+        return json.loads(answer.read_bytes())
