@@ -861,6 +861,14 @@ BUGS = (
         tests=("tests/spouts/files/test_spout.py",),
     ),
     Bug(
+        "metadata of a transaction that is not bounded by the names of its files",
+        "spouts/files/ranges.py",
+        "if left <= 0 or names_left <= 0 or",
+        "if left <= 0 or",
+        subjects=(),
+        tests=("tests/spouts/files/test_spout.py::test_small_files_share_a_transaction",),
+    ),
+    Bug(
         "a large row group beside a small file",
         "spouts/files/ranges.py",
         "while span is not None and not (spans and span.size_bytes > left):",

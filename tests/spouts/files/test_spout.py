@@ -99,22 +99,21 @@ def test_metadata_holds_ranges_and_position(tmp_path):
     assert [one["taken"][0] for one in metadata] == [1, 2]
 
 
-def test_small_files_share_a_transaction(tmp_path):
-    """Files are packed up to batch_bytes, and up to batch_files_max of them."""
+@pytest.mark.parametrize(
+    ("options", "names_bytes_max", "ranges"),
+    [
+        ({}, 10**5, [10]),
+        ({"batch_bytes": 24}, 10**5, [3, 3, 3, 1]),
+        ({"batch_files_max": 4}, 10**5, [4, 4, 2]),
+        ({}, 11, [3, 3, 3, 1]),
+    ],
+)
+def test_small_files_share_a_transaction(tmp_path, monkeypatch, options, names_bytes_max, ranges):
+    """Files are packed up to batch_bytes, up to batch_files_max of them, and up to so many bytes of their names."""
+    monkeypatch.setattr("spouts.files.ranges.NAMES_BYTES_MAX", names_bytes_max)
     for n in range(10):
         write(tmp_path / f"{n}.txt", "1234567\n")
-    assert [len(one["ranges"]) for one in plan(FilesTransactionalSpout(tmp_path))] == [10]
-    assert [len(one["ranges"]) for one in plan(FilesTransactionalSpout(tmp_path, batch_bytes=24))] == [
-        3,
-        3,
-        3,
-        1,
-    ]
-    assert [len(one["ranges"]) for one in plan(FilesTransactionalSpout(tmp_path, batch_files_max=4))] == [
-        4,
-        4,
-        2,
-    ]
+    assert [len(one["ranges"]) for one in plan(FilesTransactionalSpout(tmp_path, **options))] == ranges
 
 
 def test_all_tasks_get_work(tmp_path):
