@@ -1021,6 +1021,14 @@ BUGS = (
         tests=("tests/spouts/files/test_bad_records.py",),
     ),
     Bug(
+        "a quote behind a delimiter that ends a part of a long line",
+        "spouts/files/csv_records.py",
+        'self._undecided = {self._quote, self._delimiter, b"\\r"}',
+        'self._undecided = {self._quote, b"\\r"}',
+        subjects=(),
+        tests=("tests/spouts/files/test_bad_records.py::test_a_long_record_is_read_in_parts",),
+    ),
+    Bug(
         "a byte order mark within a CSV file dropped",
         "spouts/files/csv_format.py",
         "        if content.startswith(codecs.BOM_UTF8):",
