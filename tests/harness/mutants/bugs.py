@@ -861,6 +861,22 @@ BUGS = (
         tests=("tests/spouts/files/test_spout.py",),
     ),
     Bug(
+        "a file that was taken in part, and then replaced, is read on",
+        "spouts/files/coordinator.py",
+        "            self._check_continued(place, partial, there[partial.name].mtime_ns)\n",
+        "            pass\n",
+        subjects=(),
+        tests=("tests/spouts/files/test_spout.py",),
+    ),
+    Bug(
+        "what is taken of a file counts as left",
+        "spouts/files/coordinator.py",
+        "max(1, self._size - size - place.offset)",
+        "max(1, self._size - size)",
+        subjects=(),
+        tests=("tests/spouts/test_remaining.py",),
+    ),
+    Bug(
         "metadata of a transaction that is not bounded by the names of its files",
         "spouts/files/ranges.py",
         "if left <= 0 or names_left <= 0 or",
@@ -2183,6 +2199,14 @@ BUGS = (
         tests=("tests/spouts/kafka/test_records.py",),
     ),
     Bug(
+        "Kafka: a password that is refused while a broker starts again ends a run",
+        "txtopo/kafka_connection.py",
+        "        if self._refusal is not None and not self._is_admitted:",
+        "        if self._refusal is not None:",
+        subjects=(),
+        tests=("tests/test_kafka_connection.py",),
+    ),
+    Bug(
         "Kafka: a refused client that is waited for",
         "txtopo/kafka_connection.py",
         "        if name not in _REFUSALS and not is_untrusted:",
@@ -2373,6 +2397,14 @@ BUGS = (
         "range(first, last + 1)",
         subjects=(),
         tests=("tests/spouts/kafka/plain/test_progress.py",),
+    ),
+    Bug(
+        "KafkaSpout: a restored range that ends behind the log",
+        "spouts/kafka/plain/spout.py",
+        "[(first, min(last, log.end - 1)) for first, last in known.acked]",
+        "known.acked",
+        subjects=(),
+        tests=("tests/spouts/kafka/plain/test_promises.py",),
     ),
     Bug(
         "KafkaSpout: the latest emitted offset is that of a retry",

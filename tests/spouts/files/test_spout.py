@@ -265,6 +265,17 @@ def test_a_file_in_the_middle_is_the_same_file(tmp_path):
         plan(FilesTransactionalSpout(tmp_path, batch_bytes=4), begun)
 
 
+def test_a_file_in_the_middle_of_a_durable_log_is_the_same_file(tmp_path):
+    """It is refused, too, where the log of the files says what was taken, and not the metadata alone."""
+    run = Growing(tmp_path / "in", watch=False, options={"batch_bytes": 4})
+    run.write("a.txt", "one\ntwo\n")
+    run.start()
+    run.begin()
+    os.utime(run.write("a.txt", "ONE\nTWO\n"), ns=(1, 1))
+    with pytest.raises(InputError, match="is taken up to 4 and has changed since"):
+        run.start()
+
+
 def test_a_file_that_changes_before_it_is_emitted_is_refused(tmp_path):
     """Planned and emitted must be the same: size, mtime_ns, and that it is there at all."""
     path = write(tmp_path / "a.txt", "1\n")

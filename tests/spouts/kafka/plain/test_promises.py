@@ -464,6 +464,16 @@ def test_acked_ranges_of_others_count_for_nothing():
     assert [each.offset for each in rig.call(20)] == list(range(4, 10))
 
 
+def test_acked_ranges_beyond_the_log():
+    """Nothing is acked that is not in the log yet, whatever a commit says: it is emitted when it comes."""
+    log = filled(10)
+    log.store(GROUP, {P1: StoredOffset(4, CommitMetadata("topology", acked=[(5, 20)]).to_json())})
+    rig = Rig(log)
+    assert [each.offset for each in rig.call(20)] == [4]
+    log.append(TOPIC, ["new"])
+    assert [each.offset for each in rig.call(20)] == [10]
+
+
 def test_partitions_that_stay_are_not_disturbed():
     """When a second member joins, the partitions that the first one keeps go on: nothing of them comes again. (W1)"""
     log = filled(20, partitions=2)
