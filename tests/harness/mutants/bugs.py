@@ -2431,6 +2431,22 @@ BUGS = (
         tests=("tests/spouts/kafka/plain/test_promises.py",),
     ),
     Bug(
+        "KafkaSpout: an error of a broker that is away is reported with each poll",
+        "spouts/kafka/plain/spout.py",
+        "        text = self._errors.shown(error.message)\n",
+        "        text = error.message\n",
+        subjects=(),
+        tests=("tests/spouts/kafka/plain/test_promises.py",),
+    ),
+    Bug(
+        "KafkaSpout: a dead-letter hook that is called while it runs",
+        "spouts/kafka/plain/spout.py",
+        "if hook is None or self._is_hook_running or not self._given_up:",
+        "if hook is None or not self._given_up:",
+        subjects=(),
+        tests=("tests/spouts/kafka/plain/test_promises.py",),
+    ),
+    Bug(
         "KafkaSpout: at-most-once that emits what it could not commit",
         "spouts/kafka/plain/progress.py",
         "        self._to_emit.clear()\n",

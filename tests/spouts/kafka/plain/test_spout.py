@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spouts.kafka.log import LogRange, StoredOffset
+from spouts.kafka.log import StoredOffset
 from spouts.kafka.plain.progress import CommitMetadata, MessageId
 from spouts.kafka.plain.retries import ExponentialBackoff
 from spouts.kafka.plain.subscription import RoundRobinPartitioner
@@ -416,4 +416,7 @@ def test_metrics_of_the_log():
     rig.log.is_down = True
     assert rig.spout.metrics()["test/totalSpoutLag"] == 1, "the ranges of last time"
     assert rig.spout.lag() == 1
-    assert rig.spout._ranges == {P1: LogRange(0, 3)}
+    rig.log.is_down = False
+    rig.log.cut_off(TOPIC, 1)  # a new leader may not know all of it yet
+    rig.spout.metrics()
+    assert rig.spout.lag() == 0
