@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -329,9 +330,13 @@ class KafkaBolt(RichBolt):
 
     def cleanup(self) -> None:
         """Write what is left: its roots are pending, and nobody would be told of them."""
-        while self._waiting and self._send(*self._waiting[0]):
-            self._waiting.popleft()
-        self._sender.close(CLOSE_SECS)
+        deadline = time.monotonic() + CLOSE_SECS
+        while self._waiting and time.monotonic() < deadline:
+            if self._send(*self._waiting[0]):
+                self._waiting.popleft()
+            else:
+                self._sender.serve(SERVE_SECS)
+        self._sender.close(max(0.0, deadline - time.monotonic()))
 
     def _send(self, tuple: Tuple, message: KafkaMessage) -> bool:
         """Hand a record over; return False if there is no room for it."""

@@ -38,3 +38,18 @@ def test_an_error_says_where_and_what_to_do():
     made = KafkaConnection("s:1", ClientProperties(), "the bolt").failure(refused, "topic 'a'")
     said = r"Kafka at s:1 refuses: topic 'a': not\x1b[2J allowed; give its user the right to it, or see the bolt's properties"
     assert made.message == said
+
+
+def test_a_refusal_before_and_after_kafka_has_answered():
+    """A client that was never let in gives up; one that was goes on and reports, as when a broker starts again."""
+    reported = []
+    connection = KafkaConnection("s:1", ClientProperties(), report=reported.append)
+    complain = connection.make(lambda settings, logger: settings, {})["error_cb"]
+    complain(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
+    with pytest.raises(InputError, match="refuses: wrong password"):
+        connection.check_refusal()
+    assert reported == []
+    connection.admitted()
+    complain(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
+    connection.check_refusal()
+    assert [type(error) for error in reported] == [SourceFailure]

@@ -62,6 +62,9 @@ GROUP_OFFSETS = 100_000
 
 _POLL_SECS = 0.1
 _LISTING_SECS = 2.0
+"""How long the names of all topics may take, even if nobody is to wait for answers: Kafka's client can't ask for them
+without waiting."""
+
 _LATE_SECS = 5.0
 """How much later than it should the client may say that there is no answer."""
 
@@ -231,9 +234,9 @@ class BrokerLog(KafkaLog):
             yield from self._read_group(group, on_lost)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Let go of connections. Another thread's question may still wait for its answer."""
         self._drop_consumer()
-        self._drop_admin()
+        self._admin = None
 
     def _read_group(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
         """Fetch several spans at the same time, and yield their records in the spans' order."""
@@ -336,7 +339,8 @@ class BrokerLog(KafkaLog):
 
     def _all_names(self) -> list[str]:
         with self._asking:
-            listed = self._ask(lambda admin: admin.list_topics(timeout=min(self._timeout_secs, _LISTING_SECS)))
+            within_secs = min(self._timeout_secs, max(_LISTING_SECS, self._answer_secs))
+            listed = self._ask(lambda admin: admin.list_topics(timeout=within_secs))
             return list(listed.topics)
 
     def _ask(self, question: Any) -> Any:
@@ -491,7 +495,7 @@ class BrokerConsumer(KafkaConsumer):
             given["auto.offset.reset"] = settings.offset_reset
         self._is_cooperative = "cooperative" in str(given[_STRATEGY])
         self._consumer = self._connection.make(self._library.Consumer, {**given, "on_commit": self._on_commit})
-        self.log = BrokerLog(self._connection, _CONSUMER_ANSWER_SECS)
+        self.log = BrokerLog(self._connection, _CONSUMER_ANSWER_SECS, _CONSUMER_ANSWER_SECS)
         self._listener: RebalanceListener | None = None
         self._positions: dict[TopicPartition, int] = {}
         """Of the partitions that are assigned."""

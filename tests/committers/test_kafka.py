@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ import pytest
 from committers.kafka import ConfluentSender, KafkaBolt, KafkaMessage, KafkaSender, SenderSettings
 from spouts.kafka.confluent import BrokerConsumer
 from spouts.kafka.log import ConsumerSettings, TopicPartition
-from txtopo import Config, Fields, PlainTopology, TopologyBuilder
+from tests.spouts.kafka.plain.rig import Context
+from txtopo import Config, Fields, OutputCollector, PlainTopology, TopologyBuilder
 from txtopo.client_properties import ClientProperties
 from txtopo.errors import ConfigError, FieldsError
-from txtopo.testing import AckFailMapTracker, FeederSpout, InlineCluster, MemoryLog
+from txtopo.testing import AckFailMapTracker, FeederSpout, InlineCluster, MemoryLog, make_tuple
 
 WAIT_SECS = 60.0
 _numbers = itertools.count()
@@ -272,6 +274,67 @@ def test_the_loop_does_not_wait(cluster):
     assert not tracker.acked
     StuckSender.go_on.set()
     tracker.assert_acked(*range(50))
+
+
+class Answers(OutputCollector):
+    """Keeps what is acked and failed."""
+
+    def __init__(self):
+        self.acked, self.failed = [], []
+
+    def emit(self, values, *anchors, stream="default"):
+        raise NotImplementedError
+
+    def emit_direct(self, task, values, *anchors, stream="default"):
+        raise NotImplementedError
+
+    def ack(self, tuple):
+        self.acked.append(tuple["value"])
+
+    def fail(self, tuple):
+        self.failed.append(tuple["value"])
+
+    def reset_timeout(self, tuple):
+        raise NotImplementedError
+
+    def report_error(self, error):
+        pass
+
+
+@pytest.fixture
+def bolt_and_calls():
+    """A bolt whose client takes two records, given five; what it asks to be done beside the loop; and its log."""
+    log, answers, context = MemoryLog(), Answers(), Context("topology", 1, 0)
+    log.create_topic("t")
+    log.send_queue_max = 2
+    context.holds = True
+    bolt = KafkaBolt("memory", "t", connect=log.connect_sender)
+    bolt.prepare({}, context, answers)
+    for number in range(5):
+        bolt.execute(make_tuple([str(number)], fields=["value"]))
+    return bolt, context.offloaded, answers, log
+
+
+def test_answers_are_waited_for_while_records_are_open(bolt_and_calls):
+    """And no longer; a tuple that comes when there is room again is written behind those that waited for it."""
+    bolt, calls, answers, log = bolt_and_calls
+    for number in range(5, 9):
+        if calls:
+            call, on_done = calls.pop()
+            done = Future()
+            done.set_result(call())
+            if number == 5:
+                bolt.execute(make_tuple(["5"], fields=["value"]))
+            on_done(done)
+    assert [record.value for record in log.records("t")] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    assert (answers.acked, calls) == (["0", "1", "2", "3", "4", "5"], [])
+
+
+def test_what_waits_at_the_end_of_a_run(bolt_and_calls):
+    """Is written, too, although the client's queue is full."""
+    bolt, _, _, log = bolt_and_calls
+    bolt.cleanup()
+    assert [record.value for record in log.records("t")] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_refused_records(cluster):

@@ -67,12 +67,19 @@ def test_size_bounds(cluster: InlineCluster, tmp_path: Path) -> None:
     """So many rows, or so many bytes, are written at once, without a tick."""
     tracker = AckFailMapTracker()
     feeder = feeder_of(tracker)
-    cluster.submit(topology(feeder, DeltaAppendBolt(str(tmp_path / "hits"), KEY + VALUE, rows_max=3, bytes_max=1_000)))
+    sink = DeltaAppendBolt(str(tmp_path / "hits"), KEY + VALUE, rows_max=3, bytes_max=1_000)
+    running = cluster.submit(topology(feeder, sink))
     for number in range(3):
         feeder.feed(["a", number, 0], number)
     tracker.assert_acked(0, 1, 2)
     feeder.feed(["b" * 1_000, 3, 0], 3)
     tracker.assert_acked(3)
+    running.tracked_wait()
+    feeder.feed(["c" * 600, 4, 0], 4)
+    running.tracked_wait()
+    assert not tracker.is_acked(4), "what was written before does not count"
+    feeder.feed(["d" * 600, 5, 0], 5)
+    tracker.assert_acked(4, 5)
 
 
 def test_value_that_does_not_fit(cluster: InlineCluster, tmp_path: Path) -> None:

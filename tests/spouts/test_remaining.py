@@ -27,6 +27,12 @@ def test_rows_in_memory(rows, take):
     assert told == list(range(len(told)))[::-1]
 
 
+def test_a_file_of_several_transactions(tmp_path):
+    """What is taken of it does not count."""
+    (tmp_path / "a.txt").write_text("a line of text\n" * 100)
+    assert remaining_at_each(FilesTransactionalSpout(tmp_path, batch_bytes=500)) == [3, 2, 1, 0]
+
+
 @pytest.mark.parametrize("options", [{"batch_bytes": 1000}, {"batch_files_max": 3}])
 def test_files(tmp_path, options):
     """The number falls to 0 at the end, and is near the truth before."""

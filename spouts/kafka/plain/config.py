@@ -66,6 +66,13 @@ class ProcessingGuarantee(Enum):
     NO_GUARANTEE = "no_guarantee"
 
 
+_RIGHT_RESETS = {
+    ProcessingGuarantee.AT_LEAST_ONCE: ("earliest", "records are skipped that were not processed"),
+    ProcessingGuarantee.AT_MOST_ONCE: ("latest", "records may come again"),
+}
+"""What the guarantees need if an offset does not exist, and what happens otherwise."""
+
+
 class FirstPollOffsetStrategy(Enum):
     """Where reading begins if this topology has not committed an offset yet.
 
@@ -141,13 +148,19 @@ def _connect_to_broker(settings: ConsumerSettings) -> KafkaConsumer:
 
 def _first_poll(given: Any) -> Any:
     """Return a strategy, or a time as ms since 1970."""
+    if isinstance(given, dt.datetime | int):
+        return _since_1970(given)
+    return _member(FirstPollOffsetStrategy, given)
+
+
+def _since_1970(given: Any) -> int:
+    """Return a time as ms since 1970."""
     match given:
         case dt.datetime() if given.tzinfo is not None:
             return round(given.timestamp() * 1000)
         case int() if not isinstance(given, bool) and given >= 0:
             return given
-        case _:
-            return _member(FirstPollOffsetStrategy, given)
+    raise ConfigError(f"{given!r} is no time; give a datetime with a time zone, or ms since 1970")
 
 
 def _guarantee(given: ProcessingGuarantee | str) -> ProcessingGuarantee:
@@ -163,11 +176,6 @@ def _member(kind: type[_E], given: Any) -> _E:
     allowed = ", ".join(repr(member.value) for member in kind)
     also = ", a datetime with a time zone, or ms since 1970" if kind is FirstPollOffsetStrategy else ""
     raise ConfigError(f"{given!r} is no {kind.__name__}; choose one of {allowed}{also}")
-
-
-def _not_negative(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
-        raise ConfigError(f"{attribute.name} must be a number of 0 or more, not {value!r}")
 
 
 def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -221,7 +229,7 @@ class KafkaSpoutConfig:
         max_uncommitted_offsets: so many emitted and not committed offsets of a partition stop reading it, but for
             retries among them. At most ``batch_records_max`` - 1 more can be emitted. AT_LEAST_ONCE only.
         batch_records_max: records of a poll.
-        start_timestamp: ms since 1970, for the timestamp strategies.
+        start_timestamp: a datetime with a time zone, or ms since 1970, for the timestamp strategies.
         partition_refresh_period_ms: how often to look for new topics and partitions, with manual assignment.
         retry_service: when a failed tuple is emitted again, and when it is given up.
         tuple_tracking_enforced: emit with message ids with the other two guarantees too, so that
@@ -254,7 +262,7 @@ class KafkaSpoutConfig:
     offset_commit_period_ms: float = attrs.field(default=30_000, validator=_positive, kw_only=True)
     max_uncommitted_offsets: int = attrs.field(default=10_000_000, validator=_positive, kw_only=True)
     batch_records_max: int = attrs.field(default=500, validator=_positive, kw_only=True)
-    start_timestamp: int = attrs.field(default=0, validator=_not_negative, kw_only=True)
+    start_timestamp: int = attrs.field(default=0, converter=_since_1970, kw_only=True)
     partition_refresh_period_ms: float = attrs.field(default=2_000, validator=_positive, kw_only=True)
     retry_service: RetryPolicy = attrs.field(factory=ExponentialBackoff, validator=_a(RetryPolicy), kw_only=True)
     tuple_tracking_enforced: bool = attrs.field(default=False, kw_only=True)
@@ -287,21 +295,10 @@ class KafkaSpoutConfig:
             object.__setattr__(self, "start_timestamp", self.first_poll)
             object.__setattr__(self, "first_poll", FirstPollOffsetStrategy.TIMESTAMP)
         reset = self.properties.get(_OFFSET_RESET)
-        at_least_once = self.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE
-        if at_least_once and reset not in {None, "earliest", "none", "error"}:
-            _log.warning(
-                "%s is %s: if an offset does not exist any more, records are skipped that were not processed; "
-                "at-least-once needs earliest, or error",
-                _OFFSET_RESET,
-                reset,
-            )
-        at_most_once = self.processing_guarantee is ProcessingGuarantee.AT_MOST_ONCE
-        if at_most_once and reset not in {None, "latest", "none", "error"}:
-            _log.warning(
-                "%s is %s: if an offset does not exist any more, records may come again; at-most-once needs latest",
-                _OFFSET_RESET,
-                reset,
-            )
+        right, risk = _RIGHT_RESETS.get(self.processing_guarantee, (reset, ""))
+        if reset not in {None, right, "none", "error"}:
+            words = "%s is %s: if an offset does not exist any more, %s; %s needs %s, or error"
+            _log.warning(words, _OFFSET_RESET, reset, risk, self.processing_guarantee.value, right)
 
     @property
     def is_at_least_once(self) -> bool:

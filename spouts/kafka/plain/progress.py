@@ -291,9 +291,7 @@ class PartitionProgress:
         """
         if not self._awaits_acks:
             return self.position
-        end = consumer_position if consumer_position is not None and consumer_position >= self.head else 0
-        if self._to_emit:
-            end = 0
+        end = 0 if self._to_emit else consumer_position or 0
         reached = self.committed_offset
         while True:
             if reached in self._acked:

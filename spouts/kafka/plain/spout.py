@@ -344,7 +344,7 @@ class KafkaSpout(Spout):
             former, topic_id = self._partitions.get(partition), ids[partition.topic]
             if former is None or not _is_another(former.topic_id, topic_id) or not self._seek(former, start):
                 continue
-            self._report_anew(f"{partition}: the topic was deleted and made anew; reading begins at {start}")
+            self._report_input(f"{partition}: the topic was deleted and made anew; reading begins at {start}")
             self._replace(partition, start, topic_id)
 
     def _replace(self, partition: TopicPartition, start: int, topic_id: str) -> PartitionProgress:
@@ -366,7 +366,7 @@ class KafkaSpout(Spout):
             awaits_acks=at_least_once,
         )
 
-    def _report_anew(self, what: str) -> None:
+    def _report_input(self, what: str) -> None:
         self._collector.report_error(InputError(what))
 
     def _begun_partitions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionProgress]:
@@ -387,14 +387,13 @@ class KafkaSpout(Spout):
             topic_id, at = ids.get(partition.topic, NO_ID), stored.get(partition)
             metadata = None if at is None else CommitMetadata.parse(at.metadata)
             is_own = metadata is not None and metadata.topology_id == self._context.topology_id
+            start = ranges[partition].end if strategy.is_latest else ranges[partition].begin
+            acked: Sequence[tuple[int, int]] = ()
             if at is not None and (is_own or strategy.takes_commits_of_others):
                 start, acked = self._resumed(partition, at, metadata, topic_id, ranges[partition])
-                begun[partition] = self._new_progress(partition, start, topic_id, acked if is_own else ())
             elif strategy.is_timestamp:
-                begun[partition] = self._new_progress(partition, timed[partition], topic_id)
-            else:
-                start = ranges[partition].end if strategy.is_latest else ranges[partition].begin
-                begun[partition] = self._new_progress(partition, start, topic_id)
+                start = timed[partition]
+            begun[partition] = self._new_progress(partition, start, topic_id, acked if is_own else ())
         return begun
 
     def _resumed(
@@ -414,7 +413,7 @@ class KafkaSpout(Spout):
         if not why:
             return stored.offset, [(first, min(last, log.end - 1)) for first, last in known.acked]
         committed = f"{partition}: group {self._group_id!r} has committed {stored.offset}"
-        self._report_anew(f"{committed}, but {why}; reading begins at {log.begin}")
+        self._report_input(f"{committed}, but {why}; reading begins at {log.begin}")
         return log.begin, ()
 
     # Commits.
@@ -527,7 +526,7 @@ class KafkaSpout(Spout):
     def _receive(self, progress: PartitionProgress, records: Sequence[KafkaRecord]) -> None:
         first, partition = records[0].offset, progress.partition
         if first < progress.position:
-            self._report_anew(
+            self._report_input(
                 f"{partition}: offset {progress.position} was to be read next, but the log ended before it: the topic "
                 f"was made anew, or its log was cut off; reading goes on at {first}"
             )

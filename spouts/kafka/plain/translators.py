@@ -69,7 +69,23 @@ def raw(data: bytes) -> bytes:
     return data
 
 
-class DefaultRecordTranslator(RecordTranslator):
+class _OneStream(RecordTranslator):
+    """A translator whose tuples all go to one stream."""
+
+    def __init__(self, fields: Fields, stream: str = DEFAULT_STREAM) -> None:
+        self._fields = fields
+        self._stream = stream
+
+    def streams(self) -> list[str]:
+        """Return the stream."""
+        return [self._stream]
+
+    def fields_for(self, stream: str) -> Fields:  # noqa: ARG002 - there is one stream
+        """Return the fields."""
+        return self._fields
+
+
+class DefaultRecordTranslator(_OneStream):
     """Emits parts of a record: topic, partition, offset, key and value, or any of these and timestamp and headers.
 
     Args:
@@ -88,7 +104,7 @@ class DefaultRecordTranslator(RecordTranslator):
         key_deserializer: Deserializer = text,
         value_deserializer: Deserializer = text,
     ) -> None:
-        self._fields = fields or Fields("topic", "partition", "offset", "key", "value")
+        super().__init__(fields or Fields("topic", "partition", "offset", "key", "value"))
         parts: dict[str, Callable[[KafkaRecord], Any]] = {
             "topic": lambda record: record.topic,
             "partition": lambda record: record.partition,
@@ -110,26 +126,14 @@ class DefaultRecordTranslator(RecordTranslator):
         """Return the parts."""
         return [part(record) for part in self._parts]
 
-    def streams(self) -> list[str]:
-        """Return the default stream."""
-        return [DEFAULT_STREAM]
 
-    def fields_for(self, stream: str) -> Fields:  # noqa: ARG002 - there is one stream
-        """Return the fields."""
-        return self._fields
-
-
-class JsonRecordTranslator(RecordTranslator):
+class JsonRecordTranslator(_OneStream):
     """Emits members of values that are JSON objects; None for a member that is missing, no tuple for a tombstone.
 
     Args:
         fields: the names of the members.
         stream: the stream.
     """
-
-    def __init__(self, fields: Fields, stream: str = DEFAULT_STREAM) -> None:
-        self._fields = fields
-        self._stream = stream
 
     def apply(self, record: KafkaRecord) -> Translated:
         """Return the members.
@@ -144,16 +148,8 @@ class JsonRecordTranslator(RecordTranslator):
             raise ValueError("the value is no JSON object")  # noqa: TRY004 - of the data, not of the program
         return [value.get(name) for name in self._fields]
 
-    def streams(self) -> list[str]:
-        """Return the stream."""
-        return [self._stream]
 
-    def fields_for(self, stream: str) -> Fields:  # noqa: ARG002 - there is one stream
-        """Return the fields."""
-        return self._fields
-
-
-class SimpleRecordTranslator(RecordTranslator):
+class SimpleRecordTranslator(_OneStream):
     """Emits what a function makes of a record, on one stream.
 
     Args:
@@ -165,21 +161,12 @@ class SimpleRecordTranslator(RecordTranslator):
     def __init__(
         self, function: Callable[[KafkaRecord], Translated], fields: Fields, stream: str = DEFAULT_STREAM
     ) -> None:
+        super().__init__(fields, stream)
         self._function = function
-        self._fields = fields
-        self._stream = stream
 
     def apply(self, record: KafkaRecord) -> Translated:
         """Return what the function returns."""
         return self._function(record)
-
-    def streams(self) -> list[str]:
-        """Return the stream."""
-        return [self._stream]
-
-    def fields_for(self, stream: str) -> Fields:  # noqa: ARG002 - there is one stream
-        """Return the fields."""
-        return self._fields
 
 
 class ByTopicRecordTranslator(RecordTranslator):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from spouts.files import bad_records as files_bad, csv_format as files_csv, lines as files_lines
+from spouts.files.csv_records import QuotedRecords
 from spouts.files.spout import FilesTransactionalSpout
 from txtopo.api.fields import Fields
 from txtopo.attempts import TransactionAttempt
@@ -473,3 +474,11 @@ def test_no_quote_takes_in_the_rest_of_a_file(tmp_path_factory, content):
     else:
         with pytest.raises(InputError, match="never closed"):
             read(path, Fields("one: string", "two: string"), header=False)
+
+
+@pytest.mark.parametrize("size_max", range(1, 18))
+def test_a_long_record_is_read_in_parts(size_max):
+    """Wherever its parts are cut, it ends at the same place: a quote opens behind a delimiter that ends a part, too."""
+    content = io.BytesIO(b'aaa,"x\ny"",",b\r\n1,2\n')
+    blocks = QuotedRecords(",", '"').read(content, 0, size_max)
+    assert [(record.offset, record.size) for block in blocks for record in block.records] == [(0, 14), (16, 3)]

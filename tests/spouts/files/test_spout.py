@@ -99,22 +99,21 @@ def test_metadata_holds_ranges_and_position(tmp_path):
     assert [one["taken"][0] for one in metadata] == [1, 2]
 
 
-def test_small_files_share_a_transaction(tmp_path):
-    """Files are packed up to batch_bytes, and up to batch_files_max of them."""
+@pytest.mark.parametrize(
+    ("options", "names_bytes_max", "ranges"),
+    [
+        ({}, 10**5, [10]),
+        ({"batch_bytes": 24}, 10**5, [3, 3, 3, 1]),
+        ({"batch_files_max": 4}, 10**5, [4, 4, 2]),
+        ({}, 11, [3, 3, 3, 1]),
+    ],
+)
+def test_small_files_share_a_transaction(tmp_path, monkeypatch, options, names_bytes_max, ranges):
+    """Files are packed up to batch_bytes, up to batch_files_max of them, and up to so many bytes of their names."""
+    monkeypatch.setattr("spouts.files.ranges.NAMES_BYTES_MAX", names_bytes_max)
     for n in range(10):
         write(tmp_path / f"{n}.txt", "1234567\n")
-    assert [len(one["ranges"]) for one in plan(FilesTransactionalSpout(tmp_path))] == [10]
-    assert [len(one["ranges"]) for one in plan(FilesTransactionalSpout(tmp_path, batch_bytes=24))] == [
-        3,
-        3,
-        3,
-        1,
-    ]
-    assert [len(one["ranges"]) for one in plan(FilesTransactionalSpout(tmp_path, batch_files_max=4))] == [
-        4,
-        4,
-        2,
-    ]
+    assert [len(one["ranges"]) for one in plan(FilesTransactionalSpout(tmp_path, **options))] == ranges
 
 
 def test_all_tasks_get_work(tmp_path):
@@ -264,6 +263,17 @@ def test_a_file_in_the_middle_is_the_same_file(tmp_path):
     os.utime(path, ns=(1, 1))
     with pytest.raises(InputError, match="is taken up to 4 and has changed since"):
         plan(FilesTransactionalSpout(tmp_path, batch_bytes=4), begun)
+
+
+def test_a_file_in_the_middle_of_a_durable_log_is_the_same_file(tmp_path):
+    """It is refused, too, where the log of the files says what was taken, and not the metadata alone."""
+    run = Growing(tmp_path / "in", watch=False, options={"batch_bytes": 4})
+    run.write("a.txt", "one\ntwo\n")
+    run.start()
+    run.begin()
+    os.utime(run.write("a.txt", "ONE\nTWO\n"), ns=(1, 1))
+    with pytest.raises(InputError, match="is taken up to 4 and has changed since"):
+        run.start()
 
 
 def test_a_file_that_changes_before_it_is_emitted_is_refused(tmp_path):

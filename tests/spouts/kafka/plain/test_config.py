@@ -68,7 +68,7 @@ def test_offset_reset(caplog):
         ({"first_poll": "sometimes"}, "choose one of 'earliest'"),
         ({"processing_guarantee": "exactly_once"}, "is no ProcessingGuarantee"),
         ({"batch_records_max": 0}, "batch_records_max must be a number above 0"),
-        ({"start_timestamp": -1}, "start_timestamp must be a number of 0 or more"),
+        ({"start_timestamp": -1}, "-1 is no time"),
         ({"poll_timeout_ms": 200}, "poll_timeout_ms is a setting of Storm's spout, and not of this one: a poll never"),
         ({"emit_null_tuples": True}, "let the deserializer or translator return a list of None"),
         ({"metrics_bucket_secs": 60}, r"KafkaSpout.metrics\(\) asks for them"),

@@ -44,15 +44,6 @@ def test_beginning(strategy, commit):
     assert rig.call()[0].offset == expected
 
 
-def test_timestamp_beyond_the_end():
-    """If there is no record of that time yet, reading begins at the end."""
-    log = MemoryLog()
-    log.create_topic(TOPIC)
-    log.append(TOPIC, ["old"], timestamp_ms=1)
-    Rig(log, first_poll="timestamp", start_timestamp=2)
-    assert log.calls[-1].given == {P1: 1}
-
-
 @pytest.mark.parametrize("committed", [3, 99])
 def test_committed_offset_outside_the_log(committed):
     """A commit below the log's beginning, or above its end, is reported; reading begins at the beginning."""

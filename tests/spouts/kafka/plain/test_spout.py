@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spouts.kafka.log import LogRange, StoredOffset
+from spouts.kafka.log import StoredOffset
 from spouts.kafka.plain.progress import CommitMetadata, MessageId
 from spouts.kafka.plain.retries import ExponentialBackoff
 from spouts.kafka.plain.subscription import RoundRobinPartitioner
@@ -119,15 +119,6 @@ class TestMaxUncommitted:
         rig.commit_step()
         assert len(rig.call(99)) + 1 == 10
 
-    def test_last_acked(self):
-        """If all but the last fail, nothing more comes: acked offsets behind a gap count too. (M2)"""
-        rig = self.rig()
-        emitted = rig.call(100)
-        rig.fail(emitted[:9])
-        rig.ack(emitted[9:])
-        rig.commit_step()
-        assert rig.call(100) == []
-
     def test_retry_at_the_limit(self):
         """A retry within the limit lets a poll happen, with what else it brings; one beyond the limit does not. (M3)"""
         rig = self.rig()
@@ -196,19 +187,6 @@ class TestCompaction:
         rig.commit_step()
         assert rig.committed() == 1
         rig.ack([pending])
-        rig.commit_step()
-        assert rig.committed() == 3
-
-    def test_hole(self):
-        """A hole between two emitted offsets is stepped over when what is before it is acked. (L4)"""
-        log = filled(3)
-        log.compact(TOPIC, {1})
-        rig = Rig(log)
-        first, last = rig.call(3)
-        rig.ack([first])
-        rig.commit_step()
-        assert rig.committed() == 1
-        rig.ack([last])
         rig.commit_step()
         assert rig.committed() == 3
 
@@ -361,14 +339,6 @@ class TestSingleTopic:
         assert rig.offsets == list(range(20))
         assert rig.committed() == 20
 
-    def test_all_acked(self):
-        """Ten messages are ten tuples with their values. (ST4)"""
-        rig = self.rig(10)
-        rig.ack(rig.call(10))
-        assert [each.values for each in rig.emitted] == [(TOPIC, str(number), str(number)) for number in range(10)]
-        rig.commit_step()
-        assert rig.committed() == 10
-
     @pytest.mark.parametrize("failed", [1, 0])
     def test_in_and_out_of_order(self, failed):
         """A message that failed comes again, whether the one before or behind it was acked. (ST5, ST6)"""
@@ -382,16 +352,6 @@ class TestSingleTopic:
         rig.ack(rest)
         rig.commit_step()
         assert rig.committed() == 10
-
-    def test_exactly_the_failed_ones(self):
-        """Of ten messages the three that failed come again, and no other. (ST7)"""
-        rig = self.rig(10)
-        emitted = rig.call(10)
-        rig.fail([emitted[5], emitted[3]])
-        again = rig.call()
-        rig.fail([emitted[2]])
-        again += rig.call(10)
-        assert sorted(each.offset for each in again) == [2, 3, 5]
 
     def test_fail_counts(self):
         """A message that failed as often as allowed is never emitted again; its id counts. (ST8, K4)"""
@@ -431,20 +391,6 @@ class TestDeploy:
         assert rig.committed() == 2
         assert again.call()[0].offset == 1
 
-    def test_new_topology(self):
-        """A topology with another id begins as its strategy says. (D3)"""
-        log = filled(2)
-        rig = Rig(log)
-        rig.ack(rig.call())
-        rig.spout.close()
-        assert rig.committed() == 1
-        other = Rig(log, topology_id="another")
-        emitted = other.call(2)
-        assert [each.offset for each in emitted] == [0, 1]
-        other.ack(emitted)
-        other.commit_step()
-        assert other.committed() == 2
-
 
 def test_metrics_of_the_log():
     """The metrics of a task: what it holds, and how far it is."""
@@ -470,4 +416,7 @@ def test_metrics_of_the_log():
     rig.log.is_down = True
     assert rig.spout.metrics()["test/totalSpoutLag"] == 1, "the ranges of last time"
     assert rig.spout.lag() == 1
-    assert rig.spout._ranges == {P1: LogRange(0, 3)}
+    rig.log.is_down = False
+    rig.log.cut_off(TOPIC, 1)  # a new leader may not know all of it yet
+    rig.spout.metrics()
+    assert rig.spout.lag() == 0
