@@ -1830,7 +1830,7 @@ BUGS = (
     Bug(
         "a second ack that the simulator does not see",
         "txtopo/testing/simulation/plain/watching.py",
-        '            ledger.settled_again(life, this_task, tuple, "acked")\n',
+        "            ledger.settled_again(life, this_task, tuple, what)\n",
         "            pass\n",
         subjects=(),
         tests=("tests/simulation/plain/test_findings.py",),
