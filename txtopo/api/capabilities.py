@@ -112,6 +112,16 @@ def stages_writes(state: OpenedState) -> TypeGuard[StagesWrites]:
     return _has_capability(type(state), StagesWrites)
 
 
+def folds_rows(state: OpenedState) -> TypeGuard[FoldsRows]:
+    """Return whether a state is a :class:`FoldsRows`."""
+    return _has_capability(type(state), FoldsRows)
+
+
+def takes_rows(state: OpenedState) -> TypeGuard[TakesRows]:
+    """Return whether a state is a :class:`TakesRows`."""
+    return _has_capability(type(state), TakesRows)
+
+
 def uses_executors(state: OpenedState) -> TypeGuard[UsesExecutors]:
     """Return whether a state is a :class:`UsesExecutors`."""
     return _has_capability(type(state), UsesExecutors)

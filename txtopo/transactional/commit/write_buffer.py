@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
-from txtopo.api.capabilities import FoldsRows, TakesRows
+from txtopo.api.capabilities import folds_rows, takes_rows
 from txtopo.api.copying import Copying
 from txtopo.api.reduction import Reducible, Reduction, Rows, RowsFile, RowsMode, RowsToWrite, TransactionRows
 from txtopo.api.state import Key, KeyedWrites, OpenedState, StateValue, Updater, Writes, takes_no_rows
@@ -42,8 +42,8 @@ class GroupState:
 
     def __init__(self, opened: OpenedState, *, by_key: bool = False) -> None:
         self.opened = opened
-        self._folds = opened if isinstance(opened, FoldsRows) else None
-        self._takes_rows = opened if isinstance(opened, TakesRows) else None
+        self._folds = opened if folds_rows(opened) else None
+        self._takes_rows = opened if takes_rows(opened) else None
         self.written = Layer(opened.make_value)
         """The writes of the group's finished transactions; None for a removed key."""
         self.folded: list[TransactionRows] = []
