@@ -21,7 +21,7 @@ from txtopo.transactional.core.limits import Limits
 from txtopo.transactional.jobs.inline_runner import run_stages
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.jobs.stage_run import Job, Report
-from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalPart
+from txtopo.transactional.journal.journal import JournalEntry, JournalHeader
 from txtopo.transactional.run.assembly import Environment, assembled
 
 if TYPE_CHECKING:
@@ -180,26 +180,13 @@ class Process:
         self.threads.deliveries.clear()
 
 
-class MemoryJournal:
-    """The journal of a world."""
-
-    def __init__(self) -> None:
-        self.parts: list[JournalPart] = []
-
-    def begin(self, header: JournalHeader) -> SimulatedJournalWriter:
-        """Begin a coordinator's part."""
-        self.parts.append(JournalPart(header, ()))
-        return SimulatedJournalWriter(self, len(self.parts) - 1)
-
-
 @attrs.frozen
-class SimulatedJournalWriter:
-    """Enters one coordinator's groups."""
+class SimulatedJournal:
+    """One coordinator's part of the journal."""
 
-    journal: MemoryJournal
-    position: int
+    header: JournalHeader
+    entries: list[JournalEntry] = attrs.field(factory=list)
 
     def enter(self, entry: JournalEntry) -> None:
         """Append an entry."""
-        part = self.journal.parts[self.position]
-        self.journal.parts[self.position] = JournalPart(part.header, (*part.entries, entry))
+        self.entries.append(entry)

@@ -62,10 +62,8 @@ class Schedule(ABC):
             if self.random.random() < KIND_DRAWN
         }
 
-    def draw_strike(self, rate: float | None, *what: object) -> bool:
-        """Draw whether a fault strikes now; None: its kind never does. ``what`` and where it is are put together."""
-        if rate is None or not self.has_faults or self.random.random() >= rate:
-            return False
+    def strike(self, *what: object) -> bool:
+        """Let a fault strike that was drawn, unless it is left out; return whether it does."""
         number = self.next_fault()
         if number is None:
             return False

@@ -49,9 +49,8 @@ class Workload(ABC):
 
     rate: float
 
-    @property
-    def name(self) -> str:
-        """What the command line calls it."""
+    def __str__(self) -> str:
+        """Return what the command line calls it."""
         return type(self).__name__.lower()
 
     def is_at(self, failpoint: str) -> bool:  # noqa: ARG002 - of a workload that is at some

@@ -32,10 +32,9 @@ from txtopo.testing.checkers import (
 from txtopo.testing.simulation.commits import CommitPhases
 from txtopo.testing.simulation.memory import JobMemory, Learned, ListeningTaskFactory, Passage, Reaching
 from txtopo.testing.simulation.process import (
-    MemoryJournal,
     ObservedCoordinator,
     Process,
-    SimulatedJournalWriter,
+    SimulatedJournal,
     SimulatedRunner,
 )
 from txtopo.testing.simulation.schedule import Kinds, Schedule, Simulated
@@ -158,7 +157,7 @@ class World(Schedule):
         self._moving = [each for each in self._workloads if type(each).move is not Workload.move]
         self._store_place: Any = MemoryPlace()
         self.tables: dict[str, SimulatedTable] = {}
-        self._journal = MemoryJournal()
+        self._journal: list[SimulatedJournal] = []
         self._processes: list[Process] = []
         self.acting: list[Process] = []
         """The processes whose move it is: the last one's, within those of others that are paused."""
@@ -214,7 +213,7 @@ class World(Schedule):
 
     def strikes(self, workload: Workload, where: str) -> bool:
         """Draw whether a workload strikes now."""
-        return self.draw_strike(workload.rate, workload.name, where)
+        return self.has_faults and self.random.random() < workload.rate and self.strike(workload, where)
 
     def passage(self, attempt: TransactionAttempt) -> Passage:
         """Draw the places where faults strike an attempt in the user's code: one, or two in a spread layout."""
@@ -226,8 +225,11 @@ class World(Schedule):
         number = self.next_fault()
         if number is None:
             return Passage()
-        what = f"{failures.name} in transaction {attempt.txid} at"
-        return Passage((first, second), lambda failpoint: self.note_fault(number, f"{what} {failpoint}"))
+
+        def strike(failpoint: str) -> None:
+            self.note_fault(number, f"{failures} in transaction {attempt.txid} at {failpoint}")
+
+        return Passage((first, second), strike)
 
     def kill_current(self) -> None:
         """Let the process that runs just now die."""
@@ -375,9 +377,10 @@ class World(Schedule):
             checker = CoreChecker(self._attempts, self._plan.semantics.policy, limits.timeout_ms)
             return ObservedCoordinator(limits, checker, self.log if self.is_logged else None)
 
-        def make_journal(header: JournalHeader) -> SimulatedJournalWriter:
+        def make_journal(header: JournalHeader) -> SimulatedJournal:
             process.epoch = header.epoch
-            return self._journal.begin(header)
+            self._journal.append(SimulatedJournal(header))
+            return self._journal[-1]
 
         return Environment(
             make_runner=make_runner,
@@ -428,7 +431,8 @@ class World(Schedule):
     # Checks.
 
     def _on_version(self, name: str, before: Version, version: Version) -> None:
-        self.log(f"table {name!r}: version {version.number}, txid {version.txid}, epoch {version.epoch}")
+        if self.is_logged:
+            self.log(f"table {name!r}: version {version.number}, txid {version.txid}, epoch {version.epoch}")
         if self.on_version is not None:
             self.on_version(name, version)
         with _Kept(self):
@@ -496,7 +500,8 @@ class World(Schedule):
 
     def journal(self) -> list[JournalPart]:
         """Return the journal, as it would be read back."""
-        return sorted(self._journal.parts, key=lambda part: part.header.epoch)
+        parts = (JournalPart(each.header, tuple(each.entries)) for each in self._journal)
+        return sorted(parts, key=lambda part: part.header.epoch)
 
 
 class _Acting:

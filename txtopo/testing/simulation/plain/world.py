@@ -254,7 +254,8 @@ class PlainWorld(Schedule):
 
     def strikes(self, kind: Fault, *where: object) -> bool:
         """Draw whether a fault strikes now."""
-        return self.draw_strike(self._rates.get(kind), kind.value, *where)
+        rate = self._rates.get(kind, 0.0) if self.has_faults else 0.0
+        return rate > 0 and self.random.random() < rate and self.strike(kind.value, *where)
 
     def call_ends(self) -> bool:
         """Draw whether a slow call ends now."""
