@@ -20,6 +20,7 @@ def block(language: str) -> str:
     return text
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_the_guide(
     spark: SparkSession, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -191,6 +191,7 @@ def test_reported_failure(spark: SparkSession, tmp_path: pathlib.Path, caplog: p
     assert any("look at this" in message and "txid 2" in message for message in errors)
 
 
+@pytest.mark.long
 def test_timeout(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     """Promise 7: an attempt without progress fails after the timeout, and the next one goes through."""
     report = run(topology(tmp_path, Slow()), Config(message_timeout_secs=6, max_spout_pending=4))
@@ -199,6 +200,7 @@ def test_timeout(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     assert report.elapsed_secs < 50
 
 
+@pytest.mark.long
 def test_slow_work_is_not_timed_out(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     """Promise 7: work that takes longer than the timeout renews it as long as it gets on, tuple by tuple."""
     report = run(topology(tmp_path, SlowButSteady(), take=18), Config(message_timeout_secs=8), until=2)
@@ -206,6 +208,7 @@ def test_slow_work_is_not_timed_out(spark: SparkSession, tmp_path: pathlib.Path)
     assert report.attempts == report.transactions == 2
 
 
+@pytest.mark.long
 def test_timeout_in_the_commit_phase(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     """Promise 7: a commit phase that stalls stops the run, which says where; nothing is written late; the next resumes."""
     GOES_ON.clear()

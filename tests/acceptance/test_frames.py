@@ -76,6 +76,7 @@ def add_sum(builder: TransactionalTopologyBuilder, source: str, state: MemorySta
     builder.set_state("counts", state)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", ["frames", "frame to python", "python to frame"])
 def test_frames(spark: SparkSession, shape: str) -> None:
     """DataFrames go on as DataFrames, become tuples, and are made of tuples; a failure replays its own."""
@@ -168,6 +169,7 @@ class SlowNumbers(Numbers):
         return frame.mapInArrow(slow, frame.schema)
 
 
+@pytest.mark.long
 def test_spark_sql_renews_the_timeout(spark: SparkSession) -> None:
     """Promise 7: work in Spark SQL renews the timeout while its tasks get on, though no code of ours runs there."""
     state = counts()

@@ -64,6 +64,7 @@ def test_killed_and_resumed(tmp_path: pathlib.Path) -> None:
     assert read_total(tmp_path) == sum(counts_of(DATA).values())
 
 
+@pytest.mark.long
 def test_second_process_is_refused(tmp_path: pathlib.Path) -> None:
     """Two processes on one topology: the second is refused by the name and pid of the first."""
     from txtopo.errors import AlreadyRunning

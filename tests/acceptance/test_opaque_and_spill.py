@@ -24,6 +24,7 @@ def opaque_topology(output: pathlib.Path, spout: OpaqueMemoryTransactionalSpout,
     return builder.build()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("probability", [0.0, 0.2])
 def test_opaque(spark: SparkSession, tmp_path: pathlib.Path, probability: float) -> None:
     """Promise 5: a failing transaction of an opaque spout is replayed with all later ones; totals are exact."""
@@ -33,6 +34,7 @@ def test_opaque(spark: SparkSession, tmp_path: pathlib.Path, probability: float)
     assert (report.failures > 0) == (probability > 0)
 
 
+@pytest.mark.long
 def test_disabled_partition(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     """A disabled partition is left out, and taken up where it was when it is enabled again."""
     spout = OpaqueMemoryTransactionalSpout(DATA, Fields("word"), 5)

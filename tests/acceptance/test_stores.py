@@ -38,6 +38,7 @@ def test_same_tables(spark: SparkSession, zookeeper: ZooKeeperServer, tmp_path: 
     assert report.transactions == report.committed_txid - 4
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_killed_and_resumed(zookeeper: ZooKeeperServer, tmp_path: pathlib.Path) -> None:
     """After kill -9 the same command goes on by itself, once the dead leader's session has expired."""

@@ -30,6 +30,7 @@ def audited(output):
     return audit(parts, read_histories(output / METADATA_DIR, parts[-1].header.tables, with_rows=True))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("opaque", [False, True], ids=["repeatable", "opaque"])
 def test_green_at_every_crash(tmp_path, opaque):

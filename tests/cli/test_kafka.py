@@ -40,6 +40,7 @@ def test_a_port_or_a_folder_that_cannot_be(command_line, options, said):
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_topic_that_kafka_refuses(kafka, command_line):
     """Is named, with the reason."""
@@ -71,6 +72,7 @@ def test_without_the_client(command_line, monkeypatch):
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_second_broker_in_a_folder(kafka, command_line):
     """Is refused, whatever its port, and the first one goes on to serve with all its records."""

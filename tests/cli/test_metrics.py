@@ -92,6 +92,7 @@ def scraped_until(address: str, process: subprocess.Popen[str], is_right: Callab
     raise AssertionError(f"no page is right; the last one:\n{page}")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_transactional_topology(tmp_path: Path) -> None:
     """It is followed while it runs; no secret of it is shown; the port is closed when it ends."""
@@ -127,6 +128,7 @@ def test_transactional_topology(tmp_path: Path) -> None:
             httpx.get(f"{address}/metrics", trust_env=False)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_plain_topology(tmp_path: Path) -> None:
     """Roots, components, workers and latencies of a topology of which some roots fail."""

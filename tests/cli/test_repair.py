@@ -88,6 +88,7 @@ def test_without_a_terminal_nothing_is_agreed_to(command_line, place):
     place.finish()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("answer", "status"), [pytest.param("n", 1, marks=pytest.mark.slow), ("y", 0)])
 def test_at_a_terminal_it_asks(command_line, place, answer, status):
     """The answer decides."""
@@ -180,6 +181,7 @@ def test_two_ways_at_once_are_refused(command_line, place):
     assert (result.exit_code, "exclude each other" in result.stderr) == (2, True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "point",
     [

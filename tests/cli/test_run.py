@@ -75,6 +75,7 @@ def test_a_run_is_told_in_plain_lines_and_a_second_one_adds_nothing(tmp_path, en
     assert tables == [[{"name": "total", "n": 19, "txid": 3}]] * 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_ctrl_c_stops_in_good_order_and_says_how_to_go_on(tmp_path, environment):
     """SIGINT ends a run with status 0 and the command to go on with, which ends what was begun."""
@@ -105,6 +106,7 @@ def topology():
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["transactional", "plain"])
 def test_sigterm_to_all_of_a_group_stops_in_good_order(tmp_path, environment, kind):

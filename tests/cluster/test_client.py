@@ -100,6 +100,7 @@ def test_no_seed_that_answers() -> None:
     assert time.monotonic() - started < 20.0
 
 
+@pytest.mark.long
 def test_request_during_an_election(make: Make, zipped: Path) -> None:
     """H13: while nobody leads, the retry error without patience; with it, the request is carried out afterwards."""
     cluster = make(2)
@@ -144,6 +145,7 @@ def test_log_on_a_supervisor_that_hangs(make: Make, zipped: Path) -> None:
             list(client.log("words"))
 
 
+@pytest.mark.long
 def test_leader_that_hangs_during_a_submission(make: Make, zipped: Path) -> None:
     """The client does not wait for ever: it says that the topology may have been submitted."""
     cluster = make(2)
@@ -183,6 +185,7 @@ def test_kill_whose_answer_is_lost(make: Make, zipped: Path) -> None:
         wait_for("it is gone", lambda: client.topologies() == [])
 
 
+@pytest.mark.long
 def test_leader_that_dies_again_and_again(make: Make, zipped: Path) -> None:
     """A client with patience never sees it."""
     cluster = make(3).start()

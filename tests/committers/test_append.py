@@ -139,6 +139,7 @@ def test_an_opaque_source(tmp_path) -> None:
     assert found == Counter(row[:2] for row in appended(make_rows()).elements())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("stride", variants(3, long=[1]))
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])

@@ -346,6 +346,7 @@ def test_refused_records(cluster):
     assert (set(tracker.failed), set(tracker.acked)) == ({0}, {1})
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_broker_killed(cluster, tmp_path):
     """While the broker is away tuples fail in time; when it is back they are acked again. The worker lives."""

@@ -309,6 +309,7 @@ def test_pages(metrics: RunMetrics, clock: Clock) -> None:
         httpx.get(url, trust_env=False)
 
 
+@pytest.mark.long
 def test_many_connections(metrics: RunMetrics) -> None:
     """They cost a few threads only, and whoever asks for something is answered."""
     before = threading.active_count()
@@ -324,6 +325,7 @@ def test_many_connections(metrics: RunMetrics) -> None:
             threading.Event().wait(0.01)
 
 
+@pytest.mark.long
 def test_silent_connection(metrics: RunMetrics) -> None:
     """It is closed after some seconds."""
     with serving(metrics, "127.0.0.1", 0) as url:

@@ -64,6 +64,7 @@ class Runs:
         return True
 
 
+@pytest.mark.long
 def test_leader_killed_again_and_again(ensemble: ZooKeeperEnsemble, root: str, tmp_path: pathlib.Path) -> None:
     """Totals are exact however often the servers' leader dies: a run goes on, or stops and goes on when started again."""
     runs = Runs(functools.partial(begin, ensemble, root, tmp_path, SESSION_SECS))
@@ -79,6 +80,7 @@ def test_leader_killed_again_and_again(ensemble: ZooKeeperEnsemble, root: str, t
     check_totals(tmp_path, rows_of(TRANSACTIONS))
 
 
+@pytest.mark.long
 def test_majority_lost(ensemble: ZooKeeperEnsemble, root: str, tmp_path: pathlib.Path) -> None:
     """With one server of three left a run stops and names the hosts; with three again the next one goes on, exactly."""
     run = begin(ensemble, root, tmp_path, 0.6)

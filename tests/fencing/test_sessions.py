@@ -38,6 +38,7 @@ def wait_for_commits(run: InlineRun, view: ZooKeeperView, txid: int) -> None:
     assert not run.has_ended(), run.result()
 
 
+@pytest.mark.long
 def test_expired_session(server: ZooKeeperServer, root: str, view: ZooKeeperView, tmp_path: pathlib.Path) -> None:
     """A run whose session expires ends with LostLead and writes nothing more; the next one's totals are exact."""
     store = ZooKeeperStore(server.hosts, root, SESSION_SECS)
@@ -75,6 +76,7 @@ def test_broken_connections(server: ZooKeeperServer, root: str, view: ZooKeeperV
     check_totals(tmp_path, rows_of(TRANSACTIONS))
 
 
+@pytest.mark.long
 def test_server_killed_and_restarted(
     server: ZooKeeperServer, root: str, view: ZooKeeperView, tmp_path: pathlib.Path
 ) -> None:
@@ -93,6 +95,7 @@ def test_server_killed_and_restarted(
     check_totals(tmp_path, rows_of(TRANSACTIONS))
 
 
+@pytest.mark.long
 def test_server_away_for_longer_than_the_session(
     server: ZooKeeperServer, root: str, view: ZooKeeperView, tmp_path: pathlib.Path
 ) -> None:

@@ -55,6 +55,7 @@ def check_end_of(first: CoordinatorProcess) -> None:
     assert LOST.search(first.output), first.output
 
 
+@pytest.mark.long
 def test_stopped_driver_and_jvm_wake_beside_their_successor(
     server: ZooKeeperServer, root: str, tmp_path: pathlib.Path
 ) -> None:
@@ -80,6 +81,7 @@ def test_stopped_driver_and_jvm_wake_beside_their_successor(
     check_totals(output, rows_of(TRANSACTIONS))
 
 
+@pytest.mark.long
 def test_stopped_driver_wakes_after_its_successor(server: ZooKeeperServer, root: str, tmp_path: pathlib.Path) -> None:
     """Only the driver is stopped, its JVM is not; it wakes up when all is done and the lead is free: nothing changes."""
     output = tmp_path / "out"

@@ -32,6 +32,7 @@ for number in itertools.count():
 """
 
 
+@pytest.mark.long
 def test_stopped_while_it_waits_for_an_answer(server: ZooKeeperServer, root: str) -> None:
     """Stopped in the middle of a write for longer than answers are waited for, a leader says that its lead is lost."""
     command = [sys.executable, "-c", PROGRAM, server.hosts, root, str(SESSION_SECS)]

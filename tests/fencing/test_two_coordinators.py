@@ -52,6 +52,7 @@ def test_two_started_at_once(server: ZooKeeperServer, root: str, tmp_path: pathl
     check_totals(tmp_path / "out", rows_of(TRANSACTIONS))
 
 
+@pytest.mark.long
 def test_second_on_one_file(tmp_path: pathlib.Path) -> None:
     """With SQLite a second process is refused by owner and pid while the first one lives, whose totals are exact."""
     given = settings(tmp_path / "out")

@@ -18,6 +18,7 @@ from state import read_table, read_tables
 from tests.legacy import changed
 from tests.legacy.interrupted import CONFIG, EXECUTORS_CONFIG, TRANSACTIONS, expected_rows, topology
 from tests.legacy.tables import tables_in
+from tests.variants import variants
 from txtopo.errors import DivergenceError
 from txtopo.testing.inline import run_inline
 
@@ -52,7 +53,7 @@ def group_under_way_in(folder: pathlib.Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("name", variants(*FOLDERS[::3], long=[name for name in FOLDERS if name not in FOLDERS[::3]]))
 def test_an_interrupted_folder_goes_on(command_line, tmp_path, name):
     """It is sound though a group is under way; resumed it ends exactly as an undisturbed run, and can be proved."""
     unpack(name, tmp_path)

@@ -25,6 +25,8 @@ CI_SEEDS = {
     "ring": 1_000,
     "global count": 1_000,
 }
+GATE = ("words", "words, opaque source")
+"""Those of which as many are in ``make test``; the others' are left to ``make long``."""
 FAST_SEEDS = 120
 """As many of each are in the fast suite; the others are slow. The simulator catches each mutant by then."""
 
@@ -53,7 +55,12 @@ def case(name: str) -> Case:
     ("name", "first", "last"),
     [
         *((name, 1, FAST_SEEDS) for name in CI_SEEDS),
-        *(pytest.param(name, FAST_SEEDS + 1, seeds, marks=pytest.mark.slow) for name, seeds in CI_SEEDS.items()),
+        *(
+            pytest.param(
+                name, FAST_SEEDS + 1, seeds, marks=[pytest.mark.slow, *([] if name in GATE else [pytest.mark.long])]
+            )
+            for name, seeds in CI_SEEDS.items()
+        ),
         *(
             pytest.param(name, seeds + 1, 4 * seeds, marks=[pytest.mark.slow, pytest.mark.long])
             for name, seeds in CI_SEEDS.items()

@@ -47,6 +47,7 @@ def topology(watch=True):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("files", [1, 5, 20])
 def test_a_watched_folder(command_line, files):
     """However many files are there, as many transactions are simulated, at most as many as ``--until`` says."""

@@ -26,6 +26,7 @@ def dimension(tmp_path: pathlib.Path) -> pathlib.Path:
     return path
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_join(dimension: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """``uses_delta = True`` is all it takes: the session that txtopo starts reads the table (by the guide's bolt), and so does a given one."""

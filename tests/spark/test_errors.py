@@ -84,6 +84,7 @@ def test_no_delta(text: str) -> None:
     assert "uses_delta = True" in line_that_matters(text)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_broken_function() -> None:
     """A function that raises in a task of Spark SQL ends the run at once, by one line with component and place.

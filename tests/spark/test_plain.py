@@ -73,6 +73,7 @@ def test_output_of_tasks(spark: SparkSession, tmp_path: Path, caplog: pytest.Log
     assert all("component 'count', task " in line for line in lines)
 
 
+@pytest.mark.long
 def test_failures_are_replayed(spark: SparkSession, tmp_path: Path) -> None:
     """A tuple that a bolt fails comes again: every root is acked in the end."""
     report = run(word_count(tmp_path, 500, failing_every=50), Config({"topology.workers": 2}), spark=spark)
@@ -113,6 +114,7 @@ def test_bug_in_a_bolt(spark: SparkSession) -> None:
     assert "plain_topologies.py" in str(raised.value)
 
 
+@pytest.mark.long
 def test_a_call_that_keeps_the_interpreter(spark: SparkSession) -> None:
     """A C call that lets no other thread run is waited for, up to the message timeout: then it is named, and ended."""
     report = run(
@@ -124,6 +126,7 @@ def test_a_call_that_keeps_the_interpreter(spark: SparkSession) -> None:
         run(holds(600.0), too_long, spark=spark)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("values", "kind", "message"),
     [((), UserCodeError, "ValueError: cannot work on 'the cow"), (("one", "too many"), FieldsError, "2 were emitted")],
@@ -146,6 +149,7 @@ def test_ticks_keep_nothing_running(spark: SparkSession, tmp_path: Path) -> None
     assert report.elapsed_secs < WAIT_SECS / 2
 
 
+@pytest.mark.long
 def test_stop_and_pause(spark: SparkSession, tmp_path: Path) -> None:
     """Deactivated spouts emit nothing; a stop waits for what is pending."""
     with start(slow(tmp_path, 0.0), spark=spark) as running:
@@ -174,6 +178,7 @@ def wait_until_still(running: RunningTopology) -> int:
     return seen[-1]
 
 
+@pytest.mark.long
 def test_rebalance(spark: SparkSession, tmp_path: Path) -> None:
     """The tasks move to another number of workers, and none is lost."""
     with start(slow(tmp_path, 0.0), spark=spark) as running:
@@ -189,6 +194,7 @@ def test_rebalance(spark: SparkSession, tmp_path: Path) -> None:
     assert report.emitted == report.acked
 
 
+@pytest.mark.long
 def test_stop_during_a_rebalance(spark: SparkSession, tmp_path: Path) -> None:
     """A stop that comes while a rebalance is under way ends the topology; whoever has asked for that goes on."""
     with start(slow(tmp_path, 0.001), spark=spark) as running, ThreadPoolExecutor() as threads:

@@ -50,6 +50,7 @@ def session(folder: Path, settings: dict[str, str], **environment: str) -> tuple
     return commands, found
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_secrets_are_on_no_command_line(tmp_path: Path) -> None:
     """Settings reach the JVM as they are, also those that its start needs; no process shows them, no file is left."""
@@ -80,6 +81,7 @@ def test_secrets_are_on_no_command_line(tmp_path: Path) -> None:
     assert not list((tmp_path / "tmp").glob("txtopo-*.conf"))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_properties_file_of_the_user(tmp_path: Path) -> None:
     """The one that PYSPARK_SUBMIT_ARGS names holds instead of ``spark-defaults.conf``, as with Spark alone."""

@@ -40,6 +40,7 @@ def test_jvm_that_dies(output: str, hint: str) -> None:
     assert not any(line.strip().startswith(("at ", "Traceback")) for line in said)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("setting", "cause"),
     [

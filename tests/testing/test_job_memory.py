@@ -110,6 +110,7 @@ def story(world: World) -> tuple:
     return world.struck, world.clock.now_ms, world.random.random(), tables
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "kinds"),
     [

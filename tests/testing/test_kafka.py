@@ -44,6 +44,7 @@ def test_topics_and_records(kafka):
         kafka.create_topic("testing-kafka")
 
 
+@pytest.mark.long
 def test_it_restarts_on_the_same_data(own_kafka):
     """After ``kill -9`` and after an orderly stop."""
     own_kafka.create_topic("kept")
@@ -55,6 +56,7 @@ def test_it_restarts_on_the_same_data(own_kafka):
         assert own_kafka.end_offsets("kept") == {0: 10 * count}
 
 
+@pytest.mark.long
 def test_it_can_be_held(own_kafka):
     """SIGSTOP makes it silent, and SIGCONT makes it serve again."""
     own_kafka.signal(signal.SIGSTOP)
@@ -63,6 +65,7 @@ def test_it_can_be_held(own_kafka):
     own_kafka.wait_until_ready()
 
 
+@pytest.mark.long
 def test_a_cluster_goes_on_without_one_of_its_brokers(kafka, tmp_path):
     """Another one leads the partitions of one that is killed, with all that was acknowledged; then it comes back."""
     del kafka
@@ -99,6 +102,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.long
 def test_it_dies_with_its_parent(kafka, tmp_path):
     """However that ends."""
     del kafka
@@ -108,6 +112,7 @@ def test_it_dies_with_its_parent(kafka, tmp_path):
     _wait_until(lambda: not _listens(port), "it still listens")
 
 
+@pytest.mark.long
 def test_the_command_keeps_its_data(kafka, tmp_path):
     """``txtopo kafka dev`` serves until it is asked to stop, and its next start continues with its topics."""
     del kafka

@@ -36,6 +36,7 @@ with Pulse(ClusterState(hosts, root, 2.0), launch, RunControl()):
 """
 
 
+@pytest.mark.long
 def test_run_that_does_not_end(zookeeper: ZooKeeperServer) -> None:
     """A driver whose topology is started elsewhere ends within its grace, though its run hangs and it beats on."""
     state = ClusterState(zookeeper.hosts, next_root(), 10.0)

@@ -258,6 +258,7 @@ def test_too_few_copies(make: Make, wait_secs: float) -> None:
     assert f"1 of 2 nimbuses hold the code after {wait_secs:g} s" in answer.json()["note"]
 
 
+@pytest.mark.long
 def test_waiting_submission_blocks_nobody(make: Make) -> None:
     """H5: while it waits for ever, topologies are killed, dead drivers moved, and requests answered."""
     cluster = make(
@@ -328,6 +329,7 @@ def test_check_by_a_supervisor(make: Make, status: int, content: bytes, outcome:
         wait_for("nothing is left", lambda: nimbus.codes() == [] and not cluster.state.manifests())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("content", [b"oops", b"[]", b'{"error": "CodeUnavailable", "errorMessage": "not now"}'])
 def test_supervisor_that_does_not_answer(make: Make, content: bytes) -> None:
     """It is asked again; while none has checked the code it is not let in, and in the end refused with what it says."""
@@ -349,6 +351,7 @@ def test_supervisor_that_does_not_answer(make: Make, content: bytes) -> None:
     assert nimbus.submit("words").json()["note"] is None
 
 
+@pytest.mark.long
 def test_supervisor_that_hangs(make: Make) -> None:
     """Another one is asked, too, long before the time for checks is over."""
     cluster = make().start()
@@ -368,6 +371,7 @@ def _damaged(nimbus: NimbusProcess, topology: str) -> bytes:
     return content
 
 
+@pytest.mark.long
 def test_damaged_copies(make: Make) -> None:
     """Holders notice, without being started again or asked; a sound copy anywhere makes all sound again."""
     cluster = make(2, topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1)
@@ -387,6 +391,7 @@ def test_damaged_copies(make: Make) -> None:
     assert "was fetched from a supervisor" in leader.log.read_text() + other.log.read_text()
 
 
+@pytest.mark.long
 def test_lost_code_of_a_topology_that_runs(make: Make) -> None:
     """Though no nimbus has its code for longer than ``nimbus.code.lost.secs``, it is left alone; a dead one fails."""
     cluster = make(nimbus_code_lost_secs=0.5, nimbus_task_timeout_secs=10, nimbus_task_launch_secs=5).start()
@@ -440,6 +445,7 @@ def _large_archive() -> bytes:
     return archive("#" + random.Random(7).randbytes(3 << 20).hex())
 
 
+@pytest.mark.long
 def test_follower_with_a_full_disk(make: Make) -> None:
     """It goes on, says so once, and fetches the code when there is place."""
     cluster = make(2, nimbus_code_sync_freq_secs=0.2)
@@ -499,6 +505,7 @@ def test_rebalance_with_settings_that_do_not_build(make: Make) -> None:
     assert cluster.statuses() == {"words": "ACTIVE"}
 
 
+@pytest.mark.long
 def test_drivers_are_assigned_and_moved(make: Make) -> None:
     """To a slot when a supervisor is there; elsewhere when the heartbeat stops; not when only the supervisor goes."""
     cluster = make(nimbus_task_timeout_secs=3).start()
@@ -576,6 +583,7 @@ def test_secrets_are_shown_nowhere(make: Make) -> None:
             assert secret not in text
 
 
+@pytest.mark.long
 def test_many_connections(make: Make) -> None:
     """Many that say nothing take neither the lead, nor the places of users and followers, nor the disk."""
     cluster = make(2, topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1)
@@ -606,6 +614,7 @@ def test_metrics(make: Make) -> None:
     assert 'txtopo_topology_figure{figure="committed",topology="words"} 17.0' in lines
 
 
+@pytest.mark.long
 def test_zookeeper_that_is_not_there(make: Make) -> None:
     """A nimbus that cannot start ends with 13, in one line that says why."""
     cluster = make()
@@ -677,6 +686,7 @@ def test_mistake_in_a_setting(make: Make, setting: str, value: str, why: str) ->
     assert why in nimbus.log.read_text().replace("\n", " ")
 
 
+@pytest.mark.long
 def test_shared_folder(make: Make, tmp_path: Path) -> None:
     """Nimbuses with a shared folder copy from it; a newcomer does when all holders are gone.
 

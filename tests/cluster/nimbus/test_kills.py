@@ -28,6 +28,7 @@ def test_lost_leader(zookeeper: ZooKeeperServer, tmp_path: Path, round_: int) ->
     assert play(zookeeper.hosts, tmp_path / str(round_)).leader_after_secs < 10.0
 
 
+@pytest.mark.long
 def test_leader_that_wakes_up(make: Make) -> None:
     """H3: one that was stopped while another one led and wrote a hundred times changes nothing, whatever it is asked.
 
@@ -60,6 +61,7 @@ def test_leader_that_wakes_up(make: Make) -> None:
     assert cluster.leader() is other
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("request_", variants("kill", long=["rebalance"]))
 def test_wait_survives_leaders(make: Make, request_: str) -> None:
     """H6: with three changes of leaders in its wait, a kill or rebalance is carried out when it was to be, not later."""
@@ -90,6 +92,7 @@ def test_wait_survives_leaders(make: Make, request_: str) -> None:
     assert other in cluster.state.topologies()
 
 
+@pytest.mark.long
 def test_nimbus_that_is_started_again(make: Make) -> None:
     """N-stateless, H9: killed right after a kill request, it goes on; no driver is moved, and the killed one goes."""
     cluster = make().start()
@@ -110,6 +113,7 @@ def test_nimbus_that_is_started_again(make: Make) -> None:
 STEPS = ("number", "keep", "upload", "publish", "check", "replicate", "start")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("side", variants("after", long=["before"]))
 @pytest.mark.parametrize("step", STEPS)
 def test_death_in_a_submission(make: Make, step: str, side: str) -> None:
@@ -129,6 +133,7 @@ def test_death_in_a_submission(make: Make, step: str, side: str) -> None:
     assert nimbus.submit("words" if not is_active else "others").status_code == 201
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", variants("keep.after", "hold.after", long=["keep.before", "hold.before"]))
 def test_death_of_a_follower_while_it_copies(make: Make, step: str) -> None:
     """It holds nothing that it has not checked; started again, it copies, and the submission goes on."""
@@ -146,6 +151,7 @@ def test_death_of_a_follower_while_it_copies(make: Make, step: str) -> None:
     assert (answer.status_code, answer.json()["replicationCount"]) == (201, 2)
 
 
+@pytest.mark.long
 def test_newcomer_takes_over(make: Make) -> None:
     """H10: a nimbus with an empty disk joins, fetches all code, is listed, and leads when the old ones stop."""
     cluster = make(2).start()
@@ -162,6 +168,7 @@ def test_newcomer_takes_over(make: Make) -> None:
     assert cluster.statuses() == {"one": "INACTIVE", "two": "ACTIVE", "three": "ACTIVE"}
 
 
+@pytest.mark.long
 def test_code_that_is_lost(make: Make) -> None:
     """H11: a topology whose code nobody live holds fails after a while; the others are led on; it comes back with it."""
     cluster = make(2, nimbus_code_lost_secs=1.5)
@@ -200,6 +207,7 @@ def test_time_without_code_survives_leaders(make: Make) -> None:
     assert cluster.state.topologies()[lost].code_lost_at == lost_at
 
 
+@pytest.mark.long
 def test_first_in_the_queue_without_code(make: Make) -> None:
     """F8: a nimbus that has lost code since it queued gives way to one that has all, and queues again when it has.
 
@@ -230,6 +238,7 @@ def test_first_in_the_queue_without_code(make: Make) -> None:
     wait_for("the second one has the code", lambda: second.codes() == [words])
 
 
+@pytest.mark.long
 def test_damaged_code(make: Make) -> None:
     """A file that rots on a disk is found at the next start, and fetched again from another nimbus."""
     cluster = make(2)
@@ -245,6 +254,7 @@ def test_damaged_code(make: Make) -> None:
     assert "is damaged and was removed: code.zip does not have the SHA-256" in other.log.read_text()
 
 
+@pytest.mark.long
 def test_zookeeper_that_goes_and_comes_back(tmp_path: Path) -> None:
     """While it is away no nimbus leads and none ends; when it is back one leads, and nothing is lost."""
     with (
@@ -267,6 +277,7 @@ def test_zookeeper_that_goes_and_comes_back(tmp_path: Path) -> None:
         assert cluster.statuses() == {"words": "ACTIVE", "more": "ACTIVE"}
 
 
+@pytest.mark.long
 def test_zookeeper_leader_that_is_killed(tmp_path: Path) -> None:
     """The ensemble elects another; no nimbus ends, requests are carried out, and drivers stay where they are."""
     with (

@@ -29,6 +29,7 @@ def test_lost_zookeeper(tmp_path: Path, how: str) -> None:
         lost_zookeeper.play(ensemble, tmp_path / "cluster", 25.0, how)
 
 
+@pytest.mark.long
 def test_failing_starts(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     """F2: a driver that keeps failing at its start moves to another supervisor; where none is left, it has FAILED."""
     failing_starts.play(zookeeper.hosts, tmp_path)
@@ -41,6 +42,7 @@ def test_standalone_spark(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     standalone_spark.play(zookeeper.hosts, tmp_path)
 
 
+@pytest.mark.long
 def test_closed_nodes(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     """With credentials a topology runs, and nobody else can read or change a node; no file shows the password."""
     assert closed_nodes.play(zookeeper.hosts, tmp_path).nodes > 20

@@ -82,6 +82,7 @@ def is_closed(connection: socket.socket) -> bool:
     return True
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "sent", [b"", b"GET /files HTT", b"POST /none HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"]

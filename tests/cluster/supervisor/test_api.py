@@ -83,6 +83,7 @@ def cluster(zookeeper: ZooKeeperServer, tmp_path: Path, request: pytest.FixtureR
         yield made.start()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_page_of_a_real_driver(cluster: DriverCluster) -> None:
@@ -108,6 +109,7 @@ def test_page_of_a_real_driver(cluster: DriverCluster) -> None:
     assert any("is process" in each for each in messages_of(supervisor.log.read_text()))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("cluster", [2], indirect=True)

@@ -102,6 +102,7 @@ def test_supervisor_that_dies_at_a_step(make_cluster: MakeCluster, step: str) ->
     cluster.wait_until_counted(5)
 
 
+@pytest.mark.long
 def test_lost_machine(make_cluster: MakeCluster) -> None:
     """H8: a machine is lost while its topology commits: the other one goes on, and the table is exact."""
     cluster = make_cluster(2)
@@ -158,6 +159,7 @@ def test_deactivate_and_activate(make_cluster: MakeCluster) -> None:
     cluster.wait_until_counted(150)
 
 
+@pytest.mark.long
 def test_kill_and_submit_again(make_cluster: MakeCluster) -> None:
     """A killed topology stops in good order and goes after its wait; submitted again with new code, it goes on."""
     cluster = make_cluster()
@@ -194,6 +196,7 @@ def test_rebalance(make_cluster: MakeCluster) -> None:
     assert cluster.cluster.state.topologies()[topology].revision == 1
 
 
+@pytest.mark.long
 def test_bug_of_the_user(make_cluster: MakeCluster) -> None:
     """A topology with a bug has failed at once, with the reason; its log has the error; the name is free."""
     cluster = make_cluster()
@@ -208,6 +211,7 @@ def test_bug_of_the_user(make_cluster: MakeCluster) -> None:
     cluster.wait_until_counted(12)
 
 
+@pytest.mark.long
 def test_mistakes_are_found_before_anything_is_stored(make_cluster: MakeCluster) -> None:
     """Bad names, settings, modules and archives are refused; the cluster has nothing of them."""
     cluster = make_cluster()

@@ -27,6 +27,7 @@ LINES = (
 )
 
 
+@pytest.mark.long
 def test_small(spark: SparkSession, tmp_path: Path) -> None:
     """A tiny run checks its totals, prints a table, and writes every figure; no path of this machine is in it."""
     console = Console(record=True, width=120)

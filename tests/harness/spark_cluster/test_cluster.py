@@ -28,6 +28,7 @@ def left_below(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
 def test_worker_killed(tmp_path: Path) -> None:
     """Executors that cannot import txtopo run a topology, one worker dies in the middle, and all tables are equal.

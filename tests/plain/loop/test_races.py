@@ -85,7 +85,7 @@ def tangle():
         ((Fault.KILLS, Fault.ERRORS, Fault.PAUSES), range(1, 201)),
         (tuple(Fault), range(201, 401)),
         pytest.param((Fault.KILLS, Fault.PAUSES), range(401, 3_000), marks=pytest.mark.slow),
-        pytest.param(tuple(Fault), range(3_001, 8_000), marks=pytest.mark.slow),
+        pytest.param(tuple(Fault), range(3_001, 8_000), marks=[pytest.mark.slow, pytest.mark.long]),
     ],
 )
 def test_every_promise_holds(kinds, seeds):

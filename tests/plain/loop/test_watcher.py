@@ -96,6 +96,7 @@ def is_over(pid: int) -> bool:
         return True
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_long_call_ends_nothing(begin: Callable[..., tuple[ControlServer, Processes]]) -> None:
     """A C call that keeps the interpreter for longer than a worker may be silent: it is waited for."""
@@ -105,6 +106,7 @@ def test_a_long_call_ends_nothing(begin: Callable[..., tuple[ControlServer, Proc
     assert [process.wait() for process in jobs.processes] == [0]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_frozen_process_is_dead(begin: Callable[..., tuple[ControlServer, Processes]]) -> None:
     """A process that is stopped takes no processor time: it is replaced, whatever it is in."""

@@ -127,6 +127,7 @@ def test_combined(spark: SparkSession, was_combined, function, fold, tasks: int)
     assert (report.transactions, report.failures) == (TRANSACTIONS, 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "kind", "expected"),
     [

@@ -107,6 +107,7 @@ def test_bad_records_are_in_their_table(tmp_path, layout, parallelism):
     assert sums == {word: sum(n for (other, n) in good if other == word) for word in "abc"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_crash_anywhere_changes_no_dead_letter(tmp_path):
     """Each bad record is in the table once, at a crash before any durable step of three tables' commit groups."""
@@ -121,6 +122,7 @@ def test_a_crash_anywhere_changes_no_dead_letter(tmp_path):
         assert (good_of(output), bad_of(output)) == (good, bad), crash.name
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_promise_holds_in_simulated_disasters(tmp_path):
     """Each version of the table of bad records is as if each transaction had run once."""

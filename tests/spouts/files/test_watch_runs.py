@@ -52,6 +52,7 @@ KILLS = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_killed(tmp_path: Path) -> None:
     """``kill -9`` before and after the log is written and before and after the metadata is: each file counts once."""

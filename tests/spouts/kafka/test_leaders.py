@@ -28,6 +28,7 @@ def cluster(kafka, tmp_path_factory) -> Iterator[KafkaCluster]:
         yield cluster
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", variants("transactional", long=["opaque"]))
 def test_leaders_that_are_killed(cluster, tmp_path, kind):
     """Another broker leads their partitions, and the run goes on; so it does when the dead one comes back."""
@@ -50,6 +51,7 @@ def test_leaders_that_are_killed(cluster, tmp_path, kind):
     assert audited(tmp_path).findings == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", variants("opaque", long=["transactional"]))
 def test_a_partition_that_nobody_leads(cluster, tmp_path, kind):
     """Its only broker is dead: the others are read meanwhile, and it is when that comes back."""

@@ -278,6 +278,7 @@ def test_a_compacted_topic_has_gaps(kafka):
     log.close()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_broker_that_is_gone_for_a_while(kafka, tmp_path):
     """A read fails in time, and works again when the broker is back."""

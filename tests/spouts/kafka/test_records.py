@@ -77,6 +77,7 @@ def emitted(fields: Fields, messages, deserializer=None, letters: list | None = 
     return [values[1:] for values in collector.tuples]
 
 
+@pytest.mark.long
 def test_a_header_whose_name_is_not_text():
     """Makes a bad record where a field or a function wants headers, with its place; elsewhere nobody looks at it.
 

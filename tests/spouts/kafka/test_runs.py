@@ -167,6 +167,7 @@ def test_killed_eight_times(kafka, clicks, tmp_path, kind):
     assert audited(tmp_path).findings == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", variants("transactional", long=["opaque"]))
 def test_a_broker_that_is_gone_for_a_while(kafka, tmp_path, kind):

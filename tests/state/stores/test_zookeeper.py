@@ -242,6 +242,7 @@ def test_writes_live_through_a_server_restart(tmp_path):
         store.close()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_server_that_stays_away_stops_the_write(tmp_path):
     """With no server for longer than a session lasts, a write ends with an error that names the hosts."""

@@ -263,6 +263,7 @@ def begin_with_crash(place: Place, crash: Crash) -> bool:
     return True
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("with_setting", [True, False], ids=["again with the setting", "without it"])
 def test_a_crash_at_each_step_of_the_begin(tmp_path, command_line, with_setting):
     """What was recorded is gone on with; before that, the state is refused, and nothing of it was touched."""

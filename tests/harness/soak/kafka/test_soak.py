@@ -12,6 +12,7 @@ from tests.harness.soak.kafka.memory import TENTHS, measure
 from txtopo.testing.kafka import KafkaBroker
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("soak", [soak_manual, soak_subscribed])
 def test_short_soak(soak, kafka: KafkaBroker, tmp_path: Path) -> None:
@@ -22,6 +23,7 @@ def test_short_soak(soak, kafka: KafkaBroker, tmp_path: Path) -> None:
     assert outcome.looks > 3
 
 
+@pytest.mark.long
 def test_memory(kafka: KafkaBroker, spark: SparkSession, tmp_path: Path) -> None:
     """Each tenth of a run is measured and told; the totals are right."""
     told: list[str] = []

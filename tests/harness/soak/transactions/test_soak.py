@@ -38,6 +38,9 @@ CHAINS = [
 ]
 """Failpoints that kill one after the other, each the run that goes on after the one before."""
 
+SHORT = {"table.write.before", "group.commit.before"}
+"""What the chains begin with that are not left to ``make long``."""
+
 COUNTS = {"lead.take": 1, "table.open": 2, "recovery": 1, "table.maintain": 5, "spout": 12, "bolt": 20}
 """At which time that it is reached a failpoint kills, by the beginning of its name; 2 elsewhere."""
 
@@ -62,7 +65,11 @@ def soaked(tmp_path: Path) -> Iterator[Round]:
     round_.kill_orphans()
 
 
-@pytest.mark.parametrize("chain", CHAINS, ids="+".join)
+@pytest.mark.parametrize(
+    "chain",
+    [pytest.param(chain, marks=[] if chain[0] in SHORT else pytest.mark.long) for chain in CHAINS],
+    ids="+".join,
+)
 def test_killed_at_each_failpoint(soaked: Round, chain: tuple[str, ...]) -> None:
     """A process that dies at a failpoint, whichever, is followed by one that goes on, with exact tables all the way."""
     setup = SETUPS.get(step_of(chain[0]))
@@ -90,6 +97,7 @@ def test_upkeep_is_killed_too(soaked: Round) -> None:
     assert checkpoint.exists()
 
 
+@pytest.mark.long
 def test_killed_at_random_moments_opaque(tmp_path: Path) -> None:
     """A spout whose replays carry other tuples loses and doubles nothing, either: every row is what the journal says."""
     round_ = Round(tmp_path / "round", Setup("", SEED, TRANSACTIONS, opaque=True, inline=True))
@@ -100,6 +108,7 @@ def test_killed_at_random_moments_opaque(tmp_path: Path) -> None:
     assert round_.check_end() >= TRANSACTIONS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("opaque", [False, True])
 def test_killed_with_input_from_kafka(kafka: KafkaBroker, tmp_path: Path, opaque: bool) -> None:
     """Records of a real broker are committed exactly once, too."""
@@ -131,6 +140,7 @@ def test_an_unfinished_round_is_found(soaked: Round) -> None:
         soaked.check_end()
 
 
+@pytest.mark.long
 def test_short_soak(tmp_path: Path) -> None:
     """The command kills real Spark and resumes it, says how, and leaves no process and no file behind."""
     command = [

@@ -7,6 +7,7 @@ import pytest
 from tests.harness.soak.trees.command import Place, soak
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_short_soak() -> None:
     """Three kills: every message is confirmed, none before its tree was done, and no process is left."""

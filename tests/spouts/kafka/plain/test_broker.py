@@ -187,6 +187,7 @@ def test_dead_letters(cluster, kafka, topic, tmp_path: Path):
     assert seen.failed == {(topic, 0, 7): 3}
 
 
+@pytest.mark.long
 def test_broker_that_is_away(cluster, tmp_path):
     """While the broker is away the topology lives; when it is back everything goes on, and nothing is left out."""
     with KafkaBroker(tmp_path) as broker:
@@ -206,6 +207,7 @@ def test_broker_that_is_away(cluster, tmp_path):
         assert running.errors == []
 
 
+@pytest.mark.long
 def test_polls_do_not_wait_for_other_calls(tmp_path):
     """While the broker is away a commit and a question wait, and a worker's loop goes on."""
     place = TopicPartition("t", 0)

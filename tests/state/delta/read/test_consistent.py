@@ -62,6 +62,7 @@ def test_a_view_at_every_failpoint(tmp_path, opaque):
     assert sum(read_table(tmp_path / "words")["n"].to_pylist()) == sum(counts_of(DATA).values())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("opaque", [False, True], ids=["repeatable", "opaque"])
 def test_a_view_after_a_crash_at_every_failpoint(tmp_path, opaque):
