@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 CAUGHT_IN_CI = (
     "cleanup one too far",
     "a job whose failure fails its neighbours",
-    "an ack that names a dead epoch accepted",
+    "an ack that names a dead incarnation accepted",
 )
 
 

@@ -66,6 +66,8 @@ def dev(  # noqa: PLR0913, PLR0917 - options of the command line
     started again in the same folder, the topologies go on.
     """
     with needs_extra("cluster"):
+        import starlette  # noqa: F401, PLC0415 - so that its lack is told before anything is started
+
         from txtopo.cluster.driver.child import child_environment  # noqa: PLC0415 - as above
         from txtopo.cluster.settings import ClusterConfig, cluster_token  # noqa: PLC0415 - the extra, when it is needed
     folder = folder.absolute()
