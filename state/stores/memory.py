@@ -33,11 +33,7 @@ class MemoryPlace:
 
 
 class MemoryStore(Store):
-    """A store that lives as long as its place.
-
-    Args:
-        place: the place to open; a new one by default.
-    """
+    """A store that lives as long as its place, by default a new one."""
 
     def __init__(self, place: MemoryPlace | None = None) -> None:
         self.place = place if place is not None else MemoryPlace()
