@@ -33,7 +33,10 @@ class MemoryPlace:
 
 
 class MemoryStore(Store):
-    """A store that lives as long as its place, by default a new one."""
+    """A store that lives as long as its place.
+
+    Without a place, it makes a new one.
+    """
 
     def __init__(self, place: MemoryPlace | None = None) -> None:
         self.place = place if place is not None else MemoryPlace()

@@ -74,25 +74,16 @@ class State(ABC):
     """The fields that a rows table is partitioned by."""
 
     def as_rows(self, name: str, rows: Rows) -> pa.Table:
-        """Return ``rows`` as an Arrow table with the columns of this rows table.
+        """Return ``rows`` as an Arrow table with the columns of this rows table; see :meth:`MapState.as_rows`.
 
-        Args:
-            name: the state's name, for errors.
-            rows: as for :meth:`MapState.append`.
-
-        Raises:
-            FieldsError: a value does not fit its field.
-            StateAccessError: this state keeps values by key.
+        ``name`` is the state's, for errors.
         """
         raise takes_no_rows(self)
 
     def fitted(self, name: str, key: Key, value: Any) -> Key:
         """Return a key in the form in which the state stores it; unchanged by default.
 
-        Args:
-            name: the state's name, for errors.
-            key: the key.
-            value: a value for it, which is checked but not stored.
+        ``name`` is the state's, for errors; ``value`` is checked, but not stored.
 
         Raises:
             FieldsError: the key or the value does not fit its field.
@@ -496,11 +487,7 @@ class StateTable(ABC):
 
     @abstractmethod
     def staged_obstacle(self, location: str) -> str | None:
-        """Describe why a staged write can't be finished any more, as a relative clause; None if it can.
-
-        Args:
-            location: the staged write's location.
-        """
+        """Describe, as a relative clause, why the staged write at ``location`` can't be finished; None if it can."""
 
     @abstractmethod
     def is_kept(self, txid: int | None) -> bool:

@@ -301,7 +301,7 @@ class GroupCommitter:
         """Let the states do their upkeep. A crash in it leaves the rows as they are; it runs again later."""
         with self._timed("upkeep"):
             for state in self._states.values():
-                # The group is committed, so a failure must not stop the run.
+                # The group is committed, and the upkeep runs again later: its failure need not stop the run.
                 try:
                     with durable_step("table.maintain"):
                         state.maintain()

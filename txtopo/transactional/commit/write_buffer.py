@@ -277,7 +277,7 @@ class TransactionView(StateView):
                 results = list(map(make_new, keys, in_sight))
             own.update(zip(keys, results, strict=True))
             return results
-        # Some keys occur twice, or hold this transaction already: after a crash, when this is its second write.
+        # Some key occurs twice, or its stored value contains this transaction already.
         seen: set[Key] = set()
         results = []
         with self.probe.in_sight(keys) as keys_in_sight:
@@ -356,7 +356,7 @@ class TransactionView(StateView):
     def finish(self) -> None:
         """Merge this transaction's writes into the group's."""
         with self.lock:
-            # The group's rows are folded on top of durable values alone, so they must not lie on values put by key.
+            # writes() takes either a group's rows or its values by key, never both.
             if self._folded and (self.own or self._group.values):
                 self._begin_by_key()
             self._group.take(self, self._folded, self._rows_to_write)
