@@ -22,14 +22,9 @@ __all__ = ["OpenedDeltaTable"]
 
 
 class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired):
-    """A Delta table opened by one coordinator. Its subclasses write rows; all else is here.
+    """A Delta table opened by one coordinator, whose marker the handle has seen.
 
-    Args:
-        declared: the declared state.
-        location: the table's location.
-        table: a handle that has seen the coordinator's marker.
-        fence: the coordinator's right to write.
-        upkeep: the schedule of upkeep.
+    Its subclasses write rows; all else is here.
     """
 
     def __init__(self, declared: State, location: Location, table: DeltaTable, fence: Fence, upkeep: Upkeep) -> None:
@@ -44,7 +39,7 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired):
 
     @abstractmethod
     def _compact(self) -> bool:
-        """Compact the table in one Delta write if it has too many files, and update the handle; return whether so."""
+        """Compact the table in one Delta write if it has too many files; update the handle; return whether it did."""
 
     @property
     def identity(self) -> str:
@@ -102,7 +97,8 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired):
         """
         writer = self._writer
         for _ in range(WRITE_TRIES_MAX):
-            writer.is_visible(txid or 0)
+            writer.is_visible(txid or 0)  # for the update of the handle and the check of the fence
+            # An earlier repair may have written this version and died before it had synced it.
             if (writer.fence.last_txid(writer.table) or 0) == (txid or 0) and writer.changed_since(None) is None:
                 writer.make_durable()
                 return
@@ -140,7 +136,7 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired):
         writer = self._writer
         for _ in range(WRITE_TRIES_MAX):
             last = self.last_txid or 0
-            writer.is_visible(last)
+            writer.is_visible(last)  # for the update of the handle and the check of the fence
             if writer.changed_since(None) is None:
                 writer.make_durable()
                 return
@@ -178,6 +174,7 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired):
                 if folder is not None:
                     vacuum_data_folder(writer.table, folder, retention_hours, self._staging.data_files())
         except WORLD_ERRORS as error:
+            # A compaction fails, too, if a newer coordinator has taken its version: that is a LostLead.
             writer.fence.check(writer.fresh_handle())
             raise writer.failure("upkeep failed", error) from error
         writer.writes = 0

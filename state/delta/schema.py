@@ -53,13 +53,7 @@ class FittedRows:
 
 
 def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) -> None:
-    """Check that a table can have these key and value fields.
-
-    Args:
-        key: the key fields.
-        value: the value fields.
-        kind: the kind of the state.
-        typed: whether every field needs a type.
+    """Check that a table can have these key and value fields, each with a type if ``typed``.
 
     Raises:
         FieldsError: a table cannot have them; the message names the field and the reason.
@@ -86,14 +80,7 @@ def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) 
 
 
 class RowFormat:
-    """The rows of one state.
-
-    Args:
-        state: the state's name, for errors.
-        key: its key fields.
-        value: its value fields.
-        kind: its kind.
-    """
+    """The format of one state's rows; errors name the state."""
 
     def __init__(self, state: str, key: Fields, value: Fields, kind: StateKind) -> None:
         self.state = state
@@ -124,9 +111,7 @@ class RowFormat:
     def fit(self, txid: int, values: Mapping[Key, StateValue | None]) -> FittedRows:
         """Return ``values`` as rows; a row without txid and value removes its key.
 
-        Args:
-            txid: the transaction of the write; used as the txid of rows whose kind keeps none.
-            values: the new value of each key; None to remove the key.
+        ``txid`` is the transaction of the write, and the txid of rows whose kind keeps none.
 
         Raises:
             FieldsError: the first key or value that does not fit.
@@ -137,6 +122,7 @@ class RowFormat:
         previous_columns = self._previous_columns(writes.previous, writes.keys_put)
         removed = self.fit_keys(writes.removed)
         keys = _joined(key_columns)
+        # Keys that differ as they are given may be equal as they are kept.
         if (writes.removed or any(column.is_changed for column in key_columns)) and len({*keys, *removed.keys}) < len(
             writes
         ):
@@ -161,9 +147,7 @@ class RowFormat:
     def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
         """Check the values as :meth:`fit` would.
 
-        Args:
-            values: the new value of each key; None to remove the key.
-            new_keys: the keys to check, perhaps several times, if the others have been checked before; None: all.
+        ``new_keys``, which may hold a key several times, include all keys that were not checked before; None: all.
 
         Raises:
             FieldsError: the first key or value that does not fit.

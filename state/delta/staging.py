@@ -41,13 +41,7 @@ _STAGED = re.compile(r"^staged-(\d+)-(\d+)\.(?:arrow|json)(\.draft)?$")
 
 
 class Staging:
-    """The staged writes of one state.
-
-    Args:
-        state: its name.
-        epoch: the epoch of the coordinator that stages.
-        location: the location of its table.
-    """
+    """The staged writes of one state; ``epoch`` is that of the coordinator that stages."""
 
     def __init__(self, state: str, epoch: int, location: Location) -> None:
         self._state = state
@@ -71,6 +65,7 @@ class Staging:
         Raises:
             ConfigError: as :meth:`stage_rows`.
         """
+        # The files' names must be durable before a durable note lists them.
         data = self._folder() / DATA_FOLDER
         if data.is_dir():
             sync_path(data)
@@ -132,12 +127,7 @@ class Staging:
 def staged_obstacle(location: Location, table: DeltaTable, staged: str) -> str | None:
     """Describe why a staged write can no longer be made visible; return None if it can.
 
-    The text is a relative clause about the staged write.
-
-    Args:
-        location: the table's location.
-        table: an up-to-date handle.
-        staged: the path of the staged write, relative to the table.
+    The text is a relative clause about the staged write, whose path ``staged`` is relative to the table.
     """
     if location.folder is None or not (location.folder / staged).is_file():
         return "which is gone"
@@ -154,6 +144,7 @@ def staged_obstacle(location: Location, table: DeltaTable, staged: str) -> str |
         if size != file.size:
             what = "is gone" if size is None else f"has {size} bytes and not {file.size}"
             return f"which needs the file {file.path}, but that {what}"
+    # If somebody has only compacted the table since, the write can still be made: see state.delta.keyed.buckets.
     removed = [DataFile(**file) for file in note.get("removed", ())]
     change = change_since(location, table, note.get("version")) if moved_file(removed, files_of(table)) else None
     return None if change is None else f"which was computed before somebody else changed the table ({change})"

@@ -32,14 +32,7 @@ _ASIDE = ".before-repair-"
 
 
 class DeltaStateTable(StateTable):
-    """A Delta table, inspected without a running topology.
-
-    Args:
-        location: its location.
-        kind: the declared kind of its state.
-        schema: the declared columns.
-        partition_by: the declared partition columns.
-    """
+    """A Delta table, inspected without a running topology and compared with its declaration."""
 
     def __init__(
         self, location: Location, kind: StateKind, schema: pa.Schema, partition_by: Sequence[str] = ()
@@ -147,13 +140,7 @@ class DeltaStateTable(StateTable):
 
 
 def kept_handle(location: Location, table: DeltaTable, txid: int) -> DeltaTable | None:
-    """Return a handle of the version that transaction ``txid`` wrote; None if it is not kept.
-
-    Args:
-        location: the table's location.
-        table: a handle that is up to date.
-        txid: the transaction.
-    """
+    """Return a handle of the version that transaction ``txid`` wrote; None if it is not kept."""
     version = version_after(location, table, txid)
     if version is None:
         return None

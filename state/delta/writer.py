@@ -39,13 +39,7 @@ T = TypeVar("T")
 
 
 class TableWriter:
-    """One coordinator's handle of a table, and what it knows of the table's versions.
-
-    Args:
-        location: the table's location.
-        table: the handle, which has seen the coordinator's marker.
-        fence: the coordinator's right to write.
-    """
+    """One coordinator's handle of a table, which has seen its marker, and what it knows of the table's versions."""
 
     def __init__(self, location: Location, table: DeltaTable, fence: Fence) -> None:
         self.location = location
@@ -219,6 +213,7 @@ class NextVersion:
     ) -> bool:
         writer, version = self._writer, self.before + 1
         if error is None:
+            # If the write has landed and only this fails, the next try finds the transaction.
             try:
                 writer.table.update_incremental()
             except WORLD_ERRORS as failure:

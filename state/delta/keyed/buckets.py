@@ -92,12 +92,10 @@ class FoldedBucket:
 
 
 def tasks_of(template: BucketTask, rows: int, slots: int) -> list[BucketTask]:
-    """Return the tasks that fold a group's rows into a table.
+    """Return the tasks that fold a group's rows into a table, for ``slots`` executors at a time.
 
-    Args:
-        template: the common part of all tasks; its ``old`` are all files of the table.
-        rows: the number of rows of the table and of the group together.
-        slots: the number of tasks that run at the same time.
+    ``template`` is the common part of all tasks, and its ``old`` are all files of the table. ``rows`` is the number of
+    rows of the table and of the group together.
     """
     ranges = _ranges_of(template.old, rows, slots)
     tasks = []
@@ -114,6 +112,7 @@ def fold_bucket(task: BucketTask) -> FoldedBucket:
     """Fold the group's rows into one bucket, and write its new file; runs on an executor."""
     first, end = task.parts
     stored = pa.concat_tables([task.schema.empty_table(), *(_stored(task, file) for file in task.old)])
+    # A transaction of the group is in the table already: only a fold key by key can leave it out.
     if reaches(stored, task.first_txid):
         return FoldedBucket(None, 0)
     new = [_with_txid(read_rows_file(file, first, end), txid, task.schema) for txid, file in task.new]
@@ -141,10 +140,12 @@ def _with_txid(rows: pa.Table, txid: int, schema: pa.Schema) -> pa.Table:
 
 def _ranges_of(files: Sequence[DataFile], rows: int, slots: int) -> list[tuple[int, int]]:
     """Return the ranges of parts to fold: those of the table's buckets, unless the buckets have become too large."""
+    # A power of two, so that the next larger number divides each bucket into equal ones.
     wanted = max(slots, math.ceil(rows / BUCKET_ROWS))
     count = min(PARTS, 1 << (wanted - 1).bit_length())
     held = sorted({file.parts for file in files if file.parts is not None})
     is_whole = len(held) == len(files) and [0, *(end for _, end in held)] == [*(first for first, _ in held), PARTS]
+    # Kept until there should be twice as many: a new division rewrites the whole table.
     if is_whole and len(held) * 2 > count:
         return held
     return [(number * PARTS // count, (number + 1) * PARTS // count) for number in range(count)]
@@ -219,18 +220,7 @@ def put_files(  # noqa: PLR0913, PLR0917 - the table, who writes, and what
 
 
 def _after_move(folder: DataFolder, writes: FileWrites, held: Sequence[DataFile], rows: RowFormat) -> FileWrites:
-    """Return a write with the same effect as ``writes``, for the table's current files.
-
-    Args:
-        folder: the folder of the table's files.
-        writes: the write, computed from files that held the same rows.
-        held: the table's current files.
-        rows: the format of its rows.
-
-    Raises:
-        OSError: a file can't be read or written.
-        pyarrow.ArrowException: as above.
-    """
+    """Return a write with the same effect as ``writes`` for ``held``, the table's files, which hold the same rows."""
     is_new = _parts_mask(writes.added)
     removed = [file for file in held if is_new[slice(*(file.parts or (0, PARTS)))].any()]
     rests = [_rest_of(folder, file, is_new, rows) for file in removed]

@@ -59,13 +59,7 @@ class LogEntry:
 
 
 def log_entries(location: Location, table: DeltaTable, first: int = 0) -> Iterator[LogEntry]:
-    """Yield the versions of a table, newest first, down to ``first`` or to the oldest log entry that is kept.
-
-    Args:
-        location: the table's location.
-        table: an up-to-date handle.
-        first: the oldest version to yield.
-    """
+    """Yield the versions up to the handle's, newest first, down to ``first`` or to the oldest entry that is kept."""
     if location.folder is None:
         count = table.version() - first + 1
         yield from (_entry(each["version"], each) for each in table.history(limit=count) if each["version"] >= first)
@@ -130,11 +124,8 @@ _LOOK_BACK_VERSIONS = 1_000
 def foreign_change(location: Location, table: DeltaTable, since: int | None) -> str | None:
     """Describe a change by somebody else up to the handle's version; return None if there is none.
 
-    Args:
-        location: the table's location.
-        table: an up-to-date handle.
-        since: a version that is known to be txtopo's; it is checked too. If it is None, or the table has not reached
-            it, the last version that made a transaction visible is used.
+    ``since`` is a version that is known to be txtopo's; it is checked too. If it is None, or the table has not reached
+    it, the last version that made a transaction visible is used.
     """
     known = since if since is not None and since <= table.version() else None
     below = table.version()
@@ -150,11 +141,9 @@ def foreign_change(location: Location, table: DeltaTable, since: int | None) -> 
 
 
 def change_on_top(location: Location, table: DeltaTable) -> str | None:
-    """Describe a change by somebody else after the last transaction, as far as the log is kept; None if none.
+    """Describe a change by somebody else between the last transaction and the handle's version; None if none.
 
-    Args:
-        location: the table's location.
-        table: a handle; later versions are ignored.
+    The search ends where the log ends.
     """
     for entry in log_entries(location, table, max(0, table.version() - _LOOK_BACK_VERSIONS)):
         if entry.txid is not None or entry.version == 0:
@@ -165,12 +154,9 @@ def change_on_top(location: Location, table: DeltaTable) -> str | None:
 
 
 def change_since(location: Location, table: DeltaTable, version: int | None) -> str | None:
-    """Describe a change of rows by somebody else after a version of the table; None if none.
+    """Describe a change of rows by somebody else after a version; None if none.
 
-    Args:
-        location: the table's location.
-        table: an up-to-date handle.
-        version: the version; None: the last one that made a transaction visible.
+    Without a version, it begins at the last one that made a transaction visible.
     """
     if version is None:
         return foreign_change(location, table, None)

@@ -40,13 +40,9 @@ _ENTRY = ".json"
 def read_histories(
     metadata_dir: Path, tables: Mapping[str, JournalTable], *, with_rows: bool, departed: Collection[str] = ()
 ) -> dict[str, TableHistory]:
-    """Return the history of each table, by state.
+    """Return the history of each table, by state; if ``with_rows``, with the changes of rows in each version.
 
-    Args:
-        metadata_dir: the folder that contains the journal's folder.
-        tables: the tables that the journal knows.
-        with_rows: whether to read the rows of each version and compare them with the version before.
-        departed: the states whose tables are left out if they are missing, or are not those that the journal knows.
+    The tables of ``departed`` states are left out if they are missing, or are not those that the journal knows.
 
     Raises:
         DivergenceError: a table is missing, or is not a table of a state.
@@ -67,14 +63,7 @@ def read_histories(
 
 
 def compare_rows(before: pa.Table, after: pa.Table, keys: Sequence[str], since: int) -> RowChanges:
-    """Return the changes between the rows of two versions.
-
-    Args:
-        before: the rows of a version, all columns.
-        after: the rows of the next version.
-        keys: the key columns.
-        since: the txid of the version before.
-    """
+    """Return the changes between all rows of two versions; ``since`` is the txid of the one before."""
     is_put = pc.fill_null(pc.greater(after[TXID_FIELD], since), False)
     put, kept = after.filter(is_put), after.filter(pc.invert(is_put))
     txids = pc.min_max(put[TXID_FIELD]).as_py()
@@ -91,13 +80,7 @@ def compare_rows(before: pa.Table, after: pa.Table, keys: Sequence[str], since: 
 
 
 def compare_bags(before: pa.Table, after: pa.Table, since: int) -> RowChanges:
-    """Return the changes between the rows without keys of two versions.
-
-    Args:
-        before: the rows of a version, all columns.
-        after: the rows of the next version.
-        since: the txid of the version before.
-    """
+    """Return the changes between all rows, without keys, of two versions; ``since`` is the txid of the one before."""
     is_put = pc.fill_null(pc.greater(after[TXID_FIELD], since), False)
     put, kept = after.filter(is_put), after.filter(pc.invert(is_put))
     txids = pc.min_max(put[TXID_FIELD]).as_py()
@@ -173,6 +156,7 @@ class _Reader:
         for version in stems:
             if version > self.latest.version():
                 return
+            # The log of old versions is removed; from the first version that can be read on, all can.
             is_kept = is_kept or self._is_kept(version)
             if is_kept:
                 with files.open_input_stream(f"{LOG_FOLDER}/{version:020d}{_ENTRY}") as stream:

@@ -22,11 +22,7 @@ __all__ = ["KeylessRows", "RowsFormat", "arranged", "checked_rows_fields", "fitt
 
 
 def checked_rows_fields(fields: Fields, partition_by: Sequence[str]) -> None:
-    """Check that a table of rows can have these fields.
-
-    Args:
-        fields: the fields.
-        partition_by: the partition fields.
+    """Check that a table of rows can have these fields and partition fields.
 
     Raises:
         FieldsError: a table cannot have them; the message names the field and the reason.
@@ -52,13 +48,7 @@ def checked_rows_fields(fields: Fields, partition_by: Sequence[str]) -> None:
 
 @attrs.frozen
 class RowsFormat:
-    """The rows of one table.
-
-    Args:
-        state: the state's name, for errors.
-        fields: the fields.
-        partition_by: the partition fields.
-    """
+    """The format of one table's rows; errors name the state."""
 
     state: str
     fields: Fields
@@ -179,11 +169,7 @@ def _is_cast(theirs: pa.DataType, ours: pa.DataType) -> bool:
 
 
 class KeylessRows(OpenedState):
-    """An opened table of rows.
-
-    Args:
-        form: the format of its rows, which names the state.
-    """
+    """An opened table of rows."""
 
     def __init__(self, form: RowsFormat) -> None:
         self._form = form

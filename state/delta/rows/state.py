@@ -83,11 +83,6 @@ class DeltaRows(DeclaredDeltaTable):
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaRows:
         """Open the table as of a transaction, read-only and without fencing anybody.
 
-        Args:
-            topology_id: the topology that the state belongs to.
-            name: the state's name in it.
-            txid: the last transaction to see.
-
         Raises:
             ConfigError: there is no table.
             StateAccessError: that version is no longer kept.
@@ -156,12 +151,10 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable, TakesRows):
 
         Raises:
             ConfigError: the table is in an object store.
-            StateAccessError: there are values by key.
-            LostLead: a newer epoch has opened the table.
             DivergenceError: somebody else has changed rows.
-            FailedException: the note cannot be written.
         """
         writes = self._fitted(values)
+        # Refused now, and not only in the write: then no table of the group is written.
         self._writer.is_visible(txid)
         self._writer.refuse_foreign_change(txid)
         note = {"files": [attrs.asdict(file) for file in writes.added], "replaced": [dict(p) for p in writes.replaced]}
@@ -189,6 +182,7 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable, TakesRows):
     def _put(self, version: NextVersion, txid: int, writes: RowsWrites) -> None:
         form = self._form
         with version:
+            # Looked up anew in each try: somebody may have compacted the partitions since.
             change = FileChange(writes.added, self._replaced(writes), form.schema(), form.partition_by)
             put_change(self._writer.table, self._writer.fence, txid, self._folder, change)
 
