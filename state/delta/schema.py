@@ -53,10 +53,9 @@ class FittedRows:
 
 
 def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) -> None:
-    """Check that a table can have these key and value fields, each with a type if ``typed``.
+    """Raise a FieldsError, which names the field and the reason, unless a table can have these fields.
 
-    Raises:
-        FieldsError: a table cannot have them; the message names the field and the reason.
+    ``typed``: each field needs a type.
     """
     if kind is StateKind.ROWS:
         raise FieldsError("rows without keys are kept by a table of rows; write DeltaRows(path, fields)")
@@ -80,7 +79,10 @@ def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) 
 
 
 class RowFormat:
-    """The format of one state's rows; errors name the state."""
+    """The format of one state's rows.
+
+    Whatever does not fit raises a FieldsError that names the state and the first such key or value.
+    """
 
     def __init__(self, state: str, key: Fields, value: Fields, kind: StateKind) -> None:
         self.state = state
@@ -112,9 +114,6 @@ class RowFormat:
         """Return ``values`` as rows; a row without txid and value removes its key.
 
         ``txid`` is the transaction of the write, and the txid of rows whose kind keeps none.
-
-        Raises:
-            FieldsError: the first key or value that does not fit.
         """
         writes = KeyedWrites.of(self.kind, txid, values)
         key_columns = self._key_columns(writes.keys_put)
@@ -148,9 +147,6 @@ class RowFormat:
         """Check the values as :meth:`fit` would.
 
         ``new_keys``, which may hold a key several times, include all keys that were not checked before; None: all.
-
-        Raises:
-            FieldsError: the first key or value that does not fit.
         """
         keys = new_keys if new_keys is not None and self._has_text_keys else list(values)
         columns = self._key_columns(keys)
@@ -181,11 +177,7 @@ class RowFormat:
         return stored_values(self.kind, [row[-1]], values, previous)[0]
 
     def fit_keys(self, keys: Sequence[Key]) -> FittedKeys:
-        """Return keys in the form in which they are kept.
-
-        Raises:
-            FieldsError: the first key that does not fit.
-        """
+        """Return keys in the form in which they are kept."""
         columns = self._key_columns(keys)
         table = None
         if self.is_typed:
@@ -193,11 +185,7 @@ class RowFormat:
         return FittedKeys(_joined(columns), table)
 
     def fitted(self, key: Key, value: Any) -> Key:
-        """Return one key in the form in which it is kept.
-
-        Raises:
-            FieldsError: the key, or the value that is given with it, does not fit its field.
-        """
+        """Return one key in the form in which it is kept, and check the value that is given with it."""
         refusal = self.unhashable([key])
         if refusal is not None:
             raise refusal

@@ -41,7 +41,10 @@ _STAGED = re.compile(r"^staged-(\d+)-(\d+)\.(?:arrow|json)(\.draft)?$")
 
 
 class Staging:
-    """The staged writes of one state; ``epoch`` is that of the coordinator that stages."""
+    """The staged writes of one state; ``epoch`` is that of the coordinator that stages.
+
+    For a table in an object store, where txtopo cannot stage, its methods raise a ConfigError.
+    """
 
     def __init__(self, state: str, epoch: int, location: Location) -> None:
         self._state = state
@@ -49,22 +52,14 @@ class Staging:
         self._location = location
 
     def stage_rows(self, txid: int, rows: pa.Table) -> StagedWrite:
-        """Make ``rows`` durable.
-
-        Raises:
-            ConfigError: the table is in an object store, where txtopo cannot stage.
-        """
+        """Make ``rows`` durable."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, rows.schema) as writer:
             writer.write_table(rows)
         return self._stage(txid, "arrow", sink.getvalue().to_pybytes())
 
     def stage_note(self, txid: int, note: Mapping[str, Any]) -> StagedWrite:
-        """Make a JSON note about durable data files durable.
-
-        Raises:
-            ConfigError: as :meth:`stage_rows`.
-        """
+        """Make a JSON note about durable data files durable."""
         # The files' names must be durable before a durable note lists them.
         data = self._folder() / DATA_FOLDER
         if data.is_dir():

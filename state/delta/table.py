@@ -48,12 +48,7 @@ class DeltaStateTable(StateTable):
         return self._location.address
 
     def look(self) -> TableDescription | None:
-        """Return a description of the table; None if the path is empty or does not exist.
-
-        Raises:
-            DivergenceError: the path holds something that is not a table of a txtopo state.
-            FailedException: the table cannot be reached.
-        """
+        """Return a description of the table; None if the path is free; see :meth:`StateTable.look`."""
         try:
             table = self._location.existing()
         except WORLD_ERRORS as error:
@@ -103,6 +98,7 @@ class DeltaStateTable(StateTable):
         found = kept_handle(self._location, self._location.handle(), txid)
         if found is None or self._location.folder is None:
             return found is not None
+        # A vacuum removes files of old versions that the log still has.
         return all(Path(path).is_file() for path in self._location.paths_of(found, found.file_uris()))
 
     def asides(self) -> list[int]:
@@ -115,11 +111,7 @@ class DeltaStateTable(StateTable):
         return sorted(int(name[1]) for name in found if name is not None)
 
     def set_aside(self, number: int) -> None:
-        """Rename the table's folder.
-
-        Raises:
-            ConfigError: it is in an object store, or the new name is taken.
-        """
+        """Rename the table's folder; see :meth:`StateTable.set_aside`."""
         folder = self._location.folder
         if folder is None:
             raise ConfigError(

@@ -119,11 +119,7 @@ class TableWriter:
             self.own_version = self._seen_version = version
 
     def make_durable(self) -> None:
-        """Sync the table's files and the log entries since the last checkpoint.
-
-        Raises:
-            FailedException: they cannot be synced.
-        """
+        """Sync the table's files and the log entries since the last checkpoint."""
         if self.location.folder is None:
             return
         with self.failing("its last writes may not survive a power loss"):
@@ -135,15 +131,12 @@ class TableWriter:
         """Return the result of ``read`` on the handle's version or, if that can no longer be read, on the latest one.
 
         Somebody else may have moved the rows to other files, and removed those that the handle knows.
-
-        Raises:
-            LostLead: a newer epoch has opened the table.
-            FailedException: the latest version can't be read either.
         """
         with self.failing("its table cannot be read"):
             try:
                 return read()
             except (FailedException, *WORLD_ERRORS):
+                # With the same version, the second try would fail in the same way.
                 version = self.table.version()
                 self.advance()
                 if self.table.version() == version:

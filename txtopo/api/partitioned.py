@@ -139,7 +139,7 @@ class _AdaptedCoordinator(Coordinator):
                     partition,
                     json.loads(_encode(metadata, f"the metadata of partition {key}", txid)),
                 )
-                last.pop(key, None)
+                last.pop(key, None)  # what remains is carried on
         shares = _Shares(taken, last)
         self._tell(txid, shares.last)
         return shares.encode()

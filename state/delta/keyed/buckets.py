@@ -55,16 +55,9 @@ __all__ = ["BucketTask", "FoldedBucket", "fold_bucket", "fold_on_executors", "pu
 class BucketTask:
     """The task of one executor: to fold rows into one bucket.
 
-    Args:
-        folder: the table's folder.
-        parts: the range of parts: the first one, and the one after the last.
-        old: the files that may hold rows of the range.
-        new: pairs of a txid and that transaction's rows.
-        keys: the key columns.
-        reductions: the reduction of each other column.
-        schema: the table's columns.
-        first_txid: the group's first transaction.
-        name: a part of the names of new files.
+    ``parts`` are the first part of its range and the one after the last. ``old`` are the files that may hold rows
+    of the range, and ``new`` holds the txid and the rows of each transaction. ``reductions`` has all other columns than
+    the keys.
     """
 
     folder: DataFolder
@@ -80,12 +73,7 @@ class BucketTask:
 
 @attrs.frozen
 class FoldedBucket:
-    """The result of a task.
-
-    Args:
-        file: the new data file; None if its rows cannot be folded in columns.
-        touched: the number of keys that the group has touched.
-    """
+    """The new file, None if its rows cannot be folded in columns, and the number of keys that the group touched."""
 
     file: DataFile | None
     touched: int
@@ -119,6 +107,7 @@ def fold_bucket(task: BucketTask) -> FoldedBucket:
     rows = reduced(pa.concat_tables([stored, *new]), task.keys, task.reductions)
     if rows is None:
         return FoldedBucket(None, 0)
+    # A row's txid is that of its last transaction.
     touched = pc.sum(pc.greater_equal(rows[TXID_FIELD], task.first_txid)).as_py() or 0
     return FoldedBucket(task.folder.put(f"bucket-{first:03d}-{end:03d}-{task.name}", rows), touched)
 
@@ -207,6 +196,7 @@ def put_files(  # noqa: PLR0913, PLR0917 - the table, who writes, and what
         deltalake.exceptions.CommitFailedError: another writer took that version.
     """
     folder, held = DataFolder(location), files_of(table)
+    # Somebody has moved rows since the fold: the new buckets hold them only if no row was changed.
     if moved_file(writes.removed, held) is not None:
         change = change_since(location, table, writes.version)
         if change is not None:

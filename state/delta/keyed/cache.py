@@ -70,11 +70,7 @@ class TableCache:
         self._held = self._next = self._held_version = None
 
     def multi_get(self, table: DeltaTable, keys: Sequence[Key]) -> list[StateValue | None]:
-        """Return the value of each key in the handle's version, None for missing keys.
-
-        Raises:
-            FieldsError: a key does not fit the key fields.
-        """
+        """Return the value of each key in the handle's version; None for missing keys."""
         if self._version != table.version():
             self._load(table)
         try:

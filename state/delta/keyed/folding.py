@@ -106,6 +106,7 @@ class Reducer:
         """
         if reaches(stored, first):
             return None
+        # The place of each row of ``new`` in ``stored``, which has only the keys that are there; null for a new key.
         places = pa.array(np.cumsum(is_there) - 1, mask=~is_there)
         try:
             for position, name in enumerate(new.column_names):

@@ -140,11 +140,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
         return self._reducer.reducible(values)
 
     def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
-        """Return the writes that fold the rows into the table as of this coordinator's last write.
-
-        Raises:
-            FailedException: the table cannot be read.
-        """
+        """Return the writes that fold the rows into the table as of this coordinator's last write."""
         executors = self._executors
         if executors is None or self._location.folder is None:
             new = self._reducer.contributions(parts, reduction)

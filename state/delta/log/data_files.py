@@ -70,14 +70,10 @@ _BOUNDED = (pa.types.is_integer, pa.types.is_string, pa.types.is_date)
 
 @attrs.frozen
 class DataFile:
-    """A data file of a table, new or old.
+    """A data file of a table, new or old; the path is relative to the table's folder, the size is in bytes.
 
-    Args:
-        path: relative to the table's folder.
-        size: its size in bytes.
-        rows: its number of rows.
-        stats: the log's statistics of its columns, as JSON; empty for an old file.
-        partition: the values of the table's partition columns, as in the log.
+    ``stats`` are the log's statistics of its columns, as JSON, and empty for an old file. ``partition`` holds the
+    values of the partition columns, as in the log.
     """
 
     path: str
@@ -95,14 +91,10 @@ class DataFile:
 
 @attrs.frozen(eq=False)
 class FileWrites(PreparedWrites):
-    """The new values by key, in data files that are already in the table's folder.
+    """The new values by key, in data files that are already in the table's folder, and the files that they replace.
 
-    Args:
-        added: the new files.
-        removed: the files that they replace.
-        rows_put: the number of keys that the group has touched.
-        first_txid: the group's first transaction.
-        version: the table version that the rows were folded into; None if it is not known.
+    ``rows_put`` is the number of keys that the group has touched. ``version`` is the table version that the rows were
+    folded into; None if it is not known.
     """
 
     added: Sequence[DataFile]
@@ -270,14 +262,9 @@ class DataFolder:
 
 @attrs.frozen(eq=False)
 class FileChange:
-    """The change of a table's files by one Delta write.
+    """The change of a table's files by one Delta write; the added ones are already in the table's folder.
 
-    Args:
-        added: the files to add; they are already in the table's folder.
-        removed: the files to remove.
-        schema: the table's columns.
-        partition_by: its partition columns.
-        is_of_rows: whether rows are added or removed; False if they only move between files.
+    ``is_of_rows`` is False if rows only move between files.
     """
 
     added: Sequence[DataFile]

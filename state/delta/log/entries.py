@@ -137,6 +137,7 @@ def foreign_change(location: Location, table: DeltaTable, since: int | None) -> 
             return None
         if not entry.is_own and entry.version > 0 and entry.operation not in _HARMLESS:
             return _text(entry)
+    # If the loop stopped above version 0, the older log is gone, and with it the proof that nobody else wrote.
     return None if below < 0 else f"somebody made version {below + 1}, and the log before it is missing"
 
 

@@ -132,7 +132,9 @@ class _Reader:
             last = versions[-1].txid if versions else None
             found = self._version(version, actions, last) if versions else self._first(version, actions)
             if with_rows:
+                # A version that moves no files, such as a marker, has the rows of the one before.
                 now = rows if versions and not _moves_files(actions) else self._rows(version, schema)
+                # A rollback must equal the version that it restores, not the one before it.
                 if found.is_rollback:
                     last = found.txid
                     rows = self._rows(versions[rolled_back_from(versions, last) - 1].version, schema)
@@ -184,6 +186,7 @@ class _Reader:
             operation=_operation(actions),
             touches=any(_touches(action) for action in actions),
             is_rollback=is_rollback,
+            # An adoption records the last transaction again.
             is_adoption=not is_rollback and self._application in marks and marks[self._application] == (last or 0),
         )
 

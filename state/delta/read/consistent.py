@@ -133,6 +133,7 @@ def read_tables(
             # None: a version is gone. Unless a txid was requested, the next try may want a later one.
             view = None if found is None else _read(handles, found, wanted, bound, is_exact=not nearest)
         except WORLD_ERRORS as error:
+            # A file may have been removed after the handles were taken: later versions do not need it.
             cause = error
             continue
         if view is None:

@@ -165,6 +165,7 @@ def version_as_of(location: Location, latest: DeltaTable, application: str, txid
     if (latest.transaction_version(application) or 0) <= txid:
         return latest
     low, high = latest.transaction_version(rolled_back_application(application)) or 0, latest.version()
+    # Txids fall at the last rollback: if it restored more than is wanted, search before it, otherwise after it.
     rolled_back = _kept_version(location, low) if low else None
     if rolled_back is not None and (rolled_back.transaction_version(application) or 0) > txid:
         before = _kept_version(location, low - 1)
@@ -207,6 +208,7 @@ def rows_between(  # noqa: PLR0913, PLR0917 - the table, its handle, and the ran
     Raises:
         StateAccessError: the rows cannot be determined; the message names the nearest transactions that can be shown.
     """
+    # Nothing to decide: the version ends exactly there, or no later one exists.
     reached = found.transaction_version(application) or 0
     if reached == txid or found.version() >= latest.version():
         return read_rows(found, schema)
@@ -214,6 +216,7 @@ def rows_between(  # noqa: PLR0913, PLR0917 - the table, its handle, and the ran
     above = after.transaction_version(application) or 0
     owner = Owner.of(after)
     group = None if owner is None else _group_of(location, after, owner, above)
+    # The transactions from the version's own up to the group wrote nothing into this table.
     if group is not None and txid < group.first:
         return read_rows(found, schema)
     if owner is not None and owner.kind is StateKind.ROWS:

@@ -23,6 +23,7 @@ def missing_from(others: pa.Table, rows: pa.Table) -> pa.Table:
     """Return the rows that are not among others with the same columns; of equal rows, return the surplus."""
     own, known = row_hashes(rows), np.sort(row_hashes(others))
     order = np.argsort(own, kind="stable")
+    # The n-th of several equal rows is missing if fewer than n of the others equal it.
     ordered = own[order]
     occurrence = np.arange(len(ordered)) - np.searchsorted(ordered, ordered, side="left")
     held = np.searchsorted(known, ordered, side="right") - np.searchsorted(known, ordered, side="left")

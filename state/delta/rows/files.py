@@ -43,14 +43,9 @@ __all__ = [
 
 @attrs.frozen(eq=False)
 class RowSlice:
-    """Some of the rows that a task of a transaction puts.
+    """Some of the rows that a task of a transaction puts: those of a file from ``first`` up to ``end``, exclusive.
 
-    Args:
-        txid: the transaction.
-        file: the file that holds them.
-        first: the first row.
-        end: the row after the last.
-        replaced: the partitions that later transactions of the group replace; None if there are none.
+    ``replaced`` are the partitions that later transactions of the group replace.
     """
 
     txid: int
@@ -62,15 +57,7 @@ class RowSlice:
 
 @attrs.frozen(eq=False)
 class WriteTask:
-    """The task of one executor: to write rows to data files.
-
-    Args:
-        folder: the folder of the table's data files.
-        slices: the rows.
-        schema: the table's columns.
-        partition_by: its partition columns.
-        name: a part of the names of new files.
-    """
+    """The task of one executor: to write rows to data files, whose names contain ``name``."""
 
     folder: DataFolder
     slices: tuple[RowSlice, ...]

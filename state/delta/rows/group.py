@@ -95,11 +95,7 @@ def place_here(folder: DataFolder, form: RowsFormat, parts: Sequence[Transaction
 def place_on_executors(
     executors: Executors, folder: DataFolder, form: RowsFormat, parts: Sequence[TransactionRows]
 ) -> RowsWrites:
-    """Let the executors write the remaining rows of a group, each a share of them.
-
-    Raises:
-        FailedException: a part of the work was lost; it may be tried again.
-    """
+    """Let the executors write the remaining rows of a group, each a share of them."""
 
     def tasks(slices: Sequence[RowSlice]) -> list[WriteTask]:
         count = sum(each.end - each.first for each in slices)

@@ -73,11 +73,7 @@ class DeltaRows(DeclaredDeltaTable):
         self.kind = StateKind.ROWS
 
     def as_rows(self, name: str, rows: Rows) -> pa.Table:
-        """Return rows with the table's fields.
-
-        Raises:
-            FieldsError: a value does not fit its field.
-        """
+        """Return rows with the table's fields; see :meth:`State.as_rows`."""
         return in_memory(fitted_rows(self.form(name), rows, RowsMode.APPEND))
 
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaRows:
@@ -114,11 +110,8 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable, TakesRows):
         self._folder = DataFolder(location)
 
     def write_rows(self, parts: Sequence[TransactionRows]) -> RowsWrites:
-        """Write the rows of some transactions to data files that are not in a version of the table yet.
-
-        Raises:
-            FailedException: they cannot be written; the write may be tried again.
-        """
+        """Write the rows of some transactions to data files that are not in a version of the table yet."""
+        # A crash after this leaves files that no version names: upkeep removes them.
         last = self._writer.fence.last_txid(self._writer.table)
         parts = [part for part in parts if last is None or part.txid > last]
         if not parts:

@@ -322,6 +322,7 @@ class GroupCommitter:
         for assigned in group:
             own = {} if fingerprints is None else fingerprints[assigned.attempt]
             with user_code(self._task_factory.plan.spout.id, assigned.attempt):
+                # Copies: the spout may change its arguments, but not the metadata that is recorded.
                 given = copied_json(assigned.metadata), copied_json(previous)
                 ranges, skipped = self._input_ranges(*given), self._input_skipped(*given)
                 gaps = _gaps(skipped or {}, own.get(self._task_factory.plan.spout.id))
