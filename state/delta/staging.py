@@ -5,7 +5,7 @@ already written, a note that lists them, ``….json``. The underscore hides it f
 files (see :mod:`state.delta.log.data_files`). Notes of earlier versions name files beside the table's other files,
 where a vacuum may have removed them. A staged write is written atomically.
 
-Somebody else may compact the table before a staged write is made visible. Rows by key, and rows of a table of rows, do
+Another writer may compact the table before a staged write is visible. Rows by key, and rows of a table of rows, do
 not depend on the table's files; for files that replace others, see :mod:`state.delta.keyed.buckets`.
 """
 
@@ -139,7 +139,7 @@ def staged_obstacle(location: Location, table: DeltaTable, staged: str) -> str |
         if size != file.size:
             what = "is gone" if size is None else f"has {size} bytes and not {file.size}"
             return f"which needs the file {file.path}, but that {what}"
-    # If somebody has only compacted the table since, the write can still be made: see state.delta.keyed.buckets.
+    # If other writers have only compacted the table since, the write can still be made: see state.delta.keyed.buckets.
     removed = [DataFile(**file) for file in note.get("removed", ())]
     change = change_since(location, table, note.get("version")) if moved_file(removed, files_of(table)) else None
     return None if change is None else f"which was computed before somebody else changed the table ({change})"

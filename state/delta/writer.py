@@ -5,11 +5,11 @@ is written:
 
 1. A newer marker: another coordinator leads. Raise LostLead.
 2. The transaction itself: it is already written. Do nothing.
-3. Rows that somebody else has changed: the totals no longer follow from the transactions. Raise DivergenceError. The
+3. Rows that another writer has changed: the totals no longer follow from the transactions. Raise DivergenceError. The
    next start raises it too, until ``txtopo repair`` has resolved it.
 4. A version that changed no row, for example a vacuum: continue.
 
-Whoever keeps something that it has read from the table compares the version of the handle before it uses it.
+Code that keeps what it has read from the table compares the version of the handle before it uses it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TableWriter:
         """
         for _ in range(WRITE_TRIES_MAX):
             if self.is_visible(txid):
-                # Another coordinator's write, or one of ours whose answer was lost: perhaps nobody has synced it yet.
+                # Another coordinator's write, or one of ours whose answer was lost: it may not be synced yet.
                 self.make_durable()
                 return
             self.refuse_foreign_change(txid)
@@ -130,7 +130,7 @@ class TableWriter:
     def reading(self, read: Callable[[], T]) -> T:
         """Return the result of ``read`` on the handle's version or, if that can no longer be read, on the latest one.
 
-        Somebody else may have moved the rows to other files, and removed those that the handle knows.
+        Another writer may have moved the rows to other files, and removed those that the handle knows.
         """
         with self.failing("its table cannot be read"):
             try:
@@ -182,8 +182,8 @@ class NextVersion:
        them.
     2. A crash after it leaves the transaction visible, and the coordinator state without it: recovery looks at the
        table, and finishes the group.
-    3. A power failure before the sync may lose the version again. So the group counts only after it; and whoever finds
-       a transaction visible that it has not written itself syncs the table first (see :meth:`TableWriter.tries`).
+    3. A power failure before the sync may lose the version again. So the group counts only after it, and a coordinator
+       that finds a transaction visible without having written it syncs the table first (see :meth:`TableWriter.tries`).
 
     Raises:
         LostLead: the writer that took the version was a newer coordinator.

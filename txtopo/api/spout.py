@@ -133,7 +133,7 @@ class Coordinator(ABC):
         Args:
             store: the store of the coordinator state, for reading.
             lead: the right to write to the store.
-            root: a path that nobody else writes below.
+            root: a path below which only this coordinator writes.
         """
 
     def resume(self, txid: int, metadata: Metadata) -> None:

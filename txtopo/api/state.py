@@ -5,8 +5,8 @@ A *topology* declares a :class:`State` with ``builder.set_state``. The coordinat
 
 1. The group's bolts read values with :meth:`OpenedState.multi_get`. What they put stays in txtopo's buffer, on top of
    the durable values; :meth:`OpenedState.check` looks at it while the component that put it is known.
-2. If the topology has several states, :meth:`StagesWrites.stage` *prepares* each state's write: everything that is
-   needed to make it is durable, under a name that the coordinator state notes, and nobody sees it yet.
+2. If the topology has several states, :meth:`StagesWrites.stage` *prepares* each state's write: everything that the
+   write needs is durable, under a name that the coordinator state records, but not visible yet.
 3. :meth:`OpenedState.write` makes the write visible with its txid, in one atomic step. If the coordinator dies before
    that, the next one *publishes* what was prepared with :meth:`StagesWrites.write_staged`. Both do nothing if the
    transaction is visible already, so they may be repeated.
@@ -339,7 +339,7 @@ class StagesWrites(Protocol):
     def stage(self, txid: int, values: Writes) -> StagedWrite:
         """Prepare a write: make all that it needs durable, and nothing of it visible.
 
-        If the coordinator dies before its state names the staged write, nobody refers to it any more.
+        If the coordinator dies before the coordinator state names the staged write, no recovery uses it.
         """
 
     def write_staged(self, staged: StagedWrite) -> None:

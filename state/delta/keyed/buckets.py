@@ -9,7 +9,7 @@ log, in one Delta write.
 If the driver has written a table, its files are not buckets; the first fold by executors converts them to buckets.
 Files of a fold that was never written to the log are part of no version: upkeep removes them.
 
-Somebody else may move the table's rows to other files between the fold and the write: OPTIMIZE keeps every row, but
+Another writer may move the table's rows to other files between the fold and the write: OPTIMIZE keeps every row, but
 afterwards the files that the write removes are no longer part of the table. The new buckets are still valid, because
 each holds all rows of its parts. So the table's current files with rows of those parts are removed, and their rows of
 other parts are kept in files that are written here.
@@ -196,7 +196,7 @@ def put_files(  # noqa: PLR0913, PLR0917 - the table, who writes, and what
         deltalake.exceptions.CommitFailedError: another writer took that version.
     """
     folder, held = DataFolder(location), files_of(table)
-    # Somebody has moved rows since the fold: the new buckets hold them only if no row was changed.
+    # Another writer has moved rows since the fold: the new buckets are right only if it has changed none.
     if moved_file(writes.removed, held) is not None:
         change = change_since(location, table, writes.version)
         if change is not None:

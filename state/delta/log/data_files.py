@@ -2,8 +2,8 @@
 
 They are written before the log names them, possibly long before, because a coordinator that staged them may be down.
 So they are written to a folder whose name begins with an underscore, which vacuum skips. They stay there when the log
-names them, so that no file is ever moved. :mod:`state.delta.upkeep` removes files that are no longer needed, because
-nobody else does. In an object store nothing can be staged, and the files are beside the others.
+names them, so that no file is ever moved. Only :mod:`state.delta.upkeep` removes those that are no longer needed. In
+an object store nothing can be staged, and the files are beside the others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Read the versions in a Delta table's log, and find those in which another writer changed rows.
 
 Each Delta write of txtopo records its epoch, and the txid that it makes visible, in the log. So a version without
-an epoch was made by somebody else.
+an epoch is another writer's.
 
 The log's files are read directly if possible, because delta-rs' ``history`` numbers its entries down from the handle's
 version, even if the log has grown since, and leaves out versions without commit information.

@@ -73,7 +73,7 @@ InputRanges = Callable[[Any, Any], Mapping[str, tuple[Any, Any]] | None]
 """Takes a transaction's metadata and that of the one before; returns the input that the transaction took."""
 
 InputSkipped = Callable[[Any, Any], Mapping[str, Sequence[tuple[Any, Any]]]]
-"""Takes the same; returns the gaps in that input that the metadata tells of."""
+"""Takes the same; returns the gaps in that input that the metadata records."""
 
 
 class Result(Protocol):
