@@ -128,8 +128,8 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired):
     def maintain(self) -> None:
         """Checkpoint the log after every ``every_writes`` own writes; compact and vacuum if that is due.
 
-        A crash at any moment leaves the rows as they are: no step changes what readers see. The next upkeep begins with
-        the first step again.
+        A crash at any moment leaves the rows as they are: no step changes those of the newest version. The next upkeep
+        begins with the first step again.
         """
         writer, folder = self._writer, self._location.folder
         if writer.writes < self._upkeep.every_writes:

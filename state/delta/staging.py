@@ -43,7 +43,7 @@ _STAGED = re.compile(r"^staged-(\d+)-(\d+)\.(?:arrow|json)(\.draft)?$")
 class Staging:
     """The staged writes of one state; ``epoch`` is that of the coordinator that stages.
 
-    For a table in an object store, where txtopo cannot stage, its methods raise a ConfigError.
+    For a table in an object store, where txtopo cannot stage, staging and reading raise a ConfigError.
     """
 
     def __init__(self, state: str, epoch: int, location: Location) -> None:

@@ -56,8 +56,8 @@ class BucketTask:
     """The task of one executor: to fold rows into one bucket.
 
     ``parts`` are the first part of its range and the one after the last. ``old`` are the files that may hold rows
-    of the range, and ``new`` holds the txid and the rows of each transaction. ``reductions`` has all other columns than
-    the keys.
+    of the range, and ``new`` holds the txid and the rows of each transaction. ``reductions`` covers all columns
+    but the keys.
     """
 
     folder: DataFolder
@@ -196,7 +196,7 @@ def put_files(  # noqa: PLR0913, PLR0917 - the table, who writes, and what
         deltalake.exceptions.CommitFailedError: another writer took that version.
     """
     folder, held = DataFolder(location), files_of(table)
-    # Another writer has moved rows since the fold: the new buckets are right only if it has changed none.
+    # Another writer has moved rows since the fold: the new buckets are right only if it changed no row.
     if moved_file(writes.removed, held) is not None:
         change = change_since(location, table, writes.version)
         if change is not None:

@@ -144,7 +144,7 @@ def foreign_change(location: Location, table: DeltaTable, since: int | None) -> 
 def change_on_top(location: Location, table: DeltaTable) -> str | None:
     """Describe a change by somebody else between the last transaction and the handle's version; None if none.
 
-    The search ends where the log ends.
+    The search goes back as far as the log, but at most 1,000 versions.
     """
     for entry in log_entries(location, table, max(0, table.version() - _LOOK_BACK_VERSIONS)):
         if entry.txid is not None or entry.version == 0:

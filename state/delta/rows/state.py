@@ -111,7 +111,7 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable, TakesRows):
 
     def write_rows(self, parts: Sequence[TransactionRows]) -> RowsWrites:
         """Write the rows of some transactions to data files that are not in a version of the table yet."""
-        # A crash after this leaves files that no version names: upkeep removes them.
+        # A crash between this and write() leaves files that no version names: a vacuum of upkeep removes them.
         last = self._writer.fence.last_txid(self._writer.table)
         parts = [part for part in parts if last is None or part.txid > last]
         if not parts:
