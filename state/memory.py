@@ -92,11 +92,7 @@ class MemoryState(State):
         return False
 
     def fitted(self, name: str, key: Key, value: Any) -> Key:
-        """Return a key in the form in which it is kept.
-
-        Raises:
-            FieldsError: the key or the value does not fit its field.
-        """
+        """Return a key in the form in which it is kept; see :meth:`State.fitted`."""
         return self.format(name).fitted(key, value)
 
     def format(self, name: str) -> RowFormat:
@@ -104,12 +100,7 @@ class MemoryState(State):
         return RowFormat(name, self.key, self.value, self.kind)
 
     def open(self, topology_id: str, name: str, incarnation: str, epoch: int) -> OpenedMemoryState:
-        """Open the state for writing, and fence every coordinator of an earlier epoch.
-
-        Raises:
-            DivergenceError: it was opened before for another topology, state name or incarnation.
-            LostLead: a newer epoch has opened it.
-        """
+        """Open the state for writing, and fence every coordinator of an earlier epoch; see :meth:`State.open`."""
         if name == "epoch":
             raise ConfigError("a state cannot be named 'epoch', because DeltaState reserves that name; rename it")
         owner = _Owner(topology_id, name, incarnation)
@@ -186,11 +177,7 @@ class OpenedMemoryState(OpenedState, StagesWrites):
         self._rows.check(values, new_keys)
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
-        """Return the value of each key, None where there is none.
-
-        Raises:
-            FieldsError: a key does not fit the key fields.
-        """
+        """Return the value of each key, None where there is none; see :meth:`OpenedState.multi_get`."""
         refusal = self._rows.unhashable(keys)
         if refusal is not None:
             raise refusal
@@ -198,17 +185,13 @@ class OpenedMemoryState(OpenedState, StagesWrites):
         return [None if row is None else row.kept for row in rows]
 
     def write(self, txid: int, values: Writes) -> None:
-        """Insert or replace the row of each key; do nothing if ``txid`` is already written.
-
-        Raises:
-            FieldsError: a key or value does not fit; nothing was written.
-            LostLead: a newer epoch has opened the state; nothing was written.
-        """
+        """Insert or replace the row of each key; do nothing if ``txid`` is already written."""
         fitted = self._rows.fit(txid, by_key(values))
         self.check_fence()
         table = self._table
         if table.last_txid is not None and table.last_txid >= txid:
             return
+        # Before the rows change: it holds the former ones.
         table.undo.append(_Undo(txid, table.last_txid, {key: table.rows.get(key) for key in fitted.values}))
         for (key, kept), row_txid in zip(fitted.values.items(), fitted.txids, strict=True):
             if kept is None or row_txid is None:
@@ -218,12 +201,7 @@ class OpenedMemoryState(OpenedState, StagesWrites):
         table.last_txid = txid
 
     def stage(self, txid: int, values: Writes) -> StagedWrite:
-        """Keep a write without making it visible.
-
-        Raises:
-            FieldsError: a key or value does not fit; nothing was written.
-            LostLead: a newer epoch has opened the state.
-        """
+        """Keep a write without making it visible."""
         fitted = self._rows.fit(txid, by_key(values))
         self.check_fence()
         location = f"staged-{self._epoch}-{txid}"
@@ -231,12 +209,7 @@ class OpenedMemoryState(OpenedState, StagesWrites):
         return StagedWrite(self._owner.state, txid, location)
 
     def write_staged(self, staged: StagedWrite) -> None:
-        """Make a staged write visible; do nothing if it is already visible.
-
-        Raises:
-            LostLead: a newer epoch has opened the state.
-            DivergenceError: the staged write is missing, and it is not visible.
-        """
+        """Make a staged write visible; do nothing if it is already visible."""
         self.check_fence()
         if self._table.last_txid is not None and self._table.last_txid >= staged.txid:
             return
@@ -294,6 +267,7 @@ class OpenedMemoryState(OpenedState, StagesWrites):
                 else:
                     rows[key] = row
             last = undo.last_txid
+        # Every write that is still kept is undone, and a write after the transaction remains.
         if last is not None and last > txid:
             raise StateAccessError(
                 f"state {self._owner.state!r} no longer keeps its rows as of transaction {txid}; ask for "

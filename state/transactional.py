@@ -49,11 +49,7 @@ class TransactionalState:
         self._closed = False
 
     def set_data(self, path: str, value: Any) -> None:
-        """Set the value at ``path``, whose parents need not exist; durable on return.
-
-        Args:
-            path: relative to the root, for example ``"meta/17"``.
-            value: any value that JSON can represent.
+        """Set the value at ``path`` below the root (``"meta/17"``); durable on return. The parents need not exist.
 
         Raises:
             StateAccessError: JSON cannot represent the value, it is too long, or the state is closed or read-only.
@@ -171,6 +167,7 @@ class RotatingTransactionalState:
             next_txid = txids[position] if position < len(txids) else None
             if self._strict_order:
                 self._check_order(txid, previous_txid, next_txid)
+            # Before the initializer: the user's code runs only for an entry that can be kept.
             self._check_room(txid)
             if next_txid is not None:
                 value = None
@@ -225,6 +222,7 @@ class RotatingTransactionalState:
     def _set(self, txid: int, value: Any) -> None:
         if txid not in self._entries:
             self._check_room(txid)
+        # The store first, here and in each removal: if its write fails, the entries still equal what a restart reads.
         self._state.set_data(self._path(txid), value)
         self._entries[txid] = json.dumps(value)
 

@@ -1,11 +1,11 @@
 """Format versions: an older txtopo refuses what a newer one has written, and names the version that reads it.
 
 Coordinator state, journal and table each carry the number of their format and the first version of txtopo that reads
-it. The number rises when an older txtopo would misread what a newer one writes: if it would ignore a new field and go
-on wrongly, say. What carries no number was written by 0.1.0 and is of format 1.
+it. The number rises when an older txtopo would misread what a newer one writes, for example because it ignores a new
+field. Whatever has no number was written by 0.1.0 and has format 1.
 
-Reading never changes a format. A coordinator that leads raises it, in a write that it makes anyway, before it writes
-anything that needs it. So a folder that an old run has left is resumed, and from then on the old version refuses it.
+Reading never changes a format. The leading coordinator raises it, in a write that it makes anyway, before it writes
+anything that needs it. So a new version resumes the folder of an old one, and from then on the old version refuses it.
 """
 
 from __future__ import annotations
@@ -27,28 +27,19 @@ class Format:
 
 
 FIRST = Format(1, "0.1.0")
-"""The format of what carries none."""
+"""The format of anything without a number."""
 
 COORDINATOR_STATE = Format(2, "0.2.0")
-"""Since 2, the mark of a state tells since when the topology has had it, and after which transaction it left."""
+"""Since 2, the mark of a state records since when the topology has had it, and after which transaction it left."""
 
 JOURNAL = Format(2, "0.2.0")
-"""Since 2, a header tells which states were started empty, and after which transaction."""
+"""Since 2, a header records which states were begun empty, and after which transaction."""
 
 TABLE = FIRST
 
 
 def refuse_newer(what: str, found: Format, known: Format) -> None:
-    """Check that this version of txtopo reads a format.
-
-    Args:
-        what: what has the format, and where it is.
-        found: its format.
-        known: the newest format of such a thing that is known here.
-
-    Raises:
-        StopError: the format is newer.
-    """
+    """Raise a StopError if ``what`` (a thing and its place) has a newer format than this version of txtopo knows."""
     if found.number > known.number:
         raise StopError(
             f"{what} was written by a newer version of txtopo: it has format {found.number}, and this version reads "

@@ -1,7 +1,7 @@
 """Converts records to JSON and back, for the journal, the coordinator state and snapshots.
 
-A record is an attrs class. A field may have another name in JSON, which its metadata gives; so an incarnation is still
-``life``, its name in the first versions of txtopo. Names that are no fields of the class are ignored.
+A record is an attrs class. The metadata of a field may give it another name in JSON: an incarnation is still ``life``,
+its name in the first versions of txtopo. Names in JSON that the class does not have are ignored.
 """
 
 from __future__ import annotations
@@ -45,10 +45,6 @@ def to_json(record: attrs.AttrsInstance) -> Any:
 def from_json(value: Any, kind: type[T]) -> T:
     """Return the record that :func:`to_json` converted.
 
-    Args:
-        value: the decoded JSON.
-        kind: the record's class.
-
     Raises:
         KeyError: a field is missing. Other damage raises any of :data:`DAMAGE`.
     """
@@ -56,11 +52,11 @@ def from_json(value: Any, kind: type[T]) -> T:
 
 
 def read_json(text: str | bytes) -> Any:
-    """Return JSON that others have sent: stricter than ``json.loads``, which takes more than JSON is.
+    """Return JSON that others have sent; stricter than ``json.loads``, which accepts more than JSON allows.
 
     Raises:
-        ValueError: it is none: also if an object has a name twice, if a number is none that can be reckoned with, or if
-            it is nested too deep.
+        ValueError: the text is not JSON, an object has a name twice, a number is infinite or NaN, or the nesting is too
+            deep.
     """
     try:
         return json.loads(text, object_pairs_hook=_object, parse_constant=_no_number, parse_float=_finite)
@@ -69,11 +65,7 @@ def read_json(text: str | bytes) -> Any:
 
 
 def from_request(value: Any, kind: type[T]) -> T:
-    """Return the record that others have sent: as :func:`from_json`, but nothing is converted to fit.
-
-    Raises:
-        KeyError: a field is missing. Other faults raise any of :data:`DAMAGE`.
-    """
+    """Return the record that others have sent: as :func:`from_json`, but no value is converted to a field's type."""
     return _converter(is_strict=True).structure(value, kind)
 
 
@@ -97,6 +89,7 @@ def _finite(text: str) -> float:
 
 def _exactly(*kinds: type) -> Callable[[Any, Any], Any]:
     def structure(value: Any, kind: Any) -> Any:
+        # By type() and not isinstance(), because True is an int.
         if type(value) not in kinds:
             raise TypeError(f"{value!r:.100} is no {kind.__name__}")
         try:

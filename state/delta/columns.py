@@ -51,9 +51,7 @@ class Column:
 def fit_column(values: Sequence[Any], kind: pa.DataType | None) -> Column | None:
     """Return the column of ``values``, or None if one of them does not fit; see :func:`find_misfit`.
 
-    Args:
-        values: one value per row.
-        kind: the field's type; None accepts every value unchanged.
+    Without a type, every value fits and stays as it is.
     """
     if kind is None:
         return Column(None, values, is_changed=False)

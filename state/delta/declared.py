@@ -24,16 +24,7 @@ __all__ = ["DeclaredDeltaTable"]
 
 
 class DeclaredDeltaTable(State):
-    """A state in a Delta table of its own.
-
-    Args:
-        path: the table's path.
-        storage_options: options for its object store, see delta-rs' ``storage_options``.
-        upkeep: the schedule of its upkeep.
-
-    Raises:
-        ConfigError: the path is empty.
-    """
+    """A state in a Delta table of its own."""
 
     def __init__(self, path: str | os.PathLike[str], storage_options: Mapping[str, str] | None, upkeep: Upkeep) -> None:
         if not os.fspath(path):
@@ -68,25 +59,18 @@ class DeclaredDeltaTable(State):
         return Location.resolve(self.path, self._storage)
 
     def open(self, topology_id: str, name: str, incarnation: str, epoch: int) -> OpenedDeltaTable:
-        """Open the table, creating it if it does not exist, and write the marker of ``epoch``.
-
-        Args:
-            topology_id: the topology that the state belongs to.
-            name: the state's name in the topology.
-            incarnation: the topology's incarnation.
-            epoch: the epoch of the coordinator that opens it.
+        """Open the table, creating it if it does not exist, and write the marker of ``epoch``; see :meth:`State.open`.
 
         Raises:
-            DivergenceError: the path holds something else, or the table of another topology, state, incarnation or
-                kind.
-            LostLead: a newer epoch has opened it.
             FailedException: the table cannot be reached.
         """
         fence = Fence(topology_id, name, epoch)
         location = self._location()
         try:
+            # The owner first: nothing is written to the table of another topology.
             Owner(topology_id, name, incarnation, self.kind).take(location, self._schema(), self.partition_by)
             table = fence.close_behind(location)
+            # Until the marker is synced, a power failure may take it back.
             if location.folder is not None:
                 sync_log(location.folder)
         except WORLD_ERRORS as error:
@@ -98,8 +82,6 @@ class DeclaredDeltaTable(State):
     def table(self) -> DeltaStateTable:
         """Return the table, which can be inspected without opening it."""
         return DeltaStateTable(self._location(), self.kind, self._schema(), self.partition_by)
-
-    # For subclasses to implement:
 
     @abstractmethod
     def _schema(self) -> pa.Schema:

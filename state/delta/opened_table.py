@@ -22,14 +22,9 @@ __all__ = ["OpenedDeltaTable"]
 
 
 class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired):
-    """A Delta table opened by one coordinator. Its subclasses write rows; all else is here.
+    """A Delta table opened by one coordinator, whose marker the handle has seen.
 
-    Args:
-        declared: the declared state.
-        location: the table's location.
-        table: a handle that has seen the coordinator's marker.
-        fence: the coordinator's right to write.
-        upkeep: the schedule of upkeep.
+    Its subclasses write rows; all else is here.
     """
 
     def __init__(self, declared: State, location: Location, table: DeltaTable, fence: Fence, upkeep: Upkeep) -> None:
@@ -44,7 +39,7 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired):
 
     @abstractmethod
     def _compact(self) -> bool:
-        """Compact the table in one Delta write if it has too many files, and update the handle; return whether so."""
+        """Compact the table in one Delta write if it has too many files; update the handle; return whether it did."""
 
     @property
     def identity(self) -> str:
@@ -53,12 +48,7 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired):
 
     @property
     def last_txid(self) -> int | None:
-        """The txid of the last write, read with a fresh handle; None before the first.
-
-        Raises:
-            DivergenceError: the table is missing.
-            FailedException: the table cannot be read.
-        """
+        """The txid of the last write, read with a fresh handle; None before the first."""
         return self._writer.fence.last_txid(self._writer.fresh_handle())
 
     @property
@@ -79,10 +69,7 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired):
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
 
-        Transactions that were written together can only be seen together.
-
-        Raises:
-            StateAccessError: the table has not reached the transaction yet, or no longer keeps that version.
+        Transactions that were written together can only be seen together; see :func:`read_snapshot`.
         """
         fence = self._writer.fence
         schema = shown_schema(self._writer.table, self.declared.kind)
@@ -93,16 +80,11 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired):
         self._writer.make_durable()
 
     def roll_back(self, txid: int | None) -> None:
-        """Write a version that equals the one of transaction ``txid``; see :meth:`CanBeRepaired.roll_back`.
-
-        Raises:
-            StateAccessError: that version is not kept.
-            LostLead: a newer epoch has opened the table; nothing was written.
-            FailedException: the write failed; it may be tried again.
-        """
+        """Write a version that equals the one of transaction ``txid``; see :meth:`CanBeRepaired.roll_back`."""
         writer = self._writer
         for _ in range(WRITE_TRIES_MAX):
-            writer.is_visible(txid or 0)
+            writer.is_visible(txid or 0)  # for the update of the handle and the check of the fence
+            # An earlier repair may have written this version and died before it had synced it.
             if (writer.fence.last_txid(writer.table) or 0) == (txid or 0) and writer.changed_since(None) is None:
                 writer.make_durable()
                 return
@@ -131,16 +113,11 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired):
         )
 
     def adopt(self) -> None:
-        """Record the last transaction again, on top of foreign writes.
-
-        Raises:
-            LostLead: a newer epoch has opened the table; nothing was written.
-            FailedException: the write failed; it may be tried again.
-        """
+        """Record the last transaction again, on top of foreign writes; see :meth:`CanBeRepaired.adopt`."""
         writer = self._writer
         for _ in range(WRITE_TRIES_MAX):
             last = self.last_txid or 0
-            writer.is_visible(last)
+            writer.is_visible(last)  # for the update of the handle and the check of the fence
             if writer.changed_since(None) is None:
                 writer.make_durable()
                 return
@@ -151,12 +128,8 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired):
     def maintain(self) -> None:
         """Checkpoint the log after every ``every_writes`` own writes; compact and vacuum if that is due.
 
-        A crash at any moment leaves the rows as they are: each step is one that Delta's readers need not notice. The
-        next upkeep begins from the first step again.
-
-        Raises:
-            LostLead: a newer epoch has opened the table; nothing was done.
-            FailedException: it failed; the table's rows are unchanged.
+        A crash at any moment leaves the rows as they are: no step changes those of the newest version. The next upkeep
+        begins with the first step again.
         """
         writer, folder = self._writer, self._location.folder
         if writer.writes < self._upkeep.every_writes:
@@ -178,6 +151,7 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired):
                 if folder is not None:
                     vacuum_data_folder(writer.table, folder, retention_hours, self._staging.data_files())
         except WORLD_ERRORS as error:
+            # A compaction fails, too, if a newer coordinator has taken its version: that is a LostLead.
             writer.fence.check(writer.fresh_handle())
             raise writer.failure("upkeep failed", error) from error
         writer.writes = 0

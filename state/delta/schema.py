@@ -53,16 +53,9 @@ class FittedRows:
 
 
 def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) -> None:
-    """Check that a table can have these key and value fields.
+    """Raise a FieldsError, which names the field and the reason, unless a table can have these fields.
 
-    Args:
-        key: the key fields.
-        value: the value fields.
-        kind: the kind of the state.
-        typed: whether every field needs a type.
-
-    Raises:
-        FieldsError: a table cannot have them; the message names the field and the reason.
+    ``typed``: each field needs a type.
     """
     if kind is StateKind.ROWS:
         raise FieldsError("rows without keys are kept by a table of rows; write DeltaRows(path, fields)")
@@ -86,13 +79,9 @@ def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) 
 
 
 class RowFormat:
-    """The rows of one state.
+    """The format of one state's rows.
 
-    Args:
-        state: the state's name, for errors.
-        key: its key fields.
-        value: its value fields.
-        kind: its kind.
+    Whatever does not fit raises a FieldsError that names the state and the first such key or value.
     """
 
     def __init__(self, state: str, key: Fields, value: Fields, kind: StateKind) -> None:
@@ -124,12 +113,7 @@ class RowFormat:
     def fit(self, txid: int, values: Mapping[Key, StateValue | None]) -> FittedRows:
         """Return ``values`` as rows; a row without txid and value removes its key.
 
-        Args:
-            txid: the transaction of the write; used as the txid of rows whose kind keeps none.
-            values: the new value of each key; None to remove the key.
-
-        Raises:
-            FieldsError: the first key or value that does not fit.
+        ``txid`` is the transaction of the write, and the txid of rows whose kind keeps none.
         """
         writes = KeyedWrites.of(self.kind, txid, values)
         key_columns = self._key_columns(writes.keys_put)
@@ -137,6 +121,7 @@ class RowFormat:
         previous_columns = self._previous_columns(writes.previous, writes.keys_put)
         removed = self.fit_keys(writes.removed)
         keys = _joined(key_columns)
+        # Keys that differ as they are given may be equal as they are kept.
         if (writes.removed or any(column.is_changed for column in key_columns)) and len({*keys, *removed.keys}) < len(
             writes
         ):
@@ -161,12 +146,7 @@ class RowFormat:
     def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
         """Check the values as :meth:`fit` would.
 
-        Args:
-            values: the new value of each key; None to remove the key.
-            new_keys: the keys to check, perhaps several times, if the others have been checked before; None: all.
-
-        Raises:
-            FieldsError: the first key or value that does not fit.
+        ``new_keys``, which may hold a key several times, include all keys that were not checked before; None: all.
         """
         keys = new_keys if new_keys is not None and self._has_text_keys else list(values)
         columns = self._key_columns(keys)
@@ -197,11 +177,7 @@ class RowFormat:
         return stored_values(self.kind, [row[-1]], values, previous)[0]
 
     def fit_keys(self, keys: Sequence[Key]) -> FittedKeys:
-        """Return keys in the form in which they are kept.
-
-        Raises:
-            FieldsError: the first key that does not fit.
-        """
+        """Return keys in the form in which they are kept."""
         columns = self._key_columns(keys)
         table = None
         if self.is_typed:
@@ -209,11 +185,7 @@ class RowFormat:
         return FittedKeys(_joined(columns), table)
 
     def fitted(self, key: Key, value: Any) -> Key:
-        """Return one key in the form in which it is kept.
-
-        Raises:
-            FieldsError: the key, or the value that is given with it, does not fit its field.
-        """
+        """Return one key in the form in which it is kept, and check the value that is given with it."""
         refusal = self.unhashable([key])
         if refusal is not None:
             raise refusal

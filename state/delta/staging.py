@@ -5,7 +5,7 @@ already written, a note that lists them, ``….json``. The underscore hides it f
 files (see :mod:`state.delta.log.data_files`). Notes of earlier versions name files beside the table's other files,
 where a vacuum may have removed them. A staged write is written atomically.
 
-Somebody else may compact the table before a staged write is made visible. Rows by key, and rows of a table of rows, do
+Another writer may compact the table before a staged write is visible. Rows by key, and rows of a table of rows, do
 not depend on the table's files; for files that replace others, see :mod:`state.delta.keyed.buckets`.
 """
 
@@ -41,12 +41,9 @@ _STAGED = re.compile(r"^staged-(\d+)-(\d+)\.(?:arrow|json)(\.draft)?$")
 
 
 class Staging:
-    """The staged writes of one state.
+    """The staged writes of one state; ``epoch`` is that of the coordinator that stages.
 
-    Args:
-        state: its name.
-        epoch: the epoch of the coordinator that stages.
-        location: the location of its table.
+    For a table in an object store, where txtopo cannot stage, staging and reading raise a ConfigError.
     """
 
     def __init__(self, state: str, epoch: int, location: Location) -> None:
@@ -55,22 +52,15 @@ class Staging:
         self._location = location
 
     def stage_rows(self, txid: int, rows: pa.Table) -> StagedWrite:
-        """Make ``rows`` durable.
-
-        Raises:
-            ConfigError: the table is in an object store, where txtopo cannot stage.
-        """
+        """Make ``rows`` durable."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, rows.schema) as writer:
             writer.write_table(rows)
         return self._stage(txid, "arrow", sink.getvalue().to_pybytes())
 
     def stage_note(self, txid: int, note: Mapping[str, Any]) -> StagedWrite:
-        """Make a JSON note about durable data files durable.
-
-        Raises:
-            ConfigError: as :meth:`stage_rows`.
-        """
+        """Make a JSON note about durable data files durable."""
+        # The files' names must be durable before a durable note lists them.
         data = self._folder() / DATA_FOLDER
         if data.is_dir():
             sync_path(data)
@@ -132,12 +122,7 @@ class Staging:
 def staged_obstacle(location: Location, table: DeltaTable, staged: str) -> str | None:
     """Describe why a staged write can no longer be made visible; return None if it can.
 
-    The text is a relative clause about the staged write.
-
-    Args:
-        location: the table's location.
-        table: an up-to-date handle.
-        staged: the path of the staged write, relative to the table.
+    The text is a relative clause about the staged write, whose path ``staged`` is relative to the table.
     """
     if location.folder is None or not (location.folder / staged).is_file():
         return "which is gone"
@@ -154,6 +139,7 @@ def staged_obstacle(location: Location, table: DeltaTable, staged: str) -> str |
         if size != file.size:
             what = "is gone" if size is None else f"has {size} bytes and not {file.size}"
             return f"which needs the file {file.path}, but that {what}"
+    # If other writers have only compacted the table since, the write can still be made: see state.delta.keyed.buckets.
     removed = [DataFile(**file) for file in note.get("removed", ())]
     change = change_since(location, table, note.get("version")) if moved_file(removed, files_of(table)) else None
     return None if change is None else f"which was computed before somebody else changed the table ({change})"

@@ -32,14 +32,7 @@ _ASIDE = ".before-repair-"
 
 
 class DeltaStateTable(StateTable):
-    """A Delta table, inspected without a running topology.
-
-    Args:
-        location: its location.
-        kind: the declared kind of its state.
-        schema: the declared columns.
-        partition_by: the declared partition columns.
-    """
+    """A Delta table, inspected without a running topology and compared with its declaration."""
 
     def __init__(
         self, location: Location, kind: StateKind, schema: pa.Schema, partition_by: Sequence[str] = ()
@@ -55,12 +48,7 @@ class DeltaStateTable(StateTable):
         return self._location.address
 
     def look(self) -> TableDescription | None:
-        """Return a description of the table; None if the path is empty or does not exist.
-
-        Raises:
-            DivergenceError: the path holds something that is not a table of a txtopo state.
-            FailedException: the table cannot be reached.
-        """
+        """Return a description of the table; None if the path is free; see :meth:`StateTable.look`."""
         try:
             table = self._location.existing()
         except WORLD_ERRORS as error:
@@ -110,6 +98,7 @@ class DeltaStateTable(StateTable):
         found = kept_handle(self._location, self._location.handle(), txid)
         if found is None or self._location.folder is None:
             return found is not None
+        # A vacuum removes files of old versions that the log still has.
         return all(Path(path).is_file() for path in self._location.paths_of(found, found.file_uris()))
 
     def asides(self) -> list[int]:
@@ -122,11 +111,7 @@ class DeltaStateTable(StateTable):
         return sorted(int(name[1]) for name in found if name is not None)
 
     def set_aside(self, number: int) -> None:
-        """Rename the table's folder.
-
-        Raises:
-            ConfigError: it is in an object store, or the new name is taken.
-        """
+        """Rename the table's folder; see :meth:`StateTable.set_aside`."""
         folder = self._location.folder
         if folder is None:
             raise ConfigError(
@@ -147,13 +132,7 @@ class DeltaStateTable(StateTable):
 
 
 def kept_handle(location: Location, table: DeltaTable, txid: int) -> DeltaTable | None:
-    """Return a handle of the version that transaction ``txid`` wrote; None if it is not kept.
-
-    Args:
-        location: the table's location.
-        table: a handle that is up to date.
-        txid: the transaction.
-    """
+    """Return a handle of the version that transaction ``txid`` wrote; None if it is not kept."""
     version = version_after(location, table, txid)
     if version is None:
         return None

@@ -89,13 +89,8 @@ def vacuum_data_folder(table: DeltaTable, folder: Path, retention_hours: int, st
     """Remove files that txtopo wrote and that no version of the last ``retention_hours`` refers to.
 
     This includes files of folds and groups that were never written to the log. A file is kept if it is younger than the
-    retention, is part of the handle's version, was removed from the table within the retention, or is staged.
-
-    Args:
-        table: an up-to-date handle; its log must have a checkpoint.
-        folder: the table's folder.
-        retention_hours: as for :func:`vacuum`.
-        staged: the files that staged writes will add.
+    retention, is part of the handle's version, was removed from the table within the retention, or is among ``staged``,
+    the files that staged writes will add. The log must have a checkpoint.
     """
     if not (folder / DATA_FOLDER).is_dir():
         return

@@ -5,11 +5,11 @@ is written:
 
 1. A newer marker: another coordinator leads. Raise LostLead.
 2. The transaction itself: it is already written. Do nothing.
-3. Rows that somebody else has changed: the totals no longer follow from the transactions. Raise DivergenceError. The
+3. Rows that another writer has changed: the totals no longer follow from the transactions. Raise DivergenceError. The
    next start raises it too, until ``txtopo repair`` has resolved it.
 4. A version that changed no row, for example a vacuum: continue.
 
-Whoever keeps something that it has read from the table compares the version of the handle before it uses it.
+Code that keeps what it has read from the table compares the version of the handle before it uses it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,7 @@ T = TypeVar("T")
 
 
 class TableWriter:
-    """One coordinator's handle of a table, and what it knows of the table's versions.
-
-    Args:
-        location: the table's location.
-        table: the handle, which has seen the coordinator's marker.
-        fence: the coordinator's right to write.
-    """
+    """One coordinator's handle of a table, which has seen its marker, and what it knows of the table's versions."""
 
     def __init__(self, location: Location, table: DeltaTable, fence: Fence) -> None:
         self.location = location
@@ -68,7 +62,7 @@ class TableWriter:
         """
         for _ in range(WRITE_TRIES_MAX):
             if self.is_visible(txid):
-                # Another coordinator's write, or one of ours whose answer was lost: perhaps nobody has synced it yet.
+                # Another coordinator's write, or one of ours whose answer was lost: it may not be synced yet.
                 self.make_durable()
                 return
             self.refuse_foreign_change(txid)
@@ -125,11 +119,7 @@ class TableWriter:
             self.own_version = self._seen_version = version
 
     def make_durable(self) -> None:
-        """Sync the table's files and the log entries since the last checkpoint.
-
-        Raises:
-            FailedException: they cannot be synced.
-        """
+        """Sync the table's files and the log entries since the last checkpoint."""
         if self.location.folder is None:
             return
         with self.failing("its last writes may not survive a power loss"):
@@ -140,16 +130,13 @@ class TableWriter:
     def reading(self, read: Callable[[], T]) -> T:
         """Return the result of ``read`` on the handle's version or, if that can no longer be read, on the latest one.
 
-        Somebody else may have moved the rows to other files, and removed those that the handle knows.
-
-        Raises:
-            LostLead: a newer epoch has opened the table.
-            FailedException: the latest version can't be read either.
+        Another writer may have moved the rows to other files, and removed those that the handle knows.
         """
         with self.failing("its table cannot be read"):
             try:
                 return read()
             except (FailedException, *WORLD_ERRORS):
+                # With the same version, the second try would fail in the same way.
                 version = self.table.version()
                 self.advance()
                 if self.table.version() == version:
@@ -195,8 +182,8 @@ class NextVersion:
        them.
     2. A crash after it leaves the transaction visible, and the coordinator state without it: recovery looks at the
        table, and finishes the group.
-    3. A power failure before the sync may lose the version again. So the group counts only after it; and whoever finds
-       a transaction visible that it has not written itself syncs the table first (see :meth:`TableWriter.tries`).
+    3. A power failure before the sync may lose the version again. So the group counts only after it, and a coordinator
+       that finds a transaction visible without having written it syncs the table first (see :meth:`TableWriter.tries`).
 
     Raises:
         LostLead: the writer that took the version was a newer coordinator.
@@ -219,6 +206,7 @@ class NextVersion:
     ) -> bool:
         writer, version = self._writer, self.before + 1
         if error is None:
+            # If the write has landed and only this fails, the next try finds the transaction.
             try:
                 writer.table.update_incremental()
             except WORLD_ERRORS as failure:

@@ -79,13 +79,7 @@ def refusal(topology_id: str, holder: Holder | None) -> AlreadyRunning:
 
 
 def loss(topology_id: str, epoch: int, stored: int | None) -> LostLead:
-    """Return the error for a write under a lead that is no longer held.
-
-    Args:
-        topology_id: the topology.
-        epoch: the epoch of the lost lead.
-        stored: the epoch in the store; None if there is none.
-    """
+    """Return the error for a write under a lost lead; ``stored`` is the epoch in the store, None if it has none."""
     if stored is None:
         reason = "the store no longer holds an epoch: somebody has wiped it"
     elif stored == epoch:

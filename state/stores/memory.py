@@ -35,8 +35,7 @@ class MemoryPlace:
 class MemoryStore(Store):
     """A store that lives as long as its place.
 
-    Args:
-        place: the place to open; a new one by default.
+    Without a place, it makes a new one.
     """
 
     def __init__(self, place: MemoryPlace | None = None) -> None:

@@ -28,6 +28,7 @@ PATH_BYTES_MAX = 1024
 """The maximum length of a path, in bytes of UTF-8."""
 
 _READABLE_MAX = 64
+"""The length of the readable part of a file name; the digest after it makes the name unique."""
 
 
 def checked_topology_id(topology_id: str) -> str:

@@ -85,6 +85,7 @@ class SqliteStore(Store):
     def take_lead(self, topology_id: str, owner: str, epoch_min: int = 1) -> SqliteLead:
         """Take the lead of a topology, and increment its epoch; see :meth:`Store.take_lead`."""
         checked_topology_id(topology_id)
+        # The lock first: a process that is refused must not raise the epoch, which would fence the leader.
         lock_path = self.path.with_name(f"{self.path.name}.{file_name(topology_id)}.lock")
         with _naming_errors(lock_path):
             lock = _take_lock(lock_path, topology_id, Holder.of_this_process(owner))
@@ -114,6 +115,7 @@ class SqliteStore(Store):
 
     def _prepare(self) -> None:
         self._switch_to_wal()
+        # With NORMAL, a power failure may undo the last transactions in a write-ahead log.
         self._connection.execute("PRAGMA synchronous = FULL")
         found = self._format()
         refuse_newer(f"the store {self.path}", found, COORDINATOR_STATE)
@@ -127,6 +129,7 @@ class SqliteStore(Store):
 
     def _raise_format(self, connection: sqlite3.Connection) -> None:
         """Give the file the newest format, so that versions of txtopo that know only earlier ones refuse it."""
+        # Read again, in this transaction: another process may have raised it since this one opened the file.
         found = self._format()
         refuse_newer(f"the store {self.path}", found, COORDINATOR_STATE)
         if found.number < COORDINATOR_STATE.number:
@@ -166,19 +169,17 @@ class SqliteStore(Store):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
+                # As late as possible: COMMIT succeeds on files that were removed before it.
                 self._check_in_place()
                 self._connection.execute("COMMIT")
             except BaseException:
+                # After some errors, a full disk for example, SQLite has rolled back by itself.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
 
     def _check_in_place(self) -> None:
-        """Refuse to write to files that were removed; SQLite itself silently continues with unlinked files.
-
-        Raises:
-            StopError: the file or its log is missing, or another file is in its place.
-        """
+        """Refuse to write to files that were removed or replaced; SQLite silently continues with unlinked files."""
         if self._identity is None:  # the file is still being created
             return
         try:
@@ -255,6 +256,7 @@ class _FileLock:
         """Unlock it. The file stays, because after a removal two processes could lock two different files."""
         descriptor, self.descriptor = self.descriptor, None
         if descriptor is not None:
+            # Before the lock is free: afterwards this would erase the record of the next holder.
             os.ftruncate(descriptor, 0)
             os.close(descriptor)
 
@@ -277,16 +279,12 @@ os.register_at_fork(after_in_child=_forget_locks)
 
 
 def _take_lock(path: Path, topology_id: str, holder: Holder) -> _FileLock:
-    """Lock a file and write the holder to it.
-
-    The kernel frees a lock shortly after its holder was killed, and a holder writes its record shortly after it has
-    locked. So this tries for ``GRACE_SECS`` before it raises.
-
-    Raises:
-        AlreadyRunning: another process holds the lock.
-    """
+    """Lock a file and write the holder to it; raise AlreadyRunning if another process holds the lock."""
+    # The kernel frees a lock shortly after its holder was killed, and a holder writes its record shortly after it has
+    # locked. So one refusal says little.
     deadline = time.monotonic() + GRACE_SECS
     while True:
+        # O_CLOEXEC: a program that this process starts would otherwise keep the lock beyond its death.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

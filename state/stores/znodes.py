@@ -38,6 +38,7 @@ STEP_OPERATIONS_MAX = 500
 """The maximum number of operations in one ZooKeeper transaction."""
 
 _OPERATION_BYTES = 100
+"""What an operation is counted as, besides its path and data."""
 _ESCAPE = b"\0"
 
 
@@ -123,6 +124,7 @@ class Znodes:
         doomed = list(self._deepest_first(path))
         for folder in reversed(ancestors(path)):
             node = self._nodes[folder]
+            # It has a value, or a child besides the one that goes.
             if node.has_value or len(node.children) > 1:
                 break
             doomed.append(folder)
@@ -148,6 +150,8 @@ def steps(znodes: Znodes, changes: Sequence[Change]) -> Iterator[Step]:
     size = 0
     for index, change in enumerate(changes):
         parts = znodes.operations(change)
+        # A Delete may be split: its operations come deepest first, so each can be applied alone. If the leader dies
+        # between two steps, the next one removes the empty folders that are left.
         for part in [parts] if isinstance(change, Put) else [[operation] for operation in parts]:
             part_size = sum(_bytes_of(operation) for operation in part)
             too_many = len(operations) + len(part) > STEP_OPERATIONS_MAX

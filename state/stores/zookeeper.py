@@ -148,14 +148,11 @@ class _Claim:
     epoch_min: int
 
     def take(self) -> _Term:
-        """Return the term, once the lead is taken.
-
-        Raises:
-            AlreadyRunning: a live process holds it, or a process on another machine whose session is still alive.
-        """
+        """Return the term, once the lead is taken; raise AlreadyRunning if a live process or session holds it."""
         started = time.monotonic()
         holder_node = _holder_node(self.epoch_node)
         while True:
+            # Read before the holder node is created: if the session ends right after it, is_held() finds out.
             sessions_lost = self.session.sessions_lost
             epoch, version = self._epoch()
             found = self.session.data(holder_node)
@@ -169,11 +166,14 @@ class _Claim:
                     continue
             transaction = self.session.client.transaction()
             if in_place is not None:
+                # If a third process has taken the lead since, this is its node. Then the epoch has another version, and
+                # the whole transaction fails.
                 transaction.delete(holder_node)
             transaction.create(holder_node, self.holder.to_bytes(), ephemeral=True)
             next_epoch = max(epoch + 1, self.epoch_min)
             transaction.set_data(self.epoch_node, str(next_epoch).encode(), version=version)
             answer = self.session.commit(transaction, self.session.patience())
+            # If another process was faster, the next round finds its node. If the answer was lost, it may find our own.
             if isinstance(answer, Applied):
                 return _Term(next_epoch, self.epoch_node, answer.last.version, sessions_lost)
 
@@ -260,6 +260,7 @@ class ZooKeeperLead(Lead):
             self._lost = loss(self._topology_id, self.epoch, self.epoch)
             patience = Patience(_RELEASE_SECS)
             answer: Answer = Unknown()
+            # Again after a lost answer: if the node is gone already, the transaction fails, which ends the loop.
             while isinstance(answer, Unknown) and not patience.is_over:
                 transaction = self._session.client.transaction()
                 transaction.check(self._term.epoch_node, self._term.epoch_version)
@@ -285,6 +286,7 @@ class ZooKeeperLead(Lead):
                     return changes[done:]
                 case NotAsExpected(position):
                     if position < _CHECKS:
+                        # The epoch has changed, or the holder node is gone. Otherwise a node is not as planned.
                         raise self._found_lost()
                     return changes[done:]
                 case _:

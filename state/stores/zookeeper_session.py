@@ -81,15 +81,12 @@ class _Told:
 
 
 class Patience:
-    """A deadline for answers that only counts time in which this process was running.
+    """A deadline, ``secs`` for all waits together, that only counts time in which this process runs.
 
     1. A process is stopped (SIGSTOP, a machine that sleeps) while it waits.
     2. It wakes up long after any deadline, and only now receives the server's answer or the end of the session.
 
     So waits are divided into slices, and a slice never costs more than its intended length.
-
-    Args:
-        secs: the total time for all waits, in seconds.
     """
 
     def __init__(self, secs: float) -> None:
@@ -157,6 +154,7 @@ class ZooKeeperSession:
         self.client = KazooClient(
             hosts=hosts,
             timeout=timeout_secs,
+            # Without end: the patience bounds each request, and is_cut_off() says when the session must be over.
             connection_retry=KazooRetry(max_tries=-1, delay=_RETRY_SECS, max_delay=_RETRY_SECS_MAX),
             default_acl=[make_digest_acl(user, password, all=True)] if credentials else None,
             auth_data=[("digest", credentials)] if credentials else None,
@@ -263,11 +261,7 @@ class ZooKeeperSession:
         return Patience(self.patience_secs)
 
     def commit(self, transaction: Any, patience: Patience) -> Answer:
-        """Send a kazoo transaction and wait for its answer.
-
-        Args:
-            transaction: made by ``client.transaction()``.
-            patience: the deadline.
+        """Send a kazoo transaction, made by ``client.transaction()``, and wait for its answer.
 
         Raises:
             StopError: no answer came in time (the transaction may have been applied), or the server refuses for a
@@ -277,6 +271,7 @@ class ZooKeeperSession:
         try:
             results = patience.answer(transaction.commit_async())
         except _OUTCOME_UNKNOWN:
+            # The caller sends it again: not at once, and not after close(), which ends the pause.
             patience.wait(self._closed, _RETRY_SECS)
             return Unknown()
         except KazooTimeoutError as error:
@@ -284,6 +279,7 @@ class ZooKeeperSession:
         for position, result in enumerate(results):
             if isinstance(result, _NOT_AS_EXPECTED):
                 return NotAsExpected(position)
+            # The operations before the one that failed answer RolledBackError.
             if isinstance(result, KazooException) and not isinstance(result, RolledBackError):
                 raise StopError(
                     f"ZooKeeper at {self.hosts} refuses to write: {result!r}; check its permissions and quotas"
@@ -291,15 +287,9 @@ class ZooKeeperSession:
         return Applied(results[-1])
 
     def _ask(self, request: Callable[[], Any], sent: Any = None) -> Any:
-        """Return the answer to an idempotent request; retry it if the connection breaks.
+        """Return the answer to an idempotent request; send it again if the connection breaks.
 
-        Args:
-            request: sends the request and returns kazoo's asynchronous result.
-            sent: the asynchronous result, if the request was already sent.
-
-        Raises:
-            StopError: no answer came in time.
-            KazooException: the server's answer is an error.
+        ``sent`` is kazoo's asynchronous result, if the request was already sent.
         """
         patience = self.patience()
         while True:
@@ -321,6 +311,7 @@ class ZooKeeperSession:
     def _ask_all(self, requests: Sequence[Callable[[], Any]]) -> list[Any]:
         """Return the answers to several concurrent requests; None if the node does not exist."""
         self._check_open()
+        # All are sent before the first answer is awaited: together they take one round trip.
         sent = [request() for request in requests]
         answers = []
         for request, first in zip(requests, sent, strict=True):

@@ -54,7 +54,7 @@ class Component(ABC):  # noqa: B024 - its subclasses have the abstract methods
     """The fields of the default stream, the attempt first; None if the component emits nothing on it."""
 
     def component_configuration(self) -> Mapping[str, Any]:
-        """Return settings for this component, in a plain topology; ``add_configuration`` goes before them."""
+        """Return settings for this component of a plain topology; those of ``add_configuration`` override them."""
         return {}
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
@@ -99,17 +99,17 @@ class RichBolt(Bolt):
 
     *You* ack or fail every tuple, in ``execute`` or later: an aggregation holds tuples and acks them together, a join
     anchors one tuple to several. *txtopo* guarantees one object for each task, which lives as long as its worker, and
-    calls all its methods in one thread. If the worker dies, a fresh object takes its place and the roots of the
-    tuples it held fail at once.
+    calls all its methods in one thread. If the worker dies, a fresh object replaces this one, and the roots of the
+    tuples that this one held fail at once.
     """
 
     def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:
-        """Get ready; called once, before the first ``execute``, when the topology is first active.
+        """Acquire resources; called once, before the first ``execute``, when the topology is first active.
 
         Args:
-            config: the topology's configuration, with what the component adds to it.
-            context: where this task is in the topology.
-            collector: emits, acks and fails, also in later calls.
+            config: the topology's configuration, merged with the component's own settings.
+            context: this task's place in the topology.
+            collector: emits, acks and fails; stays valid in later calls.
         """
 
     @abstractmethod
@@ -121,7 +121,7 @@ class RichBolt(Bolt):
         """
 
     def cleanup(self) -> None:
-        """Let go of what ``prepare`` took; called at the end of a run, but not if the worker is killed."""
+        """Release resources; called at the end of a run, but not if the worker is killed."""
 
 
 class BatchBolt(Bolt):

@@ -72,8 +72,8 @@ class OutputCollector(ABC):
 
         Args:
             values: one value for each declared field.
-            anchors: the tuple, or tuples, that it descends from: if it fails, their roots fail. None: it belongs to no
-                tree, and its failure concerns nobody.
+            anchors: the tuples that it descends from, or one: if it fails, their roots fail. None: it belongs to no
+                tree, and its failure has no effect.
             stream: a stream that the bolt declares.
 
         Raises:
@@ -97,27 +97,27 @@ class OutputCollector(ABC):
 
     @abstractmethod
     def ack(self, tuple: Tuple) -> None:
-        """Say that a tuple is processed. What was anchored to it goes on without it; a second ack is ignored."""
+        """Ack a tuple: it is processed. The tuples anchored to it remain pending; a second ack is ignored."""
 
     @abstractmethod
     def fail(self, tuple: Tuple) -> None:
-        """Say that a tuple failed: every root it descends from fails now, not at its timeout."""
+        """Fail a tuple: every root that it descends from fails now, not at its timeout."""
 
     @abstractmethod
     def reset_timeout(self, tuple: Tuple) -> None:
-        """Begin the timeout of every root that a tuple descends from anew."""
+        """Restart the timeout of every root that a tuple descends from."""
 
     @abstractmethod
     def report_error(self, error: BaseException) -> None:
-        """Report an error that the bolt survives; it shows in the log and in the run's report."""
+        """Report an error that the bolt survives; the log and the run's report show it."""
 
 
 class SpoutOutputCollector(ABC):
     """Emits for one task of a plain spout.
 
     *You* call it in the thread that calls the spout, and leave values alone once they are emitted.
-    *txtopo* guarantees that ``ack`` or ``fail`` of this spout task is called once at most for each tuple that was
-    emitted with a message id, and never for one without.
+    *txtopo* guarantees to call ``ack`` or ``fail`` of this spout task at most once for each tuple that was emitted
+    with a message id, and never for one without.
     """
 
     __slots__ = ()
@@ -129,7 +129,7 @@ class SpoutOutputCollector(ABC):
         Args:
             values: one value for each declared field.
             stream: a stream that the spout declares.
-            message_id: what ``ack`` and ``fail`` are called with, of any type; None: the tuple is not tracked.
+            message_id: the argument for ``ack`` or ``fail``, of any type; None: the tuple is not tracked.
 
         Raises:
             FieldsError: the values do not fit the stream's fields.
@@ -151,4 +151,4 @@ class SpoutOutputCollector(ABC):
 
     @abstractmethod
     def report_error(self, error: BaseException) -> None:
-        """Report an error that the spout survives; it shows in the log and in the run's report."""
+        """Report an error that the spout survives; the log and the run's report show it."""

@@ -18,7 +18,7 @@ class TaskHook:
     """Watches one task of a plain topology; override what you want to know. See ``TopologyContext.add_task_hook``."""
 
     def prepare(self, config: Any, context: TopologyContext) -> None:
-        """Get ready; called when the hook is added."""
+        """Acquire resources; called when the hook is added."""
 
     def emitted(self, event: EmitEvent) -> None:
         """Learn that the task emitted a tuple; of a bolt, acks and failures of tracked tuples are messages too."""
@@ -39,7 +39,7 @@ class TaskHook:
         """Learn that the bolt failed a tuple."""
 
     def cleanup(self) -> None:
-        """Let go of what ``prepare`` took; called at the end of a run."""
+        """Release resources; called at the end of a run."""
 
 
 @attrs.frozen
@@ -103,8 +103,7 @@ class TopologyContext(ABC):
 
         Args:
             call: the call.
-            on_done: is given a future that is done: ``result()`` returns what the call returned, or raises what it
-                raised.
+            on_done: receives the finished future, whose ``result()`` returns or raises what the call did.
 
         Raises:
             StateAccessError: the topology is a transactional one, whose bolts may simply wait.

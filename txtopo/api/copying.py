@@ -81,11 +81,7 @@ def copied_json(value: Any) -> Any:
 
 @functools.lru_cache
 def copying_of_value(fields: Fields) -> Copying | None:
-    """Return how to copy a state's values; None if they are immutable.
-
-    Args:
-        fields: the value fields; with several, a value is a tuple.
-    """
+    """Return how to copy a state's values; None if they are immutable."""
     parts = list(map(_copying_of, fields.types))
     if len(parts) == 1:
         return parts[0]
@@ -94,11 +90,7 @@ def copying_of_value(fields: Fields) -> Copying | None:
 
 
 def copying_of_rows(fields: Fields) -> Copying | None:
-    """Return how to copy a stream's tuples; None if no field is mutable. Immutable tuples are not copied.
-
-    Args:
-        fields: the stream's fields, the attempt first.
-    """
+    """Return how to copy the tuples of a stream, whose first field is the attempt; None if no field is mutable."""
     parts = [None, *map(_copying_of, fields.types[1:])]
     if not any(parts):
         return None
@@ -175,6 +167,7 @@ def _row_copy(copies: Sequence[Copy | None]) -> Copy:
     def copy_row(value: Any) -> Any:
         if type(value) is list:
             value = tuple(value)
+        # A value of another form is copied as it is: the state's check refuses it, and names it.
         return of_tuple(value) if type(value) is tuple and len(value) == len(copies) else copied(value)
 
     return copy_row

@@ -27,7 +27,7 @@ class GroupingKind(enum.Enum):
     NONE = "none"
     """Like shuffle: you do not care which task gets a tuple."""
     LOCAL_OR_SHUFFLE = "local or shuffle"
-    """Like shuffle: txtopo keeps tuples in the process where it can."""
+    """Like shuffle: txtopo keeps a tuple in its process if it can."""
     DIRECT = "direct"
     """The emitter names the task."""
     PARTIAL_KEY = "partial key"

@@ -104,9 +104,7 @@ class MapState(ABC):
         """Replace all rows of earlier transactions in the partitions that ``rows`` belong to.
 
         Several calls in one transaction, also by several tasks, add up: all of their rows are kept.
-
-        Args:
-            rows: as for :meth:`append`.
+        ``rows`` are as for :meth:`append`.
 
         Raises:
             FieldsError: a value does not fit its field.
@@ -128,9 +126,7 @@ class MapState(ABC):
     def fitted(self, key: Key, value: Any) -> Key:
         """Return a key in the form in which the state stores it; may be called in the processing phase, too.
 
-        Args:
-            key: the key.
-            value: a value for it, which is checked but not stored.
+        ``value`` is checked, but not stored.
 
         Raises:
             FieldsError: the key or the value does not fit its field.
@@ -164,12 +160,7 @@ def takes_no_rows(state: object) -> StateAccessError:
 
 
 def pairs_of(values: Reducible, keys: int = 1) -> Iterable[tuple[Key, Any]]:
-    """Return (key, value) pairs of an argument of :meth:`MapState.multi_reduce`.
-
-    Args:
-        values: a mapping, or a table whose first columns are the key fields.
-        keys: the number of key fields.
-    """
+    """Return the (key, value) pairs of an argument of :meth:`MapState.multi_reduce` with ``keys`` key fields."""
     if isinstance(values, Mapping):
         return values.items()
     assert not isinstance(values, RowsFile), "the caller reads a file of rows first"

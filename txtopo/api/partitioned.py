@@ -55,9 +55,6 @@ def partition_key(partition: Any) -> str:
 def partition_list(partitions: int | Sequence[Any]) -> list[Any]:
     """Return the result of a coordinator's ``partitions()`` as a list of distinct partitions.
 
-    Args:
-        partitions: the number of partitions, or the partitions.
-
     Raises:
         UserCodeError: a partition is not a JSON value or appears twice.
     """
@@ -137,11 +134,12 @@ class _AdaptedCoordinator(Coordinator):
                 attempt, _ForgettingCollector(), copied_json(partition), copied_json(previous)
             )
             if metadata is not None:
+                # Through JSON: the emitter may change what it has returned, and a restart would read JSON.
                 taken[key] = (
                     partition,
                     json.loads(_encode(metadata, f"the metadata of partition {key}", txid)),
                 )
-                last.pop(key, None)
+                last.pop(key, None)  # what remains is carried on
         shares = _Shares(taken, last)
         self._tell(txid, shares.last)
         return shares.encode()

@@ -79,11 +79,9 @@ def is_reducible(rows: pa.Table, values: Sequence[str]) -> bool:
 def reduced(rows: pa.Table, keys: Sequence[str], reductions: Mapping[str, Reduction]) -> pa.Table | None:
     """Return one row for each key; None if a sum might overflow 64 bits or does not fit its column's type.
 
-    Args:
-        rows: the columns named by ``keys`` and ``reductions``; must satisfy :func:`is_reducible`.
-        keys: the names of the key columns.
-        reductions: the reduction of each other column, by name.
+    ``rows`` has the columns of ``keys`` and ``reductions``, and satisfies :func:`is_reducible`.
     """
+    # Arrow's sum of a group wraps round without an error, so it is ruled out beforehand.
     if any(how is Reduction.SUM and not _stays_small(rows[name]) for name, how in reductions.items()):
         return None
     grouped = rows.group_by(list(keys), use_threads=rows.num_rows >= _THREADS_FROM_ROWS).aggregate(

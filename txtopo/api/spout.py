@@ -35,17 +35,17 @@ class Spout(Component):
     *You* emit with a message id to have a tuple tracked, keep what you need to emit it again until ``ack``, and
     decide in ``fail`` whether you do. txtopo keeps no values: what a spout does not emit again is lost. *txtopo*
     guarantees one object for each task and calls all its methods in one thread; for each tracked tuple it calls
-    ``ack`` or ``fail`` once at most. If the worker dies, the fresh object that takes this one's place learns nothing
-    of its tuples: the source must offer again what was not acked.
+    ``ack`` or ``fail`` at most once. If the worker dies, the fresh object that replaces this one learns nothing of its
+    tuples: the source must offer again what was not acked.
     """
 
     def open(self, config: Mapping[str, Any], context: TopologyContext, collector: SpoutOutputCollector) -> None:
-        """Get ready; called once, before all else, when the topology is first active.
+        """Acquire resources; called once, before all else, when the topology is first active.
 
         Args:
-            config: the topology's configuration, with what the component adds to it.
-            context: where this task is in the topology.
-            collector: emits, also in later calls.
+            config: the topology's configuration, merged with the component's own settings.
+            context: this task's place in the topology.
+            collector: emits; stays valid in later calls.
         """
 
     @abstractmethod
@@ -66,10 +66,10 @@ class Spout(Component):
         """Learn that ``next_tuple`` is called from now on; called after ``open``, too."""
 
     def deactivate(self) -> None:
-        """Learn that ``next_tuple`` is not called for now. Acks and failures still come."""
+        """Learn that ``next_tuple`` is not called until ``activate``. Acks and failures still come."""
 
     def is_exhausted(self) -> bool:
-        """Whether this task never emits a new tuple again; False for an endless source.
+        """Whether this task will never emit a new tuple; False for an endless source.
 
         A run ends when every spout task says so and nothing is pending. ``fail`` may still emit until then.
         """
@@ -83,13 +83,13 @@ class Spout(Component):
         return None
 
     def close(self) -> None:
-        """Let go of what ``open`` took; called at the end of a run, but not if the worker is killed."""
+        """Release resources; called at the end of a run, but not if the worker is killed."""
 
 
 class SpoutWaitStrategy(ABC):
     """Says how long a spout of a plain topology waits when it emits nothing. Must pickle.
 
-    The worker waits, not the strategy: tuples and acks that arrive meanwhile are worked on at once.
+    The worker waits, not the strategy: it handles tuples and acks that arrive meanwhile at once.
     """
 
     @abstractmethod
@@ -97,8 +97,8 @@ class SpoutWaitStrategy(ABC):
         """Return how many seconds to wait before the spout is called again.
 
         Args:
-            streak: how many times in a row the spout has emitted nothing, or had as many roots pending as it may: 1,
-                2 …
+            streak: how many times in a row, from 1, the spout has emitted nothing or already had the maximum number of
+                roots pending.
         """
 
 
@@ -133,7 +133,7 @@ class Coordinator(ABC):
         Args:
             store: the store of the coordinator state, for reading.
             lead: the right to write to the store.
-            root: a path that nobody else writes below.
+            root: a path below which only this coordinator writes.
         """
 
     def resume(self, txid: int, metadata: Metadata) -> None:
@@ -263,11 +263,9 @@ class _ReportsInput(Component):
         return None
 
     def input_skipped(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, Sequence[tuple[Any, Any]]]:
-        """Return the input in the ranges of a transaction that its metadata says is skipped, for ``txtopo audit``.
+        """Return the gaps in the input of a transaction that its metadata records as skipped, for ``txtopo audit``.
 
-        Args:
-            metadata: the transaction's metadata.
-            previous_metadata: that of the transaction before; None for the first.
+        The arguments are those of :meth:`input_ranges`.
 
         Returns:
             (start, end) of each gap by partition name; none by default.

@@ -5,8 +5,8 @@ A *topology* declares a :class:`State` with ``builder.set_state``. The coordinat
 
 1. The group's bolts read values with :meth:`OpenedState.multi_get`. What they put stays in txtopo's buffer, on top of
    the durable values; :meth:`OpenedState.check` looks at it while the component that put it is known.
-2. If the topology has several states, :meth:`StagesWrites.stage` *prepares* each state's write: everything that is
-   needed to make it is durable, under a name that the coordinator state notes, and nobody sees it yet.
+2. If the topology has several states, :meth:`StagesWrites.stage` *prepares* each state's write: everything that the
+   write needs is durable, under a name that the coordinator state records, but not visible yet.
 3. :meth:`OpenedState.write` makes the write visible with its txid, in one atomic step. If the coordinator dies before
    that, the next one *publishes* what was prepared with :meth:`StagesWrites.write_staged`. Both do nothing if the
    transaction is visible already, so they may be repeated.
@@ -74,25 +74,16 @@ class State(ABC):
     """The fields that a rows table is partitioned by."""
 
     def as_rows(self, name: str, rows: Rows) -> pa.Table:
-        """Return ``rows`` as an Arrow table with the columns of this rows table.
+        """Return ``rows`` as an Arrow table with the columns of this rows table; see :meth:`MapState.as_rows`.
 
-        Args:
-            name: the state's name, for errors.
-            rows: as for :meth:`MapState.append`.
-
-        Raises:
-            FieldsError: a value does not fit its field.
-            StateAccessError: this state keeps values by key.
+        ``name`` is the state's, for errors.
         """
         raise takes_no_rows(self)
 
     def fitted(self, name: str, key: Key, value: Any) -> Key:
         """Return a key in the form in which the state stores it; unchanged by default.
 
-        Args:
-            name: the state's name, for errors.
-            key: the key.
-            value: a value for it, which is checked but not stored.
+        ``name`` is the state's, for errors; ``value`` is checked, but not stored.
 
         Raises:
             FieldsError: the key or the value does not fit its field.
@@ -348,7 +339,7 @@ class StagesWrites(Protocol):
     def stage(self, txid: int, values: Writes) -> StagedWrite:
         """Prepare a write: make all that it needs durable, and nothing of it visible.
 
-        If the coordinator dies before its state names the staged write, nobody refers to it any more.
+        If the coordinator dies before the coordinator state names the staged write, no recovery uses it.
         """
 
     def write_staged(self, staged: StagedWrite) -> None:
@@ -496,11 +487,7 @@ class StateTable(ABC):
 
     @abstractmethod
     def staged_obstacle(self, location: str) -> str | None:
-        """Describe why a staged write can't be finished any more, as a relative clause; None if it can.
-
-        Args:
-            location: the staged write's location.
-        """
+        """Describe, as a relative clause, why the staged write at ``location`` can't be finished; None if it can."""
 
     @abstractmethod
     def is_kept(self, txid: int | None) -> bool:

@@ -156,14 +156,7 @@ _new_tuple: Callable[[type[TransactionalValue], tuple[int, Any]], TransactionalV
 
 
 def stored_value(kind: StateKind, txid: int, value: Any, previous: Any = None) -> StateValue:
-    """Return what a state of ``kind`` stores for a key after transaction ``txid``.
-
-    Args:
-        kind: the kind.
-        txid: the last transaction that has put the key.
-        value: the value after it.
-        previous: the value before it; only opaque states store it.
-    """
+    """Return what a state stores for a key after transaction ``txid``; only opaque states store ``previous``."""
     match kind:
         case StateKind.TRANSACTIONAL:
             return _new_tuple(TransactionalValue, (txid, value))

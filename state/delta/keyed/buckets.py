@@ -9,7 +9,7 @@ log, in one Delta write.
 If the driver has written a table, its files are not buckets; the first fold by executors converts them to buckets.
 Files of a fold that was never written to the log are part of no version: upkeep removes them.
 
-Somebody else may move the table's rows to other files between the fold and the write: OPTIMIZE keeps every row, but
+Another writer may move the table's rows to other files between the fold and the write: OPTIMIZE keeps every row, but
 afterwards the files that the write removes are no longer part of the table. The new buckets are still valid, because
 each holds all rows of its parts. So the table's current files with rows of those parts are removed, and their rows of
 other parts are kept in files that are written here.
@@ -55,16 +55,9 @@ __all__ = ["BucketTask", "FoldedBucket", "fold_bucket", "fold_on_executors", "pu
 class BucketTask:
     """The task of one executor: to fold rows into one bucket.
 
-    Args:
-        folder: the table's folder.
-        parts: the range of parts: the first one, and the one after the last.
-        old: the files that may hold rows of the range.
-        new: pairs of a txid and that transaction's rows.
-        keys: the key columns.
-        reductions: the reduction of each other column.
-        schema: the table's columns.
-        first_txid: the group's first transaction.
-        name: a part of the names of new files.
+    ``parts`` are the first part of its range and the one after the last. ``old`` are the files that may hold rows
+    of the range, and ``new`` holds the txid and the rows of each transaction. ``reductions`` covers all columns
+    but the keys.
     """
 
     folder: DataFolder
@@ -80,24 +73,17 @@ class BucketTask:
 
 @attrs.frozen
 class FoldedBucket:
-    """The result of a task.
-
-    Args:
-        file: the new data file; None if its rows cannot be folded in columns.
-        touched: the number of keys that the group has touched.
-    """
+    """The new file, None if its rows cannot be folded in columns, and the number of keys that the group touched."""
 
     file: DataFile | None
     touched: int
 
 
 def tasks_of(template: BucketTask, rows: int, slots: int) -> list[BucketTask]:
-    """Return the tasks that fold a group's rows into a table.
+    """Return the tasks that fold a group's rows into a table, for ``slots`` executors at a time.
 
-    Args:
-        template: the common part of all tasks; its ``old`` are all files of the table.
-        rows: the number of rows of the table and of the group together.
-        slots: the number of tasks that run at the same time.
+    ``template`` is the common part of all tasks, and its ``old`` are all files of the table. ``rows`` is the number of
+    rows of the table and of the group together.
     """
     ranges = _ranges_of(template.old, rows, slots)
     tasks = []
@@ -114,12 +100,14 @@ def fold_bucket(task: BucketTask) -> FoldedBucket:
     """Fold the group's rows into one bucket, and write its new file; runs on an executor."""
     first, end = task.parts
     stored = pa.concat_tables([task.schema.empty_table(), *(_stored(task, file) for file in task.old)])
+    # A transaction of the group is in the table already: only a fold key by key can leave it out.
     if reaches(stored, task.first_txid):
         return FoldedBucket(None, 0)
     new = [_with_txid(read_rows_file(file, first, end), txid, task.schema) for txid, file in task.new]
     rows = reduced(pa.concat_tables([stored, *new]), task.keys, task.reductions)
     if rows is None:
         return FoldedBucket(None, 0)
+    # A row's txid is that of its last transaction.
     touched = pc.sum(pc.greater_equal(rows[TXID_FIELD], task.first_txid)).as_py() or 0
     return FoldedBucket(task.folder.put(f"bucket-{first:03d}-{end:03d}-{task.name}", rows), touched)
 
@@ -141,10 +129,12 @@ def _with_txid(rows: pa.Table, txid: int, schema: pa.Schema) -> pa.Table:
 
 def _ranges_of(files: Sequence[DataFile], rows: int, slots: int) -> list[tuple[int, int]]:
     """Return the ranges of parts to fold: those of the table's buckets, unless the buckets have become too large."""
+    # A power of two, so that the next larger number divides each bucket into equal ones.
     wanted = max(slots, math.ceil(rows / BUCKET_ROWS))
     count = min(PARTS, 1 << (wanted - 1).bit_length())
     held = sorted({file.parts for file in files if file.parts is not None})
     is_whole = len(held) == len(files) and [0, *(end for _, end in held)] == [*(first for first, _ in held), PARTS]
+    # Kept until there should be twice as many: a new division rewrites the whole table.
     if is_whole and len(held) * 2 > count:
         return held
     return [(number * PARTS // count, (number + 1) * PARTS // count) for number in range(count)]
@@ -206,6 +196,7 @@ def put_files(  # noqa: PLR0913, PLR0917 - the table, who writes, and what
         deltalake.exceptions.CommitFailedError: another writer took that version.
     """
     folder, held = DataFolder(location), files_of(table)
+    # Another writer has moved rows since the fold: the new buckets are right only if it changed no row.
     if moved_file(writes.removed, held) is not None:
         change = change_since(location, table, writes.version)
         if change is not None:
@@ -219,18 +210,7 @@ def put_files(  # noqa: PLR0913, PLR0917 - the table, who writes, and what
 
 
 def _after_move(folder: DataFolder, writes: FileWrites, held: Sequence[DataFile], rows: RowFormat) -> FileWrites:
-    """Return a write with the same effect as ``writes``, for the table's current files.
-
-    Args:
-        folder: the folder of the table's files.
-        writes: the write, computed from files that held the same rows.
-        held: the table's current files.
-        rows: the format of its rows.
-
-    Raises:
-        OSError: a file can't be read or written.
-        pyarrow.ArrowException: as above.
-    """
+    """Return a write with the same effect as ``writes`` for ``held``, the table's files, which hold the same rows."""
     is_new = _parts_mask(writes.added)
     removed = [file for file in held if is_new[slice(*(file.parts or (0, PARTS)))].any()]
     rests = [_rest_of(folder, file, is_new, rows) for file in removed]

@@ -40,10 +40,7 @@ COLUMNS_KEYS_MIN = 100
 class TableCache:
     """The values of a table, or of its recently used keys; and all of its rows, if there are not too many.
 
-    Args:
-        rows: the format of the table's rows.
-        keys_max: the maximum number of keys to keep as values.
-        rows_max: the maximum number of rows to keep as columns.
+    It keeps up to ``keys_max`` keys as values, and up to ``rows_max`` rows as columns.
     """
 
     def __init__(self, rows: RowFormat, keys_max: int, rows_max: int) -> None:
@@ -73,16 +70,13 @@ class TableCache:
         self._held = self._next = self._held_version = None
 
     def multi_get(self, table: DeltaTable, keys: Sequence[Key]) -> list[StateValue | None]:
-        """Return the value of each key in the handle's version, None for missing keys.
-
-        Raises:
-            FieldsError: a key does not fit the key fields.
-        """
+        """Return the value of each key in the handle's version; None for missing keys."""
         if self._version != table.version():
             self._load(table)
         try:
             if self._is_complete:
                 found = list(map(self._values.get, keys))
+                # A key that is not found may have been given in another form than it is kept in.
                 return found if all(found) else self._found_again(keys, found)
             if len(keys) == 1 and self._finds_rows:
                 return [self._looked_up_alone(table, keys[0])]
@@ -107,11 +101,7 @@ class TableCache:
     def found_among(self, table: DeltaTable, keys: pa.Table) -> tuple[npt.NDArray[np.bool_], pa.Table] | None:
         """Return for each key whether it exists, and the rows of the existing keys, in the same order.
 
-        Returns None if the handle's version has too many rows or no index.
-
-        Args:
-            table: the handle.
-            keys: a table of the key columns.
+        ``keys`` is a table of the key columns. Returns None if the handle's version has too many rows or no index.
         """
         held = self._hold(table)
         return None if held is None else held.found_among(keys)
@@ -124,9 +114,7 @@ class TableCache:
     def after(self, table: DeltaTable, rows: pa.Table) -> pa.Table | None:
         """Return all rows of the version after the handle's; None unless the rows of the handle's version are held.
 
-        Args:
-            table: the handle.
-            rows: the rows to write on top of it, each key once; a row without a txid removes its key.
+        ``rows`` are those to write on top of it, each key once; a row without a txid removes its key.
         """
         if self._held is None or self._held_version != table.version():
             return None
@@ -149,6 +137,7 @@ class TableCache:
             rows: all rows of the version that the write made, if they are in memory.
         """
         self._take_rows(before + 1, rows)
+        # Another writer's version is in between or on top, or the values are unknown: the next read loads them.
         if self._version != before or after != before + 1 or values is None:
             self._forget_values()
             return
@@ -278,6 +267,7 @@ class _Held:
         position = index.position_of(stable_hash(key))
         if position < 0:
             return ()
+        # The wanted key may be missing, and another one may have its hash.
         row = [array[position].as_py(maps_as_pydicts="strict") for array in self._arrays]
         width = len(self._keys)
         return row if (row[0] if width == 1 else (*row[:width],)) == key else ()
@@ -291,6 +281,7 @@ class _Held:
         if positions is None:
             others = self.rows.filter(pc.invert(key_mask(self.rows, keys)))
             return _Held(pa.concat_tables([others, without_removed(rows)]).combine_chunks(), self._keys)
+        # Each row keeps its place. In ``both``, its new content is there, or in the written row.
         is_known = positions >= 0
         sources = np.arange(self.rows.num_rows)
         sources[positions[is_known]] = self.rows.num_rows + np.flatnonzero(is_known)
@@ -350,12 +341,7 @@ class KeyIndex:
         return cls._sorted(_hashes_of(keys), np.arange(keys.num_rows, dtype=np.uint32))
 
     def positions(self, rows: pa.Table, keys: pa.Table) -> Positions:
-        """Return the positions of keys.
-
-        Args:
-            rows: the table of this index.
-            keys: the wanted keys: a table of the key columns.
-        """
+        """Return the positions of ``keys``, a table of the key columns, in ``rows``, the table of this index."""
         positions = np.full(keys.num_rows, -1, dtype=np.int64)
         if not len(self._hashes) or not keys.num_rows:
             return positions
@@ -366,6 +352,7 @@ class KeyIndex:
         found[found == len(self._hashes)] = 0
         is_there = self._hashes[found] == hashes
         wanted, at = order[is_there], self._positions[found[is_there]].astype(np.int64)
+        # A missing key may have the hash of another one.
         is_same = _are_equal(keys.take(wanted), rows.select(keys.column_names).take(at))
         positions[wanted[is_same]] = at[is_same]
         return positions
@@ -376,11 +363,7 @@ class KeyIndex:
         return int(self._positions[at]) if at < len(self._hashes) and int(self._hashes[at]) == hashed else -1
 
     def extended(self, keys: pa.Table) -> KeyIndex | None:
-        """Return the index of the same rows followed by new ones; None if two keys have the same hash.
-
-        Args:
-            keys: the keys of the new rows: a table of the key columns.
-        """
+        """Return the index of the same rows followed by new ones; None if two keys have the same hash."""
         size = len(self._hashes)
         hashes = _hashes_of(keys)
         positions = np.arange(size, size + keys.num_rows, dtype=np.uint32)
@@ -404,11 +387,7 @@ class KeyIndex:
 
 
 class PlainKeys:
-    """Keys of strings and integers that fit their fields: they are kept and hashed unchanged.
-
-    Args:
-        fields: the key fields.
-    """
+    """Keys of strings and integers that fit their fields: they are kept and hashed unchanged."""
 
     def __init__(self, fields: Fields) -> None:
         self._bits = [_bits(kind) for kind in fields.types]

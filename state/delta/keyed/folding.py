@@ -32,11 +32,7 @@ class TooManyKeys(Exception):
 
 @attrs.frozen
 class Reducer:
-    """Folds rows of one state.
-
-    Args:
-        rows: the format of its table.
-    """
+    """Folds rows of one state."""
 
     rows: RowFormat
 
@@ -66,12 +62,8 @@ class Reducer:
     ) -> pa.Table | None:
         """Return a group's rows reduced to one row per key, with its last txid; None if a sum is too large.
 
-        A group has many rows of a key, so they are reduced in portions: only the rows of one portion need memory twice.
-
-        Args:
-            parts: the rows, as :meth:`reducible` returned them.
-            reduction: the reduction of two values to one.
-            rows_max: the maximum number of rows in a portion; None: a single portion.
+        A group has many rows of a key, so they are reduced in portions of at most ``rows_max`` rows: only the rows of
+        one portion need memory twice. Without ``rows_max``, there is a single portion.
 
         Raises:
             TooManyKeys: there are several portions, and there are more keys than half a portion's rows, or some rows
@@ -98,11 +90,7 @@ class Reducer:
     def folded(self, stored: pa.Table, new: pa.Table, first: int, reduction: Reduction) -> pa.Table | None:
         """Return the rows of both, reduced to one row per key; None if they cannot be folded in columns.
 
-        Args:
-            stored: rows of the table.
-            new: the result of :meth:`contributions`.
-            first: the first transaction of ``new``.
-            reduction: the reduction of two values to one.
+        ``new`` is the result of :meth:`contributions`, and ``first`` its first transaction.
         """
         if reaches(stored, first):
             return None
@@ -113,15 +101,12 @@ class Reducer:
     ) -> pa.Table | None:
         """Fold the table's values of the same keys into ``new``: as :meth:`folded`, but without a search for keys.
 
-        Args:
-            is_there: for each row of ``new``, whether the table has its key.
-            stored: the table's rows of those keys, in the same order.
-            new: the result of :meth:`contributions`.
-            first: the first transaction of ``new``.
-            reduction: the reduction of two values to one.
+        ``is_there`` says for each row of ``new`` whether the table has its key; ``stored`` holds the table's rows of
+        those keys, in the same order.
         """
         if reaches(stored, first):
             return None
+        # The place of each row of ``new`` in ``stored``, which has only the keys that are there; null for a new key.
         places = pa.array(np.cumsum(is_there) - 1, mask=~is_there)
         try:
             for position, name in enumerate(new.column_names):

@@ -24,19 +24,7 @@ CACHED_KEYS_MAX = 1_000_000
 
 
 class PastDeltaState(PastDeltaTable):
-    """A table at the newest version whose txid is not above a wanted one, read-only.
-
-    Args:
-        declared: the declared state.
-        topology_id: the topology that the table belongs to.
-        location: its location.
-        rows: the format of its rows, which names the state.
-        txid: the last transaction to see.
-
-    Raises:
-        ConfigError: there is no table.
-        StateAccessError: that version is no longer kept.
-    """
+    """A keyed table at the newest version whose txid is not above a wanted one; see :class:`PastDeltaTable`."""
 
     def __init__(self, declared: State, topology_id: str, location: Location, rows: RowFormat, txid: int) -> None:
         super().__init__(declared, topology_id, location, rows.state, txid)
@@ -54,11 +42,8 @@ class PastDeltaState(PastDeltaTable):
     def compare(self, txid: int, writes: Writes, last: int, *, may_be_removed: bool) -> StateComparison:
         """Compare this table's values of a transaction with the values that a replay has put.
 
-        Args:
-            txid: the transaction.
-            writes: the values put and removed by the replay of its group, up to this transaction.
-            last: the last transaction of its group, as of which this table is.
-            may_be_removed: whether a later transaction of the group may have removed keys that this one put.
+        ``writes`` are those of the replay of its group, up to this transaction. ``last`` is the last transaction of the
+        group, as of which this table is. Keys that this transaction put may be missing if ``may_be_removed``.
         """
         name = self._rows.state
         if self._rows.kind is StateKind.NON_TRANSACTIONAL and txid != last:
@@ -81,6 +66,7 @@ class PastDeltaState(PastDeltaTable):
         for key, value in then.items():
             if key not in now:
                 return f"key {key!r} was {_shown(value)}, but is not put now"
+            # By repr(): NaN then equals itself, and 1 differs from 1.0.
             if repr(now[key]) != repr(value):
                 return f"key {key!r} was {_shown(value)}, but is {_shown(now[key])} now"
         others = [key for key in now if key not in then]

@@ -88,11 +88,6 @@ class DeltaState(DeclaredDeltaTable):
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaState:
         """Open the table as of a transaction, read-only and without fencing anybody.
 
-        Args:
-            topology_id: the topology that the state belongs to.
-            name: the state's name in it.
-            txid: the last transaction to see.
-
         Raises:
             ConfigError: there is no table.
             StateAccessError: that version is no longer kept.
@@ -100,11 +95,7 @@ class DeltaState(DeclaredDeltaTable):
         return PastDeltaState(self, topology_id, self._location(), self.format(name), txid)
 
     def fitted(self, name: str, key: Key, value: Any) -> Key:
-        """Return a key in the form in which it is kept.
-
-        Raises:
-            FieldsError: the key or the value does not fit its field.
-        """
+        """Return a key in the form in which it is kept; see :meth:`State.fitted`."""
         return self.format(name).fitted(key, value)
 
     def _schema(self) -> pa.Schema:
@@ -133,12 +124,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
         self._reducer = Reducer(rows)
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
-        """Return the value of each key as of this coordinator's last write, None for missing keys.
-
-        Raises:
-            FieldsError: a key does not fit the key fields.
-            FailedException: the table cannot be read.
-        """
+        """Return the value of each key as of this coordinator's last write; see :meth:`OpenedState.multi_get`."""
         return self._writer.reading(lambda: self._cache.multi_get(self._writer.table, keys))
 
     def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
@@ -154,11 +140,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
         return self._reducer.reducible(values)
 
     def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
-        """Return the writes that fold the rows into the table as of this coordinator's last write.
-
-        Raises:
-            FailedException: the table cannot be read.
-        """
+        """Return the writes that fold the rows into the table as of this coordinator's last write."""
         executors = self._executors
         if executors is None or self._location.folder is None:
             new = self._reducer.contributions(parts, reduction)
@@ -197,10 +179,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
         """Insert or replace the row of each key, in one Delta write; without values, only record the txid.
 
         Raises:
-            FieldsError: a key or value does not fit; nothing was written.
-            LostLead: a newer epoch has opened the table; nothing was written.
-            DivergenceError: somebody else has changed rows; nothing was written.
-            FailedException: the write failed; it may be tried again.
+            DivergenceError: somebody else has changed rows; nothing was written. See also :meth:`OpenedState.write`.
         """
         writes = self._fitted(txid, values)
         for version in self._writer.tries(txid):
@@ -210,13 +189,11 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
         """Write the rows to a file beside the table's data, where no reader of the table sees them.
 
         Raises:
-            FieldsError: a key or value does not fit; nothing was written.
             ConfigError: the table is in an object store.
-            LostLead: a newer epoch has opened the table.
             DivergenceError: somebody else has changed rows.
-            FailedException: the file cannot be written.
         """
         writes = self._fitted(txid, values)
+        # Refused now, and not only in the write: then no table of the group is written.
         self._writer.is_visible(txid)
         self._writer.refuse_foreign_change(txid)
         with self._writer.failing("a write cannot be staged", txid):
@@ -225,13 +202,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
             return self._staging.stage_rows(txid, writes.rows)
 
     def write_staged(self, staged: StagedWrite) -> None:
-        """Make a staged write of any epoch visible; do nothing if it is already visible.
-
-        Raises:
-            LostLead: a newer epoch has opened the table.
-            DivergenceError: its file is missing, and it is not visible.
-            FailedException: the write failed; try again.
-        """
+        """Make a staged write of any epoch visible; do nothing if it is already visible."""
         for version in self._writer.tries(staged.txid):
             with self._writer.failing(f"{staged.location} cannot be read", staged.txid):
                 found = self._staging.read(staged)

@@ -65,18 +65,9 @@ class RowWrites(PreparedWrites):
 def put_rows(  # noqa: PLR0913, PLR0917 - the table, who writes, and what
     table: DeltaTable, fence: Fence, txid: int, rows: pa.Table, keys: Sequence[str], after: pa.Table | None
 ) -> pa.Table | None:
-    """Insert or replace rows in the version after the handle's.
+    """Insert or replace rows, as in :class:`RowWrites`, in the version after the handle's.
 
-    Args:
-        table: the handle to write with.
-        fence: the fence whose properties the write carries.
-        txid: the transaction that the write makes visible.
-        rows: the rows, as in :class:`RowWrites`.
-        keys: the names of the key columns.
-        after: all rows of the version to write, if they are in memory.
-
-    Returns:
-        All rows of the new version, if they are in memory.
+    ``after`` holds all rows of the version to write, if they are in memory; the result is the same.
 
     Raises:
         deltalake.exceptions.CommitFailedError: another writer took that version.

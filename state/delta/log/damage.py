@@ -43,11 +43,7 @@ def plain_text(error: BaseException) -> str:
 
 
 def damage_of_log(folder: Path) -> str | None:
-    """Describe the newest damaged file of a table's log; None if no file is damaged.
-
-    Args:
-        folder: the table's folder.
-    """
+    """Describe the newest damaged file of a table's log; None if no file is damaged."""
     log = folder / LOG_FOLDER
     if not log.is_dir():
         return None
@@ -75,12 +71,7 @@ def empty_version(folder: Path, version: int) -> str | None:
 
 
 def damage_of_data(folder: Path, table: DeltaTable) -> str | None:
-    """Describe the first missing or truncated data file of a handle's version; None if there is none.
-
-    Args:
-        folder: the table's folder.
-        table: the handle.
-    """
+    """Describe the first missing or truncated data file of a handle's version; None if there is none."""
     try:
         for path, size in _data_files(table):
             place = folder / path
@@ -98,12 +89,7 @@ def state_failure(
 ) -> StateFailure:
     """Return the error for a failure of a table, with the damaged file if one is found.
 
-    Args:
-        message: the failed operation and its place.
-        error: the original error.
-        folder: the table's folder; None in an object store.
-        table: a handle, if there is one.
-        txid: the transaction, if there is one.
+    ``message`` names the failed operation and its place; ``folder`` is None for a table in an object store.
     """
     found = None
     if folder is not None:

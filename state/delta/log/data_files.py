@@ -2,8 +2,8 @@
 
 They are written before the log names them, possibly long before, because a coordinator that staged them may be down.
 So they are written to a folder whose name begins with an underscore, which vacuum skips. They stay there when the log
-names them, so that no file is ever moved. :mod:`state.delta.upkeep` removes files that are no longer needed, because
-nobody else does. In an object store nothing can be staged, and the files are beside the others.
+names them, so that no file is ever moved. Only :mod:`state.delta.upkeep` removes those that are no longer needed. In
+an object store nothing can be staged, and the files are beside the others.
 """
 
 from __future__ import annotations
@@ -70,14 +70,10 @@ _BOUNDED = (pa.types.is_integer, pa.types.is_string, pa.types.is_date)
 
 @attrs.frozen
 class DataFile:
-    """A data file of a table, new or old.
+    """A data file of a table, new or old; the path is relative to the table's folder, the size is in bytes.
 
-    Args:
-        path: relative to the table's folder.
-        size: its size in bytes.
-        rows: its number of rows.
-        stats: the log's statistics of its columns, as JSON; empty for an old file.
-        partition: the values of the table's partition columns, as in the log.
+    ``stats`` are the log's statistics of its columns, as JSON, and empty for an old file. ``partition`` holds the
+    values of the partition columns, as in the log.
     """
 
     path: str
@@ -95,14 +91,10 @@ class DataFile:
 
 @attrs.frozen(eq=False)
 class FileWrites(PreparedWrites):
-    """The new values by key, in data files that are already in the table's folder.
+    """The new values by key, in data files that are already in the table's folder, and the files that they replace.
 
-    Args:
-        added: the new files.
-        removed: the files that they replace.
-        rows_put: the number of keys that the group has touched.
-        first_txid: the group's first transaction.
-        version: the table version that the rows were folded into; None if it is not known.
+    ``rows_put`` is the number of keys that the group has touched. ``version`` is the table version that the rows were
+    folded into; None if it is not known.
     """
 
     added: Sequence[DataFile]
@@ -123,7 +115,7 @@ class FileWrites(PreparedWrites):
 
     @staticmethod
     def of_note(note: Mapping[str, Any]) -> FileWrites:
-        """Return the write that a note tells of."""
+        """Return the write that :meth:`note` describes."""
         added, removed = ([DataFile(**file) for file in note[name]] for name in ("added", "removed"))
         return FileWrites(added, removed, note["touched"], note["first_txid"], note.get("version"))
 
@@ -167,21 +159,14 @@ def partition_text(value: Any) -> str:
 
 @attrs.frozen
 class DataFolder:
-    """The data files of a table. Picklable.
-
-    Args:
-        location: the table's location.
-    """
+    """The data files of a table. Picklable."""
 
     location: Location
 
     def put(self, name: str, rows: pa.Table, partition: Mapping[str, str | None] | None = None) -> DataFile:
-        """Write rows to a new file, durable on return.
+        """Write rows, without the table's partition columns, to a new file whose name begins with ``name``.
 
-        Args:
-            name: the beginning of its name.
-            rows: its rows, without the table's partition columns.
-            partition: the values of the partition columns.
+        Its content is durable on return.
         """
         path = self.new_path(name)
         # JSON may write a character beyond 16 bits as \ud83d\ude00. delta-rs 1.6 reads another character then, and
@@ -212,6 +197,7 @@ class DataFolder:
         """Yield a writer for a new Parquet file of a local table, for writing in portions; durable at the end."""
         place = self._local() / path
         place.parent.mkdir(exist_ok=True)
+        # Only the content is synced here: the Delta write or the note that names the file syncs its folder.
         with place.open("xb") as file:
             with pq.ParquetWriter(file, schema, compression="snappy") as writer:
                 yield writer
@@ -228,9 +214,7 @@ class DataFolder:
     def rows_in_files(self, parts: Sequence[TransactionRows], keys: Sequence[str]) -> Iterator[list[RowsFile]]:
         """Yield a file of rows for each part; rows in memory are written to the table's folder within the context.
 
-        Args:
-            parts: the rows of some transactions.
-            keys: the columns to sort them by, see :func:`~txtopo.columnar.rows_file.write_rows_file`.
+        ``keys`` are the columns to sort them by, see :func:`~txtopo.columnar.rows_file.write_rows_file`.
         """
         files: list[RowsFile] = []
         held: list[RowsFile] = []
@@ -278,14 +262,9 @@ class DataFolder:
 
 @attrs.frozen(eq=False)
 class FileChange:
-    """The change of a table's files by one Delta write.
+    """The change of a table's files by one Delta write; the added ones are already in the table's folder.
 
-    Args:
-        added: the files to add; they are already in the table's folder.
-        removed: the files to remove.
-        schema: the table's columns.
-        partition_by: its partition columns.
-        is_of_rows: whether rows are added or removed; False if they only move between files.
+    ``is_of_rows`` is False if rows only move between files.
     """
 
     added: Sequence[DataFile]
@@ -296,20 +275,14 @@ class FileChange:
 
 
 def put_change(table: DeltaTable, fence: Fence, txid: int | None, folder: DataFolder, change: FileChange) -> None:
-    """Write the version after the handle's.
-
-    Args:
-        table: the handle to write with.
-        fence: the fence whose properties the write carries.
-        txid: the transaction that the write makes visible; None for upkeep.
-        folder: the folder of the table's files.
-        change: the files to add and remove.
+    """Write the version after the handle's; it makes transaction ``txid`` visible, or none for upkeep.
 
     Raises:
         FileNotFoundError: a new file is missing in the table's folder or has another size; or a file to remove is
             no longer part of the table, because somebody else has moved its rows.
         deltalake.exceptions.CommitFailedError: another writer took that version.
     """
+    # A staged write may be made long after its files were written: somebody may have removed them.
     for file in change.added:
         if folder.size_of(file.path) != file.size:
             raise FileNotFoundError(f"{file.path} is not in {folder.location.address} with its {file.size} bytes")
@@ -343,11 +316,8 @@ def moved_file(removed: Sequence[DataFile], held: Sequence[DataFile]) -> DataFil
 def files_of(table: DeltaTable, partition_by: Sequence[str] = ()) -> tuple[DataFile, ...]:
     """Return the files of the handle's version, with paths relative to the table's folder.
 
-    The log's paths are percent-encoded. delta-rs returns them encoded, but encodes the paths that it is given.
-
-    Args:
-        table: the handle.
-        partition_by: the partition columns, if each file's partition is needed.
+    Each has its values of the columns in ``partition_by``. The log's paths are percent-encoded: delta-rs returns them
+    encoded, but encodes the paths that it is given.
     """
     added = pa.table(table.get_add_actions(flatten=True))
     if not added.num_rows:

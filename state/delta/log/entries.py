@@ -1,7 +1,7 @@
 """Read the versions in a Delta table's log, and find those in which another writer changed rows.
 
 Each Delta write of txtopo records its epoch, and the txid that it makes visible, in the log. So a version without
-an epoch was made by somebody else.
+an epoch is another writer's.
 
 The log's files are read directly if possible, because delta-rs' ``history`` numbers its entries down from the handle's
 version, even if the log has grown since, and leaves out versions without commit information.
@@ -59,13 +59,7 @@ class LogEntry:
 
 
 def log_entries(location: Location, table: DeltaTable, first: int = 0) -> Iterator[LogEntry]:
-    """Yield the versions of a table, newest first, down to ``first`` or to the oldest log entry that is kept.
-
-    Args:
-        location: the table's location.
-        table: an up-to-date handle.
-        first: the oldest version to yield.
-    """
+    """Yield the versions up to the handle's, newest first, down to ``first`` or to the oldest entry that is kept."""
     if location.folder is None:
         count = table.version() - first + 1
         yield from (_entry(each["version"], each) for each in table.history(limit=count) if each["version"] >= first)
@@ -130,11 +124,8 @@ _LOOK_BACK_VERSIONS = 1_000
 def foreign_change(location: Location, table: DeltaTable, since: int | None) -> str | None:
     """Describe a change by somebody else up to the handle's version; return None if there is none.
 
-    Args:
-        location: the table's location.
-        table: an up-to-date handle.
-        since: a version that is known to be txtopo's; it is checked too. If it is None, or the table has not reached
-            it, the last version that made a transaction visible is used.
+    ``since`` is a version that is known to be txtopo's; it is checked too. If it is None, or the table has not reached
+    it, the last version that made a transaction visible is used.
     """
     known = since if since is not None and since <= table.version() else None
     below = table.version()
@@ -146,15 +137,14 @@ def foreign_change(location: Location, table: DeltaTable, since: int | None) -> 
             return None
         if not entry.is_own and entry.version > 0 and entry.operation not in _HARMLESS:
             return _text(entry)
+    # If the loop stopped above version 0, the older log is gone, and with it the proof that nobody else wrote.
     return None if below < 0 else f"somebody made version {below + 1}, and the log before it is missing"
 
 
 def change_on_top(location: Location, table: DeltaTable) -> str | None:
-    """Describe a change by somebody else after the last transaction, as far as the log is kept; None if none.
+    """Describe a change by somebody else between the last transaction and the handle's version; None if none.
 
-    Args:
-        location: the table's location.
-        table: a handle; later versions are ignored.
+    The search goes back as far as the log, but at most 1,000 versions.
     """
     for entry in log_entries(location, table, max(0, table.version() - _LOOK_BACK_VERSIONS)):
         if entry.txid is not None or entry.version == 0:
@@ -165,12 +155,9 @@ def change_on_top(location: Location, table: DeltaTable) -> str | None:
 
 
 def change_since(location: Location, table: DeltaTable, version: int | None) -> str | None:
-    """Describe a change of rows by somebody else after a version of the table; None if none.
+    """Describe a change of rows by somebody else after a version; None if none.
 
-    Args:
-        location: the table's location.
-        table: an up-to-date handle.
-        version: the version; None: the last one that made a transaction visible.
+    Without a version, it begins at the last one that made a transaction visible.
     """
     if version is None:
         return foreign_change(location, table, None)

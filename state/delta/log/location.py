@@ -80,11 +80,8 @@ class Location:
     def paths_of(self, table: DeltaTable, uris: Iterable[str]) -> list[str]:
         """Return the paths of files of a local table; addresses in an object store stay as they are.
 
-        delta-rs percent-encodes the path of the table, but not the names below it, in which a % is a %.
-
-        Args:
-            table: a handle of the table.
-            uris: some of its ``file_uris()``.
+        ``uris`` are some of the ``file_uris()`` of ``table``. delta-rs percent-encodes the path of the table, but not
+        the names below it, in which a % is a %.
         """
         if self.folder is None:
             return list(uris)

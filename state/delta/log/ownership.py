@@ -68,13 +68,7 @@ WORLD_ERRORS = (DeltaError, OSError, pa.ArrowException)
 
 @attrs.frozen
 class Fence:
-    """The right of one coordinator to write to one table.
-
-    Args:
-        topology_id: the topology.
-        state: the state's name.
-        epoch: the coordinator's epoch.
-    """
+    """The right of one coordinator to write to one table."""
 
     topology_id: str
     state: str = attrs.field()
@@ -90,11 +84,7 @@ class Fence:
         return table.transaction_version(state_application(self.topology_id, self.state))
 
     def check(self, table: DeltaTable) -> None:
-        """Check that no newer epoch has opened the table, with the same handle that will write.
-
-        Raises:
-            LostLead: a newer epoch has opened it.
-        """
+        """Raise LostLead if a newer epoch has opened the table; ``table`` must be the handle that will write."""
         marker = epoch_of(table, self.topology_id)
         if marker > self.epoch:
             raise LostLead(
@@ -105,9 +95,7 @@ class Fence:
     def properties(self, txid: int | None = None, rolled_back_at: int | None = None) -> CommitProperties:
         """Return the properties that a Delta write must carry.
 
-        Args:
-            txid: the transaction that it makes visible; None for upkeep.
-            rolled_back_at: for a rollback, the number of the version that it makes.
+        ``txid`` is None for upkeep. A rollback passes the number of the version that it makes.
         """
         transactions = [Transaction(epoch_application(self.topology_id), self.epoch)]
         notes = {EPOCH_NOTE: str(self.epoch)}
@@ -120,12 +108,7 @@ class Fence:
         return CommitProperties(custom_metadata=notes, app_transactions=transactions, max_commit_retries=0)
 
     def mark(self, table: DeltaTable, txid: int | None = None) -> None:
-        """Write only the application transactions, and update the handle.
-
-        Args:
-            table: the handle to write with.
-            txid: a transaction that puts nothing into this table; None for the marker alone.
-        """
+        """Write the marker, and with it a transaction that puts nothing into this table, if any; update the handle."""
         table.create_write_transaction(
             [],
             "append",
@@ -149,6 +132,7 @@ class Fence:
             try:
                 self.mark(table)
             except CommitFailedError:
+                # Another Delta write has taken the version: it may be the marker of a newer coordinator.
                 continue
             return table
         raise FailedException(
@@ -168,11 +152,7 @@ def state_application(topology_id: str, state: str) -> str:
 
 
 def rolled_back_application(application: str) -> str:
-    """Return the application id that carries the number of the last version made by a rollback.
-
-    Args:
-        application: the application id of the state's txids.
-    """
+    """Return the application id that carries the number of the last version made by a rollback."""
     return f"{application}/rolled-back"
 
 
@@ -192,14 +172,7 @@ _WAY_OUT = (
 
 @attrs.frozen
 class Owner:
-    """The owner of a table.
-
-    Args:
-        topology_id: the topology.
-        state: the state's name in it.
-        incarnation: the incarnation of the topology in which the table was created.
-        kind: the kind of the state.
-    """
+    """The owner of a table, with the incarnation of the topology in which the table was created."""
 
     topology_id: str
     state: str
@@ -227,11 +200,6 @@ class Owner:
 
     def take(self, location: Location, schema: pa.Schema, partition_by: Sequence[str] = ()) -> DeltaTable:
         """Return a handle of this owner's table; create the table if it does not exist.
-
-        Args:
-            location: its location.
-            schema: its columns.
-            partition_by: its partition columns.
 
         Raises:
             DivergenceError: the table has another owner, or the path holds something else.
@@ -316,5 +284,4 @@ def columns_misfit(table: DeltaTable, schema: pa.Schema, partition_by: Sequence[
 
 
 def _columns_text(schema: pa.Schema) -> str:
-    """Return the columns of a table as text."""
     return "(" + ", ".join(f"{field.name}: {field.type}" for field in schema) + ")"

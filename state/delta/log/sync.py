@@ -27,18 +27,14 @@ def write_durably(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     reach("delta.stage.drafted")
+    # A crash before this leaves a draft, which the next Staging.discard() removes. A power failure before the sync of
+    # the folder may bring the draft's name back.
     draft.replace(path)
     sync_path(path.parent)
 
 
 def sync_version(folder: Path, version: int, files: Collection[str]) -> None:
-    """Sync a Delta write: its data files, its log entry, and their folders.
-
-    Args:
-        folder: the table's folder.
-        version: the version that was written.
-        files: the absolute paths of its new data files.
-    """
+    """Sync a Delta write: its new data files, given by absolute path, its log entry, and their folders."""
     log = folder / LOG_FOLDER
     sync_files(files)
     sync_path(log / f"{version:020d}.json")

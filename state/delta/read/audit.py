@@ -40,13 +40,9 @@ _ENTRY = ".json"
 def read_histories(
     metadata_dir: Path, tables: Mapping[str, JournalTable], *, with_rows: bool, departed: Collection[str] = ()
 ) -> dict[str, TableHistory]:
-    """Return the history of each table, by state.
+    """Return the history of each table, by state; if ``with_rows``, with the changes of rows in each version.
 
-    Args:
-        metadata_dir: the folder that contains the journal's folder.
-        tables: the tables that the journal knows.
-        with_rows: whether to read the rows of each version and compare them with the version before.
-        departed: the states whose tables are left out if they are missing, or are not those that the journal knows.
+    The tables of ``departed`` states are left out if they are missing, or are not those that the journal knows.
 
     Raises:
         DivergenceError: a table is missing, or is not a table of a state.
@@ -67,14 +63,7 @@ def read_histories(
 
 
 def compare_rows(before: pa.Table, after: pa.Table, keys: Sequence[str], since: int) -> RowChanges:
-    """Return the changes between the rows of two versions.
-
-    Args:
-        before: the rows of a version, all columns.
-        after: the rows of the next version.
-        keys: the key columns.
-        since: the txid of the version before.
-    """
+    """Return the changes between all rows of two versions; ``since`` is the txid of the one before."""
     is_put = pc.fill_null(pc.greater(after[TXID_FIELD], since), False)
     put, kept = after.filter(is_put), after.filter(pc.invert(is_put))
     txids = pc.min_max(put[TXID_FIELD]).as_py()
@@ -91,13 +80,7 @@ def compare_rows(before: pa.Table, after: pa.Table, keys: Sequence[str], since: 
 
 
 def compare_bags(before: pa.Table, after: pa.Table, since: int) -> RowChanges:
-    """Return the changes between the rows without keys of two versions.
-
-    Args:
-        before: the rows of a version, all columns.
-        after: the rows of the next version.
-        since: the txid of the version before.
-    """
+    """Return the changes between all rows, without keys, of two versions; ``since`` is the txid of the one before."""
     is_put = pc.fill_null(pc.greater(after[TXID_FIELD], since), False)
     put, kept = after.filter(is_put), after.filter(pc.invert(is_put))
     txids = pc.min_max(put[TXID_FIELD]).as_py()
@@ -149,7 +132,9 @@ class _Reader:
             last = versions[-1].txid if versions else None
             found = self._version(version, actions, last) if versions else self._first(version, actions)
             if with_rows:
+                # A version that moves no files, such as a marker, has the rows of the one before.
                 now = rows if versions and not _moves_files(actions) else self._rows(version, schema)
+                # A rollback must equal the version that it restores, not the one before it.
                 if found.is_rollback:
                     last = found.txid
                     rows = self._rows(versions[rolled_back_from(versions, last) - 1].version, schema)
@@ -173,6 +158,7 @@ class _Reader:
         for version in stems:
             if version > self.latest.version():
                 return
+            # The log of old versions is removed; from the first version that can be read on, all can.
             is_kept = is_kept or self._is_kept(version)
             if is_kept:
                 with files.open_input_stream(f"{LOG_FOLDER}/{version:020d}{_ENTRY}") as stream:
@@ -200,6 +186,7 @@ class _Reader:
             operation=_operation(actions),
             touches=any(_touches(action) for action in actions),
             is_rollback=is_rollback,
+            # An adoption records the last transaction again.
             is_adoption=not is_rollback and self._application in marks and marks[self._application] == (last or 0),
         )
 

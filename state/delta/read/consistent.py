@@ -130,8 +130,10 @@ def read_tables(
             found = _as_of(handles, wanted)
             if found is not None:
                 _refuse_torn(metadata_dir, found, end.header, wanted)
+            # None: a version is gone. Unless a txid was requested, the next try may want a later one.
             view = None if found is None else _read(handles, found, wanted, bound, is_exact=not nearest)
         except WORLD_ERRORS as error:
+            # A file may have been removed after the handles were taken: later versions do not need it.
             cause = error
             continue
         if view is None:
@@ -147,11 +149,7 @@ def read_tables(
 
 
 def committed_in_tables(journal: Path) -> int | None:
-    """Return the last transaction that every table of a journal has; None if tables and journal do not tell.
-
-    Args:
-        journal: the journal's folder.
-    """
+    """Return the last transaction that every table of a journal has; None if it cannot be determined."""
     try:
         end = read_end(journal)
         if end is None:

@@ -158,23 +158,19 @@ def _as_of(location: Location, latest: DeltaTable, application: str, txid: int) 
 
 
 def version_as_of(location: Location, latest: DeltaTable, application: str, txid: int) -> DeltaTable | None:
-    """Return a handle of the newest version whose txid is not above a wanted one; None if it is no longer kept.
+    """Return a handle of the newest version, up to ``latest``, whose txid is not above a wanted one; None if not kept.
 
-    It is usually one of the last few versions, so those are checked first.
-
-    Args:
-        location: the table's location.
-        latest: a handle of the newest version that may be returned.
-        application: the application id that carries its txids.
-        txid: the last transaction to see.
+    ``application`` is the application id that carries the txids.
     """
     if (latest.transaction_version(application) or 0) <= txid:
         return latest
     low, high = latest.transaction_version(rolled_back_application(application)) or 0, latest.version()
+    # Txids fall at the last rollback: if it restored more than is wanted, search before it, otherwise after it.
     rolled_back = _kept_version(location, low) if low else None
     if rolled_back is not None and (rolled_back.transaction_version(application) or 0) > txid:
         before = _kept_version(location, low - 1)
         return None if before is None else version_as_of(location, before, application, txid)
+    # The wanted version is usually one of the last few: so the first steps are short, and each doubles.
     step = 1
     found: DeltaTable | None = None
     while low < high:  # the wanted version is in [low, high) or is ``found``, the one before ``low``
@@ -204,19 +200,15 @@ def rows_between(  # noqa: PLR0913, PLR0917 - the table, its handle, and the ran
     txid: int,
     latest: DeltaTable,
 ) -> pa.Table:
-    """Return the rows of a table as of a transaction.
+    """Return the columns of ``schema`` as of a transaction, which must be committed.
 
-    Args:
-        location: the table's location.
-        found: its newest version whose txid is not above ``txid``.
-        application: the application id that carries its txids.
-        schema: the columns to return.
-        txid: the transaction, which must be committed.
-        latest: a handle of the newest version to consider.
+    ``found`` is the newest version whose txid is not above ``txid``, ``latest`` the newest one to consider, and
+    ``application`` the application id that carries the txids.
 
     Raises:
         StateAccessError: the rows cannot be determined; the message names the nearest transactions that can be shown.
     """
+    # Nothing to decide: the version ends exactly there, or no later one exists.
     reached = found.transaction_version(application) or 0
     if reached == txid or found.version() >= latest.version():
         return read_rows(found, schema)
@@ -224,6 +216,7 @@ def rows_between(  # noqa: PLR0913, PLR0917 - the table, its handle, and the ran
     above = after.transaction_version(application) or 0
     owner = Owner.of(after)
     group = None if owner is None else _group_of(location, after, owner, above)
+    # The transactions from the version's own up to the group wrote nothing into this table.
     if group is not None and txid < group.first:
         return read_rows(found, schema)
     if owner is not None and owner.kind is StateKind.ROWS:
@@ -245,12 +238,7 @@ def rows_between(  # noqa: PLR0913, PLR0917 - the table, its handle, and the ran
 
 @attrs.frozen
 class _Group:
-    """The journal's facts about the group of a Delta write.
-
-    Args:
-        first: its first transaction.
-        removed: the number of keys that it removed.
-    """
+    """The journal's facts about the group of a Delta write: its first transaction, and how many keys it removed."""
 
     first: int
     removed: int
@@ -281,13 +269,6 @@ def _group_of(location: Location, table: DeltaTable, owner: Owner, last: int) ->
 
 class PastDeltaTable(OpenedState):
     """A table at the newest version whose txid is not above a wanted one, read-only.
-
-    Args:
-        declared: the declared state.
-        topology_id: the topology that the table belongs to.
-        location: its location.
-        state: the state's name.
-        txid: the last transaction to see.
 
     Raises:
         ConfigError: there is no table.

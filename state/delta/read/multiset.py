@@ -20,14 +20,10 @@ _OF_NULL = np.uint64(0x9AE16A3B2F90404F)
 
 
 def missing_from(others: pa.Table, rows: pa.Table) -> pa.Table:
-    """Return the rows that are not among others; of equal rows, return the surplus.
-
-    Args:
-        others: rows with the same columns.
-        rows: the rows.
-    """
+    """Return the rows that are not among others with the same columns; of equal rows, return the surplus."""
     own, known = row_hashes(rows), np.sort(row_hashes(others))
     order = np.argsort(own, kind="stable")
+    # The n-th of several equal rows is missing if fewer than n of the others equal it.
     ordered = own[order]
     occurrence = np.arange(len(ordered)) - np.searchsorted(ordered, ordered, side="left")
     held = np.searchsorted(known, ordered, side="right") - np.searchsorted(known, ordered, side="left")

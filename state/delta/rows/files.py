@@ -43,14 +43,9 @@ __all__ = [
 
 @attrs.frozen(eq=False)
 class RowSlice:
-    """Some of the rows that a task of a transaction puts.
+    """Some of the rows that a task of a transaction puts: those of a file from ``first`` up to ``end``, exclusive.
 
-    Args:
-        txid: the transaction.
-        file: the file that holds them.
-        first: the first row.
-        end: the row after the last.
-        replaced: the partitions that later transactions of the group replace; None if there are none.
+    ``replaced`` are the partitions that later transactions of the group replace.
     """
 
     txid: int
@@ -62,15 +57,7 @@ class RowSlice:
 
 @attrs.frozen(eq=False)
 class WriteTask:
-    """The task of one executor: to write rows to data files.
-
-    Args:
-        folder: the folder of the table's data files.
-        slices: the rows.
-        schema: the table's columns.
-        partition_by: its partition columns.
-        name: a part of the names of new files.
-    """
+    """The task of one executor: to write rows to data files, whose names contain ``name``."""
 
     folder: DataFolder
     slices: tuple[RowSlice, ...]
@@ -115,14 +102,7 @@ def write_slices(task: WriteTask) -> list[DataFile]:
 
 
 def write_partitions(folder: DataFolder, rows: pa.Table, partition_by: Sequence[str], name: str) -> list[DataFile]:
-    """Write rows, one file per partition.
-
-    Args:
-        folder: the folder of the table's data files.
-        rows: the rows, with all columns of the table.
-        partition_by: the partition columns, which are not written to files.
-        name: a part of the files' names.
-    """
+    """Write rows, one file per partition, without the partition columns; ``name`` is a part of the files' names."""
     files = []
     for partition, part in _split(rows, partition_by):
         files.append(folder.put(f"rows-{name}", part.drop_columns(list(partition_by)), partition))
@@ -163,6 +143,7 @@ def _split(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[dict[s
     if not partition_by:
         yield {}, rows
         return
+    # One code for each distinct combination of the columns so far, and next to it the following column's.
     codes = np.zeros(rows.num_rows, dtype=np.int64)
     for name in partition_by:
         encoded = pa.chunked_array([rows[name].combine_chunks()]).dictionary_encode().combine_chunks()
@@ -184,15 +165,7 @@ FILE_BYTES = 64 * 1024 * 1024
 
 
 def compact_rows(table: DeltaTable, fence: Fence, folder: DataFolder, form: RowsFormat, files_max: int) -> bool:
-    """Combine small files in one Delta write; return whether there were too many.
-
-    Args:
-        table: the handle to write with.
-        fence: the fence whose properties the write carries.
-        folder: the folder of the table's files.
-        form: the format of its rows.
-        files_max: the number of files that compaction could save from which it is done.
-    """
+    """Combine small files in one Delta write, if that saves at least ``files_max`` files; return whether it does."""
     bins = _bins(files_of(table, form.partition_by))
     if sum(len(each) - 1 for each in bins) < files_max:
         return False
@@ -216,7 +189,7 @@ def _bins(files: Sequence[DataFile]) -> list[list[DataFile]]:
             by_partition.setdefault(tuple(file.partition.values()), []).append(file)
     bins: list[list[DataFile]] = []
     for own in by_partition.values():
-        size = FILE_BYTES
+        size = FILE_BYTES  # as if a bin were full, so that each partition begins one of its own
         for file in sorted(own, key=lambda each: each.size):
             if size + file.size > FILE_BYTES:
                 bins.append([])

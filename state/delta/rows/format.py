@@ -22,15 +22,7 @@ __all__ = ["KeylessRows", "RowsFormat", "arranged", "checked_rows_fields", "fitt
 
 
 def checked_rows_fields(fields: Fields, partition_by: Sequence[str]) -> None:
-    """Check that a table of rows can have these fields.
-
-    Args:
-        fields: the fields.
-        partition_by: the partition fields.
-
-    Raises:
-        FieldsError: a table cannot have them; the message names the field and the reason.
-    """
+    """Raise a FieldsError, which names the field and the reason, unless a table of rows can have these fields."""
     if not len(fields):
         raise FieldsError("a table of rows needs a field; write for example Fields('word: string')")
     for name, declared in zip(fields.names, fields.types, strict=True):
@@ -52,13 +44,7 @@ def checked_rows_fields(fields: Fields, partition_by: Sequence[str]) -> None:
 
 @attrs.frozen
 class RowsFormat:
-    """The rows of one table.
-
-    Args:
-        state: the state's name, for errors.
-        fields: the fields.
-        partition_by: the partition fields.
-    """
+    """The format of one table's rows; errors name the state."""
 
     state: str
     fields: Fields
@@ -69,11 +55,7 @@ class RowsFormat:
         return self.fields.arrow_schema().append(pa.field(TXID_FIELD, pa.int64()))
 
     def fit(self, rows: Rows) -> pa.Table | RowsFile:
-        """Return rows as columns with the fields' names and types; a file of rows is checked and returned unchanged.
-
-        Raises:
-            FieldsError: a value does not fit its field.
-        """
+        """Return rows as columns with the fields' names and types; a file of rows is checked and returned unchanged."""
         if isinstance(rows, RowsFile):
             self._check_file(rows)
             return rows
@@ -179,11 +161,7 @@ def _is_cast(theirs: pa.DataType, ours: pa.DataType) -> bool:
 
 
 class KeylessRows(OpenedState):
-    """An opened table of rows.
-
-    Args:
-        form: the format of its rows, which names the state.
-    """
+    """An opened table of rows."""
 
     def __init__(self, form: RowsFormat) -> None:
         self._form = form
@@ -193,12 +171,7 @@ class KeylessRows(OpenedState):
         raise no_keys(self._form.state)
 
     def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
-        """Return rows with the table's fields.
-
-        Raises:
-            FieldsError: a value does not fit its field.
-            StateAccessError: ``mode`` replaces partitions, but the table has none.
-        """
+        """Return rows with the table's fields; see :meth:`TakesRows.rows_to_write`."""
         return fitted_rows(self._form, rows, mode)
 
 

@@ -51,15 +51,11 @@ class RowsWrites(PreparedWrites):
 def replaced_after(
     parts: Sequence[TransactionRows], partitions: Callable[[Sequence[TransactionRows]], pa.Table]
 ) -> tuple[dict[int, pa.Table], pa.Table | None]:
-    """Return the partitions that later transactions of a group replace, and all partitions that the group replaces.
+    """Return the partitions that the transactions after each txid replace, and all that the group replaces.
 
-    Args:
-        parts: the rows of the group.
-        partitions: returns the distinct partitions of some of its rows.
-
-    Returns:
-        The partitions that later transactions replace, by txid, if there are any; and all replaced partitions.
+    ``partitions`` returns the distinct partitions of some of its rows.
     """
+    # From the last transaction back: each one gets what those after it replace, and then adds its own.
     later: dict[int, pa.Table] = {}
     replaced: pa.Table | None = None
     for txid in sorted({part.txid for part in parts}, reverse=True):
@@ -73,12 +69,7 @@ def replaced_after(
 
 
 def rows_left(parts: Sequence[TransactionRows], form: RowsFormat) -> tuple[pa.Table, pa.Table | None]:
-    """Return the rows that remain of a group, with their txids, and the partitions that it replaces.
-
-    Args:
-        parts: the rows of the group, in txid order.
-        form: the format of the table's rows.
-    """
+    """Return the rows that remain of a group, with their txids, and the partitions that it replaces."""
     held = [(part, _in_memory(part, form)) for part in parts]
     rows_of = {id(part): rows for part, rows in held}
 
@@ -104,11 +95,7 @@ def place_here(folder: DataFolder, form: RowsFormat, parts: Sequence[Transaction
 def place_on_executors(
     executors: Executors, folder: DataFolder, form: RowsFormat, parts: Sequence[TransactionRows]
 ) -> RowsWrites:
-    """Let the executors write the remaining rows of a group, each a share of them.
-
-    Raises:
-        FailedException: a part of the work was lost; it may be tried again.
-    """
+    """Let the executors write the remaining rows of a group, each a share of them."""
 
     def tasks(slices: Sequence[RowSlice]) -> list[WriteTask]:
         count = sum(each.end - each.first for each in slices)

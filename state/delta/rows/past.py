@@ -37,19 +37,7 @@ class PastWrites(PreparedWrites):
 
 
 class PastDeltaRows(KeylessRows, PastDeltaTable):
-    """A table of rows at the newest version whose txid is not above a wanted one, read-only.
-
-    Args:
-        declared: the declared state.
-        topology_id: the topology that the table belongs to.
-        location: its location.
-        form: the format of its rows, which names the state.
-        txid: the last transaction to see.
-
-    Raises:
-        ConfigError: there is no table.
-        StateAccessError: that version is no longer kept.
-    """
+    """A table of rows at the newest version whose txid is not above a wanted one; see :class:`PastDeltaTable`."""
 
     def __init__(self, declared: State, topology_id: str, location: Location, form: RowsFormat, txid: int) -> None:
         PastDeltaTable.__init__(self, declared, topology_id, location, form.state, txid)
@@ -62,13 +50,8 @@ class PastDeltaRows(KeylessRows, PastDeltaTable):
     def compare(self, txid: int, writes: Writes, last: int, *, may_be_removed: bool) -> StateComparison:  # noqa: ARG002
         """Compare this table's rows of a transaction with the rows that a replay has put.
 
-        Partitions that a later transaction of the group has replaced are left out.
-
-        Args:
-            txid: the transaction.
-            writes: the rows put by the replay of its group, up to this transaction.
-            last: the last transaction of its group, as of which this table is.
-            may_be_removed: whether the group has removed rows.
+        Partitions that a later transaction of the group has replaced are left out. ``writes`` are the rows that the
+        replay of the group has put, up to this transaction.
         """
         held = self._read(self._form.schema())
         then = held.filter(pc.equal(held[TXID_FIELD], txid))

@@ -73,20 +73,11 @@ class DeltaRows(DeclaredDeltaTable):
         self.kind = StateKind.ROWS
 
     def as_rows(self, name: str, rows: Rows) -> pa.Table:
-        """Return rows with the table's fields.
-
-        Raises:
-            FieldsError: a value does not fit its field.
-        """
+        """Return rows with the table's fields; see :meth:`State.as_rows`."""
         return in_memory(fitted_rows(self.form(name), rows, RowsMode.APPEND))
 
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaRows:
         """Open the table as of a transaction, read-only and without fencing anybody.
-
-        Args:
-            topology_id: the topology that the state belongs to.
-            name: the state's name in it.
-            txid: the last transaction to see.
 
         Raises:
             ConfigError: there is no table.
@@ -119,11 +110,8 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable, TakesRows):
         self._folder = DataFolder(location)
 
     def write_rows(self, parts: Sequence[TransactionRows]) -> RowsWrites:
-        """Write the rows of some transactions to data files that are not in a version of the table yet.
-
-        Raises:
-            FailedException: they cannot be written; the write may be tried again.
-        """
+        """Write the rows of some transactions to data files that are not in a version of the table yet."""
+        # A crash between this and write() leaves files that no version names: a vacuum of upkeep removes them.
         last = self._writer.fence.last_txid(self._writer.table)
         parts = [part for part in parts if last is None or part.txid > last]
         if not parts:
@@ -156,12 +144,10 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable, TakesRows):
 
         Raises:
             ConfigError: the table is in an object store.
-            StateAccessError: there are values by key.
-            LostLead: a newer epoch has opened the table.
             DivergenceError: somebody else has changed rows.
-            FailedException: the note cannot be written.
         """
         writes = self._fitted(values)
+        # Refused now, and not only in the write: then no table of the group is written.
         self._writer.is_visible(txid)
         self._writer.refuse_foreign_change(txid)
         note = {"files": [attrs.asdict(file) for file in writes.added], "replaced": [dict(p) for p in writes.replaced]}
@@ -189,6 +175,7 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable, TakesRows):
     def _put(self, version: NextVersion, txid: int, writes: RowsWrites) -> None:
         form = self._form
         with version:
+            # Looked up anew in each try: somebody may have compacted the partitions since.
             change = FileChange(writes.added, self._replaced(writes), form.schema(), form.partition_by)
             put_change(self._writer.table, self._writer.fence, txid, self._folder, change)
 

@@ -63,7 +63,7 @@ GroupWrites = Mapping[str, Writes]
 
 
 class Journal(Protocol):
-    """A journal of commit groups."""
+    """What a committer needs of a journal."""
 
     def enter(self, entry: JournalEntry) -> None:
         """Append an entry; durable on return."""
@@ -73,7 +73,7 @@ InputRanges = Callable[[Any, Any], Mapping[str, tuple[Any, Any]] | None]
 """Takes a transaction's metadata and that of the one before; returns the input that the transaction took."""
 
 InputSkipped = Callable[[Any, Any], Mapping[str, Sequence[tuple[Any, Any]]]]
-"""Takes the same; returns the gaps in that input that the metadata tells of."""
+"""Takes the same; returns the gaps in that input that the metadata records."""
 
 
 class Result(Protocol):
@@ -90,19 +90,8 @@ class Result(Protocol):
 class GroupCommitter:
     """Commits groups, one at a time.
 
-    Args:
-        task_factory: creates the bolts of the commit phase.
-        states: the opened states, by name.
-        coordinator_state: the coordinator state, which records groups.
-        committed: the committed mark at the start.
-        sleep: pauses for a number of seconds.
-        journal: the journal; None for no journal.
-        input_ranges: returns the input that a transaction took.
-        input_skipped: returns what of it the transaction skipped.
-        now_secs: returns the time in seconds.
-        dead_letters: the name of the state for dead letters; None if there is none.
-        run_phases: runs the commit phases.
-        on_write: called with a state's name and how long its write took, in seconds; None for nothing.
+    ``committed`` is the mark at the start, ``dead_letters`` the name of the state for dead letters. ``on_write`` is
+    called with the name of a state and the seconds that its write took.
     """
 
     def __init__(  # noqa: PLR0913 - committing depends on that many parts
@@ -148,11 +137,7 @@ class GroupCommitter:
     ) -> list[Event]:
         """Commit a group up to the first failure, and return the resulting events.
 
-        Args:
-            action: the group.
-            results: the result of each of its attempts.
-            probe: reports the progress of the work.
-            commit_phases: creates the context of the commit phases, which ends before anything is written.
+        ``commit_phases`` creates the context of the commit phases, which ends before anything is written.
         """
         events: list[Event] = []
         with self._ending(events, action.group_id):
@@ -181,7 +166,7 @@ class GroupCommitter:
 
     @contextlib.contextmanager
     def _ending(self, events: list[Event], group_id: int) -> Iterator[None]:
-        """End a group: whatever error stops the run, the core need not wait for the group."""
+        """Append the events that end a group, whatever error stops the run: the core must not wait for the group."""
         try:
             yield
         except StopError as error:
@@ -202,13 +187,12 @@ class GroupCommitter:
 
         The results of the processing phase are kept, so nothing is processed again. The fault is the table's, so no
         transaction counts as failed. If some transactions finished before the failure, they are written first.
-
-        Raises:
-            StopError: the table could not be read in any try.
         """
         attempts = list(results)
         states = {name: state for name, state in self._states.items() if name != self._dead_letters}
         for pause_secs in _pauses():
+            # User code may have caught the StateFailure and raised an error of its own: the failure of the outcome then
+            # has it as its cause. If txtopo itself read the table, after the last transaction, it is raised as it is.
             try:
                 with self._timed("commit phases"), commit_phases():
                     outcome = self._run_phases(self._task_factory, states, attempts, lambda a: results[a].load(), probe)
@@ -282,13 +266,10 @@ class GroupCommitter:
                     state.discard_staged()
 
     def _write_state(self, name: str, txid: int, values: Writes, *, is_alone: bool) -> None:
-        """Write one state, and try again after a failure.
-
-        That is safe if the failed write was made and only its answer was lost: ``write`` does nothing if the table has
-        the transaction already.
-        """
+        """Write one state, and try again after a failure."""
         state, began = self._states[name], self._now_secs()
         try:
+            # If a write was made and only its answer was lost, the next try finds the transaction and does nothing.
             for attempt in self._tries(txid):
                 with attempt, durable_step("table.write"):
                     state.write(txid, values)
@@ -320,6 +301,7 @@ class GroupCommitter:
         """Let the states do their upkeep. A crash in it leaves the rows as they are; it runs again later."""
         with self._timed("upkeep"):
             for state in self._states.values():
+                # The group is committed, and the upkeep runs again later: its failure need not stop the run.
                 try:
                     with durable_step("table.maintain"):
                         state.maintain()
@@ -340,6 +322,7 @@ class GroupCommitter:
         for assigned in group:
             own = {} if fingerprints is None else fingerprints[assigned.attempt]
             with user_code(self._task_factory.plan.spout.id, assigned.attempt):
+                # Copies: the spout may change its arguments, but not the metadata that is recorded.
                 given = copied_json(assigned.metadata), copied_json(previous)
                 ranges, skipped = self._input_ranges(*given), self._input_skipped(*given)
                 gaps = _gaps(skipped or {}, own.get(self._task_factory.plan.spout.id))
@@ -393,7 +376,7 @@ class _Timed:
 
 
 def _pauses() -> Iterator[float | None]:
-    """Yield the pause after each try, in seconds, and None after the last one."""
+    """Yield the pause after each try: 0.2, 0.4, 0.8 and 1.6 seconds, and None after the last try."""
     for tries in range(WRITE_TRIES_MAX - 1):
         yield WRITE_RETRY_SECS * 2**tries
     yield None

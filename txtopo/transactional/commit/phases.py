@@ -54,15 +54,7 @@ def run_commit_phases(
     load_carried: LoadCarried,
     probe: ProgressProbe | None = None,
 ) -> GroupOutcome:
-    """Run the commit phases of a group in order, until one fails. Writes nothing.
-
-    Args:
-        task_factory: creates the bolts.
-        states: the opened states, by name.
-        attempts: the group, in txid order.
-        load_carried: returns the bolts carried over from an attempt's processing phase.
-        probe: reports the progress of the work.
-    """
+    """Run the commit phases of a group, whose attempts are in txid order, until one fails. Writes nothing."""
     probe = probe or ProgressProbe()
     with probe.current():
         return _run_group(task_factory, states, attempts, load_carried, probe)
@@ -89,6 +81,7 @@ def _run_group(
     try:
         written = {name: state.writes() for name, state in group.items()}
     except RuleError as error:
+        # Only an error that settle() keeps names the transaction at fault.
         if all(state.failure is not error for state in group.values()):
             raise
         # A value that an earlier transaction has folded does not fit, as its key's stored value shows only now. The
@@ -119,6 +112,7 @@ def _run_commit_phase(
     try:
         for component in task_factory.plan.of_phase(Phase.COMMIT):
             run.finish(component)
+            # A value is fitted after finish_batch has returned: blame the component that put it.
             with user_code(component.id, attempt):
                 for view in views.values():
                     view.check(component.id)
@@ -133,6 +127,7 @@ def _run_commit_phase(
     finally:
         run.close()
         ended(attempt)
+    # Last: nothing of a transaction that fails may reach the group's writes.
     for view in views.values():
         view.finish()
     return run.tracer.fingerprints()

@@ -47,11 +47,7 @@ class _Fold:
 
 
 class GroupState:
-    """One state during one commit group.
-
-    Args:
-        opened: the state.
-    """
+    """One state during one commit group."""
 
     def __init__(self, opened: OpenedState) -> None:
         self.opened = opened
@@ -64,7 +60,7 @@ class GroupState:
         self.failure: TxtopoError | None = None
         """Why the group's rows could not be folded key by key. If it is a RuleError, its txid is at fault."""
         self.probe = current_probe()
-        """Reports the progress of the commit phases, since a call with many keys may take long."""
+        """Reports progress, since a call with many keys may take long."""
         self._txids: dict[Key, int] = {}
         self._previous: dict[Key, Any] = {}
         self._folds = opened if isinstance(opened, FoldsRows) else None
@@ -101,11 +97,7 @@ class GroupState:
         return rows
 
     def fitted_rows(self, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
-        """Return rows in the form that a rows table takes.
-
-        Raises:
-            StateAccessError: the state is not a rows table.
-        """
+        """Return rows in the form that a rows table takes; raise a StateAccessError if the state is no rows table."""
         if self._takes_rows is None:
             raise takes_no_rows(self.opened)
         return self._takes_rows.rows_to_write(rows, mode)
@@ -116,6 +108,7 @@ class GroupState:
         Raises:
             RuleError: a value does not fit; its origin is the transaction that folded it, which has long finished.
         """
+        # The rows are gone after the first try, so a second one would find nothing wrong.
         if self.failure is not None:
             raise self.failure
         folded, self._folded = self._folded, []
@@ -133,11 +126,7 @@ class GroupState:
             view.finish()
 
     def writes(self) -> Writes:
-        """Return the group's writes, which may be empty.
-
-        Raises:
-            RuleError: as :meth:`settle`.
-        """
+        """Return the group's writes, which may be empty; raise as :meth:`settle` does."""
         try:
             if self._rows_to_write:
                 assert not self.values, "a rows table has no keys"
@@ -146,6 +135,7 @@ class GroupState:
             if self._folded and self.failure is None:
                 assert self.reduction is not None, "folded rows have a reduction"
                 assert self._folds is not None, "only a state that folds rows has folded rows"
+                # None: the state cannot fold these rows, so they are folded here, key by key.
                 made = self._folds.fold([part.rows for part in self._folded], self.reduction)
                 if made is not None:
                     return made
@@ -190,10 +180,9 @@ class GroupState:
 
 
 class TransactionView(StateView):
-    """One transaction's view of a state in its commit group, for one thread at a time.
+    """One transaction's view of a state in its commit group.
 
-    Attributes:
-        lock: callers must hold it if other threads may use the view at the same time.
+    It is for one thread at a time: callers hold ``lock`` if others may use it.
     """
 
     def __init__(self, group: GroupState, txid: int) -> None:
@@ -225,6 +214,7 @@ class TransactionView(StateView):
         if not self._is_by_key:
             self._begin_by_key()
         try:
+            # This transaction's values lie above the group's, and those above the durable ones.
             if key in self.own:
                 return self._stored(key)
             if key in self._group.values:
@@ -259,7 +249,7 @@ class TransactionView(StateView):
         own = self.own
         try:
             old = own[key] if key in own else self._group.values[key]
-        except (KeyError, TypeError):
+        except (KeyError, TypeError):  # a key that the group has not put, or an unhashable one, which the state refuses
             stored = self._durable((key,))[0]
             if stored is None:
                 old = None
@@ -287,6 +277,7 @@ class TransactionView(StateView):
                 results = list(map(make_new, keys, in_sight))
             own.update(zip(keys, results, strict=True))
             return results
+        # Some key occurs twice, or its stored value contains this transaction already.
         seen: set[Key] = set()
         results = []
         with self.probe.in_sight(keys) as keys_in_sight:
@@ -365,6 +356,7 @@ class TransactionView(StateView):
     def finish(self) -> None:
         """Merge this transaction's writes into the group's."""
         with self.lock:
+            # writes() takes either a group's rows or its values by key, never both.
             if self._folded and (self.own or self._group.values):
                 self._begin_by_key()
             self._group.take(self, self._folded, self._rows_to_write)
@@ -404,7 +396,7 @@ class TransactionView(StateView):
         applied: dict[Key, Any] = {}
         if missing:
             stored = self._durable(missing)
-            durable = values_before(self.txid, stored)
+            durable = values_before(self.txid, stored)  # in bulk; None: some value contains this transaction already
             if durable is None:
                 known = [(key, each) for key, each in zip(missing, stored, strict=True) if each is not None]
                 applied = {key: each.value for key, each in known if each.is_applied(self.txid)}
@@ -414,6 +406,7 @@ class TransactionView(StateView):
         if self._group.has_removed:
             befores = [None if each is _REMOVED else each for each in befores]
         if self._is_opaque:
+            # Only the first look counts: a later one sees what this transaction itself has put.
             for key, before in zip(keys, befores, strict=True):
                 self.previous.setdefault(key, before)
         return befores, applied
@@ -436,6 +429,7 @@ class TransactionView(StateView):
         """Prepare for access to single keys: fold all rows key by key."""
         self._check_running()
         if not self._is_by_key:
+            # First the rows of earlier transactions, then this one's: each key is folded in txid order.
             self._group.settle()
             self._is_by_key = True
             folded, self._folded = self._folded, []
@@ -451,10 +445,8 @@ class TransactionView(StateView):
 
 
 def raise_as_of_state(error: FailedException) -> NoReturn:
-    """Raise a state's FailedException as StateFailure, which is retried a few times and then stops the run.
-
-    As a failure of the transaction it would replay that transaction without end.
-    """
+    """Raise a state's FailedException as StateFailure, which is retried a few times and then stops the run."""
+    # As a failure of the transaction, it would replay that transaction without end.
     if isinstance(error, StateFailure):
         raise error
     raise StateFailure(error.message, cause=error.cause) from error
