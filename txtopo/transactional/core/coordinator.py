@@ -510,7 +510,7 @@ class Coordinator:
             if not self._is_processing(txid, job_id):
                 continue
             transaction = self._pending[txid]
-            # Doubled with each job lost in a row, up to 64 times. Without a loss, as after a timeout, there is no pause.
+            # Doubled with each job lost in a row, up to 64 times; no pause without a loss, as after a timeout.
             delay_ms = self.limits.retry_delay_ms << min(self._lost_jobs - 1, 6) if self._lost_jobs else 0
             transaction.tries.not_before_ms = self._now_ms + delay_ms
             transaction.tries.failures += len(held) == 1  # with several, the one at fault is unknown
