@@ -70,7 +70,7 @@ def _to_text(value: Any) -> str:
 
 def _to_flag(value: Any) -> bool:
     if isinstance(value, str):
-        return {"true": True, "false": False}[value.lower()]
+        return {"true": True, "false": False}[value.lower()]  # a KeyError is refused like a ValueError, see _check
     if not isinstance(value, bool):
         raise TypeError
     return value
@@ -347,8 +347,6 @@ SETTINGS: Mapping[str, Setting] = {
         ),
     )
 }
-"""All known settings, by name."""
-
 _BY_KEYWORD = {setting.keyword: setting for setting in SETTINGS.values()}
 
 _ALIASES = {"topology.ackers": "topology.acker.executors", "ackers": "topology.acker.executors"}

@@ -20,7 +20,6 @@ ENTRIES_KEPT_FIRST = 8
 """A full log keeps this many first entries, which show how the trouble began, and drops the ones after them."""
 
 REASON_CHARACTERS_MAX = 1_000
-"""Maximum length of a reason."""
 
 LINES_MAX = 7
 """Maximum number of entries in a history printed as text."""

@@ -84,6 +84,7 @@ class JobSizer:
             return self
         # A job that did not use the whole size says nothing about a larger one.
         is_full = transactions >= self.transactions_max
+        # The start of the executors may explain the duration of a cold job, unless it is far longer than that.
         if is_cold or not self.is_warm:
             own_ms = elapsed_ms - COLD_START_MS
             if own_ms > 2 * target_ms:

@@ -26,7 +26,6 @@ class Tries:
     """Its last job was lost: it runs alone in the next one, to find the transaction at fault."""
     not_before_ms: int = 0
     error: str = ""
-    """The last failure."""
     failed_attempts: int = 0
     """The number of failed attempts, whatever the cause."""
     log: HistoryLog | None = None

@@ -72,7 +72,7 @@ TRANSITIONS: dict[tuple[Status, Trigger], Status] = {
 }
 
 LIVE = frozenset({Status.PROCESSING, Status.PROCESSED, Status.COMMITTING, Status.WRITING_DEAD_LETTER})
-"""The statuses in which a transaction has a live attempt."""
+"""The statuses with a live attempt."""
 
 
 def after(status: Status, trigger: Trigger) -> Status:

@@ -49,14 +49,9 @@ SMALL_TUPLES_MAX = 20_000
 class JobPlanner:
     """Creates jobs and evaluates their reports.
 
-    Args:
-        plan: the topology.
-        limits: the bounds; pending transactions share ``received_bytes_max``.
-        slots: the number of partitions that run at the same time.
-        layout: ``auto``, ``together`` or ``spread``.
-        staging_dir: the folder for carried bolts that are too large for the driver.
-        received_bytes_max: maximum size of the carried bolts that wait in the driver, in bytes.
-        has_edge_tallies: whether to compare sent and received tuples.
+    ``layout`` is ``auto``, ``together`` or ``spread``. ``received_bytes_max`` bounds the carried bolts that wait in the
+    driver, in bytes, shared by the pending transactions; larger ones go to files in ``staging_dir``.
+    ``has_edge_tallies``: whether to compare sent and received tuples.
     """
 
     def __init__(  # noqa: PLR0913 - the settings of one object

@@ -138,6 +138,8 @@ class StageRun:
         self._emit(index, attempt, metadata)
         self._guard(attempt, self._finish)
         yield from self._take_outbox()
+        # The report needs the tasks, so they are closed after it. A partition without a task of this attempt has
+        # nothing to report but a failure.
         report = self._report(index, attempt)
         ended(attempt)
         if report.tasks_finished or report.failure is not None:
@@ -196,6 +198,7 @@ class StageRun:
         staged = None
         if failure is None:
             size = sum(len(bolt.state) for bolt in carried)
+            # What is too large for the driver goes to a file: topology.received.bytes.max bounds its memory.
             if size > self.bytes_left:
                 staged, carried = self._put_aside(attempt, carried), []
             else:

@@ -20,7 +20,6 @@ class Checkpoint:
     metadata: Any
     incarnation: str
     spout: str
-    """``repeatable`` or ``opaque``."""
     states: Mapping[str, StateMark]
     """The mark of each state that the topology has had so far, as far as known."""
     source: str

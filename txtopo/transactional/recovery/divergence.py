@@ -32,7 +32,6 @@ WAY_OUT = (
 
 
 START_EMPTY = "topology.state.start.empty"
-"""The setting that begins states empty."""
 
 
 class DivergenceKind(enum.Enum):

@@ -57,7 +57,6 @@ from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
 JOB_TARGET_MS = 2_000
-"""The target duration of a job."""
 
 SOURCE_POLL_MS = 20
 """The pause before a waiting source is asked again."""

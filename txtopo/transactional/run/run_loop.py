@@ -110,10 +110,7 @@ class RunLoop:
         return self._stop is None
 
     def run(self, recovered: Recovered) -> RunReport:
-        """Run until the core returns ``Stop``.
-
-        Args:
-            recovered: the first event; the run loop sets its clock.
+        """Run until the core returns ``Stop``; ``recovered`` is the first event, whose time is set here.
 
         Raises:
             TxtopoError: the error that stopped the run, if any.
@@ -230,11 +227,7 @@ class RunLoop:
                 assert_never(action)
 
     def _abandon_commit(self) -> None:
-        """Stop the run if a commit phase makes no progress; only log a warning if a Delta write takes long.
-
-        Raises:
-            StalledCommit: with component, transaction and the thread's stack.
-        """
+        """Raise StalledCommit if a commit phase makes no progress; only log a warning if a Delta write takes long."""
         thread = self._threads.abandon_commit()
         timeout_secs = self._core.limits.timeout_ms / 1000
         if thread is None:
@@ -254,6 +247,7 @@ class RunLoop:
         now = self._threads.now_secs()
         if now - self._ticked >= TICK_SECS:
             self._ticked = now
+            # Before Ticked: progress renews the deadline that the tick would find missed.
             self._look_at_commit()
             late = self._take_late()
             if late is not None:

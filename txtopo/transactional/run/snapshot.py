@@ -69,7 +69,6 @@ class Snapshot:
     ended: str = ""
     """Why the run ended; empty while it runs."""
     failed_txid: int | None = None
-    """The transaction of the error that ended the run."""
     failed_component: str | None = None
 
 
@@ -125,6 +124,7 @@ class SnapshotWriter:
                 self._epoch, self._incarnation, socket.gethostname(), os.getpid(), self._process_start, time.time()
             )
             content = f"{json.dumps(to_json(writer))}\n{json.dumps(_discreet(to_json(snapshot)))}\n"
+            # A crash in between leaves a draft, which nobody reads or removes.
             draft.write_text(content, encoding="utf-8")
             draft.replace(self._path)
             self._has_begun = True

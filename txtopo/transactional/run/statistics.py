@@ -23,10 +23,8 @@ from txtopo.transactional.run.snapshot import Snapshot, TransactionSnapshot
 from txtopo.transactional.tasks.failures import FailureLog
 
 PROGRESS_SECS = 0.1
-"""The interval of progress reports."""
 
 SNAPSHOT_SECS = 1.0
-"""The minimum interval of snapshots of the run."""
 
 SNAPSHOT_TRANSACTIONS_MAX = 100
 """Maximum number of transactions in a snapshot: the lowest uncommitted ones."""

@@ -124,7 +124,7 @@ class BatchRun:
         finally:
             collector.close()
         collector.refuse_rest()
-        self._raise_failure()
+        self._raise_failure()  # the emitter may have swallowed the error of a bolt that its tuples went to
         return result
 
     def receive(self, message: ShuffleMessage) -> None:

@@ -87,8 +87,6 @@ class BoltTask(ABC):
 
 
 class _BatchTask(BoltTask):
-    """A task of a BatchBolt."""
-
     def _prepare(self, configuration: Any, context: TaskContext) -> None:
         bolt = self._bolt
         bolt.attempt, bolt.collector, bolt.context, bolt.config = (
@@ -128,8 +126,6 @@ class _BatchTask(BoltTask):
 
 
 class _ArrowTask(_BatchTask):
-    """A task of an ArrowBatchBolt."""
-
     def _execute(self, chunk: Chunk) -> None:
         self._bolt.execute(with_attempt(chunk.batch(), chunk.source.fields, self._attempt))
 

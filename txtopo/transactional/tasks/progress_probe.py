@@ -22,9 +22,9 @@ _current: ContextVar[ProgressProbe] = ContextVar("txtopo_probe")
 class ProgressProbe:
     """The progress of one partition's work."""
 
+    # No lock: the observer only looks whether anything has changed, so a torn view or a lost count does no harm.
     def __init__(self) -> None:
         self.attempt: TransactionAttempt | None = None
-        """The attempt that the partition is working on."""
         self.tuples = 0
         """The number of executed tuples, as of the last whole chunk."""
         self.steps = 0
