@@ -32,7 +32,7 @@
     │   ├── DivergenceError         coordinator state and tables do not belong together
     │   └── Unreachable             ZooKeeper does not answer; it may have carried out the last write
     ├── ClusterError              the cluster cannot do it now: try again
-    │   ├── NotLeader               this nimbus does not lead, or leads no more: nothing was written
+    │   ├── NotLeader               this nimbus does not lead, or no longer leads: nothing was written
     │   ├── NoLeader                no nimbus leads at the moment
     │   └── CodeUnavailable         nobody reachable has the code of a topology, undamaged
     └── InternalError             a bug of txtopo: an invariant does not hold
@@ -228,7 +228,7 @@ class ClusterError(TxtopoError):
 
 
 class NotLeader(ClusterError):
-    """This nimbus does not lead, or leads no more: it wrote nothing.
+    """This nimbus does not lead, or no longer leads: it wrote nothing.
 
     Attributes:
         leader: the address of the nimbus that leads, if known.

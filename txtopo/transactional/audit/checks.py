@@ -4,8 +4,8 @@ It uses no other information, and checks every fact that is recorded in two plac
 
 1. *The journal alone.* Groups follow one another without a gap. The last committed transaction that a new coordinator
    found is the last one that the previous coordinator entered. Attempt numbers rise and are of the epoch that entered
-   them. Each partition's input begins where it ended before; what a spout has skipped in it, because it was gone and
-   the user allows that, is no fault, and is reported.
+   them. Each partition's input begins where it ended before. Input that a spout skipped, because it was gone and the
+   user allows that, is reported and is no violation.
 2. *Each table against the journal.* Its txids are the last ones of exactly the groups that wrote it, in order. The
    version of a group puts as many rows as the journal records, all with txids of that group, and changes no other row;
    a version without a group changes no row. No other writer made a version, and no coordinator of an older epoch made
@@ -544,6 +544,7 @@ class _TableWalk:
 def _without_rolled_back(versions: Sequence[TableVersion]) -> list[TableVersion]:
     """Return the versions that a repair has not rolled back."""
     counting: list[TableVersion] = []
+    # The rollback itself stays: it is a version that a coordinator made, with an epoch to check.
     for version in versions:
         if version.is_rollback:
             del counting[rolled_back_from(counting, version.txid) :]

@@ -95,7 +95,7 @@ class JobEnded:
 
 @attrs.frozen
 class JobLost:
-    """A job was lost, and with it every attempt in it without an answer so far."""
+    """A job was lost, and with it every attempt in it that has no answer yet."""
 
     job_id: int
     error: str

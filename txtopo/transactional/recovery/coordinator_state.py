@@ -1,7 +1,7 @@
 """The coordinator's own durable state: a few small values in a store.
 
 ========================  ===================================================================
-``<topology>/format``     the format of all this, see :mod:`txtopo.formats`
+``<topology>/format``     the format of these values, see :mod:`txtopo.formats`
 ``<topology>/life``       the incarnation: a random id drawn at creation, which tables store too
 ``<topology>/spout``      the kind of the spout: repeatable or opaque
 ``<topology>/committed``  the last committed txid, its metadata, and each state's table and txid

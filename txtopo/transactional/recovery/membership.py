@@ -4,7 +4,7 @@ A state that was left out of the topology for a while, or is new, has missed tra
 :mod:`txtopo.transactional.recovery.divergence` refuses it, unless ``topology.state.start.empty`` names it with the last
 committed transaction. Then, once the group in progress is settled:
 
-1. The coordinator state records for ever that the state was begun empty after that transaction, and forgets the
+1. The coordinator state records permanently that the state was begun empty after that transaction, and forgets the
    identity of its former table. From now on the setting has no effect.
 2. The former table, if there is one, is set aside.
 3. The state is opened, which makes a new table.

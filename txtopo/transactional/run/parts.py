@@ -1,4 +1,4 @@
-"""The parts of a run that its run loop and its statistics use, and the observer that is told what happens."""
+"""The parts of a run that its run loop and its statistics use, and the observer of a run."""
 
 from __future__ import annotations
 

@@ -194,6 +194,7 @@ class StateHandle(MapState, Local):
             return self._reach().snapshot(txid)
 
     def _update_copied(self, view: StateView, keys: Sequence[Key], make_new: Callable[[Any, Any], Any]) -> list[Any]:
+        # The bolt gets copies and the state keeps copies, so a later change of one does not reach the other.
         taken, handed = self._taken, self._handed
         results = view.multi_update(keys, lambda key, old: taken(make_new(key, handed(old))))
         return self._each(view, results, handed)
