@@ -16,10 +16,8 @@ ATTEMPTS_PER_EPOCH_BITS = 32
 """The number of low bits of an attempt number, which count the tries within one epoch."""
 
 FIRST_EPOCH = 1
-"""The epoch of a topology's first coordinator."""
 
 FIRST_TXID = 1
-"""The txid of a topology's first transaction."""
 
 
 @functools.total_ordering

@@ -1,8 +1,8 @@
 """Configuration: settings have Storm's dotted names, which can also be spelt as Python keywords.
 
-``Config(max_spout_pending=8)`` and ``Config({"topology.max.spout.pending": 8})`` are equal. An unknown name is refused
-with the nearest known one. Names that start with ``spark.`` go to the Spark session. Other dotted names are your own,
-for your spouts and bolts to read.
+``Config(max_spout_pending=8)`` and ``Config({"topology.max.spout.pending": 8})`` are equal. ``Config`` refuses an
+unknown name and names the nearest known one. Names that start with ``spark.`` go to the Spark session. Other dotted
+names are your own, for your spouts and bolts to read.
 """
 
 from __future__ import annotations
@@ -24,15 +24,12 @@ _OWN_PREFIX = "spark."
 
 @attrs.frozen
 class Kind:
-    """The type of a setting's value.
-
-    Args:
-        words: a description of valid values, such as "an integer of at least 1".
-        convert: converts a value, or its text, to the stored form; raises ValueError or TypeError for an invalid one.
-    """
+    """The type of a setting's value."""
 
     words: str
+    """A description of valid values, such as "an integer of at least 1"."""
     convert: Callable[[Any], Any]
+    """Converts a value, or its text, to the stored form; raises ValueError or TypeError for an invalid one."""
 
 
 def whole(low: int) -> Kind:
@@ -40,6 +37,7 @@ def whole(low: int) -> Kind:
 
     def convert(value: Any) -> int:
         number = int(value) if isinstance(value, str) else value
+        # True is an int in Python, but surely a mistake here.
         if isinstance(number, bool) or not isinstance(number, int) or number < low:
             raise ValueError
         return number
@@ -72,7 +70,7 @@ def _to_text(value: Any) -> str:
 
 def _to_flag(value: Any) -> bool:
     if isinstance(value, str):
-        return {"true": True, "false": False}[value.lower()]
+        return {"true": True, "false": False}[value.lower()]  # a KeyError is refused like a ValueError, see _check
     if not isinstance(value, bool):
         raise TypeError
     return value
@@ -124,31 +122,26 @@ class TopologyKind(enum.Enum):
 
     @property
     def other(self) -> TopologyKind:
-        """The other one."""
+        """The other kind."""
         return TopologyKind.PLAIN if self is TopologyKind.TRANSACTIONAL else TopologyKind.TRANSACTIONAL
 
 
 @attrs.frozen
 class Setting:
-    """A known setting: its name, default, type and purpose.
-
-    Args:
-        name: the dotted name.
-        default: its value if none is given.
-        kind: what its value must be.
-        purpose: what it is for, in a few words.
-        only: the kind of topologies that it is for; None: both.
-        plain_default: its default in a plain topology, if that differs.
-        is_of_component: whether a component may have a value of its own.
-    """
+    """A known setting."""
 
     name: str
+    """The dotted name."""
     default: Any
     kind: Kind
     purpose: str
+    """What it is for, in a few words."""
     only: TopologyKind | None = TopologyKind.TRANSACTIONAL
+    """The kind of topologies that it is for; None for both."""
     plain_default: Any = attrs.Factory(lambda self: self.default, takes_self=True)
+    """Its default in a plain topology, if that differs."""
     is_of_component: bool = False
+    """Whether a component may have a value of its own."""
 
     @property
     def keyword(self) -> str:
@@ -354,8 +347,6 @@ SETTINGS: Mapping[str, Setting] = {
         ),
     )
 }
-"""All known settings, by name."""
-
 _BY_KEYWORD = {setting.keyword: setting for setting in SETTINGS.values()}
 
 _ALIASES = {"topology.ackers": "topology.acker.executors", "ackers": "topology.acker.executors"}
@@ -381,7 +372,7 @@ class Config(Mapping[str, Any]):
 
     @property
     def given(self) -> Mapping[str, Any]:
-        """What was set, without the defaults."""
+        """The settings that were given, without the defaults."""
         return self._given
 
     def with_settings(self, values: Mapping[str, Any]) -> Config:
@@ -390,7 +381,7 @@ class Config(Mapping[str, Any]):
         return changed if self._kind is None else changed.of_kind(self._kind)
 
     def of_kind(self, kind: TopologyKind) -> Config:
-        """Return the configuration as it is for a kind of topologies: with the defaults of that kind.
+        """Return the configuration with the defaults of a kind of topologies.
 
         Raises:
             ConfigError: a setting is given that is for the other kind only.
@@ -439,7 +430,7 @@ class Config(Mapping[str, Any]):
         return len(self._values)
 
     def items(self) -> ItemsView[str, Any]:
-        """Return names and values; faster than the inherited method, for the copies that each process makes."""
+        """Return names and values; faster than Mapping's own method, for the copies that each process makes."""
         return self._values.items()
 
     def __repr__(self) -> str:
@@ -463,21 +454,18 @@ def _check(name: str, value: Any) -> tuple[str, Any]:
 
 
 def _is_misspelt(name: str) -> bool:
-    """Return whether a dotted name is so similar to one of txtopo's that it is probably a typo."""
+    """Whether a dotted name is so similar to one of txtopo's that it is probably a typo."""
     if name.startswith(_OWN_PREFIX):
         return False
+    # Also as if its first part were left out, such as in max.spout.pending.
     candidates = (name, *(prefix + name for prefix in _RESERVED))
     return any(difflib.get_close_matches(each, SETTINGS, n=1, cutoff=0.9) for each in candidates)
 
 
 def component_config(config: Config, of_component: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a component of a plain topology sees of the configuration.
+    """Return the configuration that a component of a plain topology sees, given what it was declared with.
 
-    Of txtopo's own settings a component may change some; the others it names are ignored. Names of your own pass.
-
-    Args:
-        config: the topology's.
-        of_component: what the component was declared with.
+    A component may change some of txtopo's settings and all of your own; the rest of what it names is ignored.
     """
     given = dict(_check(name, value) for name, value in of_component.items())
     return {**config, **{n: v for n, v in given.items() if n not in SETTINGS or SETTINGS[n].is_of_component}}

@@ -17,7 +17,7 @@
     │       ├── AlreadyAlive          a name or a topology id that is in use
     │       ├── NotAlive              the cluster has no topology of that name
     │       └── TransitionError       the status of the topology forbids it
-    ├── LoadError                 the module of a topology, or its function, fails: here at least
+    ├── LoadError                 the module of a topology, or its function, fails, at least on this machine
     │   └── NoTopology              there is no such module or attribute, or it is no topology
     ├── FailedException           an external failure: the whole transaction is replayed
     │   ├── ReportedFailedException the same, and it is logged as an error
@@ -32,12 +32,12 @@
     │   ├── DivergenceError         coordinator state and tables do not belong together
     │   └── Unreachable             ZooKeeper does not answer; it may have carried out the last write
     ├── ClusterError              the cluster cannot do it now: try again
-    │   ├── NotLeader               this nimbus does not lead, or leads no more: nothing was written
+    │   ├── NotLeader               this nimbus does not lead, or no longer leads: nothing was written
     │   ├── NoLeader                no nimbus leads at the moment
     │   └── CodeUnavailable         nobody reachable has the code of a topology, undamaged
     └── InternalError             a bug of txtopo: an invariant does not hold
 
-Errors carry their origin as far as known (``component``, ``txid``, ``attempt``, ``cause``). They pickle, because
+Errors carry their origin as far as it is known (``component``, ``txid``, ``attempt``, ``cause``). They pickle, because
 executors send them to the driver.
 """
 
@@ -101,6 +101,7 @@ class TxtopoError(Exception):
 
 
 def _rebuild(kind: type[TxtopoError], args: tuple[Any, ...], state: dict[str, Any]) -> TxtopoError:
+    # Not kind(*args): a subclass may have a constructor with other parameters.
     error = kind.__new__(kind, *args)
     Exception.__init__(error, *args)
     error.__dict__.update(state)
@@ -227,7 +228,7 @@ class ClusterError(TxtopoError):
 
 
 class NotLeader(ClusterError):
-    """This nimbus does not lead, or leads no more: it wrote nothing.
+    """This nimbus does not lead, or no longer leads: it wrote nothing.
 
     Attributes:
         leader: the address of the nimbus that leads, if known.

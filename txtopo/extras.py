@@ -10,7 +10,7 @@ _EXTRAS = {
     "starlette": "cluster",
     "uvicorn": "cluster",
 }
-"""The extra that brings a package, by the package's name in Python."""
+"""The extra that installs a package, by the name to import it by."""
 
 
 def how_to_install(extra: str) -> str:
@@ -19,5 +19,5 @@ def how_to_install(extra: str) -> str:
 
 
 def extra_of(error: ImportError) -> str | None:
-    """Return the extra that has the package that could not be imported; None if none has it."""
+    """Return the extra with the package that could not be imported; None if no extra has it."""
     return None if error.name is None else _EXTRAS.get(error.name.partition(".")[0])

@@ -1,6 +1,6 @@
 """Failpoints: named points before and after each durable step, where a test lets the process die, stop or fail.
 
-There are also some around user code. They are active in production too, at the cost of reading one variable. Arm them
+There are also some around user code. Production code reaches them too, at the cost of reading one variable. Arm them
 from outside with an environment variable, before the process starts::
 
     TXTOPO_FAILPOINTS="table.write.after=kill:3" txtopo run examples.transactional_words
@@ -158,7 +158,7 @@ def arm_from_text(text: str) -> Handler | None:
         charge = charges.get(name)
         if charge is not None:
             charge.left -= 1
-            if charge.left == 0:
+            if charge.left == 0:  # below 0 it has happened already, and happens once
                 charge.action(name)
 
     return handler if charges else None

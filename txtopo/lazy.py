@@ -3,8 +3,8 @@
 There are two reasons: an executor imports the user's module and with it ``txtopo``, and must not load the engine; and a
 command that is interrupted while it loads must not print a traceback of imports.
 
-A package lists its names once, as imports below ``if TYPE_CHECKING``, where type checkers and editors see them. They
-are read from there, as lazy_loader reads them from a stub.
+A package lists its names once, as imports below ``if TYPE_CHECKING``, where type checkers and editors see them. This
+module reads them from there, as lazy_loader reads them from a stub.
 """
 
 from __future__ import annotations
@@ -18,11 +18,7 @@ from typing import Any
 
 
 def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package that is being imported.
-
-    Args:
-        package: the package's name.
-    """
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package that is being imported."""
     namespace: Any = sys.modules[package]
     source = "".join(linecache.getlines(namespace.__file__, vars(namespace)))  # works in a zip file, too
     module_of = {
@@ -38,7 +34,7 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(module_of[name]), name)
-        setattr(namespace, name, value)
+        setattr(namespace, name, value)  # from now on Python finds it without calling __getattr__
         return value
 
     names = sorted(module_of)

@@ -1,7 +1,7 @@
 """The user's own modules: the imported ones that are neither part of Python nor installed.
 
-They are what another machine lacks. Spark's executors get their sources (``txtopo.spark.shipping``), and the drivers of
-a cluster all their files (``txtopo.cluster.packaging``).
+Another machine lacks them. Spark's executors get their sources (``txtopo.spark.shipping``), and the drivers of a
+cluster all their files (``txtopo.cluster.packaging``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of all files in an archive, so that equal files give equal archives."""
 
 _OF_EACH_PYTHON = frozenset({"pyspark", "py4j", "sitecustomize", "usercustomize"})
-"""Modules that each Python has of its own, wherever they come from."""
+"""Modules that each Python has of its own, wherever it finds them."""
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
@@ -39,7 +39,8 @@ def user_modules() -> Iterator[tuple[str, Path]]:
 
 
 def _is_installed(folder: Path) -> bool:
-    """Return whether modules in a folder are part of Python or were installed."""
+    """Whether modules in a folder are part of Python or were installed."""
+    # pip install --target puts packages, with their .dist-info, into a folder of any name.
     if not _INSTALLED.isdisjoint(folder.parts) or any(folder.glob("*.dist-info")):
         return True
     return any(folder.is_relative_to(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))

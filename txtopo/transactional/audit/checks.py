@@ -4,13 +4,13 @@ It uses no other information, and checks every fact that is recorded in two plac
 
 1. *The journal alone.* Groups follow one another without a gap. The last committed transaction that a new coordinator
    found is the last one that the previous coordinator entered. Attempt numbers rise and are of the epoch that entered
-   them. Each partition's input begins where it ended before; what a spout has skipped in it, because it was gone and
-   the user allows that, is no fault, and is reported.
+   them. Each partition's input begins where it ended before. Input that a spout skipped, because it was gone and the
+   user allows that, is reported and is no violation.
 2. *Each table against the journal.* Its txids are the last ones of exactly the groups that wrote it, in order. The
    version of a group puts as many rows as the journal records, all with txids of that group, and changes no other row;
    a version without a group changes no row. No other writer made a version, and no coordinator of an older epoch made
    one after a newer epoch.
-3. *The states of the topology.* Each state was in the topology at every transaction, from the journal's begin or from
+3. *The states of the topology.* Each state was in the topology at every transaction, from the journal's start or from
    where it was begun empty by ``topology.state.start.empty``, up to the end or to where it left the topology. So a
    transaction that put nothing into a table had nothing for it. States that txtopo adds by itself, for dead letters
    and those of the spout, may come and go; the report says when they were away.
@@ -103,25 +103,29 @@ class AuditReport:
     partitions: int = 0
     ranges: int = 0
     skipped: dict[str, list[tuple[int, Any, Any]]] = attrs.field(factory=dict)
-    """The input that the spout has skipped because it was gone: (txid, start, end), by partition."""
+    """The input that the spout skipped because it was gone: (txid, start, end), by partition."""
     untold: int = 0
     """The number of transactions whose input the spout does not report."""
     in_flight: tuple[int, int] | None = None
     """(first, last) txid of a group that was entered but is not in every table yet."""
     tables: list[TableProof] = attrs.field(factory=list)
     elsewhere: list[str] = attrs.field(factory=list)
-    """States in the journal whose tables were not audited."""
+    """States of the topology in the journal whose tables were not audited."""
     departed: dict[str, int] = attrs.field(factory=dict)
-    """Those of them that have left the topology, each with the last transaction at which it had them."""
+    """Such states that have left the topology, each with the last transaction at which it had them."""
 
 
 @attrs.frozen
 class _Counted:
-    """An entry that counts, and the range of epochs that may have written its tables."""
+    """An entry that counts, and the epochs that may have written its tables: from its own to that of the next header.
+
+    The next coordinator finishes a group that this one left.
+    """
 
     entry: JournalEntry
     header: JournalHeader
     epoch_max: int | None
+    """None if there is no later epoch in the journal."""
 
     @property
     def epoch(self) -> int:
@@ -129,26 +133,25 @@ class _Counted:
 
 
 def tables_of(parts: Sequence[JournalPart]) -> tuple[dict[str, JournalTable], set[str]]:
-    """Return the tables that a journal names, and the states of those that the topology has no longer.
+    """Return the tables, as the journal names them last, and the states that the topology no longer has.
 
-    Each is as the journal names it last. The table of a state that has left may be gone, or be another by now.
+    The table of such a state may be gone, or be another by now.
     """
     tables = {name: table for part in parts for name, table in part.header.tables.items()}
     return tables, tables.keys() - parts[-1].header.tables.keys()
 
 
 def audit(parts: Sequence[JournalPart], histories: Mapping[str, TableHistory]) -> AuditReport:
-    """Audit a journal and its tables.
+    """Audit a journal of at least one part, oldest first, and the histories of its tables by state.
 
-    Args:
-        parts: the journal, one part for each epoch, oldest first; at least one.
-        histories: the history of each table, by state; those of states that have left the topology may be missing.
+    Histories of states that have left the topology may be missing.
     """
     report = AuditReport(epochs=len(parts), first=parts[0].header.committed + 1)
     rolled_back = {
         each.epoch for history in histories.values() for each in history.versions if each.is_rollback and each.epoch
     }
     counted = _check_journal(parts, rolled_back, report)
+    # Recovery will finish this group or drop it, so it is neither committed nor a finding.
     in_flight = _find_in_flight(parts[-1], histories)
     if in_flight is not None:
         report.in_flight = (in_flight.first, in_flight.last)
@@ -182,32 +185,26 @@ def audit(parts: Sequence[JournalPart], histories: Mapping[str, TableHistory]) -
 
 
 def _states_of(parts: Sequence[JournalPart]) -> list[str]:
-    """Return the states that the topology has had at some transaction, and those that it has, in their order."""
+    """Return the states that the topology had at some transaction, then those that it has now, each once."""
     headers = [part.header for part in parts if part.entries] + [parts[-1].header]
     return list(dict.fromkeys(name for header in headers for name in header.states))
 
 
 @attrs.frozen
 class _Presence:
-    """When a topology had a state.
-
-    Args:
-        state: the state.
-        begun_after: it was begun empty after this transaction.
-        left_after: the last transaction at which the topology had it; None if it has it still.
-        gaps: the transactions, (first, last), at which it was away, although it was there later.
-        is_optional: whether it may come and go.
-    """
+    """When a topology had a state."""
 
     state: str
     begun_after: int
     left_after: int | None
+    """The last transaction at which the topology had it; None if it has it still."""
     gaps: tuple[tuple[int, int], ...]
+    """The transactions, (first, last), at which it was away, although it was there later."""
     is_optional: bool
+    """Whether it may come and go."""
 
     @classmethod
     def of(cls, name: str, parts: Sequence[JournalPart], counted: Sequence[_Counted]) -> _Presence:
-        """Learn from a journal when a topology had a state."""
         begun_after = next((p.header.begun_after.get(name, 0) for p in reversed(parts) if name in p.header.states), 0)
         gaps: list[tuple[int, int]] = []
         absent: tuple[int, int] | None = None
@@ -225,6 +222,7 @@ class _Presence:
             gaps.append(absent)
         elif absent is not None:
             left_after = absent[0] - 1
+        # A user's state may have the name of the one for dead letters, if no policy skips transactions.
         wrote = [t for each in counted if name in each.entry.states for t in each.entry.transactions]
         is_of_dead_letters = name == DEAD_LETTERS and all(transaction.is_dead_letter for transaction in wrote)
         return cls(name, begun_after, left_after, tuple(gaps), is_of_dead_letters or name.startswith(OWN_PREFIX))
@@ -240,10 +238,7 @@ class _Presence:
 def _check_journal(parts: Sequence[JournalPart], rolled_back: set[int], report: AuditReport) -> list[_Counted]:
     """Return the entries that count, and report violations of their order.
 
-    Args:
-        parts: the journal.
-        rolled_back: the epochs in which a repair has rolled tables back, which may make several groups void.
-        report: the report that findings are added to.
+    In the epochs ``rolled_back`` a repair has rolled tables back, which may make several groups void.
     """
     everywhere = {transaction.txid for part in parts for entry in part.entries for transaction in entry.transactions}
     order = _Order(report, parts[0].header.committed + 1, everywhere)
@@ -251,6 +246,7 @@ def _check_journal(parts: Sequence[JournalPart], rolled_back: set[int], report: 
     for index, part in enumerate(parts):
         header = part.header
         following = parts[index + 1].header if index + 1 < len(parts) else None
+        # An entry counts if no later header has a lower committed txid.
         bound = min((later.header.committed for later in parts[index + 1 :]), default=None)
         if index > 0:
             _check_sequence(parts[index - 1].header, header, rolled_back, report)
@@ -259,6 +255,7 @@ def _check_journal(parts: Sequence[JournalPart], rolled_back: set[int], report: 
         void = []
         for entry in part.entries:
             if bound is not None and entry.last > bound:
+                # Its transactions ran again, with attempts that must still rise.
                 void.append(entry)
                 order.check_attempts(entry, header.epoch)
                 continue
@@ -278,6 +275,7 @@ def _check_void(void: Sequence[JournalEntry], bound: int, report: AuditReport, *
     if first.first <= bound:
         text = f"a later epoch found {bound} committed, which is in the middle of {group}"
         report.findings.append(Finding(text, first.first))
+    # A coordinator commits one group after another, so a crash leaves one in flight; only a repair goes back further.
     if len(void) > 1 and not may_be_many:
         text = f"a later epoch found {bound} committed, but after it {group} and further groups were entered"
         report.findings.append(Finding(text, first.first))
@@ -316,6 +314,7 @@ def _check_found(
     for name, txid in header.states.items():
         begun_after = header.begun_after.get(name, 0)
         own = [e.entry.last for e in counted if name in e.entry.states and e.entry.last > begun_after]
+        # A state that the epoch before did not have, or had in another table, may have any txid.
         is_known = name in old.states and old.tables.get(name) == header.tables.get(name)
         entered = own[-1] if own else None if begun_after else first.states.get(name)
         if is_known and (txid or 0) != (entered or 0):
@@ -349,7 +348,7 @@ class _Order:
             self.expected = header.committed + 1
 
     def check_attempts(self, entry: JournalEntry, epoch: int) -> None:
-        """Check that an entry's attempts are above those of earlier entries, including void ones."""
+        """Check that an entry's attempts are above those of earlier entries, void ones included."""
         for transaction in entry.transactions:
             attempt = TransactionAttempt(transaction.txid, transaction.attempt)
             before = self._attempts.get(attempt.txid)
@@ -444,7 +443,7 @@ class _TableWalk:
         """Check each version in order, and then the end."""
         for version in self._versions:
             txid = version.txid or 0
-            if version.is_adoption:
+            if version.is_adoption:  # the user has accepted all changes by others up to here
                 self._doubts.clear()
             if version.is_rollback or version.is_adoption:
                 self._proof.repaired += 1
@@ -498,7 +497,6 @@ class _TableWalk:
             self._doubts.append(Finding(text, txid, self._history.state, version.version))
 
     def _check_group(self, txid: int, version: TableVersion) -> None:
-        """Check that a version is the next group's."""
         while self._next is not None and self._next.entry.last < txid:
             entry = self._next.entry
             text = f"group {entry.first} to {entry.last} wrote it, but the table went from {self._txid} to {txid}"
@@ -521,6 +519,7 @@ class _TableWalk:
         put, removed = entry.states[self._history.state]
         if changes.put != put:
             self._find(f"the journal records {put} rows put, but the table gained {changes.put}", txid, version)
+        # Fewer may be gone: a key that was removed need not have been there.
         if changes.removed > removed:
             text = f"the journal records {removed} keys removed, but the table lacks {changes.removed}"
             self._find(text, txid, version)
@@ -545,6 +544,7 @@ class _TableWalk:
 def _without_rolled_back(versions: Sequence[TableVersion]) -> list[TableVersion]:
     """Return the versions that a repair has not rolled back."""
     counting: list[TableVersion] = []
+    # The rollback itself stays: it is a version that a coordinator made, with an epoch to check.
     for version in versions:
         if version.is_rollback:
             del counting[rolled_back_from(counting, version.txid) :]

@@ -4,13 +4,13 @@ The transactions of a group were written together, so a replay runs its group up
 table as it was before the group. It writes nothing, takes no lead and fences nobody.
 
 1. It compares the tuples of the components in topological order. The first component that differs is at fault, because
-   the components above it have emitted the same tuples. If the journal has a checksum, checksums are compared. If it
-   has none (the tasks of the transaction were spread, or the encoding of its values depends on the process), numbers of
-   tuples are compared, and a second replay must emit the same tuples as the first.
+   the components above it have emitted the same tuples. It compares checksums if the journal has them. If it has none
+   (the tasks of the transaction were spread, or the encoding of its values depends on the process), it compares numbers
+   of tuples, and a second replay must emit the same tuples as the first.
 2. If all components have emitted the same tuples, it compares the transaction's rows in the table with the rows put
    now.
-3. Components of the commit phase also depend on the earlier transactions of the group. If one of those has emitted
-   different tuples, this one cannot be judged, and the report names the other one.
+3. Components of the commit phase also depend on the earlier transactions of the group. If one of those emits different
+   tuples, this transaction cannot be judged, and the report names the other one.
 
 An opaque spout's metadata contains only where each partition ended. The replay continues from the metadata of the
 transaction before, and passes only the partitions that moved.
@@ -159,12 +159,13 @@ class Replay:
         self._runner = runner
         self._job_ids = itertools.count(1)
         self._staging = tempfile.TemporaryDirectory(prefix="txtopo-replay-")
+        # No coordinator applies these limits: the planner alone reads them, to share out the bytes.
         limits = Limits(1, 1, 1, 1, timeout_ms=1, spout=plan.semantics.policy)
         self._planner = JobPlanner(
             plan,
             limits,
             slots=runner.slots,
-            layout="together",
+            layout="together",  # tuples keep their order in one partition, so every component gets a checksum
             staging_dir=self._staging.name,
             received_bytes_max=NO_BOUND,
             has_edge_tallies=has_edge_tallies,
@@ -281,7 +282,7 @@ class Replay:
         def load(attempt: TransactionAttempt) -> Any:
             before = previous[attempt.txid - group.entry.first]
             outcome = processed[attempt.txid] = self._process(by_attempt[attempt], before)
-            writers.clear()
+            writers.clear()  # the commit phase comes next; in the end the last transaction's writers are left
             return outcome.load()
 
         def note(component: str, state: str) -> None:
@@ -312,7 +313,7 @@ class Replay:
                 coordinator, attempt.txid, previous, transaction.metadata
             )
         action = Process(next(self._job_ids), (AssignedAttempt(attempt, metadata),), previous)
-        job = self._planner.job(action, committed=0)
+        job = self._planner.job(action, committed=0)  # so the emitters clean up nothing
         outcome = self._planner.judge(job, self._runner.run(job, lambda: None))[0]
         if outcome.failure is not None:
             raise outcome.failure
@@ -321,7 +322,7 @@ class Replay:
     # Comparing it.
 
     def _compared(self) -> list[PlannedComponent]:
-        """Return the components whose tuples are counted: all but those of Spark SQL."""
+        """Return the components whose tuples are counted: all that emit, but those of Spark SQL."""
         return [c for c in self._plan.components if c.kind not in DATAFRAMES and c.streams]
 
     def _needs_second_run(self, transaction: JournalTransaction, run: _Run) -> bool:

@@ -35,6 +35,7 @@ def choose_job(
                 return job
         elif job:
             return job
+        # Later transactions of an opaque spout begin where this one ends, so none can start before it.
         elif transaction.status in limits.spout.unknown:
             return []
     return job

@@ -237,7 +237,7 @@ class Coordinator:
         for event in events:
             self._take_in(event, actions)
             if isinstance(event, Fenced):
-                break  # the events after it are ignored, as if they had arrived after Stop
+                break  # ignore the events after it, as if they had arrived after Stop
         self._advance(actions)
         return actions
 
@@ -395,7 +395,7 @@ class Coordinator:
     def _processed(self, event: Processed) -> None:
         transaction = self._pending.get(event.attempt.txid)
         if transaction is None or not transaction.is_live(event.attempt) or transaction.status is not Status.PROCESSING:
-            return
+            return  # a late answer, see "Attempts and late answers"
         transaction.move(Trigger.PROCESSED)
         transaction.processed_ms = self._now_ms
         transaction.metadata = self.limits.spout.metadata_after(transaction.metadata, event.metadata)
@@ -446,6 +446,7 @@ class Coordinator:
             self._failures.append(FailedAttempt(transaction.attempt, error, times, is_logged))
         self._note(transaction, HistoryEvent.FAILED, error, component)
         transaction.move(Trigger.FAIL)
+        # After FAIL it is READY, from where the table lets it be given up.
         gives_up = self.limits.tries_max is not None and transaction.tries.failures >= self.limits.tries_max
         can_skip = self.limits.spout.can_skip(was_emitted=was_emitted)
         if gives_up and (can_skip or self.limits.give_up_policy is GiveUpPolicy.WAIT):
@@ -453,6 +454,7 @@ class Coordinator:
             transaction.move(Trigger.GIVE_UP)
         elif gives_up:
             self._stop(Stop(StopReason.FAILED, self._poison(transaction)))
+        # A given-up transaction stays pending until its turn to end; only later ones may have to begin again.
         is_given_up = transaction.status is Status.DEAD
         first = self.limits.spout.roll_back_from(transaction.txid, is_given_up=is_given_up)
         if first is not None:
@@ -479,7 +481,7 @@ class Coordinator:
             self._stop(Stop(StopReason.FAILED, JobFailure(message, cause=event.error)))
 
     def _is_to_blame(self, held: tuple[int, ...]) -> bool:
-        """Return whether a lost job is one transaction's fault: it was alone in it, and has failed before.
+        """Whether a lost job is the fault of one transaction, which was alone in it and has failed before.
 
         With bounded tries that transaction will be given up, so the loss must not stop the run.
         """
@@ -490,6 +492,7 @@ class Coordinator:
     def _learn_job_size(self, event: JobEnded) -> None:
         held = self._jobs.get(event.job_id)
         if held is not None and event.elapsed_ms is not None:
+            # Jobs that started before the first one ended waited for the start of the executors.
             if self._first_warm_job_id is None:
                 self._first_warm_job_id = self._next_job_id
             is_cold = event.job_id < self._first_warm_job_id
@@ -507,6 +510,7 @@ class Coordinator:
             if not self._is_processing(txid, job_id):
                 continue
             transaction = self._pending[txid]
+            # Doubled with each job lost in a row, up to 64 times; no pause without a loss, as after a timeout.
             delay_ms = self.limits.retry_delay_ms << min(self._lost_jobs - 1, 6) if self._lost_jobs else 0
             transaction.tries.not_before_ms = self._now_ms + delay_ms
             transaction.tries.failures += len(held) == 1  # with several, the one at fault is unknown
@@ -546,6 +550,7 @@ class Coordinator:
                 self._renew(transaction)  # ask once per timeout, not at every tick: a long Delta write may continue
         error = f"no progress for {self.limits.timeout_ms / 1000:g} s"
         for job_id in sorted({t.job_id for t in expired if t.status is Status.PROCESSING and t.job_id}):
+            # Spark cancels whole jobs only. The job stays in flight until the run loop reports its end.
             self._cancel(job_id, actions)
             self._fail_job(job_id, self._jobs.get(job_id, ()), error)
 
@@ -557,7 +562,7 @@ class Coordinator:
     # Decisions.
 
     def _advance(self, actions: list[Action]) -> None:
-        if self._epoch == 0:
+        if self._epoch == 0:  # not recovered yet, so nothing is known that could be decided on
             return
         self._look_for_end()
         if self._stopping is not None:
@@ -612,7 +617,7 @@ class Coordinator:
         unknown = self.limits.spout.unknown
         if unknown:
             if self.limits.give_up_policy is GiveUpPolicy.WAIT:
-                unknown |= {Status.DEAD}
+                unknown |= {Status.DEAD}  # it is not skipped, and its end may be unknown
             if any(t.status in unknown for t in self._pending.values()):
                 return  # the spout's coordinator does not know what is left until the emitters have emitted these
         count = self.limits.spout.begun_max(count, self.limits.job_transactions_max)
@@ -624,9 +629,10 @@ class Coordinator:
             actions.append(CreateMetadata(self._last_begun + 1, count, self._metadata_of(self._last_begun)))
 
     def _process_next(self, actions: list[Action]) -> None:
-        for job_id in sorted(self._abandoned):  # cancelled only if none of its attempts is still live
+        for job_id in sorted(self._abandoned):  # earlier transactions of the job may go on, and need it
             if not any(self._is_processing(txid, job_id) for txid in self._jobs[job_id]):
                 self._cancel(job_id, actions)
+        # Only before the first job: later sizes follow from measured ones.
         if self._next_job_id == 1:
             waiting = sum(transaction.status is Status.READY for transaction in self._pending.values())
             self._job_sizer = self._job_sizer.with_backlog(waiting, self.limits)

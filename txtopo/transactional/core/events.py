@@ -30,23 +30,17 @@ class SourceStatus(enum.Enum):
 
 @attrs.frozen
 class Recovered:
-    """A coordinator has taken the lead and read its durable state.
-
-    Args:
-        epoch: the lead's epoch.
-        committed: the last committed txid, 0 at first.
-        committed_metadata: that transaction's metadata.
-        begun: the transactions above it with durable metadata, in txid order and without a gap.
-        now_ms: the time.
-        transaction_us: a transaction's share of a job's time in the last run, in microseconds; None if unknown.
-    """
+    """A coordinator has taken the lead and read its durable state."""
 
     epoch: int
     committed: int
+    """The last committed txid, 0 at first."""
     committed_metadata: Any
     begun: tuple[TransactionMetadata, ...]
+    """The transactions above it with durable metadata, in txid order and without a gap."""
     now_ms: int
     transaction_us: int | None = None
+    """A transaction's share of a job's time in the last run, in microseconds; None if unknown."""
 
 
 @attrs.frozen
@@ -101,7 +95,7 @@ class JobEnded:
 
 @attrs.frozen
 class JobLost:
-    """A job was lost, and with it every attempt in it without an answer so far."""
+    """A job was lost, and with it every attempt in it that has no answer yet."""
 
     job_id: int
     error: str
@@ -149,7 +143,7 @@ class RuleBroken:
 
     error: Exception
     attempt: TransactionAttempt | None = None
-    """The attempt that found it, if it was one."""
+    """The attempt in which it happened; None if in none."""
 
 
 @attrs.frozen

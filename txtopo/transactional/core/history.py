@@ -17,10 +17,9 @@ ENTRIES_MAX = 32
 """Maximum number of entries in the log of one transaction."""
 
 ENTRIES_KEPT_FIRST = 8
-"""A full log keeps its first entries, which show how the trouble began, and drops the ones after them."""
+"""A full log keeps this many first entries, which show how the trouble began, and drops the ones after them."""
 
 REASON_CHARACTERS_MAX = 1_000
-"""Maximum length of a reason."""
 
 LINES_MAX = 7
 """Maximum number of entries in a history printed as text."""
@@ -56,25 +55,19 @@ class HistoryEvent(enum.Enum):
 
 @attrs.frozen
 class HistoryEntry:
-    """One event in the history of a transaction.
-
-    Args:
-        at_ms: the time on the coordinator's clock.
-        what: what happened.
-        attempt: the attempt that it happened to; None if it concerns no attempt.
-        job_id: the job, if any.
-        group_id: the commit group, if any.
-        component: the component that failed, if known.
-        reason: the reason of a failure, at most ``REASON_CHARACTERS_MAX`` long.
-    """
+    """One event in the history of a transaction."""
 
     at_ms: int
+    """The time on the coordinator's clock."""
     what: HistoryEvent
     attempt: TransactionAttempt | None = None
+    """None if the event concerns no attempt."""
     job_id: int | None = None
     group_id: int | None = None
     component: str | None = None
+    """The component that failed, if known."""
     reason: str = ""
+    """The reason of a failure, at most ``REASON_CHARACTERS_MAX`` long."""
 
     @property
     def own_reason(self) -> str:
@@ -98,17 +91,13 @@ class HistoryEntry:
 
 @attrs.frozen
 class History:
-    """The history of a transaction, oldest entry first.
-
-    Args:
-        txid: the transaction.
-        entries: its entries; empty if it has not begun, or committed too long ago.
-        left_out: the number of entries that the log dropped after its first ``ENTRIES_KEPT_FIRST``.
-    """
+    """The history of a transaction, oldest entry first."""
 
     txid: int
     entries: tuple[HistoryEntry, ...] = ()
+    """Empty if the transaction has not begun, or committed too long ago."""
     left_out: int = 0
+    """The number of entries that the log dropped after its first ``ENTRIES_KEPT_FIRST``."""
 
     def has_trouble_besides(self, reason: str) -> bool:
         """Return whether it contains a failure, a rollback or giving up for another reason than ``reason``."""

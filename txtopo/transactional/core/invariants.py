@@ -7,11 +7,7 @@ from txtopo.transactional.core.transitions import LIVE, Status
 
 
 def validate(coordinator: Coordinator) -> None:
-    """Check the pending transactions, the live attempts, the jobs and the commit group of a coordinator.
-
-    Raises:
-        AssertionError: an invariant does not hold.
-    """
+    """Raise an AssertionError if pending transactions, attempts, jobs or the commit group break an invariant."""
     pending, jobs, limits = coordinator.pending, coordinator.jobs, coordinator.limits
     first = coordinator.committed + 1
     assert sorted(pending) == list(range(first, first + len(pending))), "pending transactions have no gap"

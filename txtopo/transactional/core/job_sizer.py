@@ -43,19 +43,15 @@ GROWTH_MAX = 8
 
 @attrs.frozen
 class JobSizer:
-    """The maximum size of the next job, and what it was derived from.
-
-    Args:
-        transactions_max: the maximum number of transactions.
-        is_warm: whether a job has ended in this run.
-        transaction_us: a transaction's share of a job's time, in microseconds; None if unknown.
-        learnt_from: the size of the job that ``transaction_us`` was measured on.
-    """
+    """The maximum size of the next job, and what it was derived from."""
 
     transactions_max: int
     is_warm: bool = False
+    """Whether a job has ended in this run."""
     transaction_us: int | None = None
+    """A transaction's share of a job's time, in microseconds; None if unknown."""
     learnt_from: int = 0
+    """The size of the job that ``transaction_us`` was measured on."""
 
     @classmethod
     def at_start(cls, limits: Limits, transaction_us: int | None = None) -> JobSizer:
@@ -63,7 +59,7 @@ class JobSizer:
         if limits.job_target_ms is None:
             return cls(limits.job_transactions_max)
         first = FIRST_JOB_TRANSACTIONS
-        if transaction_us is not None:
+        if transaction_us is not None:  # what fits half of the target time
             first = max(1, limits.job_target_ms * 500 // max(1, transaction_us))
         return cls(min(limits.job_transactions_max, first), transaction_us=transaction_us)
 
@@ -82,18 +78,13 @@ class JobSizer:
         return self.holding(min(limits.job_transactions_max, larger))
 
     def after(self, transactions: int, elapsed_ms: int, limits: Limits, *, is_cold: bool = False) -> JobSizer:
-        """Return the job size after a job has ended.
-
-        Args:
-            transactions: the number of transactions in the job.
-            elapsed_ms: the job's duration.
-            limits: the coordinator's bounds; ``job_target_ms`` is the target duration.
-            is_cold: whether the job started before the first one had ended.
-        """
+        """Return the job size after a job has ended; ``is_cold``: it started before the first one had ended."""
         target_ms = limits.job_target_ms
         if target_ms is None:
             return self
+        # A job that did not use the whole size says nothing about a larger one.
         is_full = transactions >= self.transactions_max
+        # The start of the executors may explain the duration of a cold job, unless it is far longer than that.
         if is_cold or not self.is_warm:
             own_ms = elapsed_ms - COLD_START_MS
             if own_ms > 2 * target_ms:
@@ -116,7 +107,6 @@ class JobSizer:
         return JobSizer(transactions_max, self.is_warm or is_warm, self.transaction_us, self.learnt_from)
 
     def _knows(self, limits: Limits) -> bool:
-        """Return whether the next job's size need not be guessed."""
         return limits.job_target_ms is None or self.is_warm or self.transaction_us is not None
 
     def _fitting(self, transactions: int, elapsed_ms: int, target_ms: int) -> int:

@@ -26,7 +26,6 @@ class Tries:
     """Its last job was lost: it runs alone in the next one, to find the transaction at fault."""
     not_before_ms: int = 0
     error: str = ""
-    """The last failure."""
     failed_attempts: int = 0
     """The number of failed attempts, whatever the cause."""
     log: HistoryLog | None = None
@@ -112,12 +111,8 @@ class Transaction:
     ) -> list[HistoryEntry]:
         """Return the entries of its history that the log does not have, oldest first.
 
-        Args:
-            reached: its status, or its status before the next entry of the history.
-            attempt: the live attempt at that status.
-            job_id: the job of that attempt.
-            group: its commit group, if ``reached`` belongs to the commit phase.
-            saves_metadata: whether its metadata was made durable before its first attempt.
+        They end at the status ``reached``, which ``attempt`` had in the job ``job_id``; ``group`` counts only if that
+        status belongs to the commit phase.
         """
         found: list[HistoryEntry] = []
         if self._logged is _Logged.NOTHING:
@@ -151,6 +146,7 @@ class Transaction:
             saves_metadata=saves_metadata,
         )
         self.tries.note([*before, entry])
+        # A returned attempt will commit in a later group: its processing phase is in the log and is not repeated.
         is_still_live = entry.what is HistoryEvent.RETURNED
         self._logged = _Logged.PROCESSED if is_still_live else _Logged.BEGIN
 

@@ -72,15 +72,11 @@ TRANSITIONS: dict[tuple[Status, Trigger], Status] = {
 }
 
 LIVE = frozenset({Status.PROCESSING, Status.PROCESSED, Status.COMMITTING, Status.WRITING_DEAD_LETTER})
-"""The statuses in which a transaction has a live attempt."""
+"""The statuses with a live attempt."""
 
 
 def after(status: Status, trigger: Trigger) -> Status:
-    """Return the status that ``trigger`` leads to.
-
-    Raises:
-        InternalError: the table has no such transition.
-    """
+    """Return the status that ``trigger`` leads to; raise an InternalError if the table has no such transition."""
     target = TRANSITIONS.get((status, trigger))
     if target is None:
         raise InternalError(f"no transition {trigger.value!r} from status {status.value!r}")

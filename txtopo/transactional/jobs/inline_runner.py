@@ -1,6 +1,6 @@
 """Runs jobs in the calling process, without Spark: for tests, experiments and replays.
 
-Objects that Spark would send between processes are pickled and unpickled here too, to find objects that do not pickle.
+It pickles and unpickles what Spark would send between processes, to find objects that do not pickle.
 """
 
 from __future__ import annotations
@@ -47,10 +47,8 @@ def run_stages(
 ) -> list[Report]:
     """Run a job stage by stage, partition after partition, and return all reports.
 
-    Args:
-        job: the job.
-        task_factories: one for each partition.
-        travel: takes the items that leave a stage and returns them as they arrive at the next one.
+    There is one task factory for each partition. ``travel`` takes the items that leave a stage and returns them as they
+    arrive at the next one.
     """
     held: dict[int, list[Item]] = defaultdict(list)
     for stage in range(len(job.layout.stages)):

@@ -13,16 +13,18 @@ from txtopo.transactional.tasks.state_handle import NoteLate
 
 
 class JobRunner(ABC):
-    """Runs jobs. Must be thread-safe."""
+    """Runs jobs. *An implementation* must be thread-safe: each job in flight calls :meth:`run` in its own thread."""
 
     slots: int
     """The number of partitions that run at the same time: Spark's task slots."""
     note_late: NoteLate = staticmethod(nothing_is_late)
-    """Tells the run loop of what a component's own thread did after its batch was over; the run sets it."""
+    """Tells the run loop what a component's own thread did after its batch was over; the run sets it."""
 
     @abstractmethod
     def run(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:
-        """Run a job to its end and return all reports; call ``on_progress`` now and then while the work goes on.
+        """Run a job to its end and return all reports; call ``on_progress`` while the work makes progress.
+
+        The attempts of a job time out ``topology.message.timeout.secs`` after the last call.
 
         Raises:
             JobFailure: the job was lost, or cancelled.
@@ -37,7 +39,7 @@ class JobRunner(ABC):
         return {}
 
     def executors_lost(self) -> int:
-        """Return how many executors are gone since the start, as far as it is known; called on any thread."""
+        """Return how many executors were lost since the start, as far as it is known; called on any thread."""
         return 0
 
     @abstractmethod

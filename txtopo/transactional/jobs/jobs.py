@@ -33,9 +33,9 @@ class Processing:
     """The metadata from the emitters' reports; None if it was known before, or if the emitters failed."""
     failure: TxtopoError | None
     cpu_secs: float
-    """The CPU time that it took in the executors, without Spark's own code."""
+    """CPU time in the executors, without Spark's own code."""
     fingerprints: Fingerprints
-    """The components' fingerprints. In a spread layout tuples arrive in any order, so only the spout has a checksum."""
+    """In a spread layout tuples arrive in any order, so only the spout's fingerprint has a checksum."""
 
     def load(self) -> list[CarriedBolt]:
         """Return the bolts that continue in the commit phase; read them from their files if they were spilled."""
@@ -49,14 +49,9 @@ SMALL_TUPLES_MAX = 20_000
 class JobPlanner:
     """Creates jobs and evaluates their reports.
 
-    Args:
-        plan: the topology.
-        limits: the bounds; pending transactions share ``received_bytes_max``.
-        slots: the number of partitions that run at the same time.
-        layout: ``auto``, ``together`` or ``spread``.
-        staging_dir: the folder for carried bolts that are too large for the driver.
-        received_bytes_max: maximum size of the carried bolts that wait in the driver, in bytes.
-        has_edge_tallies: whether to compare sent and received tuples.
+    ``layout`` is ``auto``, ``together`` or ``spread``. ``received_bytes_max`` bounds the carried bolts that wait in the
+    driver, in bytes, shared by the pending transactions; larger ones go to files in ``staging_dir``.
+    ``has_edge_tallies``: whether to compare sent and received tuples.
     """
 
     def __init__(  # noqa: PLR0913 - the settings of one object
@@ -101,6 +96,7 @@ class JobPlanner:
         for report in reports:
             by_attempt[report.attempt].append(report)
         outcomes: list[Processing] = []
+        # An opaque transaction's metadata continues from the one before, so attempts are judged in txid order.
         previous = job.previous_metadata
         for attempt, own in by_attempt.items():
             outcome = self._judge_attempt(job.layout, attempt, own, previous)
@@ -112,6 +108,7 @@ class JobPlanner:
     def _choose_layout(self, attempts: tuple[AssignedAttempt, ...]) -> Layout:
         if not runs_together(self._plan) or self._layout == "spread":
             return self._spread
+        # Judged by the largest transaction of the last job. Until one has ended, small jobs are spread.
         is_small = self._tuples is not None and self._tuples <= SMALL_TUPLES_MAX
         if self._layout == "together" or len(attempts) >= self._slots or is_small:
             return lay_together(self._plan, min(self._slots, len(attempts)))
@@ -128,6 +125,7 @@ class JobPlanner:
         if failure is None:
             failure = self._find_gap(layout, attempt, reports)
         metadata = None
+        # If the spout did not fail, its batch has an end, and a later transaction may continue from it.
         if failure is None or failure.component != self._plan.spout.id:
             emitted = [report.emitted for report in reports if report.emitted is not None]
             metadata = self._plan.semantics.metadata_after(previous, emitted)
@@ -157,6 +155,7 @@ class JobPlanner:
         }
 
     def _find_gap(self, layout: Layout, attempt: TransactionAttempt, reports: Sequence[Report]) -> TxtopoError | None:
+        # The counts differ only by a bug of txtopo: a partition that failed or was lost has failed the attempt already.
         expected = sum(self._plan.by_id[name].tasks for stage in layout.stages for name in stage.components)
         finished = sum(report.tasks_finished for report in reports)
         origin: dict[str, Any] = {"txid": attempt.txid, "attempt": attempt.attempt}

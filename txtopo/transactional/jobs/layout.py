@@ -79,6 +79,7 @@ def lay_together(plan: Plan, partitions: int) -> Layout:
 
 def lay_spread(plan: Plan, partitions: int) -> Layout:
     """Return a layout that spreads each transaction over all partitions."""
+    # A component's level is the number of shuffles on the longest path to it: all of its input has arrived by then.
     levels: dict[str, int] = {}
     for component in plan.components:
         levels[component.id] = max(

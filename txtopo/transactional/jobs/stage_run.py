@@ -1,7 +1,7 @@
 """The processing phase of a job, stage by stage, in one partition. Independent of Spark.
 
-Everything that leaves a stage is an *item*: a shuffle message for a later stage, or a report for the driver. A failure
-is reported too: it fails its own attempt and no other in the job.
+Everything that leaves a stage is an *item*: a shuffle message for a later stage, or a report for the driver. A report
+may hold a failure, which fails its own attempt and no other in the job.
 """
 
 from __future__ import annotations
@@ -33,25 +33,20 @@ from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 @attrs.frozen
 class Job:
-    """A job as it is sent to every partition.
-
-    Args:
-        job_id: the job.
-        attempts: its attempts in txid order, with their metadata.
-        previous_metadata: the metadata of the transaction before, from which an opaque spout continues.
-        committed: the last committed txid.
-        layout: where the tasks run.
-        staging_dir: the folder for carried bolts that are too large to report in memory.
-        report_bytes_max: maximum size of the carried bolts that one partition reports in memory, in bytes.
-    """
+    """A job as it is sent to every partition."""
 
     job_id: int
     attempts: tuple[tuple[TransactionAttempt, Any], ...]
+    """(attempt, metadata) in txid order."""
     previous_metadata: Any
+    """The metadata of the transaction before, from which an opaque spout continues."""
     committed: int
+    """The last committed txid."""
     layout: Layout
     staging_dir: str
+    """The folder for carried bolts that are too large to report in memory."""
     report_bytes_max: int
+    """Maximum size of the carried bolts that one partition reports in memory, in bytes."""
 
 
 @attrs.frozen
@@ -119,14 +114,13 @@ class StageRun:
         """The failures of attempts in this partition."""
         self._emissions = self._plan.semantics.emissions(job.previous_metadata)
         self.bytes_left = job.report_bytes_max
-        """How many bytes of carried bolts this partition may still report in memory."""
+        """The bytes of carried bolts that this partition may still report in memory."""
         self._reported_at = time.thread_time()
 
     def run(self, items: Iterable[Item]) -> Iterator[PartitionItem]:
-        """Run the stage and yield the items that leave it.
+        """Run the stage on the items that earlier stages sent to this partition; yield the items that leave it.
 
-        Args:
-            items: the items that earlier stages sent to this partition; those for later stages pass through.
+        Items for later stages pass through.
         """
         self.clean_up()
         for item in items:
@@ -144,6 +138,8 @@ class StageRun:
         self._emit(index, attempt, metadata)
         self._guard(attempt, self._finish)
         yield from self._take_outbox()
+        # The report needs the tasks, so they are closed after it. A partition without a task of this attempt has
+        # nothing to report but a failure.
         report = self._report(index, attempt)
         ended(attempt)
         if report.tasks_finished or report.failure is not None:
@@ -173,6 +169,7 @@ class StageRun:
 
     def _emit_share(self, task: int, metadata: Any, run: BatchRun) -> None:
         semantics, spout = self._plan.semantics, self._plan.spout
+        # Where a transaction begins follows from how the one before ended, which is unknown if it failed.
         if semantics.emits_in_turn and any(attempt.txid < run.attempt.txid for attempt in self.failures):
             raise FailedException(f"transaction {run.attempt.txid} follows one that failed")
 
@@ -201,6 +198,7 @@ class StageRun:
         staged = None
         if failure is None:
             size = sum(len(bolt.state) for bolt in carried)
+            # What is too large for the driver goes to a file: topology.received.bytes.max bounds its memory.
             if size > self.bytes_left:
                 staged, carried = self._put_aside(attempt, carried), []
             else:
@@ -222,6 +220,7 @@ class StageRun:
     def _put_aside(self, attempt: TransactionAttempt, carried: list[CarriedBolt]) -> StagedBolts:
         folder = pathlib.Path(self._job.staging_dir)
         folder.mkdir(parents=True, exist_ok=True)
+        # Spark may run a task twice; the random part keeps the files of the two runs apart.
         path = (
             folder / f"{attempt.txid}-{attempt.attempt}-{self._stage_index}-{self._partition}-{uuid.uuid4().hex}.bolts"
         )
@@ -234,7 +233,10 @@ class StageRun:
         return StagedBolts(os.fspath(path), tuple(spans))
 
     def _guard(self, attempt: TransactionAttempt, work: Callable[[BatchRun], None]) -> None:
-        """Do some work for an attempt unless it has failed; a failure now fails only this attempt."""
+        """Do some work for an attempt unless it has failed; a failure fails only this attempt.
+
+        Any other exception is a bug or the process's end, and fails the Spark task.
+        """
         if attempt in self.failures:
             return
         try:
@@ -267,7 +269,6 @@ class StageRun:
         return outbox
 
     def _is_whole_here(self, transaction_index: int) -> bool:
-        """Return whether all tasks of a transaction run in this partition."""
         is_alone = len(self._layout.stages) == 1 and self._stage.assignment is PartitionAssignment.BY_TRANSACTION
         return is_alone and self._is_here(transaction_index, 0)
 

@@ -40,12 +40,9 @@ class JournalEnd:
     """The last entry; None if there is none yet."""
 
     def bound(self, txids: Mapping[str, int | None]) -> int:
-        """Return the last txid that is certainly committed.
+        """Return the last txid that is certainly committed, given the last txid of each table by state.
 
         An entry that names no table cannot be verified, so it does not count yet.
-
-        Args:
-            txids: the last txid of each table, by state, without states that have no table.
         """
         if self.last is None:
             return self.header.committed
@@ -79,20 +76,12 @@ def read_end(folder: Path) -> JournalEnd | None:
 
 
 def last_writes(folder: Path, epoch: int, names: Collection[str], txid: int) -> dict[str, int | None] | None:
-    """Return the txid of each state's last write up to transaction ``txid``.
+    """Return the txid of each state's last write up to transaction ``txid``; None for a state that was not written.
 
-    Args:
-        folder: the journal's folder.
-        epoch: the epoch of its newest file.
-        names: the states.
-        txid: the last transaction to consider.
+    Returns None instead of a mapping if the newest file does not go back that far, or has another epoch than ``epoch``.
 
     Raises:
         DivergenceError: the newest file is damaged.
-
-    Returns:
-        The txids by state, with None for a state that was not written. None instead of a mapping if the newest file
-        does not go back that far or has another epoch.
     """
     for path in reversed(journal_files(folder)):
         with path.open("rb") as file:
@@ -106,7 +95,8 @@ def last_writes(folder: Path, epoch: int, names: Collection[str], txid: int) -> 
                 found: dict[str, int | None] = {}
                 wanted = {name: json.dumps(name).encode() for name in names}
                 for line in _lines_backwards(file, len(first)):
-                    if not any(text in line for text in wanted.values()):  # a cheap check: most lines name other states
+                    # A cheap check before the line is parsed: most lines name other states.
+                    if not any(text in line for text in wanted.values()):
                         continue
                     entry = from_json(json.loads(line), JournalEntry)
                     if entry.last <= txid:
@@ -122,10 +112,7 @@ def last_writes(folder: Path, epoch: int, names: Collection[str], txid: int) -> 
 
 
 def metadata_dir_below(output: str | os.PathLike[str]) -> Path:
-    """Return the metadata directory of a topology, given its output folder.
-
-    Args:
-        output: the folder with the tables and the metadata directory, or the metadata directory itself.
+    """Return the metadata directory in an output folder, which may be the metadata directory itself.
 
     Raises:
         ConfigError: there is no journal.
@@ -168,7 +155,6 @@ def _damaged(path: Path, error: Exception) -> DivergenceError:
 
 
 def _last_line(file: BinaryIO, start: int) -> bytes | None:
-    """Return the last complete line after an offset; None if there is none."""
     return next(_lines_backwards(file, start), None)
 
 

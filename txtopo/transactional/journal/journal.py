@@ -37,7 +37,7 @@ DEAD_LETTERS = "dead-letters"
 """The name of the state for dead letters."""
 
 PART_BYTES_MAX = 64 * 1024 * 1024
-"""A file above this size is followed by a new one."""
+"""Once a file is larger, the next entry begins a new one."""
 
 _NAME = re.compile(r"^(\d{10})-(\d{6})\.jsonl$")
 
@@ -86,7 +86,7 @@ class JournalTransaction:
     """The input that it took, (start, end) by partition; None if the spout does not report it."""
     is_dead_letter: bool = False
     skipped: Mapping[str, tuple[tuple[Any, Any], ...]] = attrs.field(factory=dict)
-    """The gaps, (start, end) by partition, in that input: it was gone, and the spout has gone on without it."""
+    """The gaps, (start, end) by partition, in that input: the spout went on without input that was gone."""
 
 
 @attrs.frozen
@@ -131,7 +131,7 @@ class JournalWriter:
         self._bytes_max = bytes_max
         self._part = 0
         folder.mkdir(parents=True, exist_ok=True)
-        sync_path(folder.parent)
+        sync_path(folder.parent)  # without it, a power failure could lose the folder with entries that were synced
         self._file = self._begin_part()
 
     def enter(self, entry: JournalEntry) -> None:
@@ -140,6 +140,7 @@ class JournalWriter:
         Raises:
             StopError: the file can't be written, or was removed.
         """
+        # A write to an unlinked file succeeds, and its entries would be lost.
         if not self._is_in_place():
             raise StopError(
                 f"the journal's file {self._path} was removed or replaced while the topology runs; nothing of "
@@ -173,7 +174,7 @@ class JournalWriter:
         return self._file
 
     def _is_in_place(self) -> bool:
-        """Return whether the open file still exists under its path, and was not unlinked or replaced."""
+        """Whether the open file still exists under its path, and was not unlinked or replaced."""
         with contextlib.suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
         return False
@@ -232,11 +233,7 @@ def set_aside_former_incarnation(folder: Path, incarnation: str) -> None:
 
 
 def check_format(folder: Path) -> None:
-    """Check that this version of txtopo reads a journal, before anything is written beside it.
-
-    Raises:
-        StopError: a newer version has written it, in a format that this one does not know.
-    """
+    """Raise a StopError if a newer version of txtopo wrote a journal, in a format that this one does not know."""
     _newest_header(folder)
 
 
@@ -299,10 +296,7 @@ def read_journal(folder: Path) -> list[JournalPart]:
 def counting_entries(parts: Sequence[JournalPart], is_written: Callable[[JournalEntry], bool]) -> list[JournalEntry]:
     """Return the entries whose groups were committed, in order.
 
-    Args:
-        parts: the journal.
-        is_written: returns whether all tables that an entry names have reached it; called for the last epoch's last
-            entry.
+    ``is_written``, called for the last epoch's last entry, returns whether all tables that the entry names have it.
     """
     return [entry for part in counting_parts(parts, is_written) for entry in part.entries]
 
@@ -314,10 +308,12 @@ def counting_parts(parts: Sequence[JournalPart], is_written: Callable[[JournalEn
     """
     counting: list[JournalPart] = []
     bound: int | None = None
+    # Backwards, because an entry counts if no later header has a lower committed txid.
     for part in reversed(parts):
         entries = part.entries
         if bound is not None:
             entries = tuple(entry for entry in entries if entry.last <= bound)
+        # In the newest part, only the last group can be in flight: a coordinator commits one after another.
         elif entries and not is_written(entries[-1]):
             entries = entries[:-1]
         counting.append(JournalPart(part.header, entries))

@@ -14,26 +14,19 @@ from txtopo.transactional.recovery.coordinator_state import CommittedMark, State
 
 @attrs.frozen
 class Checkpoint:
-    """The state of a topology after a commit group.
-
-    Args:
-        txid: the last committed transaction: the group's last one.
-        metadata: that transaction's metadata.
-        incarnation: the topology's incarnation.
-        spout: ``repeatable`` or ``opaque``.
-        states: the mark of each state that the topology has had so far, as far as known.
-        source: where this information was found, for messages.
-    """
+    """The state of a topology after a commit group, whose last transaction is ``txid``."""
 
     txid: int
     metadata: Any
     incarnation: str
     spout: str
     states: Mapping[str, StateMark]
+    """The mark of each state that the topology has had so far, as far as known."""
     source: str
+    """The place where this was found, for messages."""
 
     def has(self, name: str) -> bool:
-        """Whether the topology had a state then."""
+        """Whether the topology had a state at that transaction."""
         return name in self.states and self.states[name].left_after is None
 
 
@@ -45,13 +38,9 @@ def checkpoint_of(mark: CommittedMark, incarnation: str, spout: str) -> Checkpoi
 def checkpoints_in(
     parts: Sequence[JournalPart], topology_id: str, incarnation: str, descriptions: Mapping[str, TableDescription]
 ) -> list[Checkpoint]:
-    """Return a journal's checkpoints of one incarnation of a topology, newest first, each transaction once.
+    """Return a journal's checkpoints of one incarnation, newest first, each transaction once.
 
-    Args:
-        parts: the journal.
-        topology_id: the topology.
-        incarnation: the incarnation.
-        descriptions: the tables' descriptions; the last group counts if its tables have reached it.
+    The last group counts if its tables have reached it, as their descriptions show.
     """
 
     def is_written(entry: JournalEntry) -> bool:
@@ -61,6 +50,7 @@ def checkpoints_in(
     marks: dict[str, StateMark] = {}
     for part in counting_parts(_of_incarnation(parts, topology_id, incarnation), is_written):
         header = part.header
+        # A repair may have gone back, so that the transactions after it ran again: what came before is undone.
         found = {txid: each for txid, each in found.items() if txid <= header.committed}
         marks |= _marks_in(header)
         found[header.committed] = _checkpoint(header, header.committed, header.metadata, marks)
@@ -73,12 +63,13 @@ def checkpoints_in(
 
 
 def departures_in(parts: Sequence[JournalPart], topology_id: str, incarnation: str, committed: int) -> dict[str, int]:
-    """Return the states that missed transactions, each with the last one before; also if they were put back later."""
+    """Return the states that missed transactions, each with the last one it has; also if they were put back later."""
     marks: dict[str, StateMark] = {}
     own = _of_incarnation(parts, topology_id, incarnation)
     for part in counting_parts(own, lambda entry: entry.last <= committed):
         if part.entries:  # a start that committed nothing changes nothing
             header = part.header
+            # A state that was put back still lacks what it missed, unless it was begun empty since.
             lacking = {
                 name: mark
                 for name, mark in marks.items()
@@ -101,7 +92,7 @@ def _marks_in(header: JournalHeader) -> dict[str, StateMark]:
 
 
 def _without_others(marks: Mapping[str, StateMark], part: JournalPart) -> dict[str, StateMark]:
-    """Return the marks with those of other states as departed, if the part has entries."""
+    """Return the marks, with the states that the part's topology lacks as departed if the part has entries."""
     if not part.entries:
         return dict(marks)
     before = part.entries[0].first - 1

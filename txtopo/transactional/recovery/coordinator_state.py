@@ -1,7 +1,7 @@
 """The coordinator's own durable state: a few small values in a store.
 
 ========================  ===================================================================
-``<topology>/format``     the format of all this, see :mod:`txtopo.formats`
+``<topology>/format``     the format of these values, see :mod:`txtopo.formats`
 ``<topology>/life``       the incarnation: a random id drawn at creation, which tables store too
 ``<topology>/spout``      the kind of the spout: repeatable or opaque
 ``<topology>/committed``  the last committed txid, its metadata, and each state's table and txid
@@ -15,8 +15,8 @@
 ========================  ===================================================================
 
 A group is recorded before its first Delta write. The record is removed after the last one, in the same step that marks
-the group as committed. So after a crash the tables show what to do: a group without a durable write is dropped, and one
-with a durable write is finished from its staged writes.
+the group as committed. So after a crash the tables show what to do: recovery drops a group without a durable write, and
+finishes one with a durable write from its staged writes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _TRANSACTION_TIME = "pace"
 
 @attrs.frozen
 class StateMark:
-    """The coordinator state's record of a state's table: its identity, and the last txid written to it."""
+    """What the coordinator state records of a state's table: its identity, and the last txid written to it."""
 
     identity: str
     txid: int | None
@@ -55,11 +55,11 @@ class StateMark:
     left_after: int | None = None
     """The last transaction that was committed while the topology had the state; None if it has it still."""
     begun_after: int = 0
-    """The table was begun empty after this transaction, so it has nothing of it and of those before; 0: of none."""
+    """The table was begun empty after this transaction, and has nothing of it or of earlier ones; 0: it misses none."""
 
     @property
     def is_beginning(self) -> bool:
-        """Whether the table is to be begun empty, which is recorded, and its identity is not yet."""
+        """Whether a crash came between recording that the table is begun empty and recording its identity."""
         return self.begun_after > 0 and not self.identity
 
 
@@ -84,7 +84,7 @@ class GroupMark:
     staged: tuple[StagedWrite, ...]
     """The staged writes of a group with several states; empty for one state."""
     metadata: Any
-    """The metadata of its last transaction."""
+    """The metadata of its last transaction, which the committed mark will hold."""
     topology: tuple[str, ...] | None = None
     """All states of the topology, written or not; None if a version that did not record them began the group."""
 
@@ -105,6 +105,7 @@ class CoordinatorState:
         refuse_newer(f"the coordinator state of topology {topology_id!r}", self._format, COORDINATOR_STATE)
         self._known_incarnation: str | None = self._read(_INCARNATION)
         self._spout: str | None = self._read(_SPOUT)
+        # A drawn one becomes durable in begin(): until then a crash leaves nothing, and the next start draws another.
         self.incarnation = self._known_incarnation or uuid.uuid4().hex
         self._kept_us = self._learnt_us = self.transaction_us()
 
@@ -115,12 +116,12 @@ class CoordinatorState:
 
     @property
     def is_begun(self) -> bool:
-        """Whether there is coordinator state; otherwise the incarnation was drawn but is not durable yet."""
+        """Whether the incarnation is durable; otherwise this process has just drawn it."""
         return self._known_incarnation is not None
 
     @property
     def source_place(self) -> tuple[Store, Lead, str]:
-        """What the spout's coordinator writes with: the store, the lead, and the path below which it may write."""
+        """The store and lead of the spout's coordinator, and the path below which it may write."""
         return self._store, self._lead, self._path(_SOURCE)
 
     def begin(self) -> None:
@@ -156,9 +157,10 @@ class CoordinatorState:
             DivergenceError: the metadata of one of them is missing.
         """
         begun = []
+        # Names have 20 digits, so their order is that of the txids.
         for name in self._store.children(self._path(_METADATA)):
             txid = int(name)
-            if txid > committed:
+            if txid > committed:  # others are left if a store splits a commit into steps and a crash comes in between
                 begun.append(TransactionMetadata(txid, self._read(f"{_METADATA}/{name}")))
         for expected, transaction in enumerate(begun, committed + 1):
             if transaction.txid != expected:
@@ -182,7 +184,7 @@ class CoordinatorState:
         self._lead.write([Put(self._path(_GROUP), _encode(to_json(mark)))])
 
     def confirm_recovery(self) -> None:
-        """Record that this epoch has recovered. Only the leader can write, so the values that it read are current."""
+        """Record that this epoch has recovered. The write needs the lead, so the values that were read are current."""
         self._lead.write([Put(self._path(_RECOVERED), _encode(self.epoch))])
 
     def drop_group(self) -> None:
@@ -195,8 +197,9 @@ class CoordinatorState:
 
     def commit(self, mark: CommittedMark, first: int) -> None:
         """Mark the transactions from ``first`` to that of ``mark`` as committed, and delete their metadata."""
-        # In one step: if the record went first, a crash would drop a group that the tables have; if it went last, the
-        # next leader would finish a group whose metadata is gone.
+        # In one step. If the record of the group went first, a crash would leave tables ahead of the coordinator state.
+        # If it went last, the next leader would find a group that is committed already. A store that splits a long step
+        # keeps this order, and begun() ignores metadata that is left.
         changes: list[Change] = [
             Put(self._path(_COMMITTED), _encode(to_json(mark))),
             Delete(self._path(_GROUP)),
@@ -226,22 +229,11 @@ class CoordinatorState:
             self._kept_us = learnt_us
 
     def confirm_lead(self) -> None:
-        """Check that the lead is still held.
-
-        Raises:
-            LostLead: it is not held any more.
-        """
-        self._lead.write([])
+        """Raise LostLead if the lead is lost."""
+        self._lead.write([])  # even an empty write compares the epoch with the store's; is_held() may not know yet
 
     def check_spout(self, kind: str) -> None:
-        """Check that the spout has the kind of the stored metadata.
-
-        Args:
-            kind: ``repeatable`` or ``opaque``.
-
-        Raises:
-            DivergenceError: earlier runs had a spout of the other kind.
-        """
+        """Raise a DivergenceError if earlier runs had a spout of another kind than ``repeatable`` or ``opaque``."""
         if self._spout is None:
             self._spout = kind
         elif self._spout != kind:
@@ -264,20 +256,15 @@ class CoordinatorState:
         self._lead.write([Put(self._path(_COMMITTED), _encode(to_json(mark))), Delete(self._path(_REPAIR))])
 
     def rewrite(self, incarnation: str, spout: str, mark: CommittedMark, number: int) -> None:
-        """End a repair by replacing the coordinator state; the old values are kept aside.
-
-        Args:
-            incarnation: the incarnation of the tables.
-            spout: ``repeatable`` or ``opaque``.
-            mark: the new committed mark.
-            number: the old values move below ``before-repair-<number>``.
-        """
+        """End a repair by replacing the coordinator state; the old values move below ``before-repair-<number>``."""
         names = (_INCARNATION, _SPOUT, _COMMITTED, _GROUP, _METADATA)
         changes: list[Change] = [
             *self._set_aside_changes(names, number),
             Put(self._path(_INCARNATION), _encode(incarnation)),
         ]
         changes += [Put(self._path(_SPOUT), _encode(spout)), Put(self._path(_COMMITTED), _encode(to_json(mark)))]
+        # The plan goes last: if a store splits the step and a crash comes in between, no run starts, and the next
+        # repair carries the plan out again.
         self._lead.write([*changes, Delete(self._path(_REPAIR))])
 
     def set_aside(self, number: int) -> None:
@@ -299,7 +286,9 @@ class CoordinatorState:
             name = waiting.pop()
             value = self._store.read(self._path(name))
             aside = self._path(f"{_ASIDE}{number}/{name}")
-            if value is not None and self._store.read(aside) is None:  # what was aside first is the older value
+            # If a store has split an earlier try, the copy holds the value from before the repair, and ``value`` may
+            # be from the repair itself.
+            if value is not None and self._store.read(aside) is None:
                 copies.append(Put(aside, value))
             waiting += [f"{name}/{child}" for child in self._store.children(self._path(name))]
         return [*copies, *(Delete(self._path(name)) for name in names)]
@@ -316,7 +305,7 @@ class CoordinatorState:
 
 
 def as_json(metadata: Any) -> Any:
-    """Return metadata encoded and decoded, exactly as every later attempt will see it.
+    """Return metadata as every later attempt sees it: encoded and decoded.
 
     Raises:
         RuleError: it is not JSON, or too large for a store.

@@ -1,4 +1,4 @@
-"""Diagnosis: finds what is wrong between coordinator state and tables, and proposes a repair.
+"""Diagnosis: finds where coordinator state and tables disagree, and proposes a repair.
 
 It changes nothing; :mod:`txtopo.transactional.recovery.repair` does. It proposes the first of these that is possible:
 
@@ -8,7 +8,7 @@ It changes nothing; :mod:`txtopo.transactional.recovery.repair` does. It propose
    after the checkpoint run again.
 
 A repair is safe, and needs no confirmation, if it rolls back no table, reruns no committed transaction and abandons no
-other incarnation of the topology. Transactions that are begun and not committed begin again, which loses nothing.
+incarnation of the topology. Transactions that are begun and not committed begin again, which loses nothing.
 """
 
 from __future__ import annotations
@@ -39,23 +39,17 @@ _NOT_OURS = {DivergenceKind.NO_TABLE_OF_OURS, DivergenceKind.OTHER_OWNER}
 
 @attrs.frozen
 class RepairSubject:
-    """A topology to diagnose and repair.
-
-    Args:
-        topology_id: its id.
-        spout: ``repeatable`` or ``opaque``.
-        states: its states.
-        metadata_dir: its metadata directory.
-        addresses: the addresses of its tables as the journal records them, by state.
-        optional: the states that may come and go, see :class:`txtopo.transactional.recovery.membership.Membership`.
-    """
+    """A topology to diagnose and repair."""
 
     topology_id: str
     spout: str
+    """``repeatable`` or ``opaque``."""
     states: Mapping[str, State]
     metadata_dir: Path
     addresses: Mapping[str, str]
+    """The addresses of its tables as the journal records them, by state."""
     optional: Collection[str] = ()
+    """The states that may come and go, see :class:`txtopo.transactional.recovery.membership.Membership`."""
 
     def tables(self) -> dict[str, StateTable]:
         """Return the tables that can be inspected, by state."""
@@ -64,86 +58,68 @@ class RepairSubject:
 
 @attrs.frozen
 class GoTo:
-    """A plan that brings coordinator state and tables to one transaction.
-
-    Args:
-        txid: the last committed transaction after the repair.
-        metadata: its metadata.
-        incarnation: the incarnation of the tables.
-        spout: ``repeatable`` or ``opaque``.
-        states: the last txid of each table after the repair; 0 for none.
-        is_as_it_is: whether to keep the begun transactions and the group in progress.
-        number: replaced values are kept below ``before-repair-<number>``.
-        marks: the marks of all states that the topology had or has had at that transaction.
-    """
+    """A plan that brings coordinator state and tables to one transaction."""
 
     txid: int
+    """The last committed transaction after the repair."""
     metadata: Any
     incarnation: str = attrs.field(metadata=WRITTEN_AS_LIFE)
     spout: str
+    """``repeatable`` or ``opaque``."""
     states: Mapping[str, int]
+    """The last txid of each table after the repair; 0 for none."""
     is_as_it_is: bool
+    """Whether to keep the begun transactions and the group in progress."""
     number: int
+    """Replaced values are kept below ``before-repair-<number>``."""
     marks: Mapping[str, StateMark] = attrs.field(factory=dict)
+    """The marks of all states that the topology had or has had at that transaction."""
 
 
 @attrs.frozen
 class StartAnew:
-    """A plan that moves tables, journal and coordinator state aside, so that the topology starts at transaction 1.
-
-    Args:
-        number: they are kept as ``before-repair-<number>``.
-    """
+    """A plan that moves tables, journal and coordinator state aside, so that the topology starts at transaction 1."""
 
     number: int
+    """They are kept as ``before-repair-<number>``."""
 
 
 @attrs.frozen
 class Adopt:
-    """A plan that accepts other writers' changes as the states' own.
-
-    Args:
-        states: the states of the changed tables.
-    """
+    """A plan that accepts other writers' changes to the tables of some states as the states' own."""
 
     states: tuple[str, ...]
 
 
 @attrs.frozen
 class Diagnosis:
-    """The result of a diagnosis.
-
-    Args:
-        record: the record in the coordinator state.
-        descriptions: the tables' descriptions, by state.
-        divergences: the problems with the tables.
-        damage: other problems, in words.
-        journal_txid: the newest transaction in the journal; None if there is none.
-        journal_problem: why the journal can't be read; None if it can.
-        epoch_min: the lowest epoch above those in the tables and the journal.
-        unfinished: the plan of an interrupted repair; None if there is none.
-        go_to: the proposed plan; None if none is possible.
-        rolled_back: the states whose tables the plan rolls back.
-        is_safe: whether the plan needs no confirmation.
-        obstacles: why no plan, or no better one, is possible.
-        adopt: the plan to accept other writers' changes; None if that would not help.
-        anew: the plan to start anew; None if that is impossible.
-    """
+    """The result of a diagnosis."""
 
     record: CoordinatorRecord
     descriptions: Mapping[str, TableDescription]
     divergences: tuple[Divergence, ...]
     damage: tuple[str, ...]
+    """Problems other than with the tables, in words."""
     journal_txid: int | None
+    """The newest transaction in the journal; None if there is none."""
     journal_problem: str | None
+    """Why the journal can't be read; None if it can."""
     epoch_min: int
+    """The lowest epoch above those in the tables and the journal."""
     unfinished: GoTo | StartAnew | None
+    """The plan of an interrupted repair."""
     go_to: GoTo | None
+    """The proposed plan; None if none is possible."""
     rolled_back: tuple[str, ...]
+    """The states whose tables the plan rolls back."""
     is_safe: bool
+    """Whether the plan needs no confirmation."""
     obstacles: tuple[str, ...]
+    """Why no plan, or no better one, is possible."""
     adopt: Adopt | None
+    """The plan to accept other writers' changes; None if that would not help."""
     anew: StartAnew | None
+    """The plan to start anew; None if that is impossible."""
 
     @property
     def is_sound(self) -> bool:
@@ -158,12 +134,14 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Dia
     tables = subject.tables()
     settled = record.when_settled(tables, subject.states)
     strangers = tuple(find_strangers(settled, subject.states, subject.optional))
+    # The next run sets these tables aside, and strangers are reported as such, so neither is compared with its mark.
     to_begin = [name for name, mark in record.committed.states.items() if mark.is_beginning]
     compared = find_divergences(record, tables, [*to_begin, *(each.state for each in strangers)])
     divergences = (*compared, *strangers)
     descriptions = _descriptions(tables)
     damage = _damage_of_begun(coordinator_state, record)
     checkpoints = _checkpoints(subject, record, descriptions, parts)
+    # Higher than anything that is aside anywhere, so that no repair overwrites what an earlier one has kept.
     number = 1 + max(
         [0, *coordinator_state.asides(), *_journal_asides(subject), *(n for t in tables.values() for n in t.asides())]
     )
@@ -219,10 +197,12 @@ class _Choice:
         self, checkpoints: list[Checkpoint], spout: str, number: int, *, is_damaged: bool
     ) -> tuple[GoTo | None, tuple[str, ...], tuple[str, ...]]:
         """Return the best plan, the states that it rolls back, and the obstacles to a better one."""
+        # A newer epoch is no obstacle, because the repair takes one above it.
         is_as_it_is = all(each.kind in _ADOPTABLE for each in self.divergences) and self.record.incarnation is not None
         if is_as_it_is and not is_damaged:
             assert self.record.incarnation is not None, "there is coordinator state"
             own = checkpoint_of(self.record.committed, self.record.incarnation, spout)
+            # A table that has the group in progress stays there, so each is taken at the txid that it is at.
             at = {name: description.last_txid for name, description in self.descriptions.items()}
             marks = {name: own.states.get(name, StateMark("", None)) for name in at}
             own = attrs.evolve(own, states={name: attrs.evolve(mark, txid=at[name]) for name, mark in marks.items()})
@@ -238,7 +218,7 @@ class _Choice:
         return None, (), tuple(seen)
 
     def _rollbacks(self, checkpoint: Checkpoint) -> tuple[tuple[str, ...], list[str]]:
-        """Return the states that a checkpoint requires to roll back, and the obstacles to it."""
+        """Return the states whose tables must be rolled back to a checkpoint, and the obstacles to it."""
         rolled_back, obstacles = [], []
         for name, table in self.tables.items():
             wanted = self._mark_at(checkpoint, name).txid or 0
@@ -278,7 +258,7 @@ class _Choice:
         return None
 
     def _can_have(self, checkpoint: Checkpoint, name: str) -> bool:
-        """Whether a state lacks nothing at a checkpoint, or only what it is recorded to lack."""
+        """Whether a state has missed nothing at a checkpoint, or only what is on record."""
         is_there = checkpoint.txid == 0 or name in self.optional or checkpoint.has(name)
         return is_there or self._is_begun_later(checkpoint, name)
 
@@ -289,7 +269,7 @@ class _Choice:
 
     def _mark_at(self, checkpoint: Checkpoint, name: str) -> StateMark:
         """Return the mark that a state gets at a checkpoint, without what only its opened table knows."""
-        if self._is_begun_later(checkpoint, name):  # it gets all transactions after this one, and is empty here
+        if self._is_begun_later(checkpoint, name):  # empty at the checkpoint, it gets all transactions after it
             return StateMark("", None, begun_after=checkpoint.txid)
         return checkpoint.states.get(name, StateMark("", None))
 
@@ -322,7 +302,7 @@ def _descriptions(tables: Mapping[str, StateTable]) -> dict[str, TableDescriptio
     for name, table in tables.items():
         try:
             description = table.look()
-        except DivergenceError:
+        except DivergenceError:  # find_divergences() reports it
             continue
         if description is not None:
             descriptions[name] = description
@@ -335,9 +315,9 @@ def _checkpoints(
     descriptions: Mapping[str, TableDescription],
     parts: list[JournalPart],
 ) -> list[Checkpoint]:
-    """Return all checkpoints that could be possible, newest transaction first.
+    """Return all possible checkpoints, newest transaction first.
 
-    Transaction 0 is a checkpoint only if nothing was written yet; otherwise going there is *starting anew*.
+    Transaction 0 is a checkpoint only if no table was written yet; otherwise going there is *starting anew*.
     """
     incarnations = {description.incarnation for description in descriptions.values()} | (
         {record.incarnation} if record.incarnation is not None else set()

@@ -1,15 +1,15 @@
 """Divergence: finds out whether coordinator state and tables belong together, without changing either.
 
-A run inspects the tables before it opens them, because opening creates missing tables and writes to existing ones; and
-again afterwards, because until then an older coordinator or another writer may write. It checks:
+A run inspects the tables before it opens them, because opening creates missing tables and writes to existing ones. It
+inspects them again afterwards, because until then an older coordinator may write. It relies on 1 and checks the rest:
 
 1. No coordinator of an older epoch writes to the store any more, so the recorded group in progress is the only one.
 2. Each table is at its recorded txid or, if the group in progress writes it, at the group's last txid.
 3. Each table version after the recorded one was written by txtopo or changes no row. Staged writes of the group in
    progress that are not visible yet can still be finished.
 4. No table was opened by an epoch that the store has not reached; otherwise the store was restored from a backup.
-5. Each state has been in the topology at every committed transaction since it was begun. One that was left out for a
-   while, or is new, lacks the part of the others, and must be begun empty explicitly.
+5. Each state has been in the topology at every committed transaction since it was begun. A state that was left out for
+   a while, or is new, has missed transactions, and the user must ask to begin it empty.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ WAY_OUT = (
 
 
 START_EMPTY = "topology.state.start.empty"
-"""The setting that begins states empty."""
 
 
 class DivergenceKind(enum.Enum):
@@ -64,24 +63,17 @@ class Divergence:
     txid: int | None = None
     """The table's last transaction."""
     way_out: str = WAY_OUT
-    """What to do about it."""
 
 
 @attrs.frozen
 class CoordinatorRecord:
-    """The parts of the coordinator state that tables are compared with.
-
-    Args:
-        topology_id: the topology.
-        incarnation: its incarnation; None if there is no coordinator state.
-        epoch_max: the newest epoch that may have opened a table.
-        committed: the committed mark.
-        group: the group in progress, if any.
-    """
+    """The parts of the coordinator state that tables are compared with."""
 
     topology_id: str
     incarnation: str | None
+    """None if there is no coordinator state."""
     epoch_max: int
+    """The newest epoch that may have opened a table."""
     committed: CommittedMark
     group: GroupMark | None
 
@@ -91,11 +83,8 @@ class CoordinatorRecord:
     ) -> CoordinatorRecord:
         """Read the record from a coordinator state.
 
-        Args:
-            coordinator_state: the coordinator state.
-            epoch_max: the newest epoch that may have opened a table.
-            read_journal: returns the journal. It is read only if an earlier version wrote the coordinator state last,
-                which did not record which states have left the topology.
+        The journal is read only if an earlier version of txtopo, which did not record which states have left the
+        topology, wrote the coordinator state last.
         """
         incarnation = coordinator_state.incarnation if coordinator_state.is_begun else None
         committed = coordinator_state.committed()
@@ -120,6 +109,7 @@ class CoordinatorRecord:
         found = {}
         for name in names:
             mark = self.committed.states.get(name)
+            # Before the first commit, a new state has missed nothing.
             if name in optional or (mark is None and not self.committed.txid):
                 continue
             if mark is None or mark.left_after is not None:
@@ -147,11 +137,12 @@ class _Look:
 
     table: StateTable
     description: TableDescription | None
+    """None if there is no table, or one that can't be ours."""
     refusal: DivergenceError | None
 
 
 def marks_of_topology(committed: CommittedMark, names: Iterable[str]) -> dict[str, StateMark]:
-    """Return the state marks after further transactions of a topology: its states are there, all others have left."""
+    """Return the state marks after further transactions: states of the topology are there, all others have left."""
     marks: dict[str, StateMark] = {}
     for name in names:
         mark = committed.states.get(name) or StateMark("", None)
@@ -168,12 +159,10 @@ def find_divergences(
 ) -> list[Divergence]:
     """Return the mismatches, at most one for each table, without changing the tables.
 
-    Args:
-        record: the record in the coordinator state.
-        tables: the tables that can be inspected, by state.
-        to_begin: states whose tables are not compared, because they are to be begun empty, if at all.
+    The tables of states in ``to_begin`` will be set aside, so it checks only that they may be.
     """
     looks = {name: _look_at(table) for name, table in tables.items()}
+    # Recovery will drop this group: every table must be at its own txid, and staged writes may be gone.
     if record.group is not None and not _has_landed(record.group, looks):
         record = attrs.evolve(record, group=None)
     found = [
@@ -186,13 +175,10 @@ def find_divergences(
 def find_strangers(
     record: CoordinatorRecord, names: Iterable[str], optional: Collection[str], to_begin: Collection[str] = ()
 ) -> list[Divergence]:
-    """Return the states that lack the part of committed transactions, because the topology did not have them then.
+    """Return those of the topology's states that missed committed transactions.
 
-    Args:
-        record: the record when recovery has settled the group in progress.
-        names: the states of the topology.
-        optional: states that may come and go.
-        to_begin: states that may be begun empty.
+    ``record`` must be without a group in progress. States that may come and go (``optional``) or are begun empty
+    (``to_begin``) are left out.
     """
     strangers = {n: kind for n, kind in record.strangers(names, optional).items() if n not in to_begin}
     if not strangers:
@@ -239,23 +225,18 @@ def find_misplaced(record: CoordinatorRecord, opened: Mapping[str, OpenedState])
 
 
 def refuse(divergences: list[Divergence], *, is_written: bool = False) -> None:
-    """Raise all mismatches as one error, with the remedy.
+    """Raise all mismatches as one DivergenceError, with the remedy; do nothing if there are none.
 
-    Args:
-        divergences: the mismatches; may be empty.
-        is_written: whether recovery had written something before it found them.
-
-    Raises:
-        DivergenceError: there is a mismatch.
+    The message says that nothing was written unless ``is_written``.
     """
     if divergences:
         texts = "; ".join(each.text for each in divergences)
+        # Most have the same way out, which is said once.
         ways_out = ". ".join(dict.fromkeys(each.way_out for each in divergences))
         raise DivergenceError(f"{texts}. {'' if is_written else 'Nothing was written. '}{ways_out}")
 
 
 def _has_landed(group: GroupMark, looks: Mapping[str, _Look]) -> bool:
-    """Whether a table that a group writes has it."""
     return any(
         look.description is not None and look.description.last_txid == group.last
         for name, look in looks.items()
@@ -278,7 +259,7 @@ def _of_table(record: CoordinatorRecord, name: str, look: _Look) -> Divergence |
         text = f"{where}: {look.refusal.message.rstrip('.')}; {record.text(name)}"
         return Divergence(DivergenceKind.NO_TABLE_OF_OURS, name, text, look.refusal.txid)
     if look.description is None:
-        if mark is None or mark.txid is None:
+        if mark is None or mark.txid is None:  # nothing was written to it, so opening may make a new one
             return None
         text = f"{where}: its table, {address}, is gone, and a new one would be at transaction 0; {record.text(name)}"
         return Divergence(DivergenceKind.MISSING, name, text)
@@ -296,6 +277,7 @@ def _of_table_to_replace(record: CoordinatorRecord, name: str, look: _Look) -> D
     found = _of_table(record, name, look)
     if look.description is None:
         return found if look.refusal is not None else None
+    # A newer epoch has opened it: the store was restored or is a copy, and another coordinator may write the table.
     is_newer = look.description.incarnation == record.incarnation and look.description.epoch > record.epoch_max
     if _of_other_owner(record, name, look.description) is None and not is_newer:
         return None
@@ -312,7 +294,10 @@ def _of_other_owner(
 
 
 def _compare(record: CoordinatorRecord, name: str, description: TableDescription) -> tuple[DivergenceKind, str] | None:
-    """Compare a table's description with the record; return the mismatch and the rest of its message."""
+    """Compare a table's description with the record; return the mismatch and the rest of its message.
+
+    What makes later comparisons meaningless comes first: owner, columns, incarnation, identity, txid.
+    """
     known = record.text(name)
     other = _of_other_owner(record, name, description)
     if other is not None:
@@ -335,6 +320,7 @@ def _misplaced(
 ) -> tuple[DivergenceKind, str] | None:
     """Compare a table's identity and txid with the record; return the mismatch and the rest of its message."""
     known, mark = record.text(name), record.committed.states.get(name)
+    # Identity does not matter as long as neither table has a write: an empty one in the place of an empty one is right.
     if mark is not None and mark.identity != identity and (mark.txid or last_txid):
         return DivergenceKind.OTHER_TABLE, f" and is not the one that the coordinator state has recorded; {known}"
     last, allowed = last_txid or 0, record.allowed(name)
@@ -352,6 +338,7 @@ def _look_closer(
 ) -> tuple[DivergenceKind, str] | None:
     """Compare the versions and epoch of a table whose txid is right; return the mismatch and its message."""
     known = record.text(name)
+    # A mark of an earlier version of txtopo names no table version, so there is nothing to compare from.
     is_noted = mark is None or mark.version is not None
     change = table.foreign_change(mark.version if mark is not None else None) if is_noted else None
     if change is not None:
@@ -361,6 +348,7 @@ def _look_closer(
             f", and another writer has changed it since: {change}; {known}; {rolled}",
         )
     group = record.group
+    # Another table has the group, so it must be finished, and this table needs its staged write for that.
     if group is not None and description.last_txid != group.last:
         for staged in group.staged:
             obstacle = table.staged_obstacle(staged.location) if staged.state == name else None

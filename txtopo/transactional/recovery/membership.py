@@ -1,17 +1,17 @@
-"""Beginning a state empty although transactions are committed, because the user has said so.
+"""Beginning a state empty although transactions are committed, because the user has asked for it.
 
-A state that was left out of the topology for a while, or is new, lacks the part of the transactions that it was not
-there for. :mod:`txtopo.transactional.recovery.divergence` refuses it, unless ``topology.state.start.empty`` names it
-with the last committed transaction. Then, once the group in progress is settled:
+A state that was left out of the topology for a while, or is new, has missed transactions.
+:mod:`txtopo.transactional.recovery.divergence` refuses it, unless ``topology.state.start.empty`` names it with the last
+committed transaction. Then, once the group in progress is settled:
 
-1. The coordinator state records for ever that the state was begun empty after that transaction, and forgets the
-   identity of its former table. From now on the setting does nothing.
+1. The coordinator state records permanently that the state was begun empty after that transaction, and forgets the
+   identity of its former table. From now on the setting has no effect.
 2. The former table, if there is one, is set aside.
 3. The state is opened, which makes a new table.
 4. The coordinator state records the new table's identity. No group is written before that.
 
-A crash after step 1 leaves a mark without an identity. The next start with that state goes on at step 2, with the
-setting or without. It never sets aside the new table: that has no write as long as the mark has no identity.
+A crash after step 1 leaves a mark without an identity. The next start with that state goes on at step 2, with or
+without the setting. It never sets aside the new table: as long as the mark has no identity, that table has no write.
 """
 
 from __future__ import annotations
@@ -29,19 +29,16 @@ from txtopo.transactional.recovery.divergence import CoordinatorRecord
 
 @attrs.frozen
 class Membership:
-    """What a run is told about the states of its topology.
-
-    Args:
-        optional: those that may come and go, because nothing is lost while they are away: txtopo has added them, for
-            dead letters or for the records that a spout refuses.
-        start_empty: those that may be begun empty, each with the last committed transaction.
-    """
+    """Which states of a topology may come and go, or be begun empty."""
 
     optional: Collection[str] = ()
+    """Those that may come and go, because nothing is lost while they are away: txtopo has added them, for dead letters
+    or for the records that a spout refuses."""
     start_empty: Mapping[str, int] = attrs.field(factory=dict)
+    """Those that may be begun empty, each with the last committed transaction."""
 
     def to_begin(self, record: CoordinatorRecord, names: Collection[str]) -> list[str]:
-        """Return the states that are to be begun empty, given the record when the group in progress is settled."""
+        """Return the states that are to be begun empty; ``record`` must be without a group in progress."""
         marks, strangers = record.committed.states, record.strangers(names, self.optional)
         return [
             name
@@ -61,6 +58,8 @@ def begin_empty(
     Raises:
         ConfigError: a table can't be moved; the message explains how to do it by hand.
     """
+    # A state whose mark is_beginning has missed nothing since an interrupted start recorded it, and keeps that mark;
+    # unless it was left out of the topology again, which moves its beginning to now.
     begun = {
         name: StateMark("", None, begun_after=committed.txid)
         for name in states
@@ -78,7 +77,9 @@ def begin_empty(
     number = 1 + max([0, *coordinator_state.asides(), *(n for table in tables.values() for n in table.asides())])
     for name, table in tables.items():
         description = table.look()
+        # A fresh table may be the one that an interrupted start made here.
         if description is not None and not _is_fresh(description, table, coordinator_state.incarnation):
+            # A former leader's write may be in flight. Epochs of another incarnation can't be compared with this one's.
             if description.incarnation == coordinator_state.incarnation:
                 fence_former_table(coordinator_state, name, states[name], description)
             # A crash before this leaves the former table in place, and the next start sets it aside. A crash after it
@@ -96,6 +97,7 @@ def note_begun(
     Raises:
         DivergenceError: one of them is not empty, and txtopo can't set it aside.
     """
+    # begin_empty() sets aside only what can be inspected: a state without a StateTable may still have its rows.
     for name, state in opened.items():
         if state.last_txid:
             raise DivergenceError(
@@ -118,7 +120,10 @@ def note_begun(
 def fence_former_table(
     coordinator_state: CoordinatorState, name: str, state: State, description: TableDescription
 ) -> None:
-    """Open a table that is about to be set aside, so that no older coordinator writes to it any more."""
+    """Open a table that is about to be set aside, so that no older coordinator writes to it any more.
+
+    A table with other columns or of another kind can't be opened, and stays without a fence.
+    """
     if description.misfit is None:
         state.open(coordinator_state.topology_id, name, description.incarnation, coordinator_state.epoch).close()
 

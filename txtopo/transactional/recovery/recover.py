@@ -1,21 +1,20 @@
 """Recovery: the steps of a new leader before its first transaction.
 
 1. It has the lead, so no older coordinator can write to the store any more.
-2. It inspects every table without changing it, see :mod:`txtopo.transactional.recovery.divergence`, and refuses to
-   continue if something is wrong: also if a state lacks the part of committed transactions, because it was not in the
-   topology.
+2. It inspects every table without changing it, see :mod:`txtopo.transactional.recovery.divergence`. It refuses to
+   continue if something is wrong, or if a state missed committed transactions because the topology did not have it.
 3. It opens every state, which fences each table: no older coordinator can write to a table any more. It inspects the
    tables again.
 4. If the coordinator state records a group in progress, the tables show how far it got, and it is finished or dropped.
-5. States that are to be begun empty are begun, see :mod:`txtopo.transactional.recovery.membership`.
+5. It begins the states that are to be begun empty, see :mod:`txtopo.transactional.recovery.membership`.
 6. Now the coordinator state and the tables must agree: each table has the recorded identity and txid.
 7. It records that it has recovered. Only the leader can write, so nobody else has written since it read the state.
 
 A write of a former leader that is still in flight does no harm:
 
 1. Leader A's Delta write of group 5 to 8 is in flight when A loses the lead.
-2. Leader B fences the table. Either A's write became visible before B's fence, and B sees txid 8 in step 4; or it
-   comes later, conflicts with the fence, and fails.
+2. Leader B fences the table. If A's write lands before B's fence, B sees txid 8 in step 4. If it comes later, it
+   conflicts with the fence and fails.
 """
 
 from __future__ import annotations
@@ -63,14 +62,16 @@ def open_states(
     opened: dict[str, OpenedState] = {}
     try:
         for name, state in states.items():
-            # Opening creates a missing table and writes this epoch to it. After a crash, some tables have the epoch and
-            # some don't; the next leader has a higher one and opens them all again.
+            # Opening creates a missing table and writes this epoch to it. A crash leaves some tables with the epoch and
+            # some without; the next leader has a higher one and opens them all again.
             with durable_step("table.open"):
                 opened[name] = state.open(topology_id, name, coordinator_state.incarnation, coordinator_state.epoch)
     except BaseException as error:
         for each in opened.values():
             each.close()
         if isinstance(error, LostLead):
+            # A table has a higher epoch than this one. Either a successor leads, and this raises LostLead; or the store
+            # was wiped or restored since it gave out that epoch.
             coordinator_state.confirm_lead()
             raise DivergenceError(
                 f"{error.message}; but this coordinator holds the lead, so the coordinator state, at transaction "
@@ -89,21 +90,18 @@ def recover(
 ) -> RecoveredRun:
     """Open the states, finish or drop the group in progress, and check that state and tables belong together.
 
-    Args:
-        topology_id: the topology.
-        states: its states.
-        coordinator_state: its coordinator state.
-        membership: which states may come and go, or be begun empty; None for none.
-        read_journal: returns the journal, see :meth:`CoordinatorRecord.of`.
+    Without ``membership``, no state may come and go or be begun empty; :meth:`CoordinatorRecord.of` says when
+    ``read_journal`` is called.
 
     Raises:
-        DivergenceError: coordinator state and tables do not belong together; neither was changed.
+        DivergenceError: coordinator state and tables do not belong together.
         LostLead: another coordinator has taken the lead in the meantime.
     """
     membership = membership or Membership()
     tables = {name: table for name, state in states.items() if (table := state.table()) is not None}
     try:
         _refuse_unfinished_repair(coordinator_state)
+        # This epoch has opened no table yet. If a table names it, the store was restored or there is another copy.
         record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, read_journal)
         settled = record.when_settled(tables, states)
         to_begin = membership.to_begin(settled, states)
@@ -114,20 +112,25 @@ def recover(
             ]
         )
     except DivergenceError:
-        coordinator_state.confirm_lead()  # a successor's writes would look like divergence, see below
+        # If the lead was lost in the meantime, a successor's writes look like divergence: then raise LostLead.
+        coordinator_state.confirm_lead()
         raise
     # Before any table exists: a table whose incarnation the store does not know means that the store was wiped. After a
     # crash here there is an incarnation without tables, and the next start creates them.
     coordinator_state.begin()
+    # A state to be begun empty is opened later: begin_empty sets its former table aside first, and does so only once
+    # the group in progress is settled.
     others = {name: state for name, state in states.items() if name not in to_begin}
     opened = open_states(topology_id, others, coordinator_state)
     try:
+        # Again, because tables could change until they were fenced. Now they carry this epoch.
         record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch, read_journal)
         refuse(find_divergences(record, tables, to_begin))
         # Only now: a former leader's write may have landed until its table was fenced, and none can land any more.
         if record.group is not None:
             record = _settle(record, record.group, opened, coordinator_state)
-        # A write of the last coordinator may have landed since, so another transaction may be the last one now.
+        # The setting names the last committed transaction. A write that landed since the first look makes it another
+        # one; then the setting does not apply any more, and the state is refused.
         to_begin = [name for name in membership.to_begin(record, states) if name in to_begin]
         refuse(find_strangers(record, states, membership.optional, to_begin), is_written=True)
         if to_begin:
@@ -137,9 +140,11 @@ def recover(
             both = {**opened, **new}
             opened = {name: both[name] for name in states}
             record = attrs.evolve(record, committed=note_begun(new, coordinator_state, committed))
+        # Also covers states without a table to inspect, which the looks above leave out.
         refuse(find_misplaced(record, opened))
         committed = record.committed
-        # What is staged now belongs to no group: a crash came before its group was recorded, or after it was committed.
+        # The group in progress is settled, so what is staged now belongs to no group: a crash came before its group was
+        # recorded, or after it was committed.
         for state in opened.values():
             if isinstance(state, StagesWrites):
                 state.discard_staged()
@@ -165,18 +170,14 @@ def marks_after(
     txid: int,
     topology: Iterable[str] | None = None,
 ) -> dict[str, StateMark]:
-    """Return the state marks after a group.
+    """Return the state marks after a group that ends with ``txid`` and wrote the states ``written``.
 
-    Args:
-        committed: the committed mark before the group.
-        opened: the opened states.
-        written: the states that the group wrote.
-        txid: the group's last transaction.
-        topology: the states of the topology that made the group; None for those that are opened.
+    ``topology`` names all states of the topology that made the group, if they are not the opened ones.
     """
     marks = marks_of_topology(committed, opened if topology is None else topology)
     for name, state in opened.items():
         known = marks.get(name)
+        # If the group's topology did not have an opened state, that state missed the group and stays departed.
         if known is not None and known.left_after is None:
             last = txid if name in written else known.txid
             marks[name] = StateMark(state.identity, last, state.version, None, known.begun_after)
@@ -197,7 +198,8 @@ def _settle(
     opened: Mapping[str, OpenedState],
     coordinator_state: CoordinatorState,
 ) -> CoordinatorRecord:
-    """Finish a group if one of its writes is durable; otherwise drop it. Return the record without the group."""
+    """Finish a group if a table has it; otherwise drop it. Return the record without the group."""
+    # The missing table may be the one that has the group, so the group can't be dropped; nor can it be finished.
     missing = [name for name in group.states if name not in opened]
     if missing:
         raise DivergenceError(
@@ -206,8 +208,8 @@ def _settle(
         )
     landed = {name for name in group.states if opened[name].last_txid == group.last}
     if not landed:
-        # No table shows the group, and the fences keep its writes out, so its transactions can run again. A crash
-        # before the record is gone repeats this; the staged writes are removed once recovery is through.
+        # No table has the group, and the fences keep its writes out, so its transactions can run again. A crash before
+        # the record is gone repeats this. The caller removes the staged writes.
         with durable_step("recovery.drop"):
             coordinator_state.drop_group()
         return attrs.evolve(record, group=None)
@@ -215,17 +217,18 @@ def _settle(
         state = opened[write.state]
         if not isinstance(state, StagesWrites):
             raise DivergenceError(f"state {write.state!r} has a staged write, but can't finish staged writes any more")
-        # A table that has the group already is not written again, so a crash between two tables loses nothing: the
-        # record is still there, and the next leader writes the rest.
+        # A crash between two tables loses nothing: the record is still there, and the next leader does this again.
+        # write_staged() does nothing to a table that has the group.
         with durable_step("recovery.write"):
             state.write_staged(write)
-    # The process that wrote these died, perhaps before it had synced them. The record below must not outlive them.
+    # The process that wrote these may have died before it synced them. If the machine lost power after the commit
+    # below, the coordinator state would name a transaction that the table has lost.
     for name in landed:
         opened[name].make_durable()
     marks = marks_after(record.committed, opened, set(group.states), group.last, group.topology)
     settled = attrs.evolve(record, committed=CommittedMark(group.last, group.metadata, marks), group=None)
     refuse(find_misplaced(settled, opened), is_written=True)
-    # In one step, as a live commit does it: before, the group is in progress in every table; after, it is committed.
+    # A crash before this leaves the group on record and every table written: the next leader comes here again.
     with durable_step("recovery.commit"):
         coordinator_state.commit(settled.committed, group.first)
     return settled

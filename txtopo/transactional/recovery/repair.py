@@ -3,8 +3,8 @@
 1. It takes the lead with an epoch that no table has seen, so nobody else can write.
 2. It records the plan in the coordinator state. From now on no run starts until the repair is done, and an interrupted
    repair is finished from this record.
-3. It brings each table to its transaction in the plan, in one Delta write; a table that is there already is not
-   changed.
+3. It brings each table to its transaction in the plan, in one Delta write; it does not change a table that is there
+   already.
 4. It adds a part to the journal, with a header that describes the new state.
 5. It replaces the coordinator state and removes the plan, in one step. The old values are kept aside.
 """
@@ -35,10 +35,7 @@ from txtopo.transactional.recovery.membership import fence_former_table
 def carry_out(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo | StartAnew | Adopt) -> None:
     """Carry out a plan, or continue one that was interrupted.
 
-    Args:
-        subject: the topology.
-        coordinator_state: its coordinator state, with a lead whose epoch no table has seen.
-        plan: the plan.
+    The lead of ``coordinator_state`` must have an epoch that no table has seen.
 
     Raises:
         StateAccessError: a table no longer keeps the version to roll back to.
@@ -65,6 +62,7 @@ def _note(coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:
 
 
 def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo) -> None:
+    # All tables are fenced before the first is rolled back, so no older coordinator writes to any of them in between.
     opened = _opened(subject, coordinator_state, plan.incarnation, is_as_it_is=plan.is_as_it_is)
     # After a crash, some tables are at their transaction and others are not; the next repair rolls back the rest.
     for name, state in opened.items():
@@ -75,11 +73,14 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
     before = coordinator_state.committed()
     if plan.is_as_it_is:
         mark = attrs.evolve(before, states=_marks_as_they_are(before, opened))
+        # A crash before this leaves the plan on record, and the next repair finds every table where it should be.
         with durable_step("repair.end"):
             coordinator_state.end_repair(mark)
     else:
+        # Marks of another incarnation are of other tables.
         is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
         marks = _marks_at(plan, before.states if is_same else {}, opened)
+        # The journal comes first: once the plan is off the record, no repair would add this part any more.
         _enter(subject, coordinator_state, plan, opened, marks)
         # In one step: until then the plan is on record, so that a run can't mix the old state with the repaired tables.
         with durable_step("repair.end"):
@@ -103,6 +104,7 @@ def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, pla
         # After a crash the journal is aside already, and the next repair finds none.
         with durable_step("repair.journal"):
             journal.rename(journal.with_name(f"{journal.name}.before-repair-{plan.number}"))
+    # Last, because the plan is in it. A crash before this leaves the plan, and tables and journal aside already.
     with durable_step("repair.end"):
         coordinator_state.set_aside(plan.number)
 
@@ -116,6 +118,7 @@ def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Ad
             if isinstance(state, CanBeRepaired):
                 state.adopt()
     before = coordinator_state.committed()
+    # A crash before this leaves marks with the tables' old versions, while the tables have adopted the changes.
     with durable_step("repair.end"):
         coordinator_state.end_repair(attrs.evolve(before, states=_marks_as_they_are(before, opened)))
     for state in opened.values():
@@ -125,7 +128,7 @@ def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Ad
 def _opened(
     subject: RepairSubject, coordinator_state: CoordinatorState, incarnation: str, *, is_as_it_is: bool
 ) -> dict[str, OpenedState]:
-    """Open the tables; if all stay as they are, without one that the next run sets aside to begin its state empty."""
+    """Open the tables; as they are, without those that the next run sets aside to begin their states empty."""
     marks = coordinator_state.committed().states if is_as_it_is else {}
     return {
         name: subject.states[name].open(subject.topology_id, name, incarnation, coordinator_state.epoch)
@@ -137,10 +140,7 @@ def _opened(
 def _marks_at(plan: GoTo, known: Mapping[str, StateMark], opened: Mapping[str, OpenedState]) -> dict[str, StateMark]:
     """Return the marks after a repair: of opened tables, and of states that the topology has had and has no longer.
 
-    Args:
-        plan: the plan.
-        known: the marks so far, if they are of the same incarnation.
-        opened: the opened tables.
+    ``known`` are the marks so far of the same incarnation.
     """
     marks = {}
     for name, mark in {**known, **plan.marks}.items():
@@ -148,6 +148,7 @@ def _marks_at(plan: GoTo, known: Mapping[str, StateMark], opened: Mapping[str, O
         if name not in plan.marks and plan.marks and (mark.left_after is None or mark.left_after > plan.txid):
             continue  # it came after the transaction of the plan
         if before is not None and (before.identity, before.txid or 0) == (mark.identity, mark.txid or 0):
+            # The journal, from which a plan may come, knows no table versions.
             mark = attrs.evolve(mark, version=before.version)  # noqa: PLW2901 - the same mark, with more in it
         marks[name] = mark
     for name, state in opened.items():
@@ -157,14 +158,11 @@ def _marks_at(plan: GoTo, known: Mapping[str, StateMark], opened: Mapping[str, O
 
 
 def _marks_as_they_are(before: CommittedMark, opened: Mapping[str, OpenedState]) -> dict[str, StateMark]:
-    """Return the marks with the tables' current versions.
-
-    If the group in progress has written a table already, that table keeps its recorded txid: recovery will finish the
-    group.
-    """
+    """Return the marks with the tables' current versions."""
     marks = dict(before.states)
     for name, state in opened.items():
         last, known = state.last_txid, marks.get(name)
+        # The group in progress has written this table already. Recovery will finish the group and then raise the txid.
         if known is not None and (known.txid or 0) != (last or 0):
             last = known.txid
         if known is not None or last is not None:

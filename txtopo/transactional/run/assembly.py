@@ -57,7 +57,6 @@ from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
 JOB_TARGET_MS = 2_000
-"""The target duration of a job."""
 
 SOURCE_POLL_MS = 20
 """The pause before a waiting source is asked again."""
@@ -71,30 +70,22 @@ def _ignore_stage(_stage: str) -> None:
 
 @attrs.frozen
 class Environment:
-    """The environment of a run; a simulator passes another one than ``run`` does.
-
-    Args:
-        make_runner: creates the job runner.
-        make_threads: creates the threads and the clock, given the number of jobs in flight.
-        make_coordinator: creates the core.
-        make_store: creates the store of coordinator state; None for the one in the configuration.
-        make_dead_letters: creates the state for dead letters, given path, key and value.
-        make_prototypes: returns the pickled components of a plan, by id.
-        make_journal: creates the journal; None for a folder beside the tables, if there are any.
-        run_commit_phases: runs the commit phases of a group.
-        on_stage: called with the name of each step before the run begins.
-        observer: is told what the run does, for metrics.
-    """
+    """The environment of a run; a simulator passes another one than ``run`` does."""
 
     make_runner: MakeRunner
     make_threads: Callable[[int], Threads] = ThreadPools
+    """Creates the threads and the clock, given the number of jobs in flight."""
     make_coordinator: Callable[[Limits], Coordinator] = Coordinator
     make_store: Callable[[], Store] | None = None
+    """None for the store in the configuration."""
     make_dead_letters: Callable[[Any, Fields, Fields], State] = DeltaState
+    """Creates the state for dead letters, given path, key and value."""
     make_prototypes: Callable[[Plan], dict[str, bytes]] = prototypes_of
     make_journal: Callable[[JournalHeader], Journal | None] | None = None
+    """None for a folder beside the tables, if there are any."""
     run_commit_phases: RunCommitPhases = run_commit_phases
     on_stage: Callable[[str], None] = _ignore_stage
+    """Called with the name of each step before the run begins."""
     observer: Observer | None = None
 
 
@@ -115,9 +106,9 @@ def assembled(
     until: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> Iterator[Assembly]:
-    """Assemble a run, and release all of it at the end.
+    """Assemble a run, and release all of it at the end, in reverse order.
 
-    The input and the formats on disk are looked at before the lead is taken, so a mistake there writes nothing. After a
+    It looks at the input and the formats on disk before it takes the lead, so a mistake there writes nothing. After a
     crash, the store frees the lead of the dead process, and recovery settles whatever else was begun.
     """
     plan = topology.plan
@@ -177,6 +168,7 @@ def assembled(
             observer=environment.observer,
             on_progress=on_progress,
         )
+        # Late errors come from threads of bolts, in the driver and on executors; the run loop takes them at each tick.
         task_factory.note_late = runner.note_late = parts.late.append
         start = Recovered(
             coordinator_state.epoch,
@@ -278,7 +270,7 @@ def _begin_journal(
 
 
 def _has_metadata_dir(header: JournalHeader, config: Config) -> bool:
-    """Return whether a run has a metadata directory; a run with only in-memory states has none by default."""
+    """Whether a run has a metadata directory; one with only in-memory states has none by default."""
     return bool(header.tables) or config.state_dir is not None
 
 

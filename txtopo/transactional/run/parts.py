@@ -1,4 +1,4 @@
-"""The parts of a run that its run loop and its statistics use, and the observer that is told what happens."""
+"""The parts of a run that its run loop and its statistics use, and the observer of a run."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ OnProgress = Callable[[Progress], None]
 
 
 class Observer(Protocol):
-    """Is told what a run does, for metrics. It returns at once and raises nothing."""
+    """Is told what a run does, for metrics. *An implementation* must return at once and raise nothing."""
 
     def entered(self, stage: str) -> None:
-        """Take in a step that is done before the run begins."""
+        """Take in that a step before the run begins."""
 
     def began(self, executors_lost: Callable[[], int]) -> None:
         """Take in that the run loop begins; ``executors_lost`` may be called on any thread, and may take a while."""
@@ -59,10 +59,8 @@ class Parts:
     committer: GroupCommitter
     coordinator_state: CoordinatorState
     late: deque[RuleError] = attrs.field(factory=deque)
-    """What users' threads did after their batches were over, as they report it from wherever they run."""
+    """What users' threads did after their batches were over. Any thread may append: a deque needs no lock for that."""
     snapshots: SnapshotWriter | None = None
-    """Writes snapshots of the run; None for no snapshots."""
     observer: Observer | None = None
-    """Is told what happens, for metrics."""
     on_progress: OnProgress | None = None
     """Called with the progress several times a second."""

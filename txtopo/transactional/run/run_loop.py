@@ -96,7 +96,7 @@ class RunLoop:
         self._is_active = True
 
     def set_active(self, *, is_active: bool) -> None:
-        """Let transactions begin or not, from now or from the start on; safe to call from another thread."""
+        """Let transactions begin or not, from now or from the start; safe to call from another thread."""
         self._is_active = is_active
         self._threads.post((Activated() if is_active else Deactivated(),))
 
@@ -110,10 +110,7 @@ class RunLoop:
         return self._stop is None
 
     def run(self, recovered: Recovered) -> RunReport:
-        """Run until the core returns ``Stop``.
-
-        Args:
-            recovered: the first event; the run loop sets its clock.
+        """Run until the core returns ``Stop``; ``recovered`` is the first event, whose time is set here.
 
         Raises:
             TxtopoError: the error that stopped the run, if any.
@@ -128,7 +125,7 @@ class RunLoop:
 
     def start(self, recovered: Recovered) -> None:
         """Pass the first event to the core."""
-        # What was posted is taken only after the first event, which asks for transactions already.
+        # The core asks for transactions as soon as it gets the first event, and posted events come only after it.
         before = [] if self._is_active else [Deactivated()]
         if self._observer is not None:
             self._observer.began(self._parts.runner.executors_lost)
@@ -155,7 +152,8 @@ class RunLoop:
             self._add_history(error)
             raise error
         self._parts.coordinator_state.note_transaction_us(self._core.transaction_us)
-        with contextlib.suppress(StopError):  # everything is committed: losing the lead now only slows the next start
+        # Everything is committed, so without this value the next start is only slower at first.
+        with contextlib.suppress(StopError):
             self._parts.coordinator_state.save_transaction_us()
         self._parts.source.finish(self._core.committed)
         return self._statistics.report(self._stop.reason)
@@ -173,6 +171,7 @@ class RunLoop:
     def _handle(self, *events: Event) -> None:
         for event in events:
             logger.debug("event %s", event)
+            # Before the core takes the event in, which makes the transactions no longer pending.
             if isinstance(event, Committed):
                 self._statistics.note_committed(event.attempts, self._results)
             if self._observer is not None:
@@ -183,21 +182,23 @@ class RunLoop:
             logger.debug("action %s", action)
             if self._observer is not None:
                 self._observer.acted(action)
+            # After an error skip the later actions: a Process must not run whose SaveMetadata is not durable.
             try:
                 self._carry_out(action)
             except StopError as error:
                 self._handle(Fenced(error))
                 return
-            except RuleError as error:  # skip the later actions: they depend on this one being durable
+            except RuleError as error:
                 self._handle(RuleBroken(error))
                 return
+        # Only after the core has decided which attempts are live.
         for event in events:
             self._forget(event)
 
     def _carry_out(self, action: Action) -> None:
         match action:
             case CreateMetadata():
-                committed = self._core.committed
+                committed = self._core.committed  # read here, because only this thread may look at the core
                 self._submit(Role.SOURCE, lambda: [self._parts.source.create(action, committed)])
             case SaveMetadata():
                 # A crash before this leaves nothing of these transactions: the spout is asked for them again. After it
@@ -226,11 +227,7 @@ class RunLoop:
                 assert_never(action)
 
     def _abandon_commit(self) -> None:
-        """Stop the run if a commit phase makes no progress; only log a warning if a Delta write takes long.
-
-        Raises:
-            StalledCommit: with component, transaction and the thread's stack.
-        """
+        """Raise StalledCommit if a commit phase makes no progress; only log a warning if a Delta write takes long."""
         thread = self._threads.abandon_commit()
         timeout_secs = self._core.limits.timeout_ms / 1000
         if thread is None:
@@ -250,6 +247,7 @@ class RunLoop:
         now = self._threads.now_secs()
         if now - self._ticked >= TICK_SECS:
             self._ticked = now
+            # Before Ticked: progress renews the deadline that the tick would find missed.
             self._look_at_commit()
             late = self._take_late()
             if late is not None:
@@ -270,7 +268,7 @@ class RunLoop:
             self._handle(Progressed(tuple(attempt for attempt in committing if attempt is not None)))
 
     def _forget(self, event: Event) -> None:
-        """Drop the result of an attempt that turned out not to be live."""
+        """Drop the result of an attempt that is not live, so that late answers do not fill the memory."""
         if isinstance(event, (Processed, Failed)):
             transaction = self._core.pending.get(event.attempt.txid)
             if transaction is None or transaction.attempt != event.attempt:
@@ -279,6 +277,7 @@ class RunLoop:
     def _drop_results(self, is_dropped: Callable[[TransactionAttempt], bool]) -> None:
         with self._results_lock:
             dropped = [self._results.pop(attempt) for attempt in list(self._results) if is_dropped(attempt)]
+        # Outside the lock: removing files takes time, and jobs wait for the lock.
         for result in dropped:
             for staged in result.staged:
                 staged.remove()
@@ -316,6 +315,7 @@ class RunLoop:
             elapsed_secs = self._threads.now_secs() - started
             self._statistics.times.add(processing=elapsed_secs)
         self._statistics.times.add(executor=sum(outcome.cpu_secs for outcome in outcomes))
+        # Before the events are posted: the Commit that answers them looks the results up.
         with self._results_lock:
             self._results.update({outcome.attempt: outcome for outcome in outcomes})
         return [*(_answer(outcome) for outcome in outcomes), JobEnded(action.job_id, int(elapsed_secs * 1000))]
@@ -335,7 +335,7 @@ class RunLoop:
     # The end.
 
     def shut_down(self) -> None:
-        """End all work; the commit work in progress runs to its end."""
+        """End all work; the commit work in progress runs to its end unless it was abandoned."""
         self._threads.shut_down(self._cancel_jobs)
         self._drop_results(lambda _: True)
 

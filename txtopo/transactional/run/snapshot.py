@@ -1,8 +1,8 @@
 """Snapshots: the state of a run in a small file, which ``txtopo explain`` reads while the run continues.
 
 The file is in the metadata directory. It is only for people: nothing is recovered from it, so it is not synced, and a
-run that can't write it continues silently. It is replaced atomically, so readers never see a partial one. It has two
-lines of JSON: the writer with the time, and the state.
+run that can't write it continues silently. It is replaced atomically, so readers never see a partial one. Its first
+line of JSON holds the writer and the time, its second the state.
 
 A coordinator that has lost the lead must not overwrite its successor's snapshots:
 
@@ -38,76 +38,56 @@ _START_TIME_FIELD = 19
 
 @attrs.frozen
 class TransactionSnapshot:
-    """One begun, uncommitted transaction.
-
-    Args:
-        txid: the transaction.
-        status: the value of its :class:`txtopo.transactional.core.transitions.Status`.
-        progress_ms: the last progress of its live attempt, on the coordinator's clock.
-        component: the component whose code is running for it, in the driver or for a while on an executor; None if
-            none is known.
-        history: its abridged history.
-    """
+    """One begun, uncommitted transaction."""
 
     txid: int
     status: str
+    """The value of its :class:`txtopo.transactional.core.transitions.Status`."""
     progress_ms: int
+    """The last progress of its live attempt, on the coordinator's clock."""
     component: str | None
+    """The component whose code is running for it, in the driver or for a while on an executor; None if unknown."""
     history: History = attrs.field(metadata=written_as("story"))
 
 
 @attrs.frozen
 class Snapshot:
-    """The state of a run.
-
-    Args:
-        now_ms: the time on the coordinator's clock.
-        timeout_ms: how long an attempt may make no progress.
-        committed: the last committed transaction.
-        last_begun: the last transaction that has begun.
-        tries_max: tries of a transaction; None for no bound.
-        skips: whether a transaction that has used them up goes to the dead letters.
-        transactions: the lowest uncommitted ones.
-        ended: why the run ended; empty while it runs.
-        failed_txid: the transaction of the error that ended it.
-        failed_component: the component of that error.
-    """
+    """The state of a run."""
 
     now_ms: int
+    """The time on the coordinator's clock."""
     timeout_ms: int
+    """How long an attempt may make no progress."""
     committed: int
     last_begun: int
     tries_max: int | None
+    """None for no bound."""
     skips: bool
+    """Whether a transaction that has used up its tries goes to the dead letters."""
     transactions: tuple[TransactionSnapshot, ...]
+    """The lowest uncommitted ones."""
     ended: str = ""
+    """Why the run ended; empty while it runs."""
     failed_txid: int | None = None
     failed_component: str | None = None
 
 
 @attrs.frozen
 class Writer:
-    """The writer of a snapshot, and the time.
-
-    Args:
-        epoch: its lead's epoch.
-        incarnation: the topology's incarnation.
-        host: the name of its machine.
-        pid: its process id.
-        process_start: the start time of that process, in clock ticks since boot; None if the system does not tell.
-        written_secs: the time of writing, in seconds since 1970.
-    """
+    """The process that wrote a snapshot, and the time."""
 
     epoch: int
     incarnation: str
     host: str
     pid: int
     process_start: int | None
+    """In clock ticks since boot; None if the system does not tell."""
     written_secs: float
+    """In seconds since 1970."""
 
     @property
     def is_alive(self) -> bool | None:
-        """Whether its process is still running; None if it is on another machine and therefore unknown."""
+        """Whether the process is still running; None if it is on another machine."""
         if self.host != socket.gethostname():
             return None
         try:
@@ -136,6 +116,7 @@ class SnapshotWriter:
             return
         draft = self._path.with_suffix(f".{self._epoch}.draft")  # a name that no other coordinator uses
         try:
+            # The first snapshot of a run is written in any case: its coordinator has just taken the lead.
             if self._has_begun and self._is_succeeded():
                 self._is_over = True
                 return
@@ -143,6 +124,7 @@ class SnapshotWriter:
                 self._epoch, self._incarnation, socket.gethostname(), os.getpid(), self._process_start, time.time()
             )
             content = f"{json.dumps(to_json(writer))}\n{json.dumps(_discreet(to_json(snapshot)))}\n"
+            # A crash in between leaves a draft, which nobody reads or removes.
             draft.write_text(content, encoding="utf-8")
             draft.replace(self._path)
             self._has_begun = True
@@ -152,7 +134,7 @@ class SnapshotWriter:
                 draft.unlink(missing_ok=True)
 
     def _is_succeeded(self) -> bool:
-        """Return whether a later coordinator has written a snapshot."""
+        """Whether a later coordinator has written a snapshot; a file that can't be read is written over."""
         with contextlib.suppress(OSError, *DAMAGE), self._path.open("rb") as file:
             writer = from_json(json.loads(file.readline()), Writer)
             return writer.incarnation == self._incarnation and writer.epoch > self._epoch
@@ -160,7 +142,7 @@ class SnapshotWriter:
 
 
 def _discreet(content: Any) -> Any:
-    """Return JSON without secrets: its texts, which may quote settings, are for anybody to read."""
+    """Return JSON without secrets: anybody may read the file, and errors in it may quote settings."""
     match content:
         case str():
             return without_secrets(content)

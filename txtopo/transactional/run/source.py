@@ -1,7 +1,7 @@
 """The source: asks the spout's coordinator for transactions, in its own thread.
 
-The coordinator is created before the lead is taken, so that bad input is reported before anything is written; it gets
-its place in the store later, from :meth:`Source.open_store`.
+The run creates the coordinator before it takes the lead, so that bad input is reported before anything is written. The
+coordinator gets its place in the store later, from :meth:`Source.open_store`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,7 @@ WAITING_SHARE = 10
 
 
 class Source:
-    """Begins transactions as the spout's coordinator decides.
-
-    Args:
-        spout_id: the spout, for errors.
-        coordinator: the user's coordinator.
-        semantics: the semantics of the spout's kind.
-        now_secs: returns the time in seconds.
-    """
+    """Begins transactions as the user's ``coordinator`` of a spout decides."""
 
     def __init__(
         self,
@@ -76,6 +69,7 @@ class Source:
         if started < self._ask_again_secs:
             return MetadataCreated((), SourceStatus.WAITING)
         event = self._create(action, committed)
+        # While a source waits, answering takes at most a tenth of its time.
         if event == MetadataCreated((), SourceStatus.WAITING):
             now = self._now_secs()
             self._ask_again_secs = now + WAITING_SHARE * (now - started)
@@ -97,6 +91,7 @@ class Source:
                         self._failures.source_answered()
                         self._look_ahead(txid - 1, previous)
                         return MetadataCreated(tuple(begun), status)
+                    # Through JSON, so that the first attempt sees the same metadata as one after a crash.
                     previous = as_json(self._semantics.begin(self._coordinator, txid, previous))
                 begun.append(TransactionMetadata(txid, previous))
                 ended(attempt)
@@ -106,6 +101,7 @@ class Source:
             self._failures.source_answered()
             return MetadataCreated(tuple(begun), status)
         except FailedException as error:
+            # An external failure: what was begun before it counts, and the core asks again after its poll interval.
             self._failures.source_failed(error)
             return MetadataCreated(tuple(begun), SourceStatus.WAITING)
         except StopError:
@@ -118,6 +114,7 @@ class Source:
     def finish(self, committed: int) -> None:
         """Tell the user's coordinator what is committed at the end of a run, before it is closed."""
         if self._has_resumed:
+            # A failure costs nothing: the next run calls cleanup_before again.
             with contextlib.suppress(FailedException, StopError), user_code(self._spout_id, None):
                 self._clean_up(committed)
 
@@ -163,7 +160,7 @@ class _KeepingLead(Lead):
 
     def write(self, changes: Sequence[Change]) -> None:
         # The coordinator of a spout keeps what it needs for transactions that it is about to begin. A crash after this
-        # leaves values of a transaction that never began; a spout overwrites them when it begins that transaction.
+        # leaves values of a transaction that never began; the spout overwrites them when it begins that transaction.
         with durable_step("spout.keep"):
             self._lead.write(changes)
 

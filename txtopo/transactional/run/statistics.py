@@ -23,10 +23,8 @@ from txtopo.transactional.run.snapshot import Snapshot, TransactionSnapshot
 from txtopo.transactional.tasks.failures import FailureLog
 
 PROGRESS_SECS = 0.1
-"""The interval of progress reports."""
 
 SNAPSHOT_SECS = 1.0
-"""The minimum interval of snapshots of the run."""
 
 SNAPSHOT_TRANSACTIONS_MAX = 100
 """Maximum number of transactions in a snapshot: the lowest uncommitted ones."""
@@ -50,12 +48,7 @@ class Times:
 
 
 class RunStatistics:
-    """Counts what a run does, and shows it; for the run loop's thread, ``times`` aside.
-
-    Args:
-        parts: the parts of the run, which are looked at and not changed.
-        now_secs: the time at which the run begins.
-    """
+    """Counts what a run does, and shows it. Only the run loop's thread may use it; any thread may add to ``times``."""
 
     def __init__(self, parts: Parts, now_secs: float) -> None:
         self._parts = parts
@@ -88,7 +81,7 @@ class RunStatistics:
         self._failures.note(self._core.failures)
 
     def show(self, now_secs: float) -> None:
-        """Report the progress, and write a snapshot, whichever is due."""
+        """Report the progress and write a snapshot, each if it is due."""
         if now_secs - self._reported >= PROGRESS_SECS:
             self._reported = now_secs
             self.report_progress()
@@ -97,7 +90,7 @@ class RunStatistics:
             self.publish()
 
     def report_progress(self) -> None:
-        """Report the progress now."""
+        """Report the progress, due or not."""
         if self._parts.on_progress is None:
             return
         statuses = [transaction.status for transaction in self._core.pending.values()]
@@ -156,6 +149,7 @@ class RunStatistics:
         core = self._core
         running = OutputOrigin.running.copy().values()  # a copy, because other threads change it
         components = dict(self._parts.runner.at_work())
+        # The driver knows exactly what runs in it; what executors report may be a while old.
         components |= {origin.attempt: origin.component for origin in running if origin.attempt is not None}
         first = core.committed + 1
         shown = range(first, min(first + len(core.pending), first + SNAPSHOT_TRANSACTIONS_MAX))

@@ -63,7 +63,7 @@ def make_store(plan: Plan, config: Config) -> Store:
 def states_of(
     plan: Plan, config: Config, make_dead_letters: Callable[[Any, Fields, Fields], State] = DeltaState
 ) -> dict[str, State]:
-    """Return a topology's states, including the one for dead letters if it has one."""
+    """Return a topology's states, with the one for dead letters if transactions may be skipped."""
     states = dict(plan.states)
     if config.transaction_max_attempts_policy == "SKIP" and config.transaction_max_attempts is not None:
         if DEAD_LETTERS in states:
@@ -80,7 +80,7 @@ def states_of(
 def optional_states(plan: Plan, states: Mapping[str, State]) -> frozenset[str]:
     """Return the states that txtopo has added to the topology's own: for dead letters, and those of the spout.
 
-    They may come and go with the settings and options that they serve: without one there is nothing to put into it.
+    They may come and go with their settings: while a setting is off, there is nothing to put into its state.
     """
     of_spout = {component.id for component in plan.components if component.is_left_out_without_tuples}
     return frozenset(name for name in states if name not in plan.states or name in of_spout)

@@ -18,7 +18,7 @@ from txtopo.transactional.core.events import Event, Fenced
 
 
 class Role(enum.Enum):
-    """The kind of work."""
+    """A kind of work."""
 
     SOURCE = "source"
     """Asks the spout; one at a time, in order."""
@@ -61,10 +61,9 @@ class Threads(ABC):
 
     @abstractmethod
     def abandon_commit(self) -> int | None:
-        """Abandon the running commit phases: their work will end without a write, or never end.
+        """Abandon the running commit phases, whose work ends without a write or never; return their thread's identity.
 
-        Returns:
-            The identity of their thread; None if no commit phases are running, and nothing was done.
+        Returns None, and does nothing, if no commit phases are running.
         """
 
     @abstractmethod
@@ -131,6 +130,8 @@ class ThreadPools(Threads):
 
     def shut_down(self, cancel_jobs: Callable[[], None]) -> None:
         """End all threads."""
+        # Queued work is dropped first. Jobs are cancelled before their threads are joined, which would otherwise take
+        # as long as the jobs run.
         for pool in self._threads.values():
             pool.shutdown(wait=False, cancel_futures=True)
         self._commit.shut_down()
@@ -144,6 +145,12 @@ class _CommitThread:
 
     A commit phase may never return: then it is abandoned, and its thread outlives the run. So it is a daemon thread and
     not one of a ThreadPoolExecutor, whose threads Python joins when the process ends.
+
+    The lock decides between the end of commit phases and their abandonment:
+
+    1. The commit phases make no progress, and the run loop calls ``abandon``.
+    2. If ``leave`` came first, nothing is abandoned, and the writes go on.
+    3. If ``abandon`` came first, ``leave`` raises should the phases end after all, and nothing is written.
     """
 
     def __init__(self) -> None:
@@ -155,30 +162,23 @@ class _CommitThread:
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Queue work; it runs in order."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="txtopo-commit", daemon=True)
             self._thread.start()
         self._work.put(work)
 
     def enter(self) -> None:
-        """Begin commit phases."""
         with self._lock:
             self._is_in_phases = True
 
     def leave(self) -> None:
-        """End commit phases.
-
-        Raises:
-            StalledCommit: they were abandoned in the meantime.
-        """
+        """End commit phases; raise StalledCommit if they were abandoned."""
         with self._lock:
             self._is_in_phases = False
             if self._is_abandoned:
                 raise StalledCommit("these commit phases were abandoned")
 
     def abandon(self) -> int | None:
-        """Abandon the running commit phases; return the thread's identity, or None if none are running."""
         with self._lock:
             if not self._is_in_phases or self._thread is None:
                 return None

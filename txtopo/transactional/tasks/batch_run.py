@@ -66,14 +66,9 @@ def everything(_component: str, _task: int) -> bool:
 class BatchRun:
     """The tasks of one attempt in one partition.
 
-    Args:
-        task_factory: creates the tasks' objects.
-        attempt: the attempt.
-        is_local: decides which tasks run in this partition.
-        send: sends a shuffle message to another partition.
-        views: the transaction's views of the states; None in the processing phase.
-        carried: the pickled state of bolts carried over from the processing phase, by component and task.
-        probe: reports the progress of the work.
+    ``is_local`` decides which tasks run here, and ``send`` sends the tuples for others away. ``views`` are None in the
+    processing phase. In the commit phase ``carried`` holds the pickled bolts of the processing phase, by component and
+    task.
     """
 
     def __init__(  # noqa: PLR0913 - a run depends on that many parts
@@ -106,10 +101,7 @@ class BatchRun:
         self._failure: TxtopoError | None = None
 
     def emit(self, task: int, emit: Callable[[TaskCollector], Any]) -> Any:
-        """Let a spout task emit its share of the batch, and process the tuples as far as this partition can.
-
-        Returns:
-            The result of ``emit``.
+        """Let a spout task emit its share of the batch, process the tuples here, and return what ``emit`` returns.
 
         Raises:
             TxtopoError: the emitter, or a bolt below it, failed.
@@ -132,7 +124,7 @@ class BatchRun:
         finally:
             collector.close()
         collector.refuse_rest()
-        self._raise_failure()
+        self._raise_failure()  # the emitter may have swallowed the error of a bolt that its tuples went to
         return result
 
     def receive(self, message: ShuffleMessage) -> None:
@@ -157,7 +149,7 @@ class BatchRun:
                 self._raise_failure()
 
     def _has_work(self, component: PlannedComponent, task: int) -> bool:
-        """Return whether a task must finish its batch: always, unless it may be left out and got no tuple."""
+        """Whether a task must finish its batch: always, unless it may be left out and got no tuple."""
         key = (component.id, task)
         return not component.is_left_out_without_tuples or key in self._tasks or key in self._carried
 
@@ -198,6 +190,8 @@ class BatchRun:
                 self._dispatch(edge, task, target, part)
 
     def _dispatch(self, edge: Edge, source_task: int, target: int, part: Chunk) -> None:
+        # A shuffle message's tag covers its content, which differs if Spark runs a sender again that is not
+        # deterministic; see edge_tally. A local chunk never leaves this run, so its number is enough.
         self._chunks_sent += 1
         way = (edge.index << 40) ^ (source_task << 20) ^ target
         tally = self.tallies[edge.index]

@@ -27,14 +27,7 @@ from txtopo.transactional.tasks.progress_probe import ProgressProbe
 class BoltTask(ABC):
     """One bolt object in one task for one attempt.
 
-    Args:
-        task_factory: creates the bolt object.
-        component: the bolt.
-        attempt: the attempt.
-        context: the task's context.
-        collector: collects the tuples that the bolt emits.
-        probe: reports the progress of the work.
-        carried: the pickled state of a bolt carried over from the processing phase; None for a fresh bolt.
+    ``carried`` is the pickled state of a bolt from the processing phase; None for a fresh bolt.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - a task depends on that many parts
@@ -94,8 +87,6 @@ class BoltTask(ABC):
 
 
 class _BatchTask(BoltTask):
-    """A task of a BatchBolt."""
-
     def _prepare(self, configuration: Any, context: TaskContext) -> None:
         bolt = self._bolt
         bolt.attempt, bolt.collector, bolt.context, bolt.config = (
@@ -114,7 +105,7 @@ class _BatchTask(BoltTask):
         execute, source = self._bolt.execute, chunk.source
         self._probe.rows = rows = iter(chunk.handed_rows(self._attempt))
         one = Tuple((), source)
-        unshared = getrefcount(one)
+        unshared = getrefcount(one)  # a bolt that keeps the Tuple holds one more reference to it
         for values in rows:  # reuse the Tuple unless the bolt has kept it: creating one is half of the cost
             if getrefcount(one) != unshared:
                 one = Tuple((), source)
@@ -135,8 +126,6 @@ class _BatchTask(BoltTask):
 
 
 class _ArrowTask(_BatchTask):
-    """A task of an ArrowBatchBolt."""
-
     def _execute(self, chunk: Chunk) -> None:
         self._bolt.execute(with_attempt(chunk.batch(), chunk.source.fields, self._attempt))
 
@@ -180,7 +169,7 @@ def task_type(component: PlannedComponent) -> type[BoltTask]:
 
 
 def takes_batches(kind: type[BatchBolt]) -> bool:
-    """Return whether txtopo calls ``execute_batch`` of a bolt of class ``kind`` for columnar streams.
+    """Whether txtopo calls ``execute_batch`` of a bolt of class ``kind`` for columnar streams.
 
     The most derived class that defines one of the two methods decides: a subclass that overrides only ``execute``
     wants to be called tuple by tuple.

@@ -55,14 +55,8 @@ class _Output:
 class TaskCollector(BatchOutputCollector, Local):
     """Collects what one task emits for one attempt.
 
-    A bolt's own threads may emit too: their tuples wait until the task's thread forwards them.
-
-    Args:
-        component: the spout or bolt.
-        task: its task index.
-        attempt: the attempt that it emits for.
-        hand_on: called with each chunk, in the thread that created the collector.
-        note_late: called with the error if a thread emits after the batch is over.
+    A bolt's own threads may emit too: their tuples wait until the task's thread forwards them. ``hand_on`` is called
+    only in the thread that created the collector, and ``note_late`` in any that emits after the batch is over.
     """
 
     def __init__(
@@ -156,6 +150,7 @@ class TaskCollector(BatchOutputCollector, Local):
             if len(rows) >= CHUNK_TUPLES_MAX:
                 flush(output)
 
+        # No tuple begins with this object, so a user who kept ``emit`` gets to emit_checked, which raises.
         def end() -> None:
             nonlocal attempt
             attempt = object()
@@ -185,6 +180,7 @@ class TaskCollector(BatchOutputCollector, Local):
             raise self._misfit(f"a batch with columns {names} was emitted on stream {stream!r}, which needs {expected}")
         if not batch.schema.equals(schema):
             batch = self._cast(batch, schema, stream)
+        # Tuples that were emitted before the batch go before it.
         self._flush(output)
         if batch.num_rows:
             self._hand_on_or_wait(Chunk(output.source, batch=batch), None)
@@ -203,11 +199,7 @@ class TaskCollector(BatchOutputCollector, Local):
             self._hand_on(*self._from_threads.popleft())
 
     def refuse_rest(self) -> None:
-        """Raise if tuples were emitted that can't be forwarded any more.
-
-        Raises:
-            UserCodeError: a thread emitted after the last flush.
-        """
+        """Raise a UserCodeError if a thread emitted after the last flush: its tuples can't be forwarded any more."""
         if len(self) or self._from_threads:
             raise self._late()
 

@@ -52,6 +52,7 @@ class TaskContext(TopologyContext, Local):
                 f"there is no state {name!r}; add builder.set_state({name!r}, …); states that are set: {known}",
                 component=self.this_component_id,
             )
+        # None in the processing phase, where a committer may ask for the handle but not use it yet.
         view = None if self._views is None else self._views[name]
         plan = self._plan
         handle = StateHandle(self.this_component_id, name, view, plan.row_tables.get(name), plan.fitting.get(name))

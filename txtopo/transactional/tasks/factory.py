@@ -27,14 +27,13 @@ CONFIGURATION = LocalReference("configuration")
 
 @attrs.frozen(eq=False)
 class _Configured:
-    """A component's configuration, and the names of its mutable values, which each task gets a copy of."""
+    """A component's configuration, and the names of its mutable values, of which each task gets a copy."""
 
     values: dict[str, Any]
     changeable: tuple[str, ...]
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> _Configured:
-        """Return a configuration with copies of its mutable values."""
         own, changeable = dict(given), []
         for name, value in given.items():
             if type(value) not in UNCHANGEABLE:
@@ -76,7 +75,7 @@ class TaskFactory:
     staging_dir: str = ""
     """The current job's folder for files that are read in the commit phase."""
     note_late: NoteLate = nothing_is_late
-    """Tells the run loop of what a component's own thread did after its batch was over; called in that thread."""
+    """Tells the run loop what a component's own thread did after its batch was over; called in that thread."""
     _emitters: dict[int, Any] = attrs.field(factory=dict, init=False)
     _configurations: dict[str, _Configured] = attrs.field(factory=dict, init=False)
 
@@ -113,6 +112,7 @@ class TaskFactory:
 
     def close(self) -> None:
         """Close the emitters."""
+        # Each is removed before it is closed, so that a second close() does not close it again if this one raises.
         while self._emitters:
             call_if_there(self._emitters.popitem()[1], "close")
 

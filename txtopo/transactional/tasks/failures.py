@@ -29,7 +29,7 @@ def failed(attempt: TransactionAttempt, failure: FailedException, metadata: Any 
 
 
 def is_logged(times: int) -> bool:
-    """Return whether to log a failure that happened for the ``times``-th time: the 1st, 2nd, 4th, 8th and so on."""
+    """Whether to log a failure that happened for the ``times``-th time: the 1st, 2nd, 4th, 8th and so on."""
     return times & (times - 1) == 0
 
 
@@ -43,7 +43,6 @@ class FailureLog:
     failures: int = 0
     """The number of failed attempts."""
     last: FailedAttempt | None = None
-    """The last failed attempt."""
     _source_failures: int = 0
 
     def note(self, failures: Iterable[FailedAttempt]) -> None:

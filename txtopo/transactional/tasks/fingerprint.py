@@ -1,9 +1,8 @@
 """Fingerprints: the number of tuples that a component emitted for an attempt, and an order-dependent checksum.
 
-The journal keeps them for each transaction, so that a replay can find out whether the source, or which component first,
-has emitted different tuples. A checksum covers values, never attempts or partitions; it is None if the encoding of the
-values would depend on the process. With them travels the input that a spout has skipped, which is no part of a
-comparison.
+The journal keeps them for each transaction, so that a replay can find the first component, perhaps the spout, that
+emits different tuples. A checksum covers values, never attempts or partitions; it is None if the encoding of the values
+depends on the process. Fingerprints also carry the input that a spout skipped, which is not compared.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _MASK = (1 << 64) - 1
 
 
 SkippedInput = tuple[str, Any, Any]
-"""Input that a spout has not emitted, because it is gone: its partition, start and end."""
+"""(partition, start, end) of input that a spout did not emit because it was gone."""
 
 
 @attrs.frozen
@@ -36,6 +35,7 @@ class Fingerprint:
     def joined(self, other: Fingerprint) -> Fingerprint:
         """Return the combined fingerprint of two tasks or two streams."""
         checksum = None
+        # A sum, because the reports of partitions come in any order.
         if self.checksum is not None and other.checksum is not None:
             checksum = (self.checksum + other.checksum) & _MASK
         return Fingerprint(self.tuples + other.tuples, checksum, self.skipped + other.skipped)
@@ -69,6 +69,7 @@ class Tracer:
         made: dict[str, Fingerprint] = {}
         for (component, stream, task), tuples in self._tuples.items():
             checksum = self._checksums[component, stream, task]
+            # Stream and task are mixed in, so that tuples that move between them change the sum.
             if checksum is not None:
                 checksum = mix(mix(zlib.crc32(stream.encode()) ^ (task << 32)) ^ checksum)
             own, before = Fingerprint(tuples, checksum), made.get(component)

@@ -1,4 +1,4 @@
-"""Pickles users' objects: prototypes, which every task gets a copy of, and bolts between the two phases.
+"""Pickles users' objects: prototypes, of which every task gets a copy, and bolts between the two phases.
 
 Only an object's state is pickled; the receiver uses its own class, which is smaller, faster, and keeps the identity of
 classes. Objects that belong to the task (its collector, context and state handles) are pickled as references and
@@ -60,13 +60,7 @@ def dump_object(value: Any) -> bytes:
 
 
 def load_object(kind: type, frozen: bytes, bindings: Bindings) -> Any:
-    """Return a new object of class ``kind`` with a state from :func:`dump_object`.
-
-    Args:
-        kind: the class in this process.
-        frozen: the pickled state.
-        bindings: the targets of references in this task.
-    """
+    """Return a new object of ``kind``, the class in this process, with a state from :func:`dump_object`."""
     whole, state = _load(frozen, bindings)
     if whole:
         return state
@@ -104,6 +98,7 @@ def _load(frozen: bytes, bindings: Bindings) -> tuple[bool, Any]:
 
 def _state_of(value: Any) -> tuple[bool, Any]:
     kind = type(value)
+    # Such a class decides itself how its objects are made, so the object is pickled as a whole.
     customized = any(getattr(kind, name) is not getattr(object, name) for name in ("__reduce__", "__reduce_ex__"))
     if customized or hasattr(value, "__getnewargs__") or hasattr(value, "__getnewargs_ex__"):
         return True, value
@@ -123,6 +118,7 @@ def _dump(content: Any) -> bytes:
     buffer = io.BytesIO()
     try:
         _BindingsPickler(buffer, protocol=5).dump(content)
+    # What the C pickler raises for lambdas and local classes, which cloudpickle can pickle more slowly.
     except (pickle.PicklingError, AttributeError, TypeError):
         buffer = io.BytesIO()
         _BindingsCloudPickler(buffer, protocol=5).dump(content)

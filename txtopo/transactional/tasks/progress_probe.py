@@ -22,11 +22,11 @@ _current: ContextVar[ProgressProbe] = ContextVar("txtopo_probe")
 class ProgressProbe:
     """The progress of one partition's work."""
 
+    # No lock: the observer only looks whether anything has changed, so a torn view or a lost count does no harm.
     def __init__(self) -> None:
         self.attempt: TransactionAttempt | None = None
-        """The attempt that the partition is working on."""
         self.tuples = 0
-        """The number of executed tuples, increased after each chunk."""
+        """The number of executed tuples, as of the last whole chunk."""
         self.steps = 0
         """The number of finished tasks, emitted chunks, and steps of a state's long operations."""
         self.rows: Iterator[Any] | None = None
@@ -40,7 +40,7 @@ class ProgressProbe:
 
     def position(self) -> tuple[Any, ...]:
         """Return a value that changes whenever the work makes progress."""
-        rows = self.rows
+        rows = self.rows  # read once: the working thread may replace it at any moment
         left = operator.length_hint(rows) if rows is not None else 0
         return self.attempt, self.tuples, self.steps, left, len(self.waiting)
 
@@ -66,9 +66,9 @@ class ProgressProbe:
 
 
 def current_probe() -> ProgressProbe:
-    """Return the probe of this thread's work; a new one that nobody reads if there is none.
+    """Return the probe of this thread's work, for code below an interface that does not pass one, such as a state's.
 
-    For code below an interface that does not pass a probe, such as a state's.
+    If there is none, return a new one that nobody reads.
     """
     probe = _current.get(None)
     return ProgressProbe() if probe is None else probe

@@ -28,11 +28,7 @@ Routed = list[tuple[int, Chunk]]
 class Router:
     """Routes the tuples that one source task emits on one edge, for one attempt.
 
-    Args:
-        plan: the plan.
-        edge: the subscription.
-        source_task: the index of the task that emits.
-        context: that task's context; only a custom grouping needs it.
+    Only a custom grouping needs ``context``, that of the source task.
     """
 
     def __init__(self, plan: Plan, edge: Edge, source_task: int, context: TopologyContext | None) -> None:
@@ -40,7 +36,7 @@ class Router:
         self._source_task = source_task
         self._tasks = plan.by_id[edge.target].tasks
         self._keeps_task = not edge.grouping.moves(plan.by_id[edge.source].tasks, self._tasks)
-        self._next = source_task
+        self._next = source_task  # each source task begins elsewhere, or the first tuples of all would go to task 0
         kind = edge.grouping.kind
         if edge.grouping.fields is not None:
             fields = plan.by_id[edge.source].streams[edge.stream]
@@ -77,11 +73,7 @@ class Router:
         return self._dealt(chunk, zip(chunk.rows(attempt), tasks, strict=True))
 
     def check_task(self, task: int) -> None:
-        """Check that the target has a task that ``emit_direct`` named.
-
-        Raises:
-            TopologyError: there is no such task.
-        """
+        """Raise a TopologyError if the target has no such task, which ``emit_direct`` named."""
         check_task(task, range(self._tasks), self.edge, "emit_direct")
 
     def _route_evenly(self, chunk: Chunk, attempt: TransactionAttempt) -> Routed:
@@ -114,7 +106,7 @@ class Router:
         ]
 
     def _dealt(self, chunk: Chunk, dealt: Iterable[tuple[Row, int]]) -> Routed:
-        """Return a chunk in parts, given each row with its task; with several of them, several times."""
+        """Return a chunk in parts, given (row, task) pairs; a row with several tasks comes once for each."""
         shares: list[list[Row]] = [[] for _ in range(self._tasks)]
         take = [share.append for share in shares]
         for row, task in dealt:

@@ -1,7 +1,7 @@
 """State handles: a bolt's reference to a state, which gives access to it in the commit phase only.
 
-A handle is the one place where values are copied between bolts and a state: what a bolt is given, and what it puts.
-Values of types that cannot be changed, such as numbers and strings, are passed on as they are.
+A handle is the one place where values are copied between bolts and a state: what a bolt is given, and what it puts. It
+does not copy values of types that cannot be changed, such as numbers and strings.
 """
 
 from __future__ import annotations
@@ -46,15 +46,12 @@ NoteLate = Callable[[RuleError], None]
 
 
 class StateView(MapState):
-    """One transaction's view of a state, which keeps the very objects that it is given.
-
-    Attributes:
-        lock: callers must hold it if other threads may use the view at the same time.
-        probe: reports the progress of the commit phase, since copying may take long.
-    """
+    """One transaction's view of a state, which keeps the very objects that it is given."""
 
     lock: threading.RLock
+    """Callers must hold it if other threads may use the view at the same time."""
     probe: ProgressProbe
+    """Reports the progress of the commit phase, since copying may take long."""
 
     @property
     @abstractmethod
@@ -99,6 +96,7 @@ class StateHandle(MapState, Local):
 
     def end(self, attempt: TransactionAttempt, note_late: NoteLate) -> None:
         """Refuse access from now on, because the batch of ``attempt`` is over."""
+        # Under the lock, so that a call of a bolt's own thread is over before the transaction's writes are taken.
         with self._lock:
             if self._view is not None:
                 self._view, self._over = None, (attempt, note_late)
@@ -196,6 +194,7 @@ class StateHandle(MapState, Local):
             return self._reach().snapshot(txid)
 
     def _update_copied(self, view: StateView, keys: Sequence[Key], make_new: Callable[[Any, Any], Any]) -> list[Any]:
+        # The bolt gets copies and the state keeps copies, so a later change of one does not reach the other.
         taken, handed = self._taken, self._handed
         results = view.multi_update(keys, lambda key, old: taken(make_new(key, handed(old))))
         return self._each(view, results, handed)
