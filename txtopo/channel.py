@@ -58,7 +58,8 @@ class WakeUp:
         with contextlib.suppress(BlockingIOError):
             self._receiver.recv(4096)
 
-    def close(self) -> None:  # noqa: D102
+    def close(self) -> None:
+        """Close the sockets."""
         self._receiver.close()
         self._sender.close()
 

@@ -335,7 +335,7 @@ class Worker:
                 self._outbox.bit_of[task] = 1 << incarnations[worker]
 
     def _take_known(self) -> None:
-        # Only from the front: a frame that overtook an earlier one of its sender would break the order (rule 2).
+        # Only from the front: a frame must not overtake an earlier one of its sender (rule 2 above).
         while self._not_yet and self._not_yet[0].known <= self._known:
             self._take(self._not_yet.popleft())
 
