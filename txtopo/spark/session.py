@@ -179,7 +179,7 @@ def _start(config: Config, app_name: str, *, with_delta: bool) -> SparkSession:
     try:
         with output.caught(), _signals_as_they_were():
             start_jvm({"spark.master": master, "spark.app.name": app_name, **settings})
-            if is_local(master):
+            if is_local(master):  # with a context only: the workers start while the session is made
                 _warm_up(
                     SparkContext.getOrCreate(
                         SparkConf().setMaster(master).setAppName(app_name).setAll(settings.items())

@@ -130,7 +130,7 @@ class LineSender:
                     self._socket = socket.create_connection((self._address.host, self._address.port), _TIMEOUT_SECS)
                     self._socket.sendall(framed(self._run_key))
                 self._socket.sendall(framed(content))
-            except OSError:
+            except OSError:  # for good: otherwise each line might wait for the timeout
                 self._is_cut_off = True
         if self._is_cut_off and sys.__stderr__ is not None:
             print(f"{line.origin} {line.text}", file=sys.__stderr__, flush=True)

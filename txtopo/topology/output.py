@@ -270,7 +270,7 @@ def capturing(capture: Capture, level: int = logging.NOTSET) -> Iterator[None]:
     finally:
         with _installing:
             _users -= 1
-            if not _users:
+            if not _users:  # the last one gives the streams back, whichever took them: contexts may overlap
                 _taken_back.close()
                 _capture = None
         capture.end()

@@ -343,7 +343,7 @@ class _Loop:
                 self._selector.register(
                     incoming.channel, selectors.EVENT_READ, lambda: self._hear_peer(sender, incoming.channel)
                 )
-            case Arrival.EARLY:
+            case Arrival.EARLY:  # not registered: its frames wait in the socket until _meet judges it again
                 self._early.append(incoming)
             case Arrival.STALE:
                 incoming.channel.close()
@@ -368,6 +368,7 @@ class _Loop:
                 self._roster.congested.discard(sender)
 
     def _send(self, worker: int, frame: bytes) -> None:
+        # Counted before it leaves: until the receiver has counted it, too, the driver does not end the run.
         self._roster.sent[self._roster[worker].incarnation] += 1
         message = _FRAME + frame
         channel = self._outgoing.get(worker)

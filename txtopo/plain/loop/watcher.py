@@ -115,7 +115,7 @@ def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver: it ends its workers in good order
     connection = socket.socket(fileno=int(sys.argv[1]))
     connection.settimeout(_SEND_SECS)
-    with contextlib.suppress(OSError):  # the driver or the worker is gone
+    with contextlib.suppress(OSError):  # the driver or the worker is gone, or the driver took longer than _SEND_SECS
         _watch(os.getppid(), connection, mmap.mmap(int(sys.argv[2]), _WORDS_BYTES))
 
 

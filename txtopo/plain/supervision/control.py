@@ -212,6 +212,7 @@ class ControlServer:
         self._jobs.start(worker, job, lambda error: self.post(JobEnded(worker, job, error)))
 
     def _take(self, connection: socket.socket) -> None:
+        # In the thread of a handshake. Only the control thread touches the channels and the selector.
         self._events.put((next(self._numbers), Channel(connection)))
         self._wake_up.wake()
 

@@ -445,7 +445,7 @@ class Supervisor:
                 self._do(Warn(f"worker {worker.number} did not end in good order: {_first_line(worker.error)}"))
             return
         self._restarts.append(self._now)
-        while self._restarts[0] <= self._now - self._period_secs:
+        while self._restarts[0] <= self._now - self._period_secs:  # never past the one just added
             self._restarts.popleft()
         # The next worker would find the same input that can't be read, or the same source that refuses it.
         is_in_vain = isinstance(worker.error, InputError)

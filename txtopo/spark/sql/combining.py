@@ -32,7 +32,7 @@ _EXACT_MAX = float(1 << 62)
 def combiner_of(bolt: Bolt, fields: Fields, grouped_by: Sequence[str]) -> Combiner | None:
     """Return a bolt's combiner for a columnar stream; None if it has none, or one that Spark can't apply."""
     declared = bolt.combiner() if isinstance(bolt, BatchBolt) else None
-    # A combined row has the key's fields only, and the grouping must find its own among them.
+    # A combined row has only the key's fields and the value, and the grouping must find its fields in the key.
     if declared is None or BOUND in fields.names or not set(grouped_by) <= set(declared.key):
         return None
     types = dict(zip(fields.names, fields.types, strict=True))
