@@ -1,6 +1,6 @@
-"""A channel: messages over a socket, in both directions, without ever waiting for the other side.
+"""A channel sends and receives messages over a socket, and never waits for the other side.
 
-If the other side reads nothing, its socket soon takes nothing more. Then messages wait here: in memory, and beyond a
+If the other side does not read, its socket soon takes nothing more. Messages then wait here: in memory, and beyond a
 bound in a file. Messages for a worker that has not started yet wait in the same way.
 """
 
@@ -21,7 +21,7 @@ MESSAGE_BYTES_MAX = (1 << 32) - 1
 
 
 class ChannelClosed(Exception):
-    """The other side has closed the channel, is gone, or says something that is no message."""
+    """The other side has closed the channel, is gone, or has sent bytes that are not a message."""
 
 
 def address_family(host: str) -> socket.AddressFamily:
@@ -30,18 +30,14 @@ def address_family(host: str) -> socket.AddressFamily:
 
 
 def framed(message: bytes) -> bytes:
-    """Return a message as a channel sends it: behind its length.
-
-    Raises:
-        ValueError: it is longer than 4 GiB.
-    """
+    """Return a message with its length in front; raise ValueError if it is longer than 4 GiB."""
     if len(message) > MESSAGE_BYTES_MAX:
         raise ValueError(f"a message of {len(message):,} bytes is too long; at most {MESSAGE_BYTES_MAX:,} can be sent")
     return _LENGTH.pack(len(message)) + message
 
 
 class WakeUp:
-    """Wakes up a thread that waits for sockets, this one among them."""
+    """Wakes a thread that waits in a selector, where this socket is registered."""
 
     def __init__(self) -> None:
         self._receiver, self._sender = socket.socketpair()
@@ -53,12 +49,12 @@ class WakeUp:
         return self._receiver.fileno()
 
     def wake(self) -> None:
-        """Wake the thread up; from any thread, and also when it has ended."""
-        with contextlib.suppress(OSError):  # closed; or full, so the thread wakes up anyway
+        """Wake the thread; any thread may call this, even after the other one has ended."""
+        with contextlib.suppress(OSError):  # closed, or full: then the thread wakes up anyway
             self._sender.send(b"w")
 
     def clear(self) -> None:
-        """Forget that it was woken up; call it before looking for work."""
+        """Take the wake-ups back. Call it before looking for work, or a wake-up in between is lost."""
         with contextlib.suppress(BlockingIOError):
             self._receiver.recv(4096)
 
@@ -69,10 +65,9 @@ class WakeUp:
 
 
 class Backlog:
-    """Messages that wait, in order: the oldest in memory, and beyond a bound all others in a file. None may be empty.
+    """Messages that wait, in order: the oldest in memory, and beyond ``memory_max`` bytes all others in a file.
 
-    Args:
-        memory_max: the bound, in bytes; None: all of them stay in memory.
+    If ``memory_max`` is None, all messages stay in memory. No message may be empty.
     """
 
     def __init__(self, memory_max: int | None = None) -> None:
@@ -93,6 +88,7 @@ class Backlog:
     def append(self, message: bytes) -> None:
         """Add a message behind the others."""
         is_full = self.memory_max is not None and self.memory_bytes + len(message) > self.memory_max
+        # While the file has messages, newer ones go there, too: in memory, they would overtake them.
         if self._file or is_full:
             self._file.put(message)
         else:
@@ -100,11 +96,7 @@ class Backlog:
         self.bytes += len(message)
 
     def popleft(self) -> bytes:
-        """Remove and return the oldest message.
-
-        Raises:
-            IndexError: there is none.
-        """
+        """Remove and return the oldest message; raise IndexError if there is none."""
         message = self._oldest.popleft() if self._oldest else self._file.take()
         self.bytes -= len(message)
         return message
@@ -119,11 +111,8 @@ class Backlog:
 class Channel:
     """Sends and receives whole messages. What the socket does not take at once waits in a backlog.
 
-    Any thread may send, only one may receive.
-
-    Args:
-        connection: a connected socket, past its handshake; the channel owns it from here on.
-        message_bytes_max: the longest message that the other side may send.
+    Any thread may send, only one may receive. The channel owns the connection, which is past its handshake. A message
+    longer than ``message_bytes_max`` from the other side ends the channel.
     """
 
     def __init__(self, connection: socket.socket, message_bytes_max: int = MESSAGE_BYTES_MAX) -> None:
@@ -132,7 +121,7 @@ class Channel:
         self._connection = connection
         self._message_bytes_max = message_bytes_max
         self._begun = memoryview(b"")
-        """The rest of a message of which the socket has taken a part."""
+        """What is left of a message that the socket has taken a part of."""
         self._unsent = Backlog()
         self._received = bytearray()
         self._lock = threading.Lock()
@@ -143,7 +132,7 @@ class Channel:
         return len(self._begun) + self._unsent.bytes
 
     def limit_memory(self, memory_max: int) -> None:
-        """Keep at most so many bytes in memory that wait to be sent, and the others in a file."""
+        """Keep at most ``memory_max`` unsent bytes in memory, and the rest in a file."""
         self._unsent.memory_max = memory_max
 
     def fileno(self) -> int:
@@ -159,14 +148,14 @@ class Channel:
         """
         data = framed(message)
         with self._lock:
-            if self.unsent_bytes:
+            if self.unsent_bytes:  # earlier messages wait, and this one must not overtake them
                 self._unsent.append(data)
             else:
                 self._begun = memoryview(data)
             self._flush()
 
     def flush(self) -> bool:
-        """Send as much as the socket takes of what waits; return whether that is all.
+        """Send as much as the socket takes; return whether nothing waits any more.
 
         Raises:
             ChannelClosed: the other side is gone.
@@ -176,12 +165,12 @@ class Channel:
             return not self.unsent_bytes
 
     def receive(self) -> list[bytes]:
-        """Return the messages that have come.
+        """Return the messages that have arrived.
 
         Raises:
-            ChannelClosed: the other side is gone, and everything it had sent was returned before; or a message is too
-                long.
+            ChannelClosed: the other side is gone, and all that it sent was returned before; or a message is too long.
         """
+        # One read a call: a peer that sends without a pause does not keep the caller from its other sockets.
         try:
             data = self._connection.recv(_READ_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -194,7 +183,7 @@ class Channel:
         return self._take_messages()
 
     def close(self) -> None:
-        """Close the socket, and drop what waits."""
+        """Close the socket, and drop the messages that wait."""
         self._connection.close()
         with self._lock:
             self._unsent.close()
@@ -223,8 +212,8 @@ class Channel:
                     begun = memoryview(self._unsent.popleft())
                 begun = begun[self._connection.send(begun) :]
         except (BlockingIOError, InterruptedError):
-            pass
+            pass  # the socket is full: the rest waits for the next flush
         except OSError as error:
             raise ChannelClosed(str(error)) from error
         finally:
-            self._begun = begun
+            self._begun = begun  # however the loop ends: a message sent twice in part would garble the stream

@@ -1,4 +1,4 @@
-"""Spilled segments: bytes that wait in a file instead of in memory, first in, first out."""
+"""Spilled segments wait in a file instead of in memory, first in, first out."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from typing import IO
 
 
 class SpillFile:
-    """A file of segments. It has no name, so nothing is left of it when the process ends, however it does.
-
-    It is made when something is first put into it, and empty again when everything was taken out.
-    """
+    """A file of segments, made by the first ``put``. It has no name, so a process that is killed leaves nothing."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
@@ -35,24 +32,20 @@ class SpillFile:
         self.bytes += len(segment)
 
     def take(self) -> bytes:
-        """Remove the oldest segment and return it.
-
-        Raises:
-            IndexError: there is none.
-        """
+        """Remove and return the oldest segment; raise IndexError if there is none."""
         length = self._lengths.popleft()
         assert self._file is not None, "there was a segment"
         self._file.seek(self._start)
         segment = self._file.read(length)
         self._start += length
         self.bytes -= length
-        if not self._lengths:
+        if not self._lengths:  # the disk space of segments that were taken is only freed here
             self._file.truncate(0)
             self._start = 0
         return segment
 
     def close(self) -> None:
-        """Remove the file with all that is in it."""
+        """Remove the file and all segments."""
         if self._file is not None:
             self._file.close()
             self._file = None

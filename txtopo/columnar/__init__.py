@@ -1,1 +1,1 @@
-"""Tuples and rows as columns: chunks and their encoding, stable hashes, and rows spilled to files."""
+"""Tuples and rows as columns: chunks and their encoding, stable hashes, and rows that spill to files."""

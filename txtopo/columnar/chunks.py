@@ -1,6 +1,6 @@
 """Chunks: tuples of one stream from one task, as rows or as Arrow columns.
 
-A chunk is created in one form, converted to the other only if a bolt needs it, and at most once.
+A chunk is created in one form, and converted to the other at most once, when a bolt needs it.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def bare_schema(fields: Fields) -> pa.Schema:
 
 @functools.lru_cache(maxsize=256)
 def row_copying(fields: Fields) -> Copying | None:
-    """Return how to copy a stream's tuples; None if they are immutable. Cached."""
+    """Return how to copy a stream's tuples; None if they are immutable."""
     return copying_of_rows(fields)
 
 
 @functools.lru_cache(maxsize=4096)
 def source_of(component: str, stream: str, task: int, fields: Fields) -> TupleSource:
-    """Return the origin of tuples. Cached, because it is the same for all attempts."""
+    """Return the origin of tuples: one object for all attempts."""
     return TupleSource(component, stream, task, fields)
 
 
@@ -81,7 +81,7 @@ class Chunk:
 
     @property
     def is_columnar(self) -> bool:
-        """Whether the chunk has columns without a conversion."""
+        """Whether :meth:`batch` needs no conversion."""
         return self._batch is not None
 
     def rows(self, attempt: TransactionAttempt) -> list[Row]:
@@ -98,7 +98,7 @@ class Chunk:
         return rows if copying is None or copying.handed is None else list(map(copying.handed, rows))
 
     def part(self, rows: list[Row]) -> Chunk:
-        """Return a chunk of some of these rows."""
+        """Return a chunk of some of this one's rows."""
         return Chunk(self.source, rows=rows, is_shared=self._is_shared)
 
     def columns(self) -> list[list[Any]]:
@@ -126,14 +126,9 @@ class Chunk:
         return self._batch
 
     def combinable(self, combiner: Combiner, attempt: TransactionAttempt) -> pa.RecordBatch | None:
-        """Return the key and value fields as columns, for a bolt with ``execute_batch`` and a combiner.
+        """Return the combiner's key and value fields as columns, for a bolt with ``execute_batch``.
 
-        If these fields contain only strings and integers, columns represent them exactly, and no work is needed tuple
-        by tuple. None if columns can't represent them exactly.
-
-        Args:
-            combiner: names the key fields and the value field.
-            attempt: the attempt that the tuples belong to.
+        Columns represent strings and 64-bit integers exactly, and need no work tuple by tuple. None for other values.
         """
         fields, positions = combiner.fields, self.source.positions
         if len(set(fields)) < len(fields) or not set(fields) <= positions.keys():
@@ -169,7 +164,7 @@ class Chunk:
             encoded: bytes = sink.getvalue().to_pybytes()
             return encoded
         content = len(self), self.columns()
-        try:
+        try:  # pickle first: cloudpickle, which also takes what it can't import by name, is slower
             return pickle.dumps(content, protocol=5) + b"P"
         except (pickle.PicklingError, AttributeError, TypeError):
             content_bytes: bytes = cloudpickle.dumps(content)
@@ -187,7 +182,7 @@ def decode(encoded: bytes, source: TupleSource, attempt: TransactionAttempt) -> 
 
 
 def _to_values(column: pa.Array) -> list[Any]:
-    """Return a column's values as Python objects, maps as dicts; through numpy if that is faster and equivalent."""
+    """Return a column's values as Python objects, maps as dicts; through numpy where that gives the same objects."""
     if column.type in _SAME_BY_NUMPY and not column.null_count:
         values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
         return values

@@ -69,23 +69,19 @@ class ColumnBytes(NamedTuple):
 
 
 def to_bytes(column: list[Any]) -> ColumnBytes | None:
-    """Return a column's values as bytes; None if the bytes would depend on the process.
-
-    Args:
-        column: the values, at least one.
-    """
+    """Return the values of a column, at least one, as bytes; None if the bytes would depend on the process."""
     if type(column[0]) is str:  # most fields are strings, and joining them is 5x faster
         try:
             texts = "\0".join(column) + "\0"
-        except TypeError:
+        except TypeError:  # not all of them are strings
             pass
-        else:
+        else:  # a zero byte within a string would split it in two
             if texts.count("\0") == len(column):
                 return _text_bytes(texts)
     try:
         return ColumnBytes(Form.MARSHALLED, marshal.dumps(column, _MARSHAL_VERSION))
     except ValueError:  # dates, decimals, the user's own classes
-        shown = repr(column)
+        shown = repr(column)  # an address in it differs in each process
         return None if _ADDRESS.search(shown) else ColumnBytes(Form.SHOWN, shown.encode("utf-8", "surrogatepass"))
 
 

@@ -111,10 +111,9 @@ _LOW_BYTES = np.array([(1 << 8 * count) - 1 for count in range(_WORD_BYTES + 1)]
 
 
 def hash_columns(columns: Sequence[pa.Array]) -> Hashes:
-    """Return the stable hash of each row's key.
+    """Return the stable hash of each row's key, given the key's columns, of equal length.
 
-    Args:
-        columns: the key's columns, of equal length. With one column a key is its value, with several a tuple.
+    With one column a key is its value, with several a tuple.
 
     Raises:
         FieldsError: a value's type has no stable hash.
@@ -160,13 +159,14 @@ def _texts_modulo_prime(column: pa.Array) -> Hashes:
     padded = np.zeros(last - first + _WORD_BYTES, dtype=np.uint8)
     if last > first:
         padded[: last - first] = np.frombuffer(content, dtype=np.uint8)[first:last]
+    # The 8 bytes from each byte on; the padding lets the last bytes have 8, too.
     words_at: Any = np.ndarray((last - first + 1,), dtype="<u8", buffer=padded, strides=(1,))
     starts = offsets[:-1].astype(np.int64) - first
     left = np.diff(offsets).astype(np.int64)
     sums = np.zeros(count, dtype=np.uint64)
     rows: Any = slice(None)
     shift = 0
-    while len(left):
+    while len(left):  # each round adds the next 8 bytes of all values that are long enough
         words = words_at[starts] & _LOW_BYTES[np.minimum(left, _WORD_BYTES)]
         sums[rows] = _reduced(sums[rows] + _rotated(_reduced(words), shift))
         unfinished = np.flatnonzero(left > _WORD_BYTES)
@@ -211,11 +211,7 @@ def mix_columns(numbers: Hashes) -> Hashes:
 
 
 def parts_of(keys: pa.Table) -> Any:
-    """Return the part of each row's key, as an array of uint8.
-
-    Args:
-        keys: the key columns, without nulls.
-    """
+    """Return the part of each row's key, as an array of uint8. The key columns have no nulls."""
     found = np.zeros(keys.num_rows, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for column in keys.columns:

@@ -1,7 +1,7 @@
 """Rows in a file, because they are too many to pass through the driver.
 
-The rows are sorted by the *part* of their key, one of 256, so that a worker reads only the parts that it works on; see
-:func:`~txtopo.columnar.hashing.parts_of`.
+The rows are sorted by the *part* of their key, one of 256 (:func:`~txtopo.columnar.hashing.parts_of`). So a worker
+reads only the parts that it works on.
 """
 
 from __future__ import annotations
@@ -22,24 +22,15 @@ _PORTION_ROWS = 1_000_000
 
 
 def read_rows_file(file: RowsFile, first: int = 0, end: int = PARTS) -> pa.Table:
-    """Return the rows of some parts. The file is mapped into memory, and read only as the rows are used.
+    """Return the rows of the parts from ``first`` to before ``end``.
 
-    Args:
-        file: the file.
-        first: the first part.
-        end: the part after the last.
+    The file is mapped into memory, and read only as the rows are used.
     """
     return slice_of(file, file.offsets[first], file.offsets[end])
 
 
 def slice_of(file: RowsFile, first: int, end: int) -> pa.Table:
-    """Return some rows. The file is mapped into memory, and read only as the rows are used.
-
-    Args:
-        file: the file.
-        first: the first row.
-        end: the row after the last.
-    """
+    """Return the rows from ``first`` to before ``end``, mapped into memory as by :func:`read_rows_file`."""
     with pa.memory_map(file.path) as mapped:
         table = pa.ipc.open_file(mapped).read_all()
     return table.slice(first, end - first)
@@ -57,14 +48,11 @@ def schema_of(file: RowsFile) -> pa.Schema:
 
 
 def write_rows_file(folder: str, name: str, rows: pa.Table, keys: Sequence[str]) -> RowsFile:
-    """Write rows to a new file.
+    """Write rows to a new file, whose name begins with ``name``, in a folder, which is created if it is missing.
 
-    Args:
-        folder: the folder, which is created if it does not exist.
-        name: the prefix of the file's name.
-        rows: the rows.
-        keys: the key columns; empty for rows without keys, which are split evenly into parts.
+    Rows without key columns are split evenly into parts.
     """
+    # A crash before the transaction commits leaves the file. remove_rows_files finds it if its name begins with a txid.
     Path(folder).mkdir(parents=True, exist_ok=True)
     path = str(Path(folder) / f"{name}-{uuid.uuid4().hex}.arrow")
     order = None
@@ -97,11 +85,9 @@ def rows_of_bytes(encoded: bytes) -> pa.Table:
 
 
 def remove_rows_files(folder: str, is_over: Any) -> None:
-    """Remove the files of transactions that are over.
+    """Remove the files of transactions that are over. The folder may be missing.
 
-    Args:
-        folder: the folder; it may be missing.
-        is_over: takes a txid, the first part of a file's name, and returns whether that transaction is over.
+    ``is_over`` takes a txid, the first part of a file's name, and returns whether that transaction is over.
     """
     if not os.path.isdir(folder):  # noqa: PTH112 - called after every commit group, and faster than Path.is_dir()
         return

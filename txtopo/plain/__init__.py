@@ -1,8 +1,7 @@
 """Plain topologies: tuple by tuple, at least once, within milliseconds.
 
-The driver has one Spark job of one task for each *worker* and supervises the workers itself. Spouts, bolts and ackers
-are tasks in the workers, and a tuple goes from task to task in a worker's one thread, or over a socket to the next
-worker::
+Each *worker* is a Spark job of one task, and the driver supervises the workers itself. Spouts, bolts and ackers are
+tasks in the workers. A tuple goes from task to task in a worker's one thread, or over a socket to another worker::
 
     run ─▶ supervision ◀── hello, heartbeats, errors ── loop     one thread of one worker process
                                                         │  tasks     spouts, bolts: emit, ack, fail
@@ -10,10 +9,10 @@ worker::
                                                         ▼
                                                      transport ── tuples ──▶ the next worker's loop
 
-- :mod:`~txtopo.plain.trees`: how a root is known to be fully processed; its essay comes first.
-- :mod:`~txtopo.plain.tasks`: what spout and bolt tasks are given, their queues, and what leaves them.
+- :mod:`~txtopo.plain.trees`: how an acker knows that a root is fully processed; read its essay first.
+- :mod:`~txtopo.plain.tasks`: spout and bolt tasks, their collectors, their queues and the outbox.
 - :mod:`~txtopo.plain.loop`: a worker, first as a pure loop over its tasks, then as a process.
-- :mod:`~txtopo.plain.transport`: sockets between processes of one run, that never block.
-- :mod:`~txtopo.plain.supervision`: who is alive, who is started again, when the run ends.
+- :mod:`~txtopo.plain.transport`: messages between the processes of one run, over sockets that never block.
+- :mod:`~txtopo.plain.supervision`: decides which workers are alive, which start again, and when the run ends.
 - :mod:`~txtopo.plain.run`: a run from its start to its report.
 """

@@ -36,11 +36,9 @@ _DELTA_PACKAGE = re.compile(r"io\.delta:(?P<artifact>delta-spark_[^:,]+):(?P<ver
 
 
 def delta_settings(settings: Mapping[str, str], *, is_here: bool = True) -> dict[str, str]:
-    """Return the settings to add for a session with Delta; the caller's own settings are kept.
+    """Return the settings to add to a session's for Delta; ``is_here`` says whether its tasks run on this machine.
 
-    Args:
-        settings: the session's settings.
-        is_here: whether its tasks run on this machine.
+    The session's own settings win; its extensions and packages are extended.
     """
     extensions = [name.strip() for name in settings.get(_EXTENSIONS, "").split(",") if name.strip()]
     added = {_EXTENSIONS: ",".join(dict.fromkeys([*extensions, EXTENSION]))}
@@ -58,22 +56,19 @@ def delta_settings(settings: Mapping[str, str], *, is_here: bool = True) -> dict
 
 
 def has_to_fetch_jars(settings: Mapping[str, str]) -> bool:
-    """Return whether Spark must download Delta's JARs from Maven when it starts; it keeps them for the next time."""
+    """Return whether Spark must download Delta's JARs from Maven when it starts; it keeps them for later starts."""
     found = _DELTA_PACKAGE.search(settings.get(_PACKAGES, ""))
     if found is None:
         return False
     home = pathlib.Path.home()
+    # Spark 4 has a folder of its own, .ivy2.5.2.
     folders = [pathlib.Path(settings[_IVY])] if _IVY in settings else [home / ".ivy2", home / ".ivy2.5.2"]
     name = f"io.delta_{found['artifact']}-{found['version']}.jar"
     return not any((folder / "jars" / name).exists() for folder in folders)
 
 
 def check_delta_can_start(config: Config, users: Sequence[str]) -> None:
-    """Check that the JARs for a session with Delta are known.
-
-    Raises:
-        ConfigError: delta-spark is not installed, and the configuration brings no JARs; one line.
-    """
+    """Raise a ConfigError of one line if no JARs for Delta are known: no delta-spark, and none in the configuration."""
     if _has_jars(config.spark):
         return
     try:
@@ -87,11 +82,8 @@ def check_delta_can_start(config: Config, users: Sequence[str]) -> None:
 
 
 def check_delta(session: SparkSession, users: Sequence[str]) -> None:
-    """Check that a running session has Delta; an extension can't be added after the session's start.
-
-    Raises:
-        ConfigError: its extension or JARs are missing; one line.
-    """
+    """Raise a ConfigError of one line if a running session has no Delta: extensions are fixed at its start."""
+    # The parser shows an extension that was set in another way than by this setting.
     extensions = session.sparkContext.getConf().get(_EXTENSIONS, "") or ""
     parser = session._jsparkSession.sessionState().sqlParser().getClass().getName()  # noqa: SLF001 - no other way
     if EXTENSION not in extensions and "delta" not in parser.lower():
@@ -107,10 +99,9 @@ def check_delta(session: SparkSession, users: Sequence[str]) -> None:
 
 
 def check_delta_came(session: SparkSession, users: Sequence[str]) -> None:
-    """Check that a session started with Delta has its JARs; a running JVM can't load them later.
+    """Raise a ConfigError of one line if a session that was started with Delta has no JARs of it.
 
-    Raises:
-        ConfigError: another session has run in this process before; one line.
+    An earlier session of the process may have started the JVM, which can't load them later.
     """
     if not _knows_class(session, EXTENSION):
         raise ConfigError(
@@ -120,7 +111,7 @@ def check_delta_came(session: SparkSession, users: Sequence[str]) -> None:
 
 
 def _who(users: Sequence[str]) -> str:
-    """Return what requires Delta, in words."""
+    """Say what requires Delta."""
     if not users:
         return "topology.spark.delta requires Delta through Spark"
     verb = "uses" if len(users) == 1 else "use"

@@ -3,9 +3,8 @@
 Spark prints 60 lines for one exception in a task: the scheduler's message, the Java stack, the same again as a cause,
 and the Python traceback in each of them.
 
-A lost job usually runs again, because most
-are lost with an executor. But if an executor can't start tasks at all, for example because it can't import a module,
-every job would be lost; then the run fails with a remedy.
+A lost job usually runs again, because most are lost with an executor. But if an executor can't start tasks at all, for
+example because it can't import a module, every job would be lost. Then the run fails with a remedy.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import attrs
 from txtopo.errors import ConfigError
 
 LINE_MAX = 400
-"""Maximum length of the extracted line."""
+"""The longest extracted line."""
 
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)$')
@@ -53,25 +52,21 @@ class Frame:
     name: str
 
     def __str__(self) -> str:
-        """Return the frame's place in words."""
         return f"{self.file}, line {self.line}, in {self.name}"
 
 
 @attrs.frozen
 class PythonError:
-    """A Python exception in a task, parsed from Spark's message.
-
-    Args:
-        raised: the exception's own line: its qualified name and its message.
-        frames: the frames of the traceback, the innermost last.
-    """
+    """A Python exception in a task, parsed from Spark's message."""
 
     raised: str
+    """The exception's own line: its qualified name and its message."""
     frames: tuple[Frame, ...]
+    """The frames of the traceback, the innermost last."""
 
     @property
     def is_of_spark(self) -> bool:
-        """Whether Spark's own Python code has raised it."""
+        """Whether Spark's own Python code raised it."""
         return not self.frames or any(part in self.frames[-1].file for part in _SPARK)
 
     def __str__(self) -> str:
@@ -83,8 +78,8 @@ class PythonError:
 def line_that_matters(text: str) -> str:
     """Return the relevant line of the text of a Spark exception.
 
-    For a Python exception in a task that is the last line of the traceback, with the place in your code; for a Java
-    exception it is the innermost cause.
+    Of a Python exception in a task, that is the last line of the traceback, with the place in user code; of a Java
+    exception, it is the innermost cause.
     """
     if _NO_DELTA.search(text):
         return _DELTA_REMEDY
@@ -119,7 +114,7 @@ def python_error(text: str) -> PythonError | None:
 def _of_java(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if not line.startswith(("\tat ", "\t..."))]
     lines = [line for line in lines if line]
-    if len(lines) > 1 and _CALL.match(lines[0]):
+    if len(lines) > 1 and _CALL.match(lines[0]):  # Py4J's own line; the exception's is the next one
         del lines[0]
     causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
     line = causes[-1] if causes else next(iter(lines), "Spark gives no reason")
@@ -135,7 +130,7 @@ def _cut(line: str) -> str:
 
 @attrs.frozen
 class _Symptom:
-    """A pattern in an error, and the remedy, a format string for the pattern's groups."""
+    """A pattern in an error, and its remedy, a format string for the pattern's groups."""
 
     pattern: re.Pattern[str]
     remedy: str
@@ -160,7 +155,7 @@ _SYMPTOMS = (
 
 
 def error_of_python(text: str) -> ConfigError | None:
-    """Return the error if the text of a lost job shows a problem of the executors' Python; None otherwise."""
+    """Return an error with a remedy if the text of a lost job shows that the executors' Python is wrong, else None."""
     for symptom in _SYMPTOMS:
         found = symptom.pattern.search(text)
         if found is not None:

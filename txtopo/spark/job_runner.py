@@ -1,8 +1,8 @@
-"""Runs jobs on Spark: one Spark job for each, regardless of the number of transactions and stages.
+"""Runs jobs on Spark: one Spark job for each, however many transactions and stages it has.
 
-Items travel as (partition, item) pairs, and a shuffle sends each pair to its partition. An item carries
-thousands of tuples, so the shuffle moves few, large rows. (With two jobs in flight, RDDs are faster than DataFrames: a
-job of two tasks takes 53 ms instead of 64 ms, and one with a shuffle 110 ms instead of 117 ms.)
+Items travel as (partition, item) pairs, and a shuffle sends each pair to its partition. An item carries thousands of
+tuples, so the shuffle moves few, large rows. RDDs are faster than DataFrames: with two jobs in flight, a job of two
+tasks takes 53 ms instead of 64 ms, and one with a shuffle 110 ms instead of 117 ms.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ class SparkJobRunner(JobRunner):
         Raises:
             JobFailure: the job was lost; another try may succeed.
             ConfigError: no job can run with the executors' Python.
-            UserCodeError: a function that a DataFrame component passed to Spark SQL has raised.
+            UserCodeError: a function that a DataFrame component passed to Spark SQL raised an exception.
             StopError: the Spark session has ended.
         """
-        self._progress.listen(job.job_id, on_progress)
+        self._progress.listen(job.job_id, on_progress)  # before the job, whose tasks report at once
         try:
             self._context.setJobGroup(self._group(job.job_id), f"job {job.job_id}", interruptOnCancel=True)
             self._context.setLocalProperty("spark.scheduler.pool", f"pool-{job.job_id % 8}")
@@ -99,7 +99,7 @@ class SparkJobRunner(JobRunner):
             self._progress.forget(job.job_id)
 
     def compute(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Return ``function(item)`` for each item, with one Spark task for each.
+        """Return ``function(item)`` for each item, with one Spark task per item.
 
         Raises:
             StateFailure: Spark lost the job.
@@ -110,7 +110,7 @@ class SparkJobRunner(JobRunner):
 
         def work(item: Any) -> Any:
             with lines_sent(package.value.lines_address, package.value.run_key):
-                task_factory_of(package.value)  # makes the driver's modules importable for the function
+                task_factory_of(package.value)  # makes the driver's modules importable, which the function may use
                 return function(item)
 
         try:
@@ -128,6 +128,7 @@ class SparkJobRunner(JobRunner):
 
     def executors_lost(self) -> int:
         """Return how many executors Spark has removed: lost ones, and idle ones of dynamic allocation."""
+        # The highest number counts: Spark may forget dead executors.
         with contextlib.suppress(Py4JError, OSError, AttributeError):  # the session may have ended
             store = self._context._jsc.sc().statusStore()  # noqa: SLF001 - the public API only knows live ones
             all_executors, live = (int(store.executorList(is_live_only).size()) for is_live_only in (False, True))
@@ -159,7 +160,7 @@ class SparkJobRunner(JobRunner):
         return [item for _, item in items.collect()]
 
     def _raise_if_hopeless(self, error: Exception) -> None:
-        """Log Spark's whole error; raise an error that stops the run if the next job would fail in the same way."""
+        """Log Spark's whole error; raise one that stops the run if the next job would fail in the same way."""
         logger.debug("Spark lost a job", exc_info=error)
         if self._is_spark_gone():
             raise _spark_is_gone(error) from error
@@ -200,7 +201,7 @@ def spark_job_runner(
     spark: SparkSession | None = None,
     on_stage: Callable[[str], None] | None = None,
 ) -> Iterator[SparkJobRunner]:
-    """Return a context with a job runner on a session: the caller's, the active one, or a new one."""
+    """Yield a job runner on a session: the caller's, the active one, or a new one that is stopped at the end."""
     if on_stage is not None:
         on_stage("starting Spark")
     with spark_session(config, plan.topology_id, spark, delta_users=plan.delta_users) as session:

@@ -1,7 +1,7 @@
-"""JARs by their Maven coordinates, through Spark's own Ivy, so that Spark's settings of mirrors and proxies hold.
+"""Finds JARs by their Maven coordinates, through Spark's own Ivy, so that Spark's mirrors and proxies apply.
 
-Spark resolves ``spark.jars.packages`` when its JVM starts. So a child process starts one, without a session, and tells
-where the JARs are. The answer is kept, since a JVM and Ivy take seconds even if everything is there.
+Spark resolves ``spark.jars.packages`` when its JVM starts. So a child process starts a JVM, without a session, and
+prints where the JARs are. The answer is kept, because a JVM and Ivy take seconds even if nothing is missing.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ gateway.shutdown()
 
 
 def fetched_jars(packages: Sequence[str], excludes: Sequence[str] = ()) -> tuple[Path, ...]:
-    """Return the JARs of Maven packages and of all that they require; what is missing is downloaded.
+    """Return the JARs of Maven packages and of all that they require; Spark downloads those that are missing.
 
-    Spark's settings hold, whether from ``spark-defaults.conf``, PYSPARK_SUBMIT_ARGS or its other variables, for example
-    ``spark.jars.ivySettings`` or DEFAULT_ARTIFACT_REPOSITORY.
+    Spark's settings apply, whether from ``spark-defaults.conf``, PYSPARK_SUBMIT_ARGS or its other variables, for
+    example ``spark.jars.ivySettings`` or DEFAULT_ARTIFACT_REPOSITORY.
 
     Args:
         packages: coordinates, ``group:artifact:version``.
-        excludes: what not to take, ``group:artifact``; either may be ``*``.
+        excludes: what to leave out, ``group:artifact``; either may be ``*``.
 
     Raises:
-        ConfigError: a package cannot be had; one line with the remedy.
+        ConfigError: a package can't be fetched; one line with the remedy.
     """
     place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "txtopo"
     question = json.dumps([packages, excludes, pyspark.__version__])
@@ -55,13 +55,14 @@ def fetched_jars(packages: Sequence[str], excludes: Sequence[str] = ()) -> tuple
     try:
         place.mkdir(parents=True, exist_ok=True)
         lock = (place / "jars.lock").open("w")
-    except OSError:  # nowhere to keep it
+    except OSError:  # the answer can't be kept
         return _resolve(packages, excludes)
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # Ivy's own folder does not stand two resolutions at a time
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two resolutions at a time would break Ivy's folder; closing the file unlocks
         jars = _kept(kept)
         if not jars:
             jars = _resolve(packages, excludes)
+            # Written beside and renamed: a process that dies midway leaves no half answer under the name.
             draft = kept.with_suffix(f".{os.getpid()}")
             draft.write_text(json.dumps([str(jar) for jar in jars]))
             draft.replace(kept)
@@ -69,7 +70,7 @@ def fetched_jars(packages: Sequence[str], excludes: Sequence[str] = ()) -> tuple
 
 
 def _kept(kept: Path) -> tuple[Path, ...]:
-    """Return the JARs of an earlier answer; none if there is no answer, or one of them is gone."""
+    """Return the JARs of an earlier answer; none if there is no answer, or if one of them is gone."""
     try:
         jars = tuple(map(Path, json.loads(kept.read_text())))
     except (OSError, ValueError):
@@ -78,6 +79,7 @@ def _kept(kept: Path) -> tuple[Path, ...]:
 
 
 def _resolve(packages: Sequence[str], excludes: Sequence[str]) -> tuple[Path, ...]:
+    # With PYSPARK_GATEWAY_PORT, PySpark would connect to a running JVM instead of starting one.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")}
     try:
         result = subprocess.run(  # noqa: S603 - our own command

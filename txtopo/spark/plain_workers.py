@@ -1,4 +1,4 @@
-"""Workers of plain topologies in Spark: one job of one task for each, which lasts as long as the worker."""
+"""Workers of plain topologies in Spark: each is a job of one task, which lasts as long as the worker."""
 
 from __future__ import annotations
 
@@ -30,26 +30,14 @@ from txtopo.topology.plain_plan import PlainPlan
 
 
 def pack_up_workers(plan: PlainPlan, assignment: Assignment, config: Config, secret: bytes) -> bytes:
-    """Return the content of a run package for workers.
-
-    Args:
-        plan: the plan.
-        assignment: where its tasks are.
-        config: the configuration.
-        secret: the run's secret.
-    """
+    """Return the content of a run package for :func:`run_plain_worker`."""
+    # Each prototype is pickled by itself, so that every task can load its own copy.
     prototypes = {each.id: cloudpickle.dumps(each.component) for each in plan.components}
     return pack_up(plan.without_objects(), assignment, config, prototypes, secret)
 
 
 def run_plain_worker(package: RunPackage, number: int, job: int) -> None:
-    """Run a worker in this process until the driver stops it.
-
-    Args:
-        package: what :func:`pack_up_workers` packed.
-        number: the worker's number.
-        job: its job.
-    """
+    """Run a worker in this process until the driver stops it; :func:`pack_up_workers` made the package."""
     with lines_sent(package.lines_address, package.run_key):
         plan, assignment, config, prototypes, secret = package.unpacked()
 
@@ -76,8 +64,7 @@ def run_plain_worker(package: RunPackage, number: int, job: int) -> None:
 class _OutputObserver(Observer):
     """Attributes what user code prints and logs to its component and task, with a bound for each interval.
 
-    Args:
-        mark: tells the worker's watcher which task has its turn.
+    It also marks, for the worker's watcher, which task has its turn.
     """
 
     def __init__(self, mark: Callable[[int], None]) -> None:
@@ -106,12 +93,7 @@ class _OutputObserver(Observer):
 
 
 class SparkWorkers(JobStarter):
-    """Starts workers as jobs of Spark.
-
-    Args:
-        context: the Spark context.
-        package: what the workers are sent.
-    """
+    """Starts workers as jobs of Spark."""
 
     def __init__(self, context: SparkContext, package: RunPackage) -> None:
         self._context = context
@@ -137,7 +119,7 @@ class SparkWorkers(JobStarter):
     def cancel(self, worker: int, job: int) -> None:
         """Cancel the job of a worker."""
         if self._context._jsc is not None:  # noqa: SLF001 - None once the session is stopped
-            with contextlib.suppress(Py4JError, OSError):
+            with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone, and the job with it
                 self._context.cancelJobGroup(self._group(worker, job))
 
     def _group(self, worker: int, job: int) -> str:

@@ -1,7 +1,7 @@
-"""Progress: executors report to the driver, with small datagrams, that a job makes progress, and what it is busy with.
+"""Progress: executors report to the driver, in small datagrams, that a job makes progress, and what it is busy with.
 
-If a datagram is lost, a display lags and a timeout is renewed slightly later. Spark's own accumulators are no
-alternative: they are updated when a task ends, which is too late for a timeout.
+If a datagram is lost, a display lags and a timeout is renewed slightly later. Spark's accumulators are no alternative:
+Spark updates them when a task ends, which is too late for a timeout.
 """
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ _BYTES_MAX = 8_192
 class ProgressListener:
     """Receives datagrams in the driver.
 
-    Args:
-        host: the address at which executors reach the driver.
-        run_key: 16 bytes that identify this run's datagrams.
-        bind_host: the local address to bind to, if it differs from ``host``.
+    Executors reach it at ``host``; it binds to ``bind_host`` if that differs. It ignores datagrams without the 16 bytes
+    of ``run_key``.
     """
 
     def __init__(self, host: str, run_key: bytes, bind_host: str | None = None) -> None:
@@ -53,7 +51,7 @@ class ProgressListener:
         self._at_work.pop(job_id, None)
 
     def at_work(self) -> dict[TransactionAttempt, str]:
-        """Return the component that each attempt has been in for a while, as far as executors have reported it."""
+        """Return the component that each attempt has been in for a while, if executors have reported one."""
         return {
             attempt: component
             for senders in self._at_work.copy().values()  # copies, because the listening thread changes them
@@ -63,7 +61,7 @@ class ProgressListener:
     def close(self) -> None:
         """Stop listening."""
         self._is_closed = True
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # an empty datagram wakes recvfrom() up
             self._socket.sendto(b"", self._socket.getsockname())
 
     def _listen(self) -> None:
@@ -79,7 +77,7 @@ class ProgressListener:
                         listener()
 
     def _take_in(self, content: bytes, sender: object) -> None:
-        with contextlib.suppress(ValueError, TypeError, KeyError):
+        with contextlib.suppress(ValueError, TypeError, KeyError):  # not a report
             report = json.loads(content)
             job_id = report["job"]
             if job_id in self._listeners:
@@ -116,10 +114,10 @@ class ProgressSender:
             reported = b""
             while not self._is_over.wait(_LOOK_SECS):
                 before, position = position, self._probe.position()
-                # Most calls are short. Only one that lasts from one look to the next is worth a report.
+                # Most calls are short. Only a call that lasts from one look to the next is worth a report.
                 seen, seen_before = OutputOrigin.running.get(self._worker), seen
                 where = self._where(seen if seen is seen_before else None)
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError):  # as if the datagram were lost; see the module
                     if position != before:
                         out.sendto(self._message, self._address)
                     if where != reported and (where or reported):
@@ -127,7 +125,7 @@ class ProgressSender:
                         reported = where
 
     def _where(self, origin: OutputOrigin | None) -> bytes:
-        """Return the report of what the task is busy with; empty if it is nothing in particular."""
+        """Return the report of what the task is busy with; empty if there is no attempt to name."""
         if origin is None or origin.attempt is None:
             return b""
         attempt = origin.attempt

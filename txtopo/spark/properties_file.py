@@ -1,13 +1,14 @@
-"""Hands a session's settings to Spark's JVM in a file, for everybody on the machine can read its command line.
+"""Hands a session's settings to Spark's JVM in a file: everybody on the machine can read its command line.
 
-PySpark gives each setting as ``--conf NAME=VALUE`` to the JVM that it starts, the keys of a store among them. So the
-JVM is started before PySpark has any setting, with ``--properties-file``; the file is for its owner only, and removed
-once the JVM has read it. Spark then reads no ``spark-defaults.conf``, so the file begins with its content. As before,
-the settings of a session come before those of that file, and options in PYSPARK_SUBMIT_ARGS before both.
+PySpark passes each setting, even the keys of a store, as ``--conf NAME=VALUE`` to the JVM that it starts. So txtopo
+starts the JVM before PySpark has any setting, with ``--properties-file``. Only its owner can read the file, which is
+removed once the JVM has read it. With this option Spark does not read ``spark-defaults.conf``, so the file begins with
+the content of that one. As before, a session's settings win over those defaults, and options in PYSPARK_SUBMIT_ARGS
+over both.
 
 The JVM gets a process group of its own. A SIGTERM to the group of this process, as a shell or a service manager sends
-it, would end the JVM first: nothing that is under way could be finished. It ends by itself when this process is gone,
-which closes its standard input.
+it, would end the JVM first, and no work under way could finish. The JVM ends by itself when this process is gone and
+its standard input closes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 
 
 def start_jvm(settings: Mapping[str, str]) -> None:
-    """Start the JVM with the settings of a session, unless it runs already: it is one for a process."""
+    """Start the JVM with the settings of a session, unless it runs already: a process has one."""
     if SparkContext._gateway is not None:  # noqa: SLF001 - no other way to know, nor to start it
         return
     before = os.environ.get(_ARGUMENTS)
@@ -42,6 +43,8 @@ def start_jvm(settings: Mapping[str, str]) -> None:
         gateway = launch_gateway(popen_kwargs={"process_group": 0})
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as above
     finally:
+        # launch_gateway returns once the JVM is up and has read the file. A process that is killed before leaves it, in
+        # the temporary folder and readable by its owner only.
         Path(path).unlink()
         if before is None:
             os.environ.pop(_ARGUMENTS, None)
@@ -50,12 +53,8 @@ def start_jvm(settings: Mapping[str, str]) -> None:
 
 
 def properties(settings: Mapping[str, str], defaults: str = "") -> str:
-    """Return settings in the format of Java's properties.
-
-    Args:
-        settings: by name.
-        defaults: the content of another such file, which holds for what is not set.
-    """
+    """Return settings in the format of Java's properties, after ``defaults``, the content of another such file."""
+    # Java takes the last line of a name.
     lines = [f"{_escaped(name, is_name=True)}={_escaped(value)}" for name, value in settings.items()]
     return "\n".join([defaults, "", *lines, ""])
 
@@ -68,7 +67,7 @@ def _escaped(text: str, *, is_name: bool = False) -> str:
 
 
 def _without_option(arguments: Sequence[str]) -> tuple[list[str], Path]:
-    """Return arguments without ``--properties-file``, and the file that it names, or else Spark's own."""
+    """Return arguments without ``--properties-file``, and the file that it names, or else ``spark-defaults.conf``."""
     folder = os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home(), "conf")
     left, found = list[str](), Path(folder, "spark-defaults.conf")
     rest = iter(arguments)

@@ -1,4 +1,4 @@
-"""What the processes of a run are sent, in both kinds of topologies."""
+"""What the driver sends to the processes of a run, in both kinds of topologies."""
 
 from __future__ import annotations
 
@@ -15,25 +15,21 @@ from txtopo.spark.user_lines import LinesAddress
 
 @attrs.frozen
 class RunPackage:
-    """The data that every task of a run needs.
-
-    Args:
-        run_key: 16 bytes that identify the run.
-        content: what :func:`pack_up` returned.
-        import_paths: the driver's module search path; empty if its modules are shipped.
-        driver_address: where the driver listens: for progress, or for the workers of a plain topology.
-        lines_address: the driver's address for the output of user code.
-    """
+    """The data that every task of a run needs."""
 
     run_key: bytes
+    """16 bytes that identify the run."""
     content: bytes = attrs.field(repr=False)
+    """What :func:`pack_up` returned."""
     import_paths: tuple[str, ...]
+    """The driver's module search path; empty if its modules are shipped."""
     driver_address: tuple[str, int]
+    """Where the driver listens: for progress, or for the workers of a plain topology."""
     lines_address: LinesAddress
 
     def unpacked(self) -> Any:
         """Make the driver's modules importable in this process, and return the content."""
-        sys.path.extend(path for path in self.import_paths if path not in sys.path)
+        sys.path.extend(path for path in self.import_paths if path not in sys.path)  # first: unpickling imports
         content = pickle.loads(self.content)  # noqa: S301 - from our own driver
         collect_seldom()
         return content

@@ -48,8 +48,8 @@ _JIT_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:Tier4InvocationThreshold=40000 -XX:Tier4MinInvocationThreshold=5000 "
     "-XX:Tier4CompileThreshold=120000 -XX:Tier4BackEdgeThreshold=320000"
 )
-"""Raise the thresholds of the JVM's optimizing compiler to 8x the defaults. With the defaults it takes 1/3 of the CPU
-time of Spark's start, for code that is not needed afterwards. Loops over data reach the new thresholds at once."""
+"""These raise the thresholds of the JVM's optimizing compiler to 8x the defaults. With the defaults it takes a third of
+the CPU time of Spark's start, for code that is not needed later. Loops over data reach the new thresholds at once."""
 
 
 logger = logging.getLogger(__name__)
@@ -57,19 +57,14 @@ logger = logging.getLogger(__name__)
 
 @attrs.frozen
 class DriverHost:
-    """Where the driver listens.
-
-    Args:
-        reached: the address at which executors reach it.
-        bound: the local address that it binds to.
-    """
+    """Where the driver listens: executors reach it at ``reached``, and it binds to ``bound``."""
 
     reached: str
     bound: str
 
     @classmethod
     def of(cls, context: SparkContext) -> DriverHost:
-        """Return what Spark was told; the brackets that Spark wants round an IPv6 address are for nobody else."""
+        """Return the addresses in Spark's settings, without the brackets that Spark wants round an IPv6 address."""
         settings = context.getConf()
         reached = settings.get("spark.driver.host", "") or "127.0.0.1"
         bound = settings.get("spark.driver.bindAddress", "") or reached
@@ -79,10 +74,8 @@ class DriverHost:
 def check_spark(config: Config, given: SparkSession | None = None, *, delta_users: Sequence[str] = ()) -> None:
     """Check the versions of Spark and Java, and Delta if needed, before a run writes anything.
 
-    Args:
-        config: the run's configuration.
-        given: the session for the run; None for the active or a new one.
-        delta_users: the components that read Delta tables through Spark.
+    ``given`` is the session for the run, None for the active or a new one. ``delta_users`` are the components that read
+    Delta tables through Spark.
 
     Raises:
         ConfigError: something is missing or unsupported; the message is one line with the remedy.
@@ -104,7 +97,7 @@ def check_spark(config: Config, given: SparkSession | None = None, *, delta_user
 def spark_session(
     config: Config, app_name: str, given: SparkSession | None = None, *, delta_users: Sequence[str] = ()
 ) -> Iterator[SparkSession]:
-    """Return a context with a Spark session: the caller's, the active one, or a new one that is stopped at the end.
+    """Yield a Spark session: the caller's, the active one, or a new one that is stopped at the end.
 
     Raises:
         ConfigError: the session or this machine lacks what the run needs, or Spark did not start.
@@ -129,8 +122,7 @@ def spark_session(
 def _running(given: SparkSession | None) -> SparkSession | None:
     """Return the running session for a run: the caller's or the active one; None if a new one must be started.
 
-    Raises:
-        ConfigError: it is a Spark Connect session.
+    A ConfigError refuses a Spark Connect session.
     """
     active = given or SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001
     if active is not None and not hasattr(active, "_jsparkSession"):
@@ -153,7 +145,7 @@ def _use_this_python(session: SparkSession) -> None:
 def _mute_query_errors() -> None:
     """Prevent pyspark from printing errors of DataFrames as JSON; the run reports them itself.
 
-    The loggers must be created by pyspark, because they have methods of their own; Spark 3.5 has no such loggers.
+    pyspark must create the loggers, because they have methods of their own; Spark 3.5 has no such loggers.
     """
     with contextlib.suppress(ImportError):
         from pyspark.logger import PySparkLogger  # noqa: PLC0415 - not in Spark 3.5
@@ -187,7 +179,7 @@ def _start(config: Config, app_name: str, *, with_delta: bool) -> SparkSession:
     try:
         with output.caught(), _signals_as_they_were():
             start_jvm({"spark.master": master, "spark.app.name": app_name, **settings})
-            if is_local(master):
+            if is_local(master):  # with a context only: the workers start while the session is made
                 _warm_up(
                     SparkContext.getOrCreate(
                         SparkConf().setMaster(master).setAppName(app_name).setAll(settings.items())
@@ -204,7 +196,7 @@ def _start(config: Config, app_name: str, *, with_delta: bool) -> SparkSession:
 
 
 def _warm_up(context: SparkContext) -> None:
-    """Start the Python workers in the background, since their imports take 1 s."""
+    """Start the Python workers in the background: their imports take 1 s."""
     paths = tuple(sys.path)
 
     def prepare(_: Iterable[object]) -> Iterable[object]:
@@ -214,7 +206,7 @@ def _warm_up(context: SparkContext) -> None:
         return ()
 
     def run() -> None:
-        # If this fails, the first job reports the reason; and the session may be stopped in the meantime.
+        # If this fails, the first job fails, too, and reports why. The session may also be stopped in the meantime.
         with contextlib.suppress(Py4JError, PySparkException, OSError, EOFError, AttributeError):
             workers = context.defaultParallelism
             context.parallelize(range(workers), workers).mapPartitions(prepare).collect()
@@ -242,7 +234,7 @@ def _java_options(config: Config) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _signals_as_they_were() -> Iterator[None]:
-    """Restore the caller's SIGINT handler at the end, because a Spark context replaces it when it starts."""
+    """Restore the caller's SIGINT handler at the end: a Spark context replaces it when it starts."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

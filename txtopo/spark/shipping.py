@@ -2,7 +2,7 @@
 
 A pickled bolt names its class by module, so the receiver must be able to import that module. Executors of a local
 master add the driver's search path to their own. Executors of a cluster do not have the driver's folders, so the driver
-ships to them
+ships to them:
 
 - ``txtopo``, ``spouts``, ``committers`` and ``state`` in the driver's version, even if another version is installed;
 - all other modules that the driver has imported and that are neither part of Python nor installed (in a
@@ -49,20 +49,16 @@ def is_local(master: str) -> bool:
 
 
 def make_importable(context: SparkContext) -> tuple[str, ...]:
-    """Make the driver's imported modules importable in tasks; ship them unless the master is local.
+    """Make the driver's imported modules importable in tasks; return paths for tasks to add to their search path.
 
-    Args:
-        context: the Spark context, which sends the file to all current and later executors.
-
-    Returns:
-        Paths for tasks to add to their search path.
+    Unless the master is local, the modules are shipped, to all current and later executors.
     """
     if is_local(context.master):
         return tuple(sys.path)
     zipped = zipped_sources()
     name = f"txtopo-{hashlib.sha256(zipped).hexdigest()[:16]}.zip"
     path = Path(context._temp_dir) / name  # noqa: SLF001 - a folder that exists as long as the context
-    with _shipping:
+    with _shipping:  # two runs in one session may ship the same file
         if not path.exists():
             path.write_bytes(zipped)
             context.addPyFile(str(path))
@@ -84,14 +80,14 @@ def zipped_sources() -> bytes:
         for folder in sorted(folders):  # zipimport finds packages without __init__.py only by folder entries
             zipped.writestr(zipfile.ZipInfo(f"{folder}/", EPOCH), b"")
         for name, path in sorted(files.items()):
-            entry = zipfile.ZipInfo(str(name), EPOCH)
+            entry = zipfile.ZipInfo(str(name), EPOCH)  # a fixed time: equal sources give the same file, shipped once
             entry.compress_type = zipfile.ZIP_DEFLATED
             zipped.writestr(entry, path.read_bytes())
     return archive.getvalue()
 
 
 def _sources(found: Path) -> list[tuple[PurePosixPath, Path]]:
-    """Return (name in the zip file, path) of a module's or package's sources; an empty list if it can't be shipped."""
+    """Return (name in the zip file, path) of each source of a module or package; none if it can't be shipped."""
     if found.is_file() and found.suffix == ".py":
         return [(PurePosixPath(found.name), found)]
     sources = []

@@ -1,4 +1,4 @@
-"""Holds back the output of Spark's JVM while it starts, and tells why it did not start."""
+"""Holds back the output of Spark's JVM while it starts, and finds out why it did not start."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from txtopo.spark.errors import line_that_matters
 logger = logging.getLogger(__name__)
 
 _LINES_MAX = 400
-"""Maximum number of lines that are kept of a start."""
+"""The most lines of a start that are kept."""
 
 _LINES_SHOWN = 10
-"""Number of lines of a JVM that died, from its last on, that the error shows."""
+"""How many of the last lines of a dead JVM the error shows."""
 
 _OUTPUT_ENDS_SECS = 1.0
 """How long to wait for the last output of a dead JVM."""
@@ -42,14 +42,13 @@ _HINTS = (
     ),
     (r"UnsupportedClassVersion|getSubject|main class", "see JAVA_HOME, SPARK_HOME and the version of Java"),
 )
-"""Hints by patterns in the error and in what the JVM has said last."""
+"""Hints by patterns in the error and in the JVM's last lines."""
 
 
 class StartOutput:
     """Holds back the JVM's standard error while Spark starts: if it starts, nobody needs to see it.
 
-    Args:
-        is_held: whether to hold back the output; otherwise it passes unchanged.
+    Unless ``is_held``, the output passes unchanged.
     """
 
     def __init__(self, *, is_held: bool) -> None:
@@ -66,6 +65,8 @@ class StartOutput:
         if not self._is_held:
             yield
             return
+        # The JVM inherits descriptor 2 when it is forked, so only the descriptor itself can be replaced. What this
+        # process writes meanwhile goes the same way.
         reading, writing = os.pipe()
         saved = os.dup(2)
         self._out = os.dup(saved)
@@ -84,7 +85,7 @@ class StartOutput:
         logger.debug("Spark has started\n%s", self._taken())
 
     def text(self) -> str:
-        """Return the held-back output, after the start has failed; if the JVM still runs, its output passes again."""
+        """Return the held output, after the start has failed; if the JVM still runs, its output passes from now on."""
         if self._thread is not None:
             self._thread.join(_OUTPUT_ENDS_SECS)
         return self._taken()
@@ -113,7 +114,7 @@ class StartOutput:
 
 
 def why_it_did_not_start(error: Exception, output: str) -> str:
-    """Return why Spark did not start, with a hint; if its JVM died, followed by the JVM's last lines."""
+    """Return why Spark did not start, with a hint; if its JVM died, the JVM's last lines follow."""
     cause, said = line_that_matters(str(error)), ""
     if not isinstance(error, Py4JJavaError):  # the JVM died before it could report an error to Python
         output, _, _ = output.partition(_HEADER.decode())
@@ -129,7 +130,7 @@ _PARTING = re.compile(
     rb"|(?:EOFError|BrokenPipeError|ConnectionResetError)\b"
 )
 _HELD_LINES_MAX = 400
-"""Maximum number of lines to hold back while tracebacks are incomplete."""
+"""The most lines that are held back while tracebacks are incomplete."""
 
 
 class PartingWords:

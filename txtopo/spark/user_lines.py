@@ -1,8 +1,8 @@
 """Sends the output of user code from executors to the driver, line by line, over one TCP connection per task.
 
-A line is passed to the kernel before ``print`` returns, so the output of a killed worker still arrives. A task ends
-after the driver has received all its lines, so they are logged before the attempt commits, and none is logged twice. A
-task without output opens no connection. If the driver can't be reached, lines go to the executor's standard error.
+``print`` returns once the kernel has the line, so the output of a killed worker still arrives. A task ends after the
+driver has received all its lines, so they are logged before the attempt commits, and none is logged twice. A task
+without output opens no connection. If the driver can't be reached, lines go to the executor's standard error.
 """
 
 from __future__ import annotations
@@ -30,13 +30,7 @@ logger = logging.getLogger("txtopo")
 
 @attrs.frozen
 class LinesAddress:
-    """The address at which the driver receives lines.
-
-    Args:
-        host: the driver's host.
-        port: the driver's port.
-        level: the minimum level of log records to send.
-    """
+    """The address at which the driver receives lines, and the minimum level of log records to send."""
 
     host: str
     port: int
@@ -46,11 +40,8 @@ class LinesAddress:
 class LineListener:
     """Receives lines in the driver and logs them.
 
-    Args:
-        host: the address at which executors reach the driver.
-        run_key: the 16 bytes that the first message on a connection of this run is; others are closed.
-        bind_host: the local address to bind to, if it differs from ``host``.
-        take: called with each line.
+    Executors reach it at ``host``; it binds to ``bind_host`` if that differs. A connection whose first message is not
+    ``run_key`` is closed.
     """
 
     def __init__(
@@ -77,7 +68,7 @@ class LineListener:
 
     def _listen(self) -> None:
         ready: list[Any] = []
-        while ready != [self._closing]:  # it stays ready once it was woken up: until nothing else is
+        while ready != [self._closing]:  # which stays ready once it is woken, so this ends when nothing else is
             ready = [key.fileobj for key, _ in self._selector.select()]
             for source in ready:
                 if source is self._socket:
@@ -91,7 +82,7 @@ class LineListener:
         self._closing.close()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the other side has left already
             connection, _ = self._socket.accept()
             channel = Channel(connection, _MESSAGE_BYTES_MAX)
             self._is_of_run[channel] = False
@@ -122,12 +113,7 @@ class LineListener:
 
 
 class LineSender:
-    """Sends the lines of one Spark task.
-
-    Args:
-        address: the driver's address.
-        run_key: the run's 16 bytes.
-    """
+    """Sends the lines of one Spark task."""
 
     def __init__(self, address: LinesAddress, run_key: bytes) -> None:
         self._address = address
@@ -136,7 +122,7 @@ class LineSender:
         self._is_cut_off = False
 
     def send(self, line: Line) -> None:
-        """Send a line; on return it has been passed to the kernel."""
+        """Send a line; it returns once the kernel has the line."""
         content = json.dumps(attrs.astuple(line)).encode()
         if not self._is_cut_off:
             try:
@@ -144,7 +130,7 @@ class LineSender:
                     self._socket = socket.create_connection((self._address.host, self._address.port), _TIMEOUT_SECS)
                     self._socket.sendall(framed(self._run_key))
                 self._socket.sendall(framed(content))
-            except OSError:
+            except OSError:  # for good: otherwise each line might wait for the timeout
                 self._is_cut_off = True
         if self._is_cut_off and sys.__stderr__ is not None:
             print(f"{line.origin} {line.text}", file=sys.__stderr__, flush=True)
@@ -152,6 +138,7 @@ class LineSender:
     def close(self) -> None:
         """Wait until the driver has received all lines."""
         if self._socket is not None:
+            # The driver closes its side only after it has read to the end.
             with self._socket, contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_WR)
                 self._socket.recv(1)
@@ -159,7 +146,7 @@ class LineSender:
 
 @contextlib.contextmanager
 def lines_sent(address: LinesAddress, run_key: bytes) -> Iterator[None]:
-    """Send the output of this process to the driver within the context; for Spark tasks."""
+    """Send the output of this process, which runs a Spark task, to the driver within the context."""
     sender = LineSender(address, run_key)
     try:
         with capturing(Capture(sender.send, is_worker=True), address.level):

@@ -43,21 +43,13 @@ class _Java:
 
     @property
     def release(self) -> int | None:
-        """Its release: 8 for 1.8.0_292, 17 for 17.0.15; None if unknown."""
+        """8 for 1.8.0_292, 17 for 17.0.15; None if unknown."""
         found = re.match(r"(?:1\.)?(\d+)", self.version)
         return int(found[1]) if found is not None else None
 
 
 def check_version(version: str, where: str = "this is") -> None:
-    """Check that a version of Spark is supported.
-
-    Args:
-        version: Spark's version.
-        where: the beginning of the sentence "… Spark 3.4.0" in the error.
-
-    Raises:
-        ConfigError: the version is not supported; one line.
-    """
+    """Raise a ConfigError of one line, with ``where`` in front of "Spark 3.4.0", if a version is not supported."""
     if not OLDEST_SPARK <= _parts(version) < _TOO_NEW_SPARK:
         raise ConfigError(
             f"txtopo supports {SPARKS_SUPPORTED}, but {where} Spark {version}: install a supported one, for example "
@@ -66,11 +58,7 @@ def check_version(version: str, where: str = "this is") -> None:
 
 
 def check_jvm_version(version: str) -> None:
-    """Check that a running Spark is supported and has the Python package's minor version.
-
-    Raises:
-        ConfigError: the version is not supported, or does not match the package.
-    """
+    """Raise a ConfigError if a running Spark is not supported, or has another minor version than the Python package."""
     check_version(version, "the session is of")
     if _parts(version)[:2] != _parts(pyspark.__version__)[:2]:
         raise ConfigError(
@@ -80,10 +68,9 @@ def check_jvm_version(version: str) -> None:
 
 
 def check_installed_spark() -> None:
-    """Check that the installed Spark, or the one in ``SPARK_HOME``, is supported.
+    """Raise a ConfigError of one line if the installed Spark or the one in ``SPARK_HOME`` is not supported.
 
-    Raises:
-        ConfigError: it is not, or the two do not match; one line that names the version.
+    The same if the two do not match.
     """
     check_version(pyspark.__version__, "the Python package pyspark here is")
     if _parts(pyspark.__version__) < (4, 0, 0) and importlib.util.find_spec("distutils") is None:
@@ -106,11 +93,7 @@ def check_installed_spark() -> None:
 
 
 def check_java() -> None:
-    """Check that this machine has a Java that the installed Spark supports.
-
-    Raises:
-        ConfigError: it has not; one line that names the Java found and the package to install.
-    """
+    """Raise a ConfigError of one line, with the package to install, if no Java here is one that Spark supports."""
     wanted = _javas_for(pyspark.__version__)
     remedy = f"install Java {wanted.advised} (apt-get install openjdk-{wanted.advised}-jre-headless), or set JAVA_HOME"
     spark = f"Spark {pyspark.__version__} needs Java {wanted.oldest} to {wanted.newest}"
@@ -134,7 +117,7 @@ def _javas_for(spark: str) -> _Javas:
 
 
 def _java_at(path: str) -> _Java:
-    """Return a Java with its version, from its ``release`` file if possible, which is faster than starting it."""
+    """Return a Java with its version, from its ``release`` file if possible: that is faster than starting it."""
     notes = pathlib.Path(path).resolve().parent.parent / "release"
     try:
         found = re.search(r'^JAVA_VERSION="([^"]*)"', notes.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)

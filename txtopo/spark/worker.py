@@ -18,7 +18,7 @@ from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 LATE = "txtopo.late"
-"""The source of a line that is no output, but tells the driver what a user's thread did too late."""
+"""The source of a line that is not output: it tells the driver what a user's thread did too late."""
 
 _task_factories: dict[bytes, TaskFactory] = {}
 """The task factory of this process's current run, by run key; at most one."""
@@ -35,7 +35,7 @@ def task_factory_of(package: RunPackage) -> TaskFactory:
 
 
 def _send_late(package: RunPackage, error: RuleError) -> None:
-    """Send what a user's thread did after its batch was over, in that thread; no task of the run may run here then."""
+    """Send what a user's thread did after its batch was over; perhaps no task of the run is left here to send it."""
     sender = LineSender(package.lines_address, package.run_key)
     sender.send(Line(logging.ERROR, error.message, LATE, error.component, None, error.txid, error.attempt))
     sender.close()

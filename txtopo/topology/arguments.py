@@ -1,4 +1,4 @@
-"""Texts become parameters of the function that makes a topology, and settings of its configuration."""
+"""Converts texts into arguments of the function that makes a topology, and into settings."""
 
 from __future__ import annotations
 
@@ -31,12 +31,9 @@ class Given:
 
 
 def divide(values: Mapping[str, str], function: Callable[..., Any] | None, defaults: Config) -> Given:
-    """Divide values into arguments of the function and settings, and convert them.
+    """Divide texts, given by name, into arguments of the function and settings, and convert them.
 
-    Args:
-        values: texts by name.
-        function: the function that makes the topology; None if the topology exists already.
-        defaults: the configuration to start from.
+    ``function`` is None if the topology exists already. The settings are added to ``defaults``.
 
     Raises:
         ConfigError: a name is unknown, a value does not fit, or a parameter without default is not given.
@@ -57,7 +54,7 @@ def divide(values: Mapping[str, str], function: Callable[..., Any] | None, defau
 
 
 def _with_parameters(message: str, values: Mapping[str, str], parameters: Mapping[str, inspect.Parameter]) -> str:
-    """Return the message for an unknown name, with the nearest parameter or else all of them."""
+    """Return the message for an unknown name, with the nearest parameter, or else with all of them."""
     for name in values:
         close = difflib.get_close_matches(name, parameters, n=1, cutoff=0.7)
         if close and name not in parameters:
@@ -76,7 +73,7 @@ def settable_parameters(function: Callable[..., Any] | None) -> dict[str, inspec
 
 
 def _evaluated(parameter: inspect.Parameter, names: Mapping[str, Any]) -> Any:
-    """Return an annotation as a type; empty if it names something that is imported for type checkers only."""
+    """Return an annotation as a type; empty if it can't be evaluated, such as a name for type checkers only."""
     if not isinstance(parameter.annotation, str):
         return parameter.annotation
     try:
@@ -126,12 +123,7 @@ def _type_of_default(default: Any) -> Any:
 
 
 def _converted(text: str, kind: Any) -> Any:
-    """Convert a text to a type.
-
-    Raises:
-        ValueError: the text is not such a value.
-        TypeError: no text can be converted to this type.
-    """
+    """Convert a text to a type; raise ValueError if this text can't be converted, TypeError if none can."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in {typing.Union, types.UnionType}:
         return _one_of(text, arguments)
@@ -184,7 +176,7 @@ _COLLECTIONS: Mapping[Any, Callable[[Iterable[Any]], Any]] = {
 
 
 def _one_of(text: str, kinds: Sequence[Any]) -> Any:
-    """Convert a text to the first of several types that it fits; str comes last."""
+    """Convert a text to the first of several types that it fits, the strictest first: every text is a str."""
     if str in kinds:
         kinds = [kind for kind in kinds if kind is not types.NoneType]  # the string "none" may be meant
     order = [types.NoneType, bool, int, float, Path]
@@ -195,7 +187,7 @@ def _one_of(text: str, kinds: Sequence[Any]) -> Any:
             return _converted(text, kind)
         except ValueError:
             is_possible = True
-        except TypeError:
+        except TypeError:  # not one of the types that a text can become
             continue
     if is_possible:
         raise ValueError
@@ -204,7 +196,7 @@ def _one_of(text: str, kinds: Sequence[Any]) -> Any:
 
 def _one_literal(text: str, values: Sequence[Any]) -> Any:
     for value in values:
-        with contextlib.suppress(ValueError, TypeError):
+        with contextlib.suppress(ValueError, TypeError):  # not of this value's type; the next may be of another one
             if _converted(text, type(value)) == value:
                 return value
     raise ValueError
@@ -218,7 +210,6 @@ def _one_member(text: str, kind: type[enum.Enum]) -> enum.Enum:
 
 
 def _name_of(kind: Any) -> str:
-    """Return the name of a type for a message."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in {typing.Union, types.UnionType}:
         names = sorted(_name_of(each) for each in arguments if each is not types.NoneType)

@@ -1,4 +1,4 @@
-"""The assignment: which tasks of a plain topology are in which worker, its ackers among them."""
+"""The assignment: which worker has which tasks of a plain topology, including its ackers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ACKER = "__acker"
 
 @attrs.frozen
 class Executor:
-    """Tasks of a component that stay together in one worker; a spout's share a limit of pending roots."""
+    """Tasks of a component that stay together in one worker; a spout's have a common limit of pending roots."""
 
     component: str
     tasks: tuple[int, ...]
@@ -24,19 +24,15 @@ class Executor:
 
 @attrs.frozen(slots=False)
 class Assignment:
-    """Where the tasks of a topology are.
-
-    Args:
-        workers: how many workers there are; they are numbered from 0.
-        executors: the executors of all components, those of :data:`ACKER` last.
-    """
+    """Where the tasks of a topology are. Workers are numbered from 0."""
 
     workers: int
     executors: tuple[Executor, ...]
+    """The executors of all components, those of :data:`ACKER` last."""
 
     @cached_property
     def worker_of(self) -> Mapping[int, int]:
-        """The worker of each task."""
+        """The worker of each task, also of ackers."""
         return {task: executor.worker for executor in self.executors for task in executor.tasks}
 
     @cached_property
@@ -50,7 +46,7 @@ class Assignment:
         return bool(self.acker_tasks)
 
     def ackers_of(self, worker: int) -> list[int]:
-        """Return the numbers of the ackers in a worker."""
+        """Return the numbers, not the tasks, of the ackers in a worker."""
         return [number for number, task in enumerate(self.acker_tasks) if self.worker_of[task] == worker]
 
     def executors_of(self, worker: int) -> tuple[Executor, ...]:
@@ -61,13 +57,8 @@ class Assignment:
 def assign(plan: PlainPlan, workers: int, ackers: int | None) -> Assignment:
     """Deal the executors out to the workers in turn, and give each worker with spouts its ackers.
 
-    A root's acker is in the worker of its spout task, so that the two die together. Hence every worker with spouts
-    has an acker at least, and no other worker has one.
-
-    Args:
-        plan: the plan.
-        workers: how many workers there are.
-        ackers: how many ackers are asked for; None: one for each worker with spouts; 0: tuple trees are not tracked.
+    A root's acker is in the worker of its spout task, so that the two die together. So every worker with spouts has at
+    least one acker, and no other worker has any. If ``ackers`` is None, each has one; if it is 0, no trees are tracked.
     """
     shares = [(component.id, tasks) for component in plan.components for tasks in _split(component)]
     executors = [Executor(component, tasks, index % workers) for index, (component, tasks) in enumerate(shares)]
@@ -80,7 +71,7 @@ def assign(plan: PlainPlan, workers: int, ackers: int | None) -> Assignment:
 
 
 def _split(component: PlainComponent) -> list[tuple[int, ...]]:
-    """Share out a component's tasks, as evenly as can be, over its executors."""
+    """Divide a component's tasks over its executors, as evenly as possible."""
     least, more = divmod(len(component.tasks), component.parallelism)
     sizes = [least + (index < more) for index in range(component.parallelism)]
     shares, start = [], 0

@@ -82,6 +82,8 @@ class TransactionalTopologyBuilder:
         Warns:
             SharedStateWarning: a bolt's class has an attribute that is a list, a dictionary or a set.
         """
+        # Each group of checks relies on those before it: the streams, for example, are asked for by a method whose
+        # signature was checked. So a group's mistakes are raised before the next group runs.
         tables = checks.own_tables_of(self._graph)
         refuse(list(checks.check_own_tables(self._graph, tables)))
         graph = _with_own_tables(self._graph, tables)
@@ -124,8 +126,8 @@ class TransactionalTopologyBuilder:
 def _with_own_tables(graph: Graph, tables: Mapping[str, SpoutTable]) -> Graph:
     """Return the graph with the spout's own committers and states added.
 
-    Each committer has as many tasks as the spout, and each task reads from the spout task with its index: nothing is
-    shuffled, so the committer needs no stage.
+    Each committer has as many tasks as the spout, and each task reads from the spout task with its index. So nothing is
+    shuffled, and the committer needs no stage.
     """
     spout = graph.declared[0]
     committers = [
@@ -168,11 +170,11 @@ def _is_typed(fields: Fields) -> bool:
 
 
 def _in_topological_order(graph: Graph) -> list[Declared]:
-    """Sort components so that each comes after its inputs, otherwise in the order of declaration."""
+    """Sort components so that each follows its inputs, otherwise in the order of declaration."""
     ordered: list[Declared] = []
     placed: set[str] = set()
     waiting = list(graph.declared)
-    while waiting:
+    while waiting:  # ends, because check_cycle has found no cycle
         ready = next(d for d in waiting if all(s.source in placed for s in d.subscriptions))
         waiting.remove(ready)
         placed.add(ready.id)
@@ -182,7 +184,7 @@ def _in_topological_order(graph: Graph) -> list[Declared]:
 
 def _find_commit_phase(ordered: list[Declared]) -> set[str]:
     found: set[str] = set()
-    for declared in ordered:
+    for declared in ordered:  # inputs come first, so one pass is enough
         if declared.is_committer or any(s.source in found for s in declared.subscriptions):
             found.add(declared.id)
     return found
@@ -238,11 +240,7 @@ def _prototype(component: AnySpout | Spout | Bolt) -> Any:
 
 
 def check_pickles(component: Component) -> None:
-    """Refuse a component that cannot travel to the executors.
-
-    Raises:
-        TopologyError: it does not pickle.
-    """
+    """Raise a TopologyError if a component does not pickle, and so can't travel to the executors."""
     try:
         cloudpickle.dumps(component)
     except Exception as error:  # a user's object may raise anything while it is pickled

@@ -1,6 +1,6 @@
 """Checks that find the mistakes of a graph before anything runs.
 
-Each check yields sentences that name the component and the remedy; ``build()`` raises them together.
+Each check yields a sentence for each mistake, with the component and the remedy; ``build()`` raises them together.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def own_tables_of(graph: Graph) -> Mapping[str, SpoutTable]:
 
 
 def check_own_tables(graph: Graph, tables: Mapping[str, SpoutTable]) -> Iterator[str]:
-    """Find bolts and states with the name of one of the spout's own."""
+    """Find bolts and states that have the name of one of the spout's own."""
     spout = graph.declared[0].id
     for name in tables:
         for what, names in (("bolt", [d.id for d in graph.declared]), ("state", [each for each, _ in graph.states])):
@@ -86,7 +86,7 @@ def check_kinds(graph: Graph) -> Iterator[str]:
 
 
 def _not_here(component: object) -> str:
-    """Say why a component is none that a transactional topology has."""
+    """Say why a component does not belong in a transactional topology."""
     name = type(component).__name__
     if rules_of(component, PLAIN_KINDS) is not None:
         return f"{name} is for plain topologies, which a TopologyBuilder builds"
@@ -104,7 +104,7 @@ def check_parallelism(graph: Graph) -> Iterator[str]:
 
 
 def check_settings(graph: Graph) -> Iterator[str]:
-    """Find component settings with a name that misspells one of txtopo's, or with a wrong value."""
+    """Find component settings that misspell the name of one of txtopo's, or have a wrong value."""
     for declared in graph.declared:
         try:
             Config(declared.configuration)
@@ -135,7 +135,7 @@ def check_subscriptions(graph: Graph, streams: Streams) -> Iterator[str]:
             yield f"bolt {declared.id!r} has no input; add a grouping, for example .shuffle_grouping({spout!r})"
         for subscription in declared.subscriptions:
             source, stream, grouping = subscription.source, subscription.stream, subscription.grouping
-            if source not in streams:
+            if source not in streams:  # then the stream and its fields can't be checked
                 yield f"bolt {declared.id!r} subscribes to unknown component {source!r}{_nearest(source, streams)}"
                 continue
             if stream not in streams[source]:

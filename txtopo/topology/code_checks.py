@@ -1,7 +1,7 @@
-"""Static checks of a component's class that find mistakes in its code before anything runs.
+"""Static checks that find mistakes in a component's code before anything runs.
 
 They find methods with the wrong number of parameters, methods in Storm's spelling, and tuples emitted on undeclared
-streams. Code without available source is skipped; a run then reports its mistakes.
+streams. They skip code whose source is not available; a run then reports its mistakes.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ _STREAM_AT = {"emit": 1, "emit_direct": 2, "emit_batch": 1}
 """The position of the stream among the arguments."""
 
 _known_emissions: WeakKeyDictionary[type, Sequence[tuple[str, str]]] = WeakKeyDictionary()
-"""What :func:`_emissions` has found: parsing a class takes milliseconds, and simulations build a topology again and
-again."""
+"""A cache of :func:`_emissions`: parsing a class takes milliseconds, and simulations build a topology many times."""
 
 
 def _methods_called(component: object) -> Mapping[str, Sequence[str]]:
@@ -37,7 +36,7 @@ def _methods_called(component: object) -> Mapping[str, Sequence[str]]:
 
 
 def signature_mistakes(component_id: str, component: object) -> Iterator[str]:
-    """Find methods that do not accept txtopo's arguments, and methods whose name is spelt differently."""
+    """Find methods that do not accept txtopo's arguments, and methods that misspell the name of one."""
     expected = {**_methods_called(component), **_DECLARATION}
     name = type(component).__name__
     for method, arguments in expected.items():
@@ -85,7 +84,7 @@ class SharedDefault:
 
     @property
     def text(self) -> str:
-        """The warning: the problem and its remedy."""
+        """The warning, with its remedy."""
         return (
             f"{self.owner.__module__}.{self.owner.__qualname__}.{self.name} is a class attribute of type {self.kind}, "
             f"which all attempts and tasks in a process share: the next attempt sees what a failed one left in it; set "
@@ -96,7 +95,7 @@ class SharedDefault:
 def shared_defaults(component: object) -> Iterator[SharedDefault]:
     """Find lists, dictionaries and sets among the class attributes of a spout or bolt.
 
-    Names in capitals are constants, and attributes that the object overrides are not shared; both are skipped.
+    It skips names in capitals, which are constants, and attributes that the object overrides, which are not shared.
     """
     own = getattr(component, "__dict__", {})
     hidden: set[str] = set()
@@ -131,7 +130,7 @@ def _count(arguments: int) -> str:
 
 
 def _letters(name: str) -> str:
-    """Return a form of a name that is equal for ``finish_batch`` and ``finishBatch``."""
+    """Return a name's letters, which are the same for ``finish_batch`` and ``finishBatch``."""
     return name.replace("_", "").lower()
 
 
@@ -145,7 +144,7 @@ def _is_ours(kind: type) -> bool:
 
 
 def _emissions(component: object) -> Sequence[tuple[str, str]]:
-    """Return (method, stream) for each stream that a method of the user's emits on, in the order of the source."""
+    """Return (method, stream) for each stream that a method of the user's emits on, in source order."""
     kind = type(component)
     known = _known_emissions.get(kind)
     if known is None:
@@ -175,12 +174,12 @@ def _methods(component: object) -> Iterator[tuple[str, ast.AST, set[str]]]:
 def _source_of(function: types.FunctionType) -> ast.AST | None:
     try:
         return ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError, ValueError):
+    except (OSError, TypeError, SyntaxError, ValueError):  # no source, or none that parses by itself
         return None
 
 
 def _reads_output_fields(tree: ast.AST) -> bool:
-    """Return whether a method reads ``output_fields``, so that it may emit only if fields are declared."""
+    """Return whether a method reads ``output_fields``: then it may emit only if fields are declared."""
     return any(isinstance(each, ast.Attribute) and each.attr == "output_fields" for each in ast.walk(tree))
 
 
@@ -194,7 +193,7 @@ def _collectors_of(component: object, name: str, function: types.FunctionType) -
 
 
 def _stream_of(call: ast.AST, collectors: set[str]) -> str | None:
-    """Return the stream that a call emits on; None if it is no call of a collector or the stream is not a literal."""
+    """Return the stream that a call of a collector emits on; None for other calls, and if the stream is no literal."""
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in _EMITS:
         return None
     on = call.func.value
@@ -203,6 +202,7 @@ def _stream_of(call: ast.AST, collectors: set[str]) -> str | None:
         return None
     position = _STREAM_AT[call.func.attr]
     given: ast.AST | None = next((each.value for each in call.keywords if each.arg == "stream"), None)
+    # * and ** may hold the stream.
     if any(each.arg is None for each in call.keywords) or any(isinstance(each, ast.Starred) for each in call.args):
         return None
     if given is None and len(call.args) > position:

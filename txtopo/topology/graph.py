@@ -38,7 +38,6 @@ class Declared:
     is_of_spout: bool = False
     """Whether it is a committer of the spout's own tables."""
     is_spout: bool = False
-    """Whether it was declared as a spout."""
 
 
 class ComponentDeclarer:
@@ -130,5 +129,5 @@ class Graph:
 
     @property
     def bolts(self) -> list[Declared]:
-        """What was declared as a bolt."""
+        """The declared bolts."""
         return [declared for declared in self.declared if not declared.is_spout]

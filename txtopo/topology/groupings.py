@@ -1,10 +1,10 @@
-"""Groupings: which tasks of a bolt get a tuple. Here alone it is decided, for both kinds of topologies.
+"""Groupings decide which tasks of a bolt get a tuple, for both kinds of topologies.
 
-Plain topologies choose tuple by tuple, among the ids of tasks: :func:`chooser`. Transactional ones deal out whole
-chunks, among the indices of tasks (:mod:`txtopo.transactional.tasks.routing`). A key leads to the same task in both.
+Plain topologies choose tuple by tuple, among the ids of tasks: :func:`chooser`. Transactional ones divide whole chunks,
+among the indices of tasks (:mod:`txtopo.transactional.tasks.routing`). A key leads to the same task in both.
 
-The journal keeps checksums of what each task of a bolt has emitted, and a replay compares with them. So a key that went
-to a task must go there in every later version, too.
+The journal keeps checksums of what each task of a bolt has emitted, and a replay compares with them. So every later
+version must send a key to the same task.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ChooseSome = Callable[[Sequence[Any]], Sequence[int]]
 """Returns the tasks that get a tuple with these values."""
 
 KEYS_MAX = 50_000
-"""Keys that are remembered; then it starts afresh."""
+"""The most keys that are remembered; at the next one, all are forgotten."""
 
 KEY_LENGTH_MAX = 256
 """The longest key that is remembered, in characters or bytes."""
@@ -43,12 +43,9 @@ T = TypeVar("T")
 
 
 class ByKey(dict[Any, T], Generic[T]):
-    """What follows from a key, remembered: hashing a word takes ten times as long as finding it. Any thread may ask.
+    """A cache of ``decide(key)``: hashing a word takes ten times as long as a lookup. Any thread may use it.
 
     A lookup raises TypeError if no dictionary takes the key, such as a list; then call ``decide``.
-
-    Args:
-        decide: returns what follows from a key.
     """
 
     def __init__(self, decide: Callable[[Any], T]) -> None:
@@ -56,7 +53,7 @@ class ByKey(dict[Any, T], Generic[T]):
         self.decide = decide
 
     def __missing__(self, key: Any) -> T:
-        """Decide, and remember it unless the key is long."""
+        """Decide, and remember the decision unless the key is long."""
         decided = self.decide(key)
         if _is_small(key):
             if len(self) >= KEYS_MAX:
@@ -87,19 +84,20 @@ def tasks_of_keys(keys: Iterable[Any], count: int) -> list[int]:
 
 
 def tasks_of_columns(columns: Sequence[pa.Array], count: int) -> Hashes:
-    """Return which of ``count`` tasks gets each row's key, for fields groupings: the same as for rows."""
+    """Return which of ``count`` tasks gets each row's key, for fields groupings: the same as :func:`tasks_of_keys`."""
     return hash_columns(columns) % np.uint64(count)
 
 
 @functools.cache
 def _two_by_key(count: int) -> ByKey[tuple[int, int]]:
-    """Return which two of ``count`` tasks, two at least, share a key: a tuple, also of one value."""
+    """Return which two of ``count`` tasks, at least two, share a key, which is a tuple even of one value."""
 
     def decide(key: tuple[Any, ...]) -> tuple[int, int]:
         hashed = stable_hash(key)
         mixed = mix(hashed)
         first, second = hashed % count, mixed % count
         if second == first:
+            # One of the others, again by the hash.
             second = (first + 1 + mixed // count % (count - 1)) % count
         return first, second
 
@@ -107,10 +105,9 @@ def _two_by_key(count: int) -> ByKey[tuple[int, int]]:
 
 
 def partial_key_choice(count: int) -> Callable[[tuple[Any, ...]], int]:
-    """Return how one task that emits chooses for a partial key: that one of the key's two tasks that it sent less to.
+    """Return how one emitting task chooses among ``count`` tasks, at least two, for a partial key.
 
-    Args:
-        count: how many tasks there are; two at least.
+    It takes the one of the key's two tasks that it has sent less to.
     """
     two_by_key, sent = _two_by_key(count), [0] * count
 
@@ -127,7 +124,7 @@ def partial_key_choice(count: int) -> Callable[[tuple[Any, ...]], int]:
 
 
 def custom_choice(edge: Edge, source_task: int, tasks: Sequence[int], context: TopologyContext | None) -> ChooseSome:
-    """Prepare a custom grouping for a task that emits, and return how it chooses; a choice is checked."""
+    """Prepare a custom grouping for a task that emits, and return how it chooses; each choice is checked."""
     grouping = edge.grouping.custom
     assert grouping is not None, "a custom grouping has its object"
     call_if_there(grouping, "prepare", context, edge.stream, list(tasks))
@@ -144,17 +141,7 @@ def custom_choice(edge: Edge, source_task: int, tasks: Sequence[int], context: T
 
 
 def check_task(task: int, tasks: Sequence[int], edge: Edge, who: str) -> None:
-    """Check that a task that was named is one of the target's.
-
-    Args:
-        task: the task.
-        tasks: the tasks of the target.
-        edge: the edge.
-        who: who chose it, for people.
-
-    Raises:
-        TopologyError: it is not.
-    """
+    """Raise a TopologyError, which names ``who`` chose the task, if it is not one of the target's ``tasks``."""
     if task not in tasks:
         raise TopologyError(
             f"{who} chose task {task} of {edge.target!r}, which has the tasks {', '.join(map(str, tasks))}",
@@ -164,7 +151,7 @@ def check_task(task: int, tasks: Sequence[int], edge: Edge, who: str) -> None:
 
 @attrs.frozen
 class Choice:
-    """How an edge chooses tasks: just one of the two is set."""
+    """How an edge chooses tasks: either one or some."""
 
     one: ChooseOne | None = None
     some: ChooseSome | None = None
@@ -179,16 +166,10 @@ def chooser(  # noqa: PLR0913, PLR0917 - all that a grouping may look at
     context: TopologyContext,
     rng: random.Random,
 ) -> Choice:
-    """Return how the tuples of one task choose among the tasks of an edge's target.
+    """Return how an edge chooses among the target's ``tasks`` for the tuples of one task.
 
-    Args:
-        edge: the edge; not one of direct grouping, for which the emitter chooses.
-        fields: the fields of its stream.
-        source_task: the task that emits.
-        tasks: the tasks of the target.
-        local: those of them that are in the same worker.
-        context: of the task that emits.
-        rng: shuffles.
+    ``local`` are the tasks in the worker of ``source_task``, whose context is ``context``. An edge of direct grouping
+    has no choice: its emitter chooses.
     """
     kind, grouping = edge.grouping.kind, edge.grouping
     if kind is GroupingKind.ALL:
@@ -206,7 +187,7 @@ def chooser(  # noqa: PLR0913, PLR0917 - all that a grouping may look at
 
 
 def _shuffle(tasks: Sequence[int], rng: random.Random) -> ChooseOne:
-    """In turn over the tasks in an order drawn at random: shares differ by one tuple at most."""
+    """Choose the tasks in turn, in a random order: their shares differ by at most one tuple."""
     order = rng.sample(list(tasks), len(tasks))
     turns = dict(zip(order, [*order[1:], order[0]], strict=True))
     current = order[-1]

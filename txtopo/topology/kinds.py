@@ -1,6 +1,6 @@
 """The kinds of components: a table of rules for the builder and its checks.
 
-How the tasks of a kind run is defined by a class of ``txtopo.transactional.tasks.bolt_tasks`` and a line in its table.
+A class of ``txtopo.transactional.tasks.bolt_tasks`` and a line in its table define how the tasks of a kind run.
 """
 
 from __future__ import annotations
@@ -18,23 +18,19 @@ from txtopo.topology.plan import ComponentKind
 
 @attrs.frozen
 class KindRules:
-    """The rules for all components of a kind.
-
-    Args:
-        kind: the kind.
-        base: the class that its components subclass.
-        methods: the methods that txtopo calls, with the names of their parameters.
-        may_commit: whether they may be committers.
-        takes_columns: whether their inputs need typed fields.
-        emits_columns: whether their outputs need typed fields.
-    """
+    """The rules for all components of a kind."""
 
     kind: ComponentKind | PlainKind
     base: Any
+    """The class that its components subclass."""
     methods: Mapping[str, Sequence[str]]
+    """The methods that txtopo calls, with the names of their parameters."""
     may_commit: bool = False
+    """Whether they may be committers."""
     takes_columns: bool = False
+    """Whether their inputs need typed fields."""
     emits_columns: bool = False
+    """Whether their outputs need typed fields."""
 
 
 _SHORT = ("config", "context")

@@ -1,4 +1,4 @@
-"""``MODULE[:ATTRIBUTE]``: finds the topology of that name, for commands and for drivers of a cluster."""
+"""Finds the topology that ``MODULE[:ATTRIBUTE]`` names, for commands and for drivers of a cluster."""
 
 from __future__ import annotations
 
@@ -27,12 +27,7 @@ DEFAULT_ATTRIBUTE = "topology"
 
 
 class NoModule(NoTopology):
-    """There is no module of that name.
-
-    Args:
-        name: the name.
-        near: a suggestion, as the end of the message; empty if nothing is near.
-    """
+    """There is no module of that name; ``near`` is a suggestion, as the end of the message, or empty."""
 
     def __init__(self, name: str, near: str) -> None:
         super().__init__(f"there is no module {name!r}{near}")
@@ -55,16 +50,12 @@ class Target:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words that name it on a command line."""
+        """The arguments that name it on a command line."""
         return (self.text, *(word for name, value in self.values.items() for word in ("--set", f"{name}={value}")))
 
     @property
     def plan(self) -> Plan:
-        """The plan of a transactional topology.
-
-        Raises:
-            ConfigError: the topology is a plain one.
-        """
+        """The plan of a transactional topology; a ConfigError if the topology is a plain one."""
         if not isinstance(self.topology, TransactionalTopology):
             raise ConfigError(
                 f"{self.topology.id!r} is a plain topology, which has no transactions; this command is for "
@@ -73,7 +64,7 @@ class Target:
         return self.topology.plan
 
     def call_hook(self, name: str, *positional: Any) -> None:
-        """Call a function of the module, if it exists, with those arguments that it accepts."""
+        """Call a function of the module, if it exists, with those of the topology's arguments that it accepts."""
         hook = getattr(self.module, name, None)
         if hook is not None:
             taken = {n: self.arguments[n] for n in settable_parameters(hook) if n in self.arguments}
@@ -95,6 +86,7 @@ def load_target(text: str, values: Mapping[str, str], folder: Path | None = None
     """
     name, _, attribute = text.partition(":")
     module = import_module(name, folder)
+    # A folder without __init__.py is a namespace package: importing it succeeds, but it has no attributes.
     if getattr(module, "__file__", None) is None and hasattr(module, "__path__"):
         names = [each.name for each in pkgutil.iter_modules(module.__path__, f"{name}.")]
         advice = f"; its modules are {', '.join(names)}" if names else "; give the topology's module"
@@ -127,12 +119,13 @@ def import_module(name: str, first: Path | None = None) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
+        # Either this module is missing, or one that it imports.
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise LoadError(_explain(f"module {name} cannot be imported", error)) from error
         raise NoModule(name, _near_module(name, error.name)) from error
     except TxtopoError:
         raise
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:  # importlib refuses empty and relative names by these
         if not name or name.startswith("."):
             raise NoTopology(f"{name!r} is not a module name; give one as 'package.module'") from error
         raise LoadError(_explain(f"module {name} cannot be imported", error)) from error
@@ -156,11 +149,7 @@ def _no_path(name: str, folder: str) -> str:
 
 
 def find_attribute(module: ModuleType, name: str) -> Any:
-    """Return an attribute of a module.
-
-    Raises:
-        NoTopology: there is no attribute of that name.
-    """
+    """Return an attribute of a module; raise NoTopology, with the nearest name, if there is none."""
     try:
         return getattr(module, name)
     except AttributeError as error:
@@ -188,7 +177,7 @@ def _make(text: str, function: Callable[..., Any], given: Given) -> Any:
 
 
 def _call(what: str, function: Callable[..., Any], *positional: Any, **named: Any) -> Any:
-    """Call a function of the user's module; turn exceptions other than txtopo's into one line."""
+    """Call a function of the user's module; turn exceptions that are not txtopo's into a LoadError of one line."""
     try:
         return function(*positional, **named)
     except TxtopoError:
@@ -198,7 +187,7 @@ def _call(what: str, function: Callable[..., Any], *positional: Any, **named: An
 
 
 def _explain(what: str, error: BaseException) -> str:
-    """Return a message with the error and its place: the innermost frame outside the import system."""
+    """Return a message with the error and its place: the innermost frame that is not the import system's or ours."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
     if isinstance(error, SyntaxError):
         where = f" ({error.filename}, line {error.lineno})"

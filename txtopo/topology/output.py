@@ -1,8 +1,8 @@
-"""The output of user code: captured separately from all other output, with its origin, and bounded.
+"""Captures the output of user code, apart from all other output, with its origin and within bounds.
 
-``user_code`` marks a thread that runs user code with an :class:`OutputOrigin`: it works for one component, task and
-attempt at a time. In a worker process all output belongs to the current job, including that of a bolt's own threads. In
-the driver only the output of marked threads is captured; what the main thread prints passes unchanged.
+``user_code`` marks a thread that runs user code with an :class:`OutputOrigin`: the thread works for one component, task
+and attempt at a time. In a worker process all output belongs to the current job, including that of a bolt's own
+threads. In the driver only the output of marked threads is captured; what the main thread prints passes unchanged.
 
 This costs nothing per tuple, and nothing at all until something is printed or logged.
 """
@@ -23,19 +23,19 @@ from txtopo.attempts import TransactionAttempt, attempt_words, epoch_and_try
 from txtopo.printable import escaped
 
 USER_LOGGER = "txtopo.user"
-"""The logger for all output of user code."""
+"""The logger of all output of user code."""
 
 PRINT = 25
 """The level of printed lines: above INFO, because they are shown by default, and below WARNING."""
 
 LINES_MAX = 1_000
-"""Maximum number of lines of an attempt, in one process."""
+"""The most lines of an attempt, in one process."""
 
 CHARACTERS_MAX = 256 * 1024
-"""Maximum number of characters of an attempt, in one process."""
+"""The most characters of an attempt, in one process."""
 
 LINE_CHARACTERS_MAX = 8 * 1024
-"""Maximum length of a line; longer ones are cut."""
+"""The longest line; longer ones are cut."""
 
 _SHARES_MAX = 4096
 _HANDLE = logging.Handler.handle.__code__
@@ -59,29 +59,24 @@ class OutputOrigin:
 
 @attrs.frozen
 class Line:
-    """One line of output, or one log record.
-
-    Args:
-        level: the logging level.
-        text: the printed or logged text; a record's traceback follows on further lines of the text.
-        source: ``stdout``, ``stderr`` or the name of the logger.
-        component: the component; None if one of its own threads printed while no method of it was running.
-        task: the task index; None if unknown, or for the spout's coordinator.
-        txid: the transaction.
-        attempt: the attempt number; 0 for the spout's coordinator, which works for all attempts.
-    """
+    """One line of output, or one log record."""
 
     level: int
     text: str
+    """The printed or logged text; a record's traceback follows on further lines of it."""
     source: str
+    """``stdout``, ``stderr`` or the name of the logger."""
     component: str | None = None
+    """None if one of its own threads printed while no method of it was running."""
     task: int | None = None
+    """The task index; None if unknown, or for the spout's coordinator."""
     txid: int | None = None
     attempt: int | None = None
+    """The attempt number; 0 for the spout's coordinator, which works for all attempts."""
 
     @property
     def origin(self) -> str:
-        """The origin in brackets, in the same form as in errors."""
+        """The origin in brackets, as in errors."""
         parts = [] if self.component is None else [f"component {self.component!r}"]
         if self.task is not None:
             parts.append(f"task {self.task}")
@@ -93,7 +88,7 @@ class Line:
 
 
 def line_of(level: int, text: str, source: str, where: OutputOrigin | None) -> Line:
-    """Return a line with the given origin."""
+    """Return a line with its origin."""
     if where is None:
         return Line(level, text, source)
     if where.attempt is None:
@@ -103,7 +98,7 @@ def line_of(level: int, text: str, source: str, where: OutputOrigin | None) -> L
 
 @attrs.define
 class _Share:
-    """The amount of output of one attempt."""
+    """How much an attempt has printed."""
 
     lines: int = 0
     characters: int = 0
@@ -111,18 +106,16 @@ class _Share:
 
 
 class Capture:
-    """Splits output into lines and limits it for each attempt.
+    """Splits output into lines, limits it for each attempt, and calls ``deliver`` with each line.
 
-    Args:
-        deliver: called with each line; output that it prints itself is not captured.
-        is_worker: whether all output of the process belongs to user code.
+    What ``deliver`` prints itself is not captured. In a worker (``is_worker``), all output belongs to user code.
     """
 
     def __init__(self, deliver: Callable[[Line], None], *, is_worker: bool = False) -> None:
         self.is_worker = is_worker
         self._owner = threading.get_ident()
         self._deliver = deliver
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # re-entrant: what deliver() calls may print in the same thread
         self._partial: dict[tuple[int, str], tuple[Line, str]] = {}
         self._shares: dict[TransactionAttempt | None, _Share] = {}
 
@@ -137,7 +130,7 @@ class Capture:
         origin = line_of(PRINT, "", stream, where)
         with self._lock:
             before, begun = self._partial.pop((me, stream), (origin, ""))
-            if begun and before != origin:
+            if begun and before != origin:  # another component has left a line without an end
                 self._take(before, begun)
                 begun = ""
             start = 0
@@ -160,7 +153,7 @@ class Capture:
 
     def end(self, attempt: TransactionAttempt | None = None) -> None:
         """Deliver an attempt's incomplete lines and report how many lines were dropped; None for all attempts."""
-        if not self._partial and not self._shares:
+        if not self._partial and not self._shares:  # called for every attempt; most print nothing
             return
         with self._lock:
             for key, (origin, rest) in list(self._partial.items()):
@@ -194,6 +187,7 @@ class Capture:
         attempt = TransactionAttempt(origin.txid, origin.attempt) if known else None  # type: ignore[arg-type]
         share = self._shares.get(attempt)
         if share is None:
+            # The oldest go first: attempts that never end here would otherwise pile up.
             while len(self._shares) >= _SHARES_MAX:
                 del self._shares[next(iter(self._shares))]
             share = self._shares[attempt] = _Share()
@@ -225,7 +219,7 @@ class Capture:
 
 
 def _printable(text: str) -> str:
-    """Return a text that is safe to print: without control characters, and without invalid Unicode."""
+    """Return a text that is safe to print: not too long, without control characters and invalid Unicode."""
     if len(text) > LINE_CHARACTERS_MAX:
         head, tail = LINE_CHARACTERS_MAX * 3 // 4, LINE_CHARACTERS_MAX // 4
         text = f"{text[:head]} … {len(text) - head - tail} characters left out … {text[-tail:]}"
@@ -248,13 +242,13 @@ def is_worker() -> bool:
 
 
 def ended(attempt: TransactionAttempt) -> None:
-    """Deliver the output of an attempt that has ended in this process, at least for now."""
+    """Deliver the rest of the output of an attempt that has ended in this process, at least for now."""
     if _capture is not None:
         _capture.end(attempt)
 
 
 def renewed() -> None:
-    """Let output that belongs to no attempt begin a new share: a long-running worker has one for each interval."""
+    """Begin a new share for output that belongs to no attempt: a long-running worker has one for each interval."""
     if _capture is not None:
         _capture.renew()
 
@@ -263,9 +257,7 @@ def renewed() -> None:
 def capturing(capture: Capture, level: int = logging.NOTSET) -> Iterator[None]:
     """Capture the output of user code in this process, unless another capture is active already.
 
-    Args:
-        capture: receives the output.
-        level: the minimum level of captured log records; for workers only.
+    In a worker, log records below ``level`` are not captured.
     """
     global _capture, _users  # noqa: PLW0603 - a process has one standard output
     with _installing:
@@ -278,7 +270,7 @@ def capturing(capture: Capture, level: int = logging.NOTSET) -> Iterator[None]:
     finally:
         with _installing:
             _users -= 1
-            if not _users:
+            if not _users:  # the last one gives the streams back, whichever took them: contexts may overlap
                 _taken_back.close()
                 _capture = None
         capture.end()
@@ -298,7 +290,7 @@ def _install(capture: Capture, level: int) -> None:
 
 
 class _Stream:
-    """Replaces standard output or error: captures what user code writes; everything else is the original's."""
+    """Replaces standard output or error: captures what user code writes, and passes everything else on."""
 
     def __init__(self, name: str, original: TextIO) -> None:
         self._name = name
@@ -306,11 +298,10 @@ class _Stream:
         self.buffer = _Bytes(self, original)
 
     def take_over(self) -> None:
-        """Replace the original."""
         setattr(sys, self._name, self)
 
     def give_back(self) -> None:
-        """Restore the original, also if this stream was deleted from ``sys``, unless other code has replaced it."""
+        """Restore the original, even if this stream was deleted from ``sys``, unless other code has replaced it."""
         if getattr(sys, self._name, self) is self:
             setattr(sys, self._name, self._original)
 
@@ -326,7 +317,6 @@ class _Stream:
         return self._original.write(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Capture texts, or pass them on."""
         for line in lines:
             self.write(line)
 
@@ -362,9 +352,9 @@ class _Bytes:
 def _is_of_a_log_handler(frame: FrameType | None, depth: int = 40) -> bool:
     """Return whether a logging handler is writing: its record was captured already, or is not from user code.
 
-    Handlers look up ``sys.stderr`` when they write, as Rich's and logging's last resort do, and nothing that they call
-    says for whom. So what they print for a line of user code would be taken for another one. Only a write of user code
-    in the driver, where few components run, pays for this look.
+    Rich's handler and logging's last resort look up ``sys.stderr`` when they write, and nothing says for whom. So what
+    they print for a line of user code would itself be captured. Only user code in the driver, where few components run,
+    pays for this look at the stack.
     """
     while frame is not None and depth:
         if frame.f_code is _HANDLE:
@@ -387,7 +377,7 @@ class _LogHandler(logging.Handler):
             if not _is_printed(record):
                 try:
                     self._capture.log(record, where)
-                except Exception:  # noqa: BLE001 - the message does not fit its arguments
+                except Exception:  # noqa: BLE001 - for example, the message does not fit its arguments
                     self.handleError(record)
             return
         is_ours = record.name.partition(".")[0] == "txtopo" and record.name != USER_LOGGER
@@ -426,7 +416,7 @@ def _is_printed(record: logging.LogRecord) -> bool:
 
 
 def mark(record: logging.LogRecord, line: Line) -> None:
-    """Add the origin to a record: as attributes, and in front of its message."""
+    """Add the origin to a record, as attributes and in front of its message."""
     try:
         record.msg = f"{line.origin} {record.getMessage()}"
     except Exception:  # noqa: BLE001 - the message does not fit its arguments; logging itself reports that

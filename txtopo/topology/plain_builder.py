@@ -1,4 +1,4 @@
-"""TopologyBuilder: how a plain topology is put together."""
+"""TopologyBuilder: declares, checks and plans a plain topology."""
 
 from __future__ import annotations
 
@@ -21,11 +21,7 @@ _RESERVED = "__"
 
 
 class TopologyBuilder:
-    """Builds a plain topology: spouts, and bolts below them in any graph, cycles included.
-
-    Args:
-        topology_id: names the topology.
-    """
+    """Builds the plain topology named ``topology_id``: spouts, and bolts below them in any graph, even with cycles."""
 
     def __init__(self, topology_id: str) -> None:
         self._graph = Graph(topology_id)
@@ -34,10 +30,10 @@ class TopologyBuilder:
         """Add a spout.
 
         Args:
-            spout_id: its id among the components.
-            spout: the prototype of every task's own object.
-            parallelism: how many executors it has; 1 unless given. It has as many tasks unless ``set_num_tasks`` says
-                otherwise.
+            spout_id: the spout's component id.
+            spout: the prototype; each task works on its own copy.
+            parallelism: the number of executors; 1 by default. There are as many tasks unless ``set_num_tasks`` sets
+                another number.
         """
         return ComponentDeclarer(self._add(Declared(spout_id, spout, parallelism, is_spout=True)))
 
@@ -45,9 +41,9 @@ class TopologyBuilder:
         """Add a bolt: a ``RichBolt`` or a ``BasicBolt``.
 
         Args:
-            bolt_id: its id among the components.
-            bolt: the prototype of every task's own object.
-            parallelism: how many executors it has; see :meth:`set_spout`.
+            bolt_id: the bolt's component id.
+            bolt: the prototype; each task works on its own copy.
+            parallelism: the number of executors; see :meth:`set_spout`.
         """
         return BoltDeclarer(self._add(Declared(bolt_id, bolt, parallelism)))
 
@@ -55,7 +51,7 @@ class TopologyBuilder:
         """Check the graph and return the topology.
 
         Raises:
-            TopologyError: the graph has mistakes; the message names each with its remedy.
+            TopologyError: the graph has mistakes; the message lists each with its remedy.
         """
         graph = self._graph
         refuse(
@@ -149,12 +145,12 @@ def _check_streams(declared: Declared, streams: Mapping[str, Any]) -> Iterator[s
 
 
 def _check_direct(graph: Graph, declarers: Mapping[str, OutputFieldsDeclarer]) -> Iterator[str]:
-    """Find direct streams that are joined by another grouping, and direct groupings on other streams."""
+    """Find other groupings on direct streams, and direct groupings on other streams."""
     for declared in graph.bolts:
         for subscription in declared.subscriptions:
             source, stream = subscription.source, subscription.stream
             if source not in declarers:
-                continue  # told already
+                continue  # check_subscriptions reports it
             is_direct = stream in declarers[source].direct_streams
             if is_direct != subscription.grouping.is_direct:
                 what = "is direct" if is_direct else "is not declared as direct"

@@ -14,13 +14,12 @@ from txtopo.config import Config, component_config
 from txtopo.topology.plan import Edge
 
 SYSTEM = "__system"
-"""The component that ticks come from, and a stream of every component, on which nothing is emitted."""
+"""The component that emits ticks, and a stream of every component, on which nothing is emitted."""
 
 TICK_STREAM = "__tick"
-"""The stream of tick tuples."""
 
 SYSTEM_TASK = -1
-"""The task that ticks come from."""
+"""The task that emits ticks."""
 
 
 class PlainKind(enum.Enum):
@@ -38,9 +37,9 @@ class PlainComponent:
     id: str
     kind: PlainKind
     component: Any
-    """The object that was declared: the prototype of every task's own."""
+    """The declared object: the prototype of each task's own object."""
     parallelism: int
-    """How many executors it has: tasks of one executor stay in one worker."""
+    """The number of executors; tasks of one executor stay in one worker."""
     tasks: tuple[int, ...]
     """The ids of its tasks, unique in the topology."""
     streams: Mapping[str, Fields]
@@ -50,7 +49,7 @@ class PlainComponent:
 
 @attrs.frozen(slots=False)
 class PlainPlan:
-    """The components in the order of their declaration, and their edges."""
+    """The components, in the order of declaration, and their edges."""
 
     topology_id: str
     components: tuple[PlainComponent, ...]
@@ -67,10 +66,9 @@ class PlainPlan:
         return tuple(component for component in self.components if component.kind is PlainKind.SPOUT)
 
     def limited(self, config: Config) -> PlainPlan:
-        """Return the plan with as many tasks a component as ``topology.max.task.parallelism`` allows.
+        """Return the plan with at most as many tasks a component as ``topology.max.task.parallelism`` allows.
 
-        Args:
-            config: the topology's. A component may have a bound of its own.
+        A component may have a bound of its own. Tasks get new ids, without gaps.
         """
         components: list[PlainComponent] = []
         next_task = 1
@@ -83,7 +81,7 @@ class PlainPlan:
         return attrs.evolve(self, components=tuple(components))
 
     def without_objects(self) -> PlainPlan:
-        """Return the plan as workers need it: without the declared objects, of which they get pickled ones."""
+        """Return the plan as workers need it: without the declared objects, which they get pickled."""
         return attrs.evolve(self, components=tuple(attrs.evolve(each, component=None) for each in self.components))
 
     def outputs(self, component: str, stream: str) -> tuple[Edge, ...]:

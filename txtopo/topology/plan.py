@@ -31,7 +31,7 @@ class Phase(enum.Enum):
 class ComponentKind(enum.Enum):
     """The kind of a component, which determines how it runs."""
 
-    __hash__ = object.__hash__  # 16 look-ups per transaction; see Status
+    __hash__ = object.__hash__  # it is looked up 16 times per transaction, and Enum hashes the name in Python
 
     SPOUT = "spout"
     DATAFRAME_SPOUT = "DataFrame spout"
@@ -103,7 +103,7 @@ class Plan:
 
     @property
     def spout(self) -> PlannedComponent:
-        """The spout."""
+        """The spout, which is always the first component."""
         return self.components[0]
 
     @cached_property

@@ -19,7 +19,7 @@ _ATTEMPT = TransactionAttempt(0, 0)
 
 
 def find_state_mistakes(plan: Plan) -> Iterator[str]:
-    """Call ``prepare`` on a copy of each bolt of the commit phase; find states that it requests but nobody has set."""
+    """Call ``prepare`` on a copy of each bolt of the commit phase; find states that it requests but nobody set."""
     for component in plan.of_phase(Phase.COMMIT):
         context = _ProbeContext(plan, component)
         _prepare_copy(component, context)
@@ -32,6 +32,7 @@ def find_state_mistakes(plan: Plan) -> Iterator[str]:
 
 
 def _prepare_copy(component: PlannedComponent, context: TopologyContext) -> None:
+    # By cloudpickle, as for a task: what prepare() changes stays in the copy.
     copy = cloudpickle.loads(cloudpickle.dumps(component.component))
     configuration, collector = copied(component.configuration), _SilentCollector()
     try:
@@ -69,7 +70,7 @@ class _ProbeContext(TopologyContext):
 
 
 class _ProbeState(MapState):
-    """A state that refuses all reads and writes, because no commit phase is running."""
+    """Refuses all reads and writes: no commit phase is running."""
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise StateAccessError("state can be read and written in the commit phase only")
@@ -78,8 +79,6 @@ class _ProbeState(MapState):
 
 
 class _SilentCollector(BatchOutputCollector):
-    """Discards all tuples."""
-
     def _discard(self, *_: Any, **__: Any) -> None:
         pass
 

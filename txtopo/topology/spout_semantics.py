@@ -1,8 +1,8 @@
 """Spout semantics: everything that differs between the kinds of spouts, one object for each kind.
 
 The core uses :class:`~txtopo.transactional.core.spout_policy.SpoutPolicy`, which decides which transactions are
-independent of each other. The rest is here: how to call the spout's coordinator and emitters, where its metadata comes
-from, and what a replay can conclude. To add a kind of spout, add a class and a line in :data:`SEMANTICS`.
+independent of each other. The rest is here: how to call the spout's coordinator and emitters, what makes a
+transaction's metadata, and what a replay proves. To add a kind of spout, add a class and a line in :data:`SEMANTICS`.
 """
 
 from __future__ import annotations
@@ -34,21 +34,13 @@ class Emissions(ABC):
     def emit(
         self, emitter: Any, share: tuple[int, int], attempt: TransactionAttempt, metadata: Any, collector: Any
     ) -> Emitted | None:
-        """Let a task's emitter emit its share of a batch.
+        """Let a task's emitter emit its share, (index of the task, number of tasks), of a batch.
 
-        Args:
-            emitter: the user's emitter.
-            share: the index of the task and the number of tasks.
-            attempt: the attempt to emit for.
-            metadata: the transaction's metadata.
-            collector: collects the tuples.
-
-        Returns:
-            An argument for :meth:`emitted`, to be passed once all emitted tuples are processed.
+        Return an argument for :meth:`emitted`, to be passed once all emitted tuples are processed.
         """
 
     def emitted(self, attempt: TransactionAttempt, emitted: Emitted | None) -> None:
-        """Record what :meth:`emit` returned for a task."""
+        """Record what :meth:`emit` returned for a task: the next transaction may depend on it."""
 
     def metadata_of(self, attempt: TransactionAttempt) -> Emitted | None:
         """Return the metadata that this process's tasks have reported for an attempt; None if they report none."""
@@ -74,13 +66,9 @@ class SpoutSemantics(ABC):
 
     @abstractmethod
     def resume(self, coordinator: Any, txid: int, metadata: Any, *, is_first: bool) -> None:
-        """Pass the last transaction to the spout's coordinator, before it is asked for new ones.
+        """Pass the last transaction begun to the spout's coordinator, before asking it for new ones.
 
-        Args:
-            coordinator: the user's coordinator.
-            txid: the last transaction begun.
-            metadata: its metadata.
-            is_first: whether this is the first call in this run.
+        ``is_first`` says whether this is the first call in this run.
         """
 
     @abstractmethod
@@ -106,11 +94,8 @@ class SpoutSemantics(ABC):
     ) -> Any:
         """Return the metadata from which to emit a committed transaction again.
 
-        Args:
-            coordinator: creates the spout's coordinator.
-            txid: the transaction.
-            previous_metadata: the metadata of the transaction before.
-            metadata: the metadata that the transaction was committed with.
+        ``coordinator`` creates the spout's coordinator, which only some kinds need. ``previous_metadata`` is that of
+        the transaction before, ``metadata`` what this transaction was committed with.
         """
 
     @abstractmethod
@@ -119,7 +104,7 @@ class SpoutSemantics(ABC):
 
     @abstractmethod
     def emits_other_tuples(self, counts: str) -> str:
-        """Explain to the user why a replay emitted different tuples."""
+        """Tell the user why a replay emitted different tuples."""
 
 
 class _Repeatable(SpoutSemantics):
@@ -193,6 +178,7 @@ class _Opaque(SpoutSemantics):
         return _Chained(dict(previous_metadata or {}))
 
     def metadata_after(self, previous_metadata: Any, emitted: Iterable[Emitted]) -> Any:
+        # On top of the previous one, which keeps the place in partitions that emitted nothing.
         metadata = dict(previous_metadata or {})
         for each in emitted:
             metadata |= each
@@ -201,7 +187,7 @@ class _Opaque(SpoutSemantics):
     def metadata_to_replay(
         self, coordinator: Callable[[], Any], txid: int, previous_metadata: Any, metadata: Any
     ) -> Any:
-        """Return the partitions that the transaction took input from, in the order of the spout's coordinator."""
+        """Return the partitions that the transaction took input from, in the coordinator's order, then unknown ones."""
         previous, metadata = previous_metadata or {}, metadata or {}
         moved = {key for key, now in metadata.items() if previous.get(key) != now}
         asked = coordinator()
@@ -280,7 +266,7 @@ class _Chained(Emissions):
             if owner_of(partition, tasks) == task:
                 previous = copied_json(self.chain.get(key))
                 now = emitter.emit_batch(attempt, collector, copied_json(partition), previous)
-                if now is not None:
+                if now is not None:  # copied through JSON: what is kept is what the journal will give back
                     emitted[key] = json.loads(json.dumps(now))
         return emitted
 

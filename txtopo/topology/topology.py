@@ -15,7 +15,7 @@ class Topology:
 
     @property
     def id(self) -> str:
-        """What names it; the coordinator state of a transactional topology is kept under it."""
+        """Its name, under which a transactional topology keeps its coordinator state."""
         return self.plan.topology_id
 
 

@@ -1,4 +1,4 @@
-"""User code: whatever a spout or bolt raises becomes an error that names the component, in both kinds of topologies."""
+"""User code: what a spout or bolt raises becomes an error that names the component, in both kinds of topologies."""
 
 from __future__ import annotations
 
@@ -15,14 +15,8 @@ from txtopo.topology.output import OutputOrigin, is_worker
 class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with user_code(…)
     """A context for user code: turns exceptions into txtopo's errors, with their origin.
 
-    Output that this thread prints or logs in the context is attributed to the component.
-
-    This is a class and not a generator because it is entered for every chunk.
-
-    Args:
-        component: the component that the code belongs to.
-        attempt: the attempt that it works for; None if it works for no particular one.
-        task: the index of its task; None if it has none.
+    Output that this thread prints or logs in the context is attributed to the component. It is a class, not a
+    generator, because it is entered for every chunk.
 
     Raises:
         FailedException: raised by the code; its origin is added.
@@ -56,13 +50,10 @@ class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with 
 
 
 def blame(error: BaseException, remedy: str, where: str = "", **origin: Any) -> TxtopoError:
-    """Return what user code has raised as an error that says where it comes from.
+    """Return what user code has raised as an error with its origin: the component and, if known, txid and attempt.
 
-    Args:
-        error: what it has raised; an error of txtopo's stays what it is, and its missing origin is added.
-        remedy: what to do instead of raising it.
-        where: what the message begins with.
-        origin: the error's attributes: the component and, if known, ``txid`` and ``attempt``.
+    An error of txtopo's is returned itself, with what its origin lacks. The message of another one begins with
+    ``where`` and ends with ``remedy``, which says what to do instead of raising it.
     """
     if isinstance(error, TxtopoError):
         for name, value in origin.items():

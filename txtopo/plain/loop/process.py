@@ -1,8 +1,8 @@
-"""A worker's process: one thread with one loop around a :class:`Body`.
+"""A worker's process: one thread that runs one loop around a :class:`Body`.
 
-The loop waits only for all of its sockets at once. A second thread sends heartbeats, which name the task that is busy,
-also during a long call: so a slow bolt is known to be slow, not dead. If a C call keeps even that thread from running,
-the :mod:`~txtopo.plain.loop.watcher` reports for the worker. Only a process that is stopped or gone is silent.
+The loop waits in one place, for all of its sockets at once. A second thread sends heartbeats, even during a long call,
+and names the busy task. So the driver can tell a slow bolt from a dead worker. If a C call stops that thread, too, the
+:mod:`~txtopo.plain.loop.watcher` reports for the worker. Only a process that is stopped or gone is silent.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ HEARTBEAT_SECS = 1.0
 """How often a worker sends a heartbeat."""
 
 SETTLED_HEARTBEAT_SECS = 0.05
-"""How often it does when nothing is pending, because the run may be able to end."""
+"""The same while nothing is pending: the run may be able to end."""
 
 BUSY_SECS = 2.0
-"""After how long in one pass a heartbeat names the task that is busy."""
+"""A heartbeat names the busy task when a pass has taken this long."""
 
 _FRAME = b"f"
 _CONGESTED = b"c"
@@ -62,15 +62,10 @@ _FREE = b"u"
 
 @attrs.frozen
 class WorkerJob:
-    """What a worker is started with; the same for all starts of a job.
+    """What a worker is started with. It is the same if Spark starts the job's task again.
 
-    Args:
-        worker: its number.
-        job: the job.
-        secret: the run's.
-        driver: the driver's address.
-        host: where the worker listens; None: on the address from which it reaches the driver.
-        watermark_bytes: when more than this waits in queues and to be sent, all workers stop calling their spouts.
+    If ``host`` is None, the worker listens on the address from which it reaches the driver. While one worker has more
+    than ``watermark_bytes`` in its queues and unsent, no worker calls its spouts.
     """
 
     worker: int
@@ -88,19 +83,19 @@ class Body(Protocol):
         """Activate or deactivate the spouts."""
 
     def set_throttled(self, *, is_throttled: bool) -> None:
-        """Stop calling the spouts in the passes from now on, or call them again; called before each pass."""
+        """Stop calling the spouts, or call them again; called before each pass."""
 
     def run_pass(self) -> bool:
-        """Give every task its turn, and return whether anything was done."""
+        """Give every task a turn; return whether any did something."""
 
     def idle_secs(self) -> float:
-        """Return for how long there is nothing to do unless a frame is received."""
+        """Return for how long there is nothing to do unless a frame arrives."""
 
     def receive(self, frame: bytes) -> None:
         """Take a frame of a peer."""
 
     def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
-        """Learn that a peer died: its number, its incarnation, and the one that follows."""
+        """Learn that incarnation ``dead`` of a peer died, and that ``successor`` follows."""
 
     def queued_bytes(self) -> int:
         """Return about how many bytes wait in queues."""
@@ -118,22 +113,22 @@ class Body(Protocol):
         """Return how many roots were acked."""
 
     def busy_with(self) -> str:
-        """Return which task has its turn, for people; called in another thread."""
+        """Name the task that has its turn, for people; called in another thread."""
 
     def status(self) -> Any:
-        """Return what reports tell of the worker; it pickles."""
+        """Return what reports say about the worker; it pickles."""
 
     def close(self) -> None:
         """Close the spouts, and clean the bolts up."""
 
 
 MakeBody = Callable[[Welcome, Callable[[int, bytes], None], Callable[[int], None]], Body]
-"""Makes the body of a worker, given the answer to its hello, a function that sends a frame to another worker, and one
-that marks which task has its turn, :data:`~txtopo.plain.loop.watcher.NO_TASK` for none."""
+"""Makes the body of a worker, given the driver's welcome, a function that sends a frame to another worker, and one that
+marks the task that has its turn, or :data:`~txtopo.plain.loop.watcher.NO_TASK`."""
 
 
 def _mark_nothing(task: int) -> None:
-    """Do nothing: there is no watcher."""
+    """Stand in for the mark of a watcher where there is none."""
 
 
 class DriverGone(Exception):
@@ -145,7 +140,7 @@ def run_worker(job: WorkerJob, make_body: MakeBody) -> None:
 
     Raises:
         DriverGone: the driver is gone, or has refused this process.
-        TxtopoError: the body has failed; the driver knows of it.
+        TxtopoError: the body has failed, and the driver was told.
     """
     connection = handshake.connect(job.driver, job.secret)
     host = job.host or connection.getsockname()[0]
@@ -154,8 +149,6 @@ def run_worker(job: WorkerJob, make_body: MakeBody) -> None:
 
 
 class _Loop:
-    """The loop of one worker."""
-
     def __init__(self, job: WorkerJob, control: Channel, host: str, make_body: MakeBody) -> None:
         self._job = job
         self._control = control
@@ -190,7 +183,7 @@ class _Loop:
         self._control.send(dump(hello))
         threading.Thread(target=self._send_heartbeats, name="txtopo-heartbeat", daemon=True).start()
         try:
-            while self._body is None:  # until the driver welcomes it
+            while self._body is None:  # until the driver's welcome
                 self._wait(None)
             has_worked = True
             while not self._is_over:
@@ -201,16 +194,16 @@ class _Loop:
                 self._activity += has_worked
                 self._weigh()
                 self._look(has_worked=has_worked)
-            self._body.close()
+            self._body.close()  # before Stopped: if it raises, the driver is told Failed instead
             self._control.send(dump(Stopped(self._take_health())))
             self._drain_control()
         except ChannelClosed as error:
             raise DriverGone(str(error)) from None
         except Exception as error:
             told = error if isinstance(error, TxtopoError) else InternalError(f"{type(error).__name__}: {error}")
-            with contextlib.suppress(Exception):  # it asks the code that has failed
+            with contextlib.suppress(Exception):  # the health asks the user's code, which may have failed
                 self._health = self._take_health()
-            with contextlib.suppress(ChannelClosed):
+            with contextlib.suppress(ChannelClosed):  # the driver is gone; the error is raised here all the same
                 self._control.send(dump(Failed(told, self._health)))
                 self._drain_control()
             raise
@@ -263,7 +256,7 @@ class _Loop:
             self._body.set_active(is_active=True)
 
     def _watched(self, incarnation: int) -> Watcher | None:
-        """Start a watcher of this process; without one, a process that can't send heartbeats counts as dead."""
+        """Start a watcher, if possible. Without one, a process that can't send heartbeats counts as dead."""
         if not Watcher.can_watch():
             return None
         try:
@@ -287,6 +280,8 @@ class _Loop:
                 self._roster.join(peer)
                 self._meet(peer)
             case PeerReplaced(dead, successor):
+                # In this order: only the roster knows whose incarnation `dead` was, until it is replaced; and the body
+                # must learn of the death before _meet lets frames of the successor in.
                 self._part_from(dead)
                 self._roster.replace(dead, successor)
                 self._body.worker_replaced(successor.worker, dead, successor.incarnation)
@@ -299,7 +294,7 @@ class _Loop:
                 assert_never(message)
 
     def _meet(self, peer: Peer) -> None:
-        """Connect to a peer that has joined the roster, and take channels that came early."""
+        """Connect to a peer of the roster, and judge again the channels that came early."""
         if peer.address is not None:
             self._meetings.connect(peer, self._roster.incarnation)
         early, self._early = self._early, []
@@ -307,7 +302,7 @@ class _Loop:
             self._take_incoming(incoming)
 
     def _part_from(self, dead: int) -> None:
-        """Drop the channels to and from an incarnation that has died, and the messages that wait for it."""
+        """Drop the channels to and from a dead incarnation, and the messages that wait for it."""
         for peer in self._roster:
             if peer.incarnation == dead:
                 self._unconnected.pop(peer.worker, Backlog()).close()
@@ -318,7 +313,7 @@ class _Loop:
             self._drop(self._incoming.pop(dead))
 
     def _drop(self, channel: Channel) -> None:
-        with contextlib.suppress(KeyError, ValueError):
+        with contextlib.suppress(KeyError, ValueError):  # not registered, or closed before
             self._selector.unregister(channel)
         channel.close()
 
@@ -336,6 +331,7 @@ class _Loop:
         while waiting:
             self._put(ready.channel, waiting.popleft())
         waiting.close()
+        # _weigh has told only the peers that were connected then.
         if self._is_congested:
             self._put(ready.channel, _CONGESTED)
 
@@ -347,7 +343,7 @@ class _Loop:
                 self._selector.register(
                     incoming.channel, selectors.EVENT_READ, lambda: self._hear_peer(sender, incoming.channel)
                 )
-            case Arrival.EARLY:
+            case Arrival.EARLY:  # not registered: its frames wait in the socket until _meet judges it again
                 self._early.append(incoming)
             case Arrival.STALE:
                 incoming.channel.close()
@@ -358,7 +354,7 @@ class _Loop:
         assert self._body is not None, "frames are read after the welcome"
         try:
             messages = channel.receive()
-        except ChannelClosed:
+        except ChannelClosed:  # not yet a death: the driver decides on that
             self._drop(channel)
             return
         for message in messages:
@@ -372,6 +368,7 @@ class _Loop:
                 self._roster.congested.discard(sender)
 
     def _send(self, worker: int, frame: bytes) -> None:
+        # Counted before it leaves: until the receiver has counted it, too, the driver does not end the run.
         self._roster.sent[self._roster[worker].incarnation] += 1
         message = _FRAME + frame
         channel = self._outgoing.get(worker)
@@ -388,22 +385,25 @@ class _Loop:
         except ChannelClosed:
             return  # the peer has died, as the driver will say; the message is lost with it
         if channel.unsent_bytes:
-            with contextlib.suppress(KeyError):
+            with contextlib.suppress(KeyError):  # it is registered already
                 self._selector.register(channel, selectors.EVENT_WRITE, None)
 
     def _flush(self, channel: Channel) -> None:
         try:
             if not channel.flush():
                 return
-        except ChannelClosed:
+        except ChannelClosed:  # nothing more can be sent; the driver will say that the peer has died
             pass
-        with contextlib.suppress(KeyError, ValueError):
+        with contextlib.suppress(KeyError, ValueError):  # as in _drop
             self._selector.unregister(channel)
 
     # -- backpressure
 
     def _weigh(self) -> None:
-        """Tell the peers when more than the watermark waits here, and when it is half of that again."""
+        """Tell the peers when more than the watermark waits here, and when no more than half of it does.
+
+        Two bounds, because with one a worker at the watermark would tell all peers in every pass.
+        """
         assert self._body is not None, "welcomed before"
         unsent = sum(channel.unsent_bytes for channel in self._outgoing.values())
         unconnected = sum(waiting.bytes for waiting in self._unconnected.values())
@@ -416,16 +416,16 @@ class _Loop:
                 self._put(channel, _CONGESTED if is_congested else _FREE)
 
     def _unsent_memory_max(self) -> int:
-        """Return how many bytes may wait in memory for one peer; the watermark is shared by all of them."""
+        """Return how many bytes may wait in memory for one peer: all peers share the watermark."""
         return self._job.watermark_bytes // max(1, len(self._roster))
 
     # -- health
 
     def _look(self, *, has_worked: bool) -> None:
-        """Note this worker's health, and report it at once if nothing is pending, because the run may be able to end.
+        """Note this worker's health. If nothing is pending, report it at once: the run may be able to end.
 
-        A worker with tick tuples is quiet only between two ticks. So a look waits for a pass without work, though not
-        for long.
+        A worker with tick tuples is quiet only between two ticks. So a look waits for a pass without work, but no
+        longer than a heartbeat.
         """
         now = time.monotonic()
         if now < self._look_at + (HEARTBEAT_SECS if has_worked else 0.0) or self._body is None:
@@ -454,18 +454,19 @@ class _Loop:
         )
 
     def _send_heartbeats(self) -> None:
+        # In a thread of its own. The loop's thread takes the health, because tasks have no locks; it is sent once here.
         last: Health | None = None
         while not self._has_ended.wait(HEARTBEAT_SECS):
             if self._watcher is not None:
                 self._watcher.beat()
             health, busy_secs = self._health, time.monotonic() - self._pass_began
             busy_with = self._body.busy_with() if self._body is not None and busy_secs > BUSY_SECS else ""
-            with contextlib.suppress(ChannelClosed, OSError):
+            with contextlib.suppress(ChannelClosed, OSError):  # the loop notices itself that the driver is gone
                 self._control.send(dump(Heartbeat(None if health is last else health, busy_with, busy_secs)))
             last = health
 
     def _drain_control(self) -> None:
-        """Wait for some seconds until the driver has taken all messages."""
+        """Wait a few seconds until all messages are sent: the process ends next, and loses what waits."""
         end = time.monotonic() + handshake.TIMEOUT_SECS
         while not self._control.flush() and time.monotonic() < end:
             with selectors.DefaultSelector() as selector:

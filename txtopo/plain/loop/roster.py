@@ -1,7 +1,7 @@
 """What a worker knows of its peers: whose frames it reads, how many were exchanged, and who is congested. Pure.
 
-The driver tells each worker of its peers, one sooner than the other. So a frame may arrive from an incarnation that its
-receiver has not been told of yet, and from one that has died since: the first waits, the second is dropped.
+Workers hear the driver's news at different times. So a frame may arrive from an incarnation that its receiver does not
+know yet, and from one that has died since: the first waits, the second is dropped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Arrival(enum.Enum):
 
 
 class Roster:
-    """The peers of one worker, as far as the driver has announced them."""
+    """The peers of one worker that the driver has announced."""
 
     def __init__(self) -> None:
         self.incarnation = -1
@@ -38,15 +38,12 @@ class Roster:
         self._peers: dict[int, Peer] = {}
 
     def __iter__(self) -> Iterator[Peer]:
-        """Iterate over the peers."""
         return iter(self._peers.values())
 
     def __len__(self) -> int:
-        """Return how many peers there are."""
         return len(self._peers)
 
     def __getitem__(self, worker: int) -> Peer:
-        """Return the present incarnation of a worker."""
         return self._peers[worker]
 
     @property
@@ -65,6 +62,7 @@ class Roster:
 
     def replace(self, dead: int, successor: Peer) -> None:
         """Replace an incarnation that has died by its successor."""
+        # A worker that died congested can't take that back: the spouts here would pause for ever.
         self.sent.pop(dead, None)
         self.received.pop(dead, None)
         self.congested.discard(dead)
@@ -72,7 +70,7 @@ class Roster:
 
     def judge(self, sender: int, receiver: int) -> Arrival:
         """Return what happens to frames from incarnation ``sender`` for incarnation ``receiver``."""
-        if self.incarnation < 0:
+        if self.incarnation < 0:  # before the welcome, nobody is known
             return Arrival.EARLY
         known = {peer.incarnation for peer in self}
         if receiver != self.incarnation:

@@ -1,12 +1,12 @@
-"""A watcher: a small process beside each worker, which reports for it while the worker can't.
+"""A watcher is a small process beside each worker that reports for it while the worker can't.
 
-A C call that keeps Python's interpreter lock, such as a bad regular expression, stops every thread of its process, the
-one that sends heartbeats among them. A frozen process is silent in the same way, but takes no processor time. So a
-watcher, on the worker's machine, looks at the worker's process. While no heartbeat is sent, it reports to the driver,
-on a connection of its own: for how long, whether the worker takes processor time, and which task has its turn. The
-worker writes that task into memory that both share.
+A C call that keeps Python's interpreter lock, such as a bad regular expression, stops every thread of its process,
+including the one that sends heartbeats. A frozen process is just as silent, but takes no processor time. The watcher
+runs on the worker's machine, so it can tell the two apart. While the worker sends no heartbeat, the watcher reports to
+the driver, on a connection of its own: for how long, whether the worker takes processor time, and which task has its
+turn. The worker writes that task into memory that both share.
 
-The watcher runs this file's source by itself, so this file imports only the standard library.
+The watcher's program is this file's source alone, so this file imports only the standard library.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOOK_SECS = 1.0
 """How often a watcher looks."""
 
 QUIET_SECS = 2.0
-"""After how long without a heartbeat it reports; the worker sends one every second."""
+"""A watcher reports after this long without a heartbeat; a worker sends one every second."""
 
 NO_TASK = -1
 """Stands for the task while none has its turn."""
@@ -51,10 +51,9 @@ def unpack(report: bytes) -> tuple[int, float, bool]:
 
 
 class Watcher:
-    """The worker's side: starts a watcher, and writes into the memory that both share.
+    """The worker's side: starts a watcher, hands it the connection, and writes into the memory that both share.
 
-    Args:
-        connection: the watcher's connection to the driver, which knows whom it watches.
+    The driver has been told on the connection which worker is watched.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -86,14 +85,14 @@ class Watcher:
     def close(self) -> None:
         """End the watcher."""
         self._process.kill()
-        self._process.wait()
+        self._process.wait()  # else it stays a zombie: Spark uses its Python processes again
 
 
 def _watch(worker: int, connection: socket.socket, memory: mmap.mmap) -> None:
     """Watch a process until it or the driver is gone."""
     words = memoryview(memory).cast("q")
     beats, quiet_since, ticks = words[_BEATS], time.monotonic(), _ticks(worker)
-    while os.getppid() == worker:
+    while os.getppid() == worker:  # a worker that has died is no parent any more
         if select.select([connection], [], [], LOOK_SECS)[0]:  # the driver sends nothing, so this is its end
             return
         now, ticks_before = time.monotonic(), ticks
@@ -107,6 +106,7 @@ def _watch(worker: int, connection: socket.socket, memory: mmap.mmap) -> None:
 
 def _ticks(worker: int) -> int:
     """Return the processor time of a process, in ticks of the kernel's clock."""
+    # utime and stime are fields 14 and 15, and the split begins at field 3: the name before it may contain spaces.
     fields = Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 
@@ -115,7 +115,7 @@ def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver: it ends its workers in good order
     connection = socket.socket(fileno=int(sys.argv[1]))
     connection.settimeout(_SEND_SECS)
-    with contextlib.suppress(OSError):  # the driver or the worker is gone
+    with contextlib.suppress(OSError):  # the driver or the worker is gone, or the driver took longer than _SEND_SECS
         _watch(os.getppid(), connection, mmap.mmap(int(sys.argv[2]), _WORDS_BYTES))
 
 

@@ -3,7 +3,7 @@
 A worker knows no clock, no thread and no socket. Its caller (a Spark task, an in-process cluster, the simulator) must:
 
 1. Call :meth:`Worker.run_pass` again at once if it returns True; otherwise after :meth:`Worker.idle_secs`, or as soon
-   as there is a frame to receive.
+   as a frame arrives.
 2. Give each frame of another worker to :meth:`Worker.receive`, in the order in which that worker sent them.
 3. Deliver each frame that the worker sends to the present incarnation of its receiver, or drop it. A lost frame is
    safe: its roots time out.
@@ -42,49 +42,42 @@ LOOK_SECS = 0.25
 """How often a worker fails roots whose timeout has passed, and sends ticks."""
 
 SPILL_FACTOR = 2
-"""At how many times the watermark queues go to files. Spouts pause at the watermark; the rest is of earlier roots."""
+"""Queues go to files at this many watermarks. Spouts pause at one; what comes on top descends from earlier roots."""
 
 
 @attrs.frozen
 class WorkerStatus:
-    """What reports tell of a worker.
-
-    Args:
-        worker: its number.
-        counts: for each task, its component and its counts.
-        pending: its pending roots.
-        latencies: complete latencies of its acked roots.
-        tracked: trees of its ackers.
-        reported_errors: errors that its tasks have reported.
-        last_error: the last of them.
-        lag: for each spout task that knows it, its component and how many records it is behind the end of its source.
-    """
+    """What reports say about a worker."""
 
     worker: int
     counts: tuple[tuple[str, Counts], ...]
+    """For each task, its component and its counts."""
     pending: int
     latencies: LatencyHistogram
+    """Complete latencies of acked roots."""
     tracked: int
+    """Trees in the ackers."""
     reported_errors: int
     last_error: str
     lag: tuple[tuple[str, int], ...] = ()
+    """For each spout task that knows it: its component, and the records between it and the end of its source."""
 
 
 class Worker:
     """The tasks of one worker.
 
     Args:
-        plan: the plan.
-        assignment: where its tasks are.
+        plan: the whole topology.
+        assignment: which worker has which tasks.
         worker: the number of this worker.
         config: the configuration, as it is for plain topologies.
-        incarnations: for each worker, the number of its incarnation, counted over the whole run. Lower numbers that
-            are not among them are those of dead incarnations.
+        incarnations: for each worker, its present incarnation, counted over the whole run. Lower numbers that are not
+            among them belong to dead incarnations.
         make_object: makes a task's object, given the component's id.
-        send: is called with the number of another worker and a frame for it.
+        send: takes the number of another worker and a frame for it.
         clock: returns the time, in seconds.
         rng: draws ids, and shuffles.
-        observer: observes the tasks.
+        observer: observes the tasks; None: only records whose turn it is.
         offloading: runs slow calls of tasks; None: in threads.
 
     Raises:
@@ -144,7 +137,7 @@ class Worker:
         dead = sum(1 << each for each in {*range(self._known)} - {*incarnations.values()})
         self._ackers = {number: Acker(dead) for number in assignment.ackers_of(worker)}
         self._acker_messages = 0
-        """Messages for the ackers here, except acks: those of a pass are added up before they reach an acker."""
+        """Messages for the ackers here, except acks: the outbox adds those of a pass up, so bolts count them."""
         self._bolt_executors = bolts
         self._bolts: list[BoltTask] = []
         self._ticks: list[Ticks] = []
@@ -191,14 +184,9 @@ class Worker:
         self._take_known()
 
     def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
-        """Learn that another worker died, and which incarnation follows.
+        """Learn that incarnation ``dead`` of another worker died, and that ``successor`` follows.
 
         Tuples that wait to be sent to it are dropped: their roots fail with all others that touched it.
-
-        Args:
-            worker: its number.
-            dead: the incarnation that died.
-            successor: the incarnation that follows.
         """
         self._outbox.drop(worker)
         self._set_bits({worker: successor})
@@ -208,7 +196,7 @@ class Worker:
             acker.worker_died(1 << dead)
 
     def run_pass(self) -> bool:
-        """Give every task one turn, and send what they emitted; return whether anything was done.
+        """Give every task one turn, and send what they emitted; return whether any did something.
 
         Raises:
             UserCodeError: a spout or bolt raised an exception that is not a FailedException.
@@ -234,7 +222,7 @@ class Worker:
         return has_worked
 
     def idle_secs(self) -> float:
-        """Return for how long there is nothing to do unless a frame is received."""
+        """Return for how long there is nothing to do unless a frame arrives."""
         waits = [executor.wait_secs for executor in self._spouts] if self._is_active else []
         if self._shared.offloading.under_way:
             waits.append(POLL_SECS)
@@ -271,16 +259,16 @@ class Worker:
         return sum(task.counts.acked for task in self._spout_tasks.values()) if self._is_acking else 0
 
     def queued_bytes(self) -> int:
-        """Return about how many bytes queued tuples take, in memory and in files."""
+        """Return about how many bytes the queued tuples take, in memory and in files."""
         return sum(queue.memory_bytes() + queue.file_bytes for queue in self._queues.values())
 
     def busy_with(self) -> str:
-        """Return which task has its turn, for people; called in another thread."""
+        """Name the task that has its turn, for people; called in another thread."""
         current = self._observer.current
         return "" if current is None else f"task {current[1]} of {current[0]!r}"
 
     def status(self) -> WorkerStatus:
-        """Return what reports tell of this worker."""
+        """Return what reports say about this worker."""
         tasks = [*self._bolts, *self._spout_tasks.values()]
         spouts = self._spout_tasks.values()
         return WorkerStatus(
@@ -312,11 +300,11 @@ class Worker:
         }
 
     def acker_messages(self) -> int:
-        """Return the number of messages for ackers: acks from here, and all others for ackers here."""
+        """Return how many messages for ackers there were: acks from bolts here, all others for ackers here."""
         return self._acker_messages + sum(bolt.collector.acks_told() for bolt in self._bolts)
 
     def tree_bytes_max(self) -> int:
-        """Return how much memory the largest tree of an acker takes; 0 if there is none."""
+        """Return how many bytes of memory the largest tree of an acker takes; 0 if there is none."""
         return max((acker.tree_bytes_max() for acker in self._ackers.values()), default=0)
 
     def close(self) -> None:
@@ -341,18 +329,19 @@ class Worker:
                 self._ticks.append(Ticks(tasks, every_secs, now + every_secs, self._sources[-1]))
 
     def _set_bits(self, incarnations: Mapping[int, int]) -> None:
-        """Set the bits of other workers. Each start of a worker has a bit; an int has room for all of them."""
+        """Set the bits of other workers. Each incarnation has its own: an int has room for any number of bits."""
         for task, worker in self._worker_of.items():
             if worker in incarnations and worker != self.number:
                 self._outbox.bit_of[task] = 1 << incarnations[worker]
 
     def _take_known(self) -> None:
+        # Only from the front: a frame must not overtake an earlier one of its sender (rule 2 above).
         while self._not_yet and self._not_yet[0].known <= self._known:
             self._take(self._not_yet.popleft())
 
     def _take(self, frame: Frame) -> None:
         if frame.tuples:
-            self._prepare_bolts()  # this worker may have started while the topology is inactive
+            self._prepare_bolts()  # an inactive topology prepares no bolts, but executes the tuples that are under way
         for columns in frame.tuples:
             self._queues[columns.task].newest.extend(
                 map(TreeTuple, columns.values, repeat(self._sources[columns.source]), columns.roots, columns.edges)
@@ -363,7 +352,7 @@ class Worker:
     def _flush(self) -> bool:
         """Send tuples, acks and failures of the tasks; return whether there were any."""
         if self._ackers:
-            self._tell_inits()
+            self._tell_inits()  # before the acks: an ack without an init takes the slower way, over the early trees
         frames = self._outbox.take_frames()
         for worker, frame in frames.items():
             if worker == self.number:
@@ -377,7 +366,7 @@ class Worker:
         try:
             return encode(frame)
         except Exception as error:  # a user's value may raise anything while it is pickled
-            for columns in frame.tuples:
+            for columns in frame.tuples:  # the codec does not name the value, so each part is tried alone
                 alone = Frame([columns])
                 try:
                     encode(alone)
@@ -391,11 +380,11 @@ class Worker:
             raise
 
     def _is_full(self) -> bool:
-        """Return whether more than the watermark waits, with the tuples that were emitted in this pass."""
+        """Return whether more than the watermark waits, including what this pass has emitted."""
         return self._outbox.memory_bytes() + self.queued_bytes() > self._watermark_bytes
 
     def _spill(self) -> None:
-        """Write queues to files, the longest first, until the others fit into memory."""
+        """Write queues to files, those with the most bytes first, until the others fit into memory."""
         left = sum(queue.memory_bytes() for queue in self._queues.values())
         if left <= self._spill_at:
             return
@@ -418,7 +407,7 @@ class Worker:
             inits.clear()
 
     def _by_acker(self, roots: Iterable[int]) -> Mapping[int, list[int]]:
-        """Return roots of spout tasks by the number of their acker, which is here, too."""
+        """Return roots of spout tasks here by the number of their acker, which is in the same worker."""
         if len(self._ackers) == 1:
             return {number: list(roots) for number in self._ackers}
         by_acker: dict[int, list[int]] = {}
@@ -427,7 +416,7 @@ class Worker:
         return by_acker
 
     def _tell_ackers(self, frame: Frame) -> None:
-        """Give a frame's acks, failures and resets to the ackers here. Others are stale, and dropped."""
+        """Give a frame's acks, failures and resets to the ackers here, and drop those for others: they are stale."""
         if len(self._ackers) == 1 and frame.acks[0]:
             (acker,) = self._ackers.values()
             acker.ack(*frame.acks)
@@ -444,7 +433,7 @@ class Worker:
             self._acker_messages += len(failed) + len(reset)
 
     def _settle(self) -> bool:
-        """Tell the spout tasks which of their roots are settled; return whether any are."""
+        """Tell the spout tasks which of their roots are settled; return whether there were any."""
         has_settled = False
         for acker in self._ackers.values():
             if not acker.settled:
@@ -464,7 +453,7 @@ class Worker:
         return has_settled
 
     def _look(self, now: float) -> bool:
-        """Fail the roots whose timeout has passed, and send the ticks that are due; return whether there were any."""
+        """Fail the roots whose timeout has passed, and send the ticks that are due; return whether it did either."""
         expired = [root for task in self._spout_tasks.values() for root in task.expire()]
         if expired:
             for number, acker in self._ackers.items():
@@ -478,7 +467,7 @@ class Worker:
 
 
 def _how_to_travel(error: str) -> str:
-    """Return what to do about a value that does not pickle, given the message of pickle."""
+    """Return the advice for a value that does not pickle, given the message of ``pickle``."""
     script = re.search(r"__main__\.(\w+)", error)
     if script:
         return (

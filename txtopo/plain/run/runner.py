@@ -95,17 +95,10 @@ class PlainReport:
 
 
 class RunningTopology:
-    """A plain topology that runs; made by :func:`start`. Leaving it as a context stops it.
+    """A plain topology that runs; :func:`start` returns it. Leaving it as a context stops it.
 
     All methods may be called in any thread, at any time. Requests are carried out in the order of the calls; one that
     comes too late, because the topology ends or has ended, is ignored.
-
-    Args:
-        plan: the plan.
-        config: its configuration, as it is for plain topologies.
-        spark: the session to use.
-        on_stage: is called with each step of the start.
-        is_active: whether it starts active.
     """
 
     def __init__(
@@ -121,7 +114,8 @@ class RunningTopology:
         self._config = config
         self._began = time.monotonic()
         self._steering = Steering(config.workers, rebalance_secs=config.message_timeout_secs, is_active=is_active)
-        # A request is only put here. It may come from a signal's handler, which may interrupt any line of its thread.
+        # Requests only put something here: a signal's handler may make them, and interrupt any line of its thread. A
+        # SimpleQueue allows that; a lock that the interrupted line holds would never be free.
         self._asked: queue.SimpleQueue[Event | tuple[RebalanceAsked, Future[None]]] = queue.SimpleQueue()
         self._waiting: list[Future[None]] = []
         """The callers of ``rebalance``."""
@@ -145,9 +139,9 @@ class RunningTopology:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop it; without a wait if an exception leaves the context."""
+        """Stop it; if an exception leaves the context, do not wait for pending roots."""
         self.stop(None if error is None else 0.0)
-        with contextlib.suppress(TxtopoError):
+        with contextlib.suppress(TxtopoError):  # the error of the run, which would hide the caller's exception
             self.wait()
 
     def activate(self) -> None:
@@ -165,10 +159,10 @@ class RunningTopology:
     def rebalance(self, workers: int) -> None:
         """Move the tasks to another number of workers.
 
-        The spouts are deactivated, and pending roots are waited for, up to the message timeout. Then the workers end,
-        and others are started: every component starts anew, and tasks keep their ids and their number. Returns when
-        the new workers are being started. If several rebalances wait, the last number counts. A topology that ends or
-        has ended, or whose spouts are all exhausted by then, is not started again.
+        The spouts are deactivated, and pending roots get up to the message timeout to be acked. Then the workers end,
+        and others start: every component starts anew, and tasks keep their ids and their number. The call returns once
+        the new workers' jobs are submitted. If several rebalances wait, the last number counts. A topology that ends or
+        has ended, or whose spouts are all exhausted by then, does not start again.
 
         Raises:
             ConfigError: ``workers`` is less than 1.
@@ -179,7 +173,7 @@ class RunningTopology:
         done: Future[None] = Future()
         self._asked.put((RebalanceAsked(workers), done))
         while not done.done() and not self._has_ended.is_set():
-            # Short waits, because a signal's handler is called only between them.
+            # Short waits: Python calls a signal's handler only between them.
             with contextlib.suppress(TimeoutError):
                 done.exception(_PROGRESS_SECS)
         _raise(done.exception() if done.done() else self._error)
@@ -203,7 +197,7 @@ class RunningTopology:
             on_progress: is called several times a second with a report, in this thread.
 
         Raises:
-            TimeoutError: it still runs.
+            TimeoutError: it still runs after ``timeout_secs``.
             UserCodeError: a component raised an exception again and again.
             InputError: input can't be read, or a source refuses a spout.
             StopError: workers were lost again and again.
@@ -211,7 +205,7 @@ class RunningTopology:
         end = None if timeout_secs is None else time.monotonic() + timeout_secs
         while True:
             left = None if end is None else max(0.0, end - time.monotonic())
-            # Short waits, because a signal's handler is called only between them.
+            # Short waits, as in rebalance().
             if self._has_ended.wait(_PROGRESS_SECS if left is None else min(left, _PROGRESS_SECS)):
                 break
             if on_progress is not None:
@@ -263,7 +257,7 @@ class RunningTopology:
         return None if self._finish is None else self._finish.error
 
     def _steer(self) -> None:
-        """Take requests one after another, and carry out what follows from them, until the topology has ended."""
+        """Take requests one after another, and carry out the actions, until the topology has ended."""
         while not self._has_ended.is_set():
             asked = self._asked.get()
             if isinstance(asked, tuple):
@@ -283,6 +277,7 @@ class RunningTopology:
                         self._carry_out(self._steering.handle(WorkersEnded(is_exhausted=False, error=error)))
                         return
                 case Finish():
+                    # Before the event: whoever waits for the end reads the error next.
                     self._finish = action
                     self._has_ended.set()
                 case Answer(error):
@@ -294,6 +289,7 @@ class RunningTopology:
 
     def _move(self, workers: int, *, is_active: bool) -> None:
         """Start other workers, and keep the counts of those before them."""
+        # The lock is taken after the start: report() must not wait for Spark.
         run = self._begin(workers, is_active=is_active)
         with self._lock:
             before = self._run.supervisor
@@ -357,7 +353,7 @@ class _Run:
 
 @attrs.frozen
 class _Totals:
-    """Sums over workers: those that have died, or all of a run."""
+    """Sums over workers: those that have died, and those of the runs before a rebalance."""
 
     counts: Mapping[str, Counts] = attrs.field(factory=dict)
     latencies: LatencyHistogram = attrs.field(factory=LatencyHistogram)
@@ -368,7 +364,7 @@ class _Totals:
     last_error: str = ""
 
     def with_health(self, health: Health) -> _Totals:
-        """Return the sums with those of a worker."""
+        """Return the sums with a worker's."""
         status: WorkerStatus = health.status
         return attrs.evolve(
             self,
@@ -380,7 +376,7 @@ class _Totals:
         )
 
     def plus(self, supervisor: Supervisor, health: Iterable[Health]) -> _Totals:
-        """Return the sums with those of a run: of its supervisor, and of its workers that live."""
+        """Return the sums with a run's: its supervisor's, and those of its workers that live."""
         sums = self
         for each in health:
             sums = sums.with_health(each)
@@ -404,8 +400,8 @@ def start(
 
     Args:
         topology: what ``TopologyBuilder.build()`` returned.
-        config: the configuration; defaults are used for what it leaves out.
-        spark: the session to use; otherwise an active one, or one that is started here and stopped at the end.
+        config: the configuration; settings that it leaves out have their defaults.
+        spark: the session to use; None: the active one, or one that is started here and stopped at the end.
         on_stage: is called with each step of the start: ``starting Spark``.
         active: whether it starts active; if not, no spout is opened before :meth:`RunningTopology.activate`.
 

@@ -1,7 +1,7 @@
 """How a running plain topology answers requests: one table of phases and requests. A pure state machine.
 
-Requests and the ends of workers go in, in their order; a list of actions comes out, to be carried out in its order.
-:class:`~txtopo.plain.run.runner.RunningTopology` does so in one thread::
+Requests and the ends of workers go in; a list of actions comes out. :class:`~txtopo.plain.run.runner.RunningTopology`
+carries them out in order, in one thread::
 
                  rebalance          the workers have ended
       RUNNING ─────────────▶ REBALANCING ─────────────▶ RUNNING
@@ -51,9 +51,7 @@ class RebalanceAsked:
 class WorkersEnded:
     """All workers have ended, or could not be started.
 
-    Args:
-        is_exhausted: whether every spout was exhausted, with nothing pending.
-        error: the error that ended them; None if they ended in good order.
+    They are exhausted if every spout is, with nothing pending. Without an error, they ended in good order.
     """
 
     is_exhausted: bool
@@ -68,7 +66,7 @@ Event = StopAsked | ActivationAsked | RebalanceAsked | WorkersEnded
 
 @attrs.frozen
 class BeginWorkers:
-    """Start workers. If that fails, drop the actions behind it, and report ``WorkersEnded`` with the error."""
+    """Start workers. If that fails, drop the actions after it, and report ``WorkersEnded`` with the error."""
 
     workers: int
     is_active: bool
@@ -93,12 +91,9 @@ Action = StopAsked | ActivationAsked | BeginWorkers | Answer | Finish
 
 
 class Steering:
-    """The state machine of one topology.
+    """The state machine of one topology, which starts with ``workers``.
 
-    Args:
-        workers: how many workers it starts with.
-        rebalance_secs: how long a rebalance waits for pending roots.
-        is_active: whether it starts active.
+    A rebalance waits up to ``rebalance_secs`` for pending roots.
     """
 
     def __init__(self, workers: int, *, rebalance_secs: float, is_active: bool) -> None:

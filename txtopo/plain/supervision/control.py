@@ -1,6 +1,6 @@
 """The driver's side: listens for workers, and carries out what supervision decides.
 
-Everything is decided in one thread, the control thread. Spark's jobs run in threads of their own and report to it.
+One thread, the control thread, decides everything. Spark's jobs run in threads of their own and report to it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ logger = logging.getLogger("txtopo.plain.transport")
 
 TICK_SECS = 0.5
 _BUSY_LOGGED_SECS = 10.0
-"""After how long a call that keeps a worker busy is logged."""
+"""A call that keeps a worker busy is logged after this long."""
 
 
 class JobStarter(ABC):
@@ -52,12 +52,9 @@ class JobStarter(ABC):
 
     @abstractmethod
     def start(self, worker: int, job: int, on_end: Callable[[Exception | None], None]) -> None:
-        """Submit the job of a worker and return at once.
+        """Submit the job of a worker, the ``job``-th of that worker, and return at once.
 
-        Args:
-            worker: the worker's number.
-            job: the job's, among those of the worker.
-            on_end: is called once, in any thread, with the error that has ended the job, or None.
+        Call ``on_end`` once, in any thread, with the error that has ended the job, or None.
         """
 
     @abstractmethod
@@ -66,13 +63,9 @@ class JobStarter(ABC):
 
 
 class ControlServer:
-    """Runs the workers of one run.
+    """Runs the workers of one run, and closes the listener at the end.
 
-    Args:
-        supervisor: decides.
-        jobs: starts workers.
-        listener: where workers connect; it is closed at the end.
-        on_lost: is called with the last health of each worker that has died.
+    ``on_lost`` is called, in the control thread, with the last health of each worker that has died.
     """
 
     def __init__(
@@ -105,7 +98,7 @@ class ControlServer:
         self._thread.start()
 
     def post(self, event: Event) -> None:
-        """Give an event to supervision; from any thread."""
+        """Give an event to the supervisor; any thread may."""
         self._events.put(event)
         self._wake_up.wake()
 
@@ -182,7 +175,7 @@ class ControlServer:
             self._handle(Received(number, message))
 
     def _log_busy(self, number: int, beat: Heartbeat) -> None:
-        """Log each long call once; nobody is killed for it."""
+        """Log each long call once; no worker is ended for it."""
         if not beat.busy_with:
             self._busy_logged.pop(number, None)
         elif beat.busy_secs > _BUSY_LOGGED_SECS and self._busy_logged.get(number) != beat.busy_with:
@@ -197,7 +190,7 @@ class ControlServer:
             match action:
                 case StartJob(worker, job):
                     self._start_job(worker, job)
-                case CancelJob(worker, job):
+                case CancelJob(worker, job):  # in a thread, because it waits for Spark
                     threading.Thread(target=self._jobs.cancel, args=(worker, job), daemon=True).start()
                 case Send(channel, message):
                     if channel in self._channels:
@@ -210,7 +203,7 @@ class ControlServer:
                 case KeepLast(health):
                     self._on_lost(health)
                 case Finish(error):
-                    self.error = error
+                    self.error = error  # before the event: whoever waits for the end reads the error next
                     self._is_over.set()
                 case _:
                     assert_never(action)
@@ -219,6 +212,7 @@ class ControlServer:
         self._jobs.start(worker, job, lambda error: self.post(JobEnded(worker, job, error)))
 
     def _take(self, connection: socket.socket) -> None:
+        # In the thread of a handshake. Only the control thread touches the channels and the selector.
         self._events.put((next(self._numbers), Channel(connection)))
         self._wake_up.wake()
 

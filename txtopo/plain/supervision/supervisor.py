@@ -1,13 +1,13 @@
-"""Supervision: who is alive, who is started again, and when a run ends. A pure state machine.
+"""The supervisor decides which workers are alive, which start again, and when a run ends. A pure state machine.
 
 Events go in, with the time; a list of actions comes out. :mod:`txtopo.plain.supervision.control` carries them out in
-their order.
+order.
 
 A worker is in one of these states:
 
-- *starting*: its job was submitted; it has not said hello.
+- *starting*: its job was submitted, and it has not said hello.
 - *running*: it has said hello and was welcomed.
-- *lost*: all others count it as dead, but its job has not ended. The job holds its slot until then, so the next one
+- *lost*: all others count it as dead, but its job has not ended. Until then the job holds its slot, so the next job
   waits. If the worker is silent rather than gone, or the job does not end by itself, the job is cancelled.
 - *ended*: its job has ended, and no other follows.
 
@@ -47,26 +47,26 @@ from txtopo.plain.transport.messages import (
 )
 
 SILENCE_SECS = 5.0
-"""How long a worker may say nothing before it counts as dead, whatever its process does."""
+"""A worker that is silent for longer counts as dead, whatever its process does."""
 
 STALL_LOGGED_SECS = 10.0
-"""After how long a call that keeps a worker's interpreter is logged."""
+"""A call that keeps a worker's interpreter is logged after this long."""
 
 SLOTS_SECS = 4.0
-"""How long a worker may take to start before a warning that slots are missing; Spark itself logs nothing."""
+"""If a worker takes longer to start, a warning says that slots are missing: Spark itself logs nothing."""
 
 REMIND_SECS = 15.0
 """How often that warning is repeated."""
 
 RESTART_SLOTS_SECS = 30.0
-"""The same for a worker that is started again: its slot was there before, and is free when Spark has ended its job."""
+"""``SLOTS_SECS`` of a worker that starts again: it had a slot, which is free as soon as Spark has ended its job."""
 
 SAME_ERROR_MAX = 5
-"""After how many deaths in a row by the same error a run ends, if no root was acked between them and each worker ran
-for less than ``topology.worker.restart.period.secs``: the next one would die of it, too."""
+"""A run ends after this many deaths in a row by the same error, if no root was acked between them and each worker ran
+for less than ``topology.worker.restart.period.secs``: the next worker would die of it, too."""
 
 STOP_SECS = 10.0
-"""How long workers may take to end in good order before their jobs are cancelled."""
+"""How long workers may take to end before their jobs are cancelled."""
 
 
 # -- events
@@ -74,7 +74,7 @@ STOP_SECS = 10.0
 
 @attrs.frozen
 class Received:
-    """A message has come on a channel of a worker."""
+    """A message has arrived on a channel of a worker."""
 
     channel: int
     message: FromWorker
@@ -82,21 +82,15 @@ class Received:
 
 @attrs.frozen
 class Stalled:
-    """A watcher reports that its worker sends no heartbeats.
-
-    Args:
-        worker: the worker.
-        incarnation: its incarnation.
-        task: the task that has its turn; a negative number: none.
-        secs: for how long no heartbeat has come.
-        is_working: whether the process takes processor time: then it is not frozen.
-    """
+    """A watcher reports that its worker has sent no heartbeat for ``secs``."""
 
     worker: int
     incarnation: int
     task: int
+    """The task that has its turn; a negative number: none."""
     secs: float
     is_working: bool
+    """Whether the process takes processor time; if not, it is frozen."""
 
 
 @attrs.frozen
@@ -124,11 +118,7 @@ class ActivationAsked:
 
 @attrs.frozen
 class StopAsked:
-    """The user stops the topology.
-
-    Args:
-        wait_secs: how long to wait for pending roots.
-    """
+    """The user stops the topology, and waits up to ``wait_secs`` for pending roots."""
 
     wait_secs: float
 
@@ -170,7 +160,7 @@ class Send:
 
 @attrs.frozen
 class Close:
-    """Close a channel: its other side is no worker of the run any more."""
+    """Close a channel: its other side is no longer a worker of the run."""
 
     channel: int
 
@@ -184,7 +174,7 @@ class Warn:
 
 @attrs.frozen
 class KeepLast:
-    """Keep the last health of a worker that has died: nobody can ask it any more."""
+    """Keep the last health of a worker that has died, for the counts of the run."""
 
     health: Health
 
@@ -213,7 +203,7 @@ class RunPhase(enum.Enum):
 
     WORKING = "working"
     DRAINING = "draining"
-    """Spouts are deactivated; pending roots are waited for."""
+    """Spouts are deactivated, and the run waits for pending roots."""
     STOPPING = "stopping"
     """The workers were told to end."""
     OVER = "over"
@@ -232,7 +222,7 @@ class _Worker:
     address: Address | None = None
     heard_at: float = 0.0
     stalled_in: str = ""
-    """The task that has its turn while no heartbeat comes."""
+    """The task whose turn it is while no heartbeat arrives."""
     is_stall_logged: bool = False
     is_cancelled: bool = False
     has_stopped: bool = False
@@ -240,7 +230,7 @@ class _Worker:
     health: Health | None = None
     health_before: Health | None = None
     error: Exception | None = None
-    """The error that its incarnation reported, or the one before it, until the next has started."""
+    """The error that ended its last incarnation; it is kept until the next one has started."""
 
     @property
     def peer(self) -> Peer:
@@ -248,7 +238,7 @@ class _Worker:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing waits in it, and it has done nothing between its last two reports of its health."""
+        """Whether nothing waits in it, and it did nothing between its last two reports of its health."""
         health, before = self.health, self.health_before
         return (
             self.state is WorkerState.RUNNING
@@ -262,14 +252,8 @@ class _Worker:
 class Supervisor:
     """The state machine of one run.
 
-    Args:
-        workers: how many workers there are.
-        restarts_max: how many restarts are allowed in a period.
-        period_secs: the period.
-        is_active: whether the workers work from the beginning.
-        now: the time.
-        stall_secs_max: how long one call may keep a worker from sending heartbeats.
-        component_of: the component of each task.
+    The run fails after more than ``restarts_max`` restarts in ``period_secs``. A call that keeps a worker from sending
+    heartbeats for ``stall_secs_max`` ends the worker; ``component_of`` names the task's component in its error.
     """
 
     def __init__(  # noqa: PLR0913 - what a run is given
@@ -302,11 +286,11 @@ class Supervisor:
         self.restarts = 0
         """How many workers were started again."""
         self.killed = 0
-        """How many workers died without reporting an error."""
+        """How many workers died without an error of their own."""
         self.last_error = ""
         """The last error that a worker reported; empty if none has."""
         self.is_exhausted = False
-        """Whether every worker was done when the run ended: a new start would read the input from its beginning."""
+        """Whether every worker was done when the run ended; another start would read the input from its beginning."""
 
     @property
     def phase(self) -> RunPhase:
@@ -315,7 +299,7 @@ class Supervisor:
 
     @property
     def health(self) -> list[Health | None]:
-        """How each worker was when it last reported."""
+        """The last health that each worker reported."""
         return [worker.health for worker in self._workers]
 
     @property
@@ -328,11 +312,9 @@ class Supervisor:
         return [StartJob(worker.number, worker.job) for worker in self._workers]
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Take an event and return the actions, to be carried out in their order.
+        """Take an event, and return the actions, to be carried out in order.
 
-        Args:
-            event: the event.
-            now: its time, in seconds of any clock that never goes back.
+        ``now`` is the event's time, in seconds of any clock that never goes back.
         """
         self._now = now
         self._actions = []
@@ -366,6 +348,7 @@ class Supervisor:
         return [worker for worker in self._workers if worker.channel == channel]
 
     def _greet(self, channel: int, hello: Hello) -> None:
+        # A hello of an earlier job comes too late: another job runs the worker by now.
         known = 0 <= hello.worker < len(self._workers)
         if not known or self._phase is RunPhase.STOPPING or hello.job != self._workers[hello.worker].job:
             self._do(Close(channel))
@@ -391,6 +374,7 @@ class Supervisor:
             health = message.health
             if health is not None:
                 worker.health_before, worker.health = worker.health, health
+                # An ack is progress: the error does not keep the topology from working.
                 if health.acked > (0 if worker.health_before is None else worker.health_before.acked):
                     self._same_deaths = 0
             if isinstance(message, Failed):
@@ -398,7 +382,7 @@ class Supervisor:
             worker.has_stopped |= isinstance(message, Stopped)
 
     def _blame(self, worker: _Worker, error: Exception) -> None:
-        """Record the error that ends a worker, and how often in a row it was the same."""
+        """Record the error that ends a worker, and count how often in a row it was the same."""
         worker.error = error
         self.last_error = f"{type(error).__name__}: {_first_line(error)}"
         same, has_lasted = _where(error), self._now - worker.since > self._period_secs
@@ -406,12 +390,13 @@ class Supervisor:
         self._same_error = same
 
     def _tolerate(self, stall: Stalled) -> None:
-        """Let a worker live that works but can't send heartbeats; after the limit, blame the call that it is in."""
+        """Tolerate a worker that works but can't send heartbeats; after the limit, end it and blame its call."""
         worker = self._workers[stall.worker]
         if worker.state is not WorkerState.RUNNING or worker.incarnation != stall.incarnation:
             return
         component = self._component_of.get(stall.task, "")
         worker.stalled_in = f"task {stall.task} of {component!r}" if component else ""
+        # A frozen process is not heard of: it counts as dead after SILENCE_SECS.
         if not stall.is_working:
             return
         worker.heard_at = self._now
@@ -434,7 +419,7 @@ class Supervisor:
         """Count a worker as dead, and tell the others which incarnation follows."""
         if worker.state is not WorkerState.RUNNING:
             return
-        if worker.has_stopped:
+        if worker.has_stopped:  # it ends in good order: nobody follows, and its last health still counts
             worker.channel = None
             return
         self.killed += worker.error is None
@@ -452,7 +437,7 @@ class Supervisor:
     def _end_job(self, worker: _Worker, job: int, error: Exception | None) -> None:
         if job != worker.job or worker.state is WorkerState.ENDED:
             return
-        self._lose(worker)
+        self._lose(worker)  # if its channel's end was not seen yet
         cause = worker.error or error
         if worker.has_stopped or self._phase is not RunPhase.WORKING:
             worker.state = WorkerState.ENDED
@@ -460,9 +445,9 @@ class Supervisor:
                 self._do(Warn(f"worker {worker.number} did not end in good order: {_first_line(worker.error)}"))
             return
         self._restarts.append(self._now)
-        while self._restarts[0] <= self._now - self._period_secs:
+        while self._restarts[0] <= self._now - self._period_secs:  # never past the one just added
             self._restarts.popleft()
-        # Input that can't be read, or a source that refuses us, is the same for the next worker.
+        # The next worker would find the same input that can't be read, or the same source that refuses it.
         is_in_vain = isinstance(worker.error, InputError)
         is_hopeless = worker.error is not None and self._same_deaths >= SAME_ERROR_MAX
         if is_in_vain or is_hopeless or len(self._restarts) > self._restarts_max:
@@ -485,7 +470,7 @@ class Supervisor:
             self._send(worker, SetActive(is_active))
 
     def _drain(self, wait_secs: float) -> None:
-        """Deactivate the spouts, and wait for pending roots."""
+        """Deactivate the spouts, and wait for pending roots; of several requests, the earliest deadline counts."""
         if self._phase is RunPhase.WORKING:
             self._set_active(is_active=False)
             self._phase = RunPhase.DRAINING
@@ -498,7 +483,7 @@ class Supervisor:
         self._deadline = self._now + STOP_SECS
         for worker in self._workers:
             self._send(worker, Stop())
-            if worker.state is WorkerState.STARTING:  # it would be closed at its hello
+            if worker.state is WorkerState.STARTING:  # its hello would come too late: _greet refuses it
                 self._cancel(worker)
 
     def _tick(self) -> None:
@@ -516,6 +501,7 @@ class Supervisor:
 
     def _remind_of_slots(self, worker: _Worker) -> None:
         secs = SLOTS_SECS if worker.job == 0 else RESTART_SLOTS_SECS
+        # One warning for all: it is the same text whichever worker waits.
         due = max(worker.since + secs, worker.reminded_at + REMIND_SECS)
         if self._now < due or any(each.reminded_at + REMIND_SECS > self._now for each in self._workers):
             return
@@ -549,12 +535,12 @@ class Supervisor:
 
     @staticmethod
     def _settled(left: Sequence[_Worker]) -> list[Health] | None:
-        """Return the health of the workers that are left; None if one does something, or a frame is on its way.
+        """Return the health of the workers that are left; None if one is not quiet, or a frame is on its way.
 
-        A frame on its way may begin something in a worker that is quiet:
+        A frame on its way may wake a worker that is quiet:
 
         1. Worker 0 sends a frame to worker 1, and is quiet from then on.
-        2. Worker 1, which has been quiet for long, reports so again before the frame arrives.
+        2. Worker 1, which has long been quiet, reports so again before the frame arrives.
         3. If the two reports were enough, the run would end, and the frame's tuples would be lost.
         """
         quiet = {worker.incarnation: worker.health for worker in left if worker.is_quiet and worker.health is not None}
@@ -585,7 +571,7 @@ class Supervisor:
 
 
 _NO_TURN = "a thread of a component, or an offloaded call,"
-"""Who may keep the interpreter while no task has its turn."""
+"""What may keep the interpreter while no task has its turn."""
 
 
 def _stall_error(stall: Stalled, component: str, secs_max: float) -> UserCodeError:
@@ -598,7 +584,7 @@ def _stall_error(stall: Stalled, component: str, secs_max: float) -> UserCodeErr
 
 
 def _where(error: Exception) -> tuple[str, ...]:
-    """Return what two errors have in common that are the same, though they name other values: kind, component, line."""
+    """Return kind, component and line of an error: two errors are the same if these are, whatever values they name."""
     component, cause = getattr(error, "component", None), getattr(error, "cause", None)
     lines = [line.strip() for line in str(cause or "").splitlines() if line.lstrip().startswith("File ")]
     return type(error).__name__, str(component), lines[-1] if lines else _first_line(error)

@@ -19,13 +19,13 @@ from txtopo.plain.trees.tuples import TreeTuple
 from txtopo.topology.plain_plan import PlainComponent, PlainKind
 
 EXECUTED_AT_ONCE_MAX = 512
-"""Tuples that a task executes before other tasks and the sockets have their turn."""
+"""The most tuples that a task executes in one turn."""
 
 TURN_SECS = 0.05
-"""After how long a slow bolt ends its turn. What arrives meanwhile waits in sockets."""
+"""A slow bolt ends its turn after this long: until then, frames wait in the sockets."""
 
 CHECKED_MAX = 64
-"""Tuples that a quick bolt executes before it reads the clock. A bolt that needs a millisecond reads it after each."""
+"""The most tuples between two looks at the clock. A bolt that takes a millisecond a tuple looks after each."""
 
 
 class BoltTask(Task):
@@ -52,7 +52,7 @@ class BoltTask(Task):
                 self._execute = bolt.execute  # prepare() may have set another one
 
     def run(self) -> int:
-        """Execute some of the waiting tuples, and return how many.
+        """Execute some of the waiting tuples; return how many.
 
         Raises:
             UserCodeError: the bolt raised an exception other than a FailedException.
@@ -82,7 +82,7 @@ class BoltTask(Task):
 
     def _run_some(self, waiting: Iterator[TreeTuple]) -> None:
         execute, hooks = self._execute, self._hooks
-        while True:
+        while True:  # the iterator is behind a tuple that has failed, so the next round goes on with the one after it
             current: TreeTuple | None = None
             try:
                 if hooks:
@@ -141,9 +141,10 @@ class Ticks:
     source: TupleSource
 
     def send(self, now: float) -> bool:
-        """Put a tick tuple into the queues of the tasks if one is due, and return whether it is."""
+        """Put a tick tuple into each task's queue if one is due; return whether it is."""
         if now < self.due_at:
             return False
+        # Ticks that were missed are skipped: a bolt that was slow gets one, not a burst.
         missed = (now - self.due_at) // self.every_secs
         self.due_at += self.every_secs * (1 + missed)
         for task in self.tasks:

@@ -15,17 +15,7 @@ from txtopo.topology.plain_plan import PlainComponent, PlainPlan
 
 
 class PlainTaskContext(TopologyContext):
-    """The context of one task.
-
-    Args:
-        plan: the plan.
-        component: the task's component.
-        task: the task's id.
-        config: the configuration, with the component's own settings.
-        hooks: the task's hooks; the component may add some.
-        offloading: runs slow calls.
-        user_code: the context in which the task's code runs.
-    """
+    """The context of one task. The component may add to ``hooks``; its code runs within ``user_code()``."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - everything that a task may ask for
         self,

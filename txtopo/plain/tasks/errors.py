@@ -14,7 +14,7 @@ log = logging.getLogger("txtopo.user")
 
 
 def blamed(error: BaseException, component: str, task: int) -> BaseException:
-    """Return an exception of a component's code, an exit among them, as one that names the component and the task."""
+    """Return an exception of a component's code, even an exit, as one that names the component and the task."""
     if is_not_of_the_code(error):
         return error
     return blame(error, "raise FailedException to fail a tuple", f"task {task}: ", component=component)
@@ -31,15 +31,7 @@ def blaming(component: str, task: int) -> Iterator[None]:
 
 @attrs.define(eq=False)
 class ErrorReporter:
-    """Reports the errors of one task, a limited number in an interval.
-
-    Args:
-        component: the component.
-        task: the task's id.
-        clock: returns the time, in seconds.
-        interval_secs: the length of an interval; it begins with an error.
-        interval_max: how many errors of an interval are reported.
-    """
+    """Reports the errors of one task, at most ``interval_max`` in an interval, which begins with an error."""
 
     component: str
     task: int
@@ -47,9 +39,8 @@ class ErrorReporter:
     interval_secs: float
     interval_max: int
     reported: int = 0
-    """How many errors were reported."""
     last: str = ""
-    """The last one."""
+    """The last error that was reported, as a line."""
     _began: float | None = None
     _in_interval: int = 0
 

@@ -1,4 +1,4 @@
-"""What tasks count: tuples, and the complete latencies of roots, from their emission to their ack."""
+"""What tasks count: tuples, and the complete latency of each root, from its emission to its ack."""
 
 from __future__ import annotations
 
@@ -44,11 +44,7 @@ class Counts:
 
 
 def by_component(counts: Iterable[tuple[str, Counts]]) -> dict[str, Counts]:
-    """Return the sums of counts by component.
-
-    Args:
-        counts: for each task, its component and its counts.
-    """
+    """Return the sums by component, given the component and counts of each task."""
     sums: dict[str, Counts] = {}
     for component, each in counts:
         sums[component] = sums.get(component, Counts()) + each
@@ -76,14 +72,9 @@ class LatencyHistogram:
         return None
 
     def doublings(self, first: int, last: int) -> list[tuple[float, int]]:
-        """Return how many durations were not longer than each of some bounds.
+        """Return bounds in seconds, each with the number of durations that are no longer.
 
-        Args:
-            first: the first bound is 2 to the power of this, in microseconds; each further bound is twice as long.
-            last: the power of the last bound.
-
-        Returns:
-            Each bound, in seconds, with its count.
+        The bounds are the powers of 2 from ``first`` to ``last``, in microseconds.
         """
         found: list[tuple[float, int]] = []
         buckets, seen, place = sorted(self.buckets.items()), 0, 0

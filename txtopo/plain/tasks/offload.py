@@ -1,4 +1,4 @@
-"""Offloading: slow calls of a task run in a thread of its own, so that the worker's loop does not wait."""
+"""Offloading: slow calls of a task run in a thread of its own, and the worker's loop does not wait for them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 POLL_SECS = 0.005
-"""How often the loop looks for calls that have ended."""
+"""How often the loop looks for calls that have ended: the end of a call does not wake it up."""
 
 
 class Offloading:
-    """The slow calls of a worker's tasks. Those of one task run one after another.
-
-    ``on_done`` runs in the loop's thread, so a bolt needs no locks.
-    """
+    """Runs the slow calls of a worker's tasks, those of one task one after another."""
 
     def __init__(self) -> None:
         self._pools: dict[int, ThreadPoolExecutor] = {}
@@ -26,18 +23,13 @@ class Offloading:
         """Calls whose ``on_done`` has not run."""
 
     def submit(self, task: int, call: Callable[[], T], on_done: Callable[[Future[T]], None]) -> None:
-        """Run a call in the thread of a task.
-
-        Args:
-            task: the task's id.
-            call: the call.
-            on_done: is called with a future that has its result or exception.
-        """
+        """Run a call in the thread of a task, then ``on_done(future)`` in the loop's, so that bolts need no locks."""
         pool = self._pools.get(task)
         if pool is None:
             pool = self._pools[task] = ThreadPoolExecutor(1, thread_name_prefix=f"txtopo-task-{task}")
         self.under_way += 1
         future: Future[Any] = pool.submit(call)
+        # The callback runs in the pool's thread, so it only queues on_done.
         future.add_done_callback(lambda done: self._done.put(lambda: on_done(done)))
 
     def run_done(self) -> bool:

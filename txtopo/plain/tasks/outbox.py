@@ -12,12 +12,7 @@ from txtopo.plain.trees.tuples import TreeTuple
 
 
 class ColumnsByTask(dict[int, Columns]):
-    """The columns from one task and stream to each task of other workers; made at their first use.
-
-    Args:
-        outbox: the outbox that flushes them.
-        source: the number of the task and stream.
-    """
+    """The columns from one task and stream, ``source``, to each task of other workers; made at their first use."""
 
     def __init__(self, outbox: Outbox, source: int) -> None:
         super().__init__()
@@ -31,12 +26,9 @@ class ColumnsByTask(dict[int, Columns]):
 
 
 class Outbox:
-    """What is sent, by kind. Collectors write to its parts directly: a call for each tuple would double their cost.
+    """What waits to be sent, by kind. Collectors write to its parts directly: a call a tuple would double their cost.
 
-    Args:
-        local: the queues of the tasks in this worker.
-        worker_of: the worker of each task.
-        acker_workers: the worker of each acker, by the acker's number.
+    ``local`` are the queues of the tasks in this worker, ``acker_workers`` the worker of each acker, by its number.
     """
 
     def __init__(
@@ -44,11 +36,11 @@ class Outbox:
     ) -> None:
         self.local = local
         self.columns: list[Columns] = []
-        """The columns of all tasks and streams, empty ones among them."""
+        """The columns of all tasks and streams, also empty ones."""
         self.acks: dict[int, int] = {}
-        """By root, the XOR of the edge ids that were acked and added here."""
+        """By root, the XOR of the edge ids that bolts here acked and added."""
         self.masks: dict[int, int] = {}
-        """By root of ``acks``, the bits of the workers that the added ones were sent to; no entry means none."""
+        """By root of ``acks``, the bits of the workers that the added edges lead to; no entry means none."""
         self.failed: list[int] = []
         self.reset: list[int] = []
         self.bit_of: dict[int, int] = {}
@@ -66,7 +58,10 @@ class Outbox:
         return int(sum(tuples_bytes(columns.values) for columns in self.columns))
 
     def drop(self, worker: int) -> None:
-        """Drop the tuples for the tasks of a worker."""
+        """Drop the tuples for the tasks of a worker that has died.
+
+        Acks and failures for it stay: the roots died with its spouts, and the successor's ackers drop them in time.
+        """
         for columns in self.columns:
             if self._worker_of[columns.task] == worker:
                 columns.take()

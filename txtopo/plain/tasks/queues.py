@@ -1,8 +1,8 @@
-"""The queue of a bolt's task: tuples that wait in memory, and beyond a limit in a file.
+"""The queue of a bolt's task: tuples wait in memory, and beyond a limit in a file.
 
-Bolts never wait for each other: two workers of one thread each could wait for each other for ever. Only spouts pause
-when too much waits. The tuples of earlier roots may still multiply on their way down, so a queue must have room for
-more than fits into memory.
+Bolts never wait for each other: two workers, of one thread each, could otherwise do so for ever. Only spouts pause when
+too much waits. But tuples of earlier roots may still multiply on their way down, so a queue must hold more than fits
+into memory.
 """
 
 from __future__ import annotations
@@ -19,18 +19,16 @@ from txtopo.plain.trees.tuples import TreeTuple
 from txtopo.spill import SpillFile
 
 SEGMENT_TUPLES = 2_000
-"""The most tuples that are written, and read back, together."""
+"""The most tuples of one segment of the file."""
 
 SEGMENT_BYTES = 1 << 22
-"""About how many bytes they take together at most, unless it is a single tuple."""
+"""About the most bytes of a segment, unless a single tuple takes more."""
 
 
 class TaskQueue:
     """Tuples in their order: the oldest in memory, then those in the file, then the newest, in memory again.
 
-    Args:
-        sources: where tuples come from.
-        numbers: by the identity of a source, its number.
+    The file has a source's number instead of the source; ``numbers`` has it by the source's ``id()``.
     """
 
     def __init__(self, sources: Sequence[TupleSource], numbers: Mapping[int, int]) -> None:
@@ -38,7 +36,7 @@ class TaskQueue:
         """Senders append to this list, which is always the same object."""
         self._oldest: list[TreeTuple] = []
         self._weighed = 0
-        """How many tuples in memory were weighed: all but the last ones of ``newest``."""
+        """How many tuples in memory were weighed: all but the youngest ones of ``newest``."""
         self._weight = 0.0
         """About how many bytes they take."""
         self._sources = sources
@@ -58,7 +56,7 @@ class TaskQueue:
         return len(self.newest) + len(self._oldest)
 
     def memory_bytes(self) -> int:
-        """Weigh the tuples that came since the last call, and return about how many bytes those in memory take."""
+        """Return about how many bytes the tuples in memory take; only those that are new since the last call cost."""
         self._weigh(self.newest, len(self.newest) + len(self._oldest) - self._weighed)
         return int(self._weight)
 
@@ -78,12 +76,12 @@ class TaskQueue:
         return taken
 
     def give_back(self, tuples: list[TreeTuple]) -> None:
-        """Put tuples back in front that were taken last."""
+        """Put the tuples that were taken last back in front."""
         self._weigh(tuples, len(tuples))
         self._oldest[:0] = tuples
 
     def spill(self) -> None:
-        """Write the newest tuples to the file, where they take no memory until their turn comes."""
+        """Write the newest tuples to the file."""
         if not self.newest:
             return
         each_bytes = self.memory_bytes() / len(self)
@@ -100,7 +98,7 @@ class TaskQueue:
             self._weighed += count
 
     def _forget(self, count: int) -> None:
-        """Take the mean weight of so many tuples off the weight."""
+        """Subtract the mean weight of ``count`` tuples."""
         left = max(0, self._weighed - count)
         self._weight = self._weight * left / self._weighed if left else 0.0
         self._weighed = left
@@ -119,7 +117,7 @@ class TaskQueue:
 
     @staticmethod
     def _blamed(tuples: Sequence[TreeTuple], error: Exception) -> Exception:
-        """Return an error that names the component whose tuple can't be written; ``error`` if each can be, alone."""
+        """Return an error that names who emitted a tuple that does not pickle; ``error`` if each does alone."""
         for each in tuples:
             try:
                 pickle.dumps(each.values, 5)

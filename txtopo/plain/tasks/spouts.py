@@ -16,16 +16,16 @@ from txtopo.plain.trees.pending import PendingRoots
 from txtopo.topology.plain_plan import PlainComponent
 
 SPOUT_CALLS_MAX = 64
-"""How often the tasks of a spout executor are called in one pass while they emit. Then their tuples have their turn."""
+"""The most calls of a spout executor's tasks in one pass. Then bolts work on what they emitted."""
 
 SPOUT_UNCHECKED_MAX = 16
-"""How often quick tasks are called before the executor reads the clock. Slow ones are called once."""
+"""The most calls of quick tasks between two looks at the clock. Slow tasks are called once."""
 
 POLL_SPOUT_SECS = 0.001
-"""How long a spout that emits nothing waits before it is called again, as in Storm: nothing else would wake it up."""
+"""How long a spout that emitted nothing waits until its next call, as in Storm: nothing else would wake it up."""
 
 IDLE_STREAK = 1_000
-"""After this many passes in a row without a tuple, about a second, it waits longer."""
+"""After this many passes in a row without a tuple, about a second, a spout waits for longer."""
 
 POLL_IDLE_SPOUT_SECS = 0.01
 
@@ -60,7 +60,7 @@ class SpoutTask(Task):
             return self._is_open and not self.pending and self._spout.is_exhausted()
 
     def lag(self) -> int | None:
-        """Return how many records the spout is behind the end of its source; None if it does not know."""
+        """Return how many records are between the spout and the end of its source; None if it does not know."""
         if not self._is_open:
             return None
         with self.user_code():
@@ -80,7 +80,7 @@ class SpoutTask(Task):
                     self._spout.deactivate()
 
     def next_tuple(self) -> bool:
-        """Ask the spout for tuples, and return whether it emitted any."""
+        """Call ``next_tuple``; return whether it emitted anything."""
         emitted = self.collector.emitted
         before = emitted()
         try:
@@ -90,7 +90,7 @@ class SpoutTask(Task):
         return emitted() != before
 
     def ack(self, roots: Sequence[int]) -> None:
-        """Tell the spout that roots were acked, except roots that are not pending any more."""
+        """Tell the spout that roots were acked, except those that are no longer pending: they have timed out."""
         now, hooks = self._clock(), self._hooks
         settle, add = self.pending.settle, self.latencies.add
         with self.user_code():
@@ -106,7 +106,7 @@ class SpoutTask(Task):
                     tell_spout(pending.message_id)
 
     def fail(self, roots: Sequence[int]) -> None:
-        """Tell the spout that roots failed, except roots that are not pending any more."""
+        """Tell the spout that roots failed, except those that are no longer pending."""
         for root in roots:
             pending = self.pending.settle(root)
             if pending is not None:
@@ -134,6 +134,7 @@ class SpoutTask(Task):
             self._spout.fail(message_id)
 
     def _acked_at_once(self, message_id: Any) -> None:
+        # The spout is in its own call of emit, so this needs no user_code().
         self._acked += 1
         self._tell("spout_acked", message_id, None)
         self._spout.ack(message_id)
@@ -145,18 +146,18 @@ class SpoutTask(Task):
 
 @attrs.define(eq=False)
 class SpoutExecutor:
-    """Tasks of a spout that stay together; their pending roots are limited together."""
+    """Tasks of a spout that stay together; their pending roots have a common limit."""
 
     tasks: list[SpoutTask]
     pending_max: int = attrs.field(init=False)
-    """The limit: that of one task, times the number of tasks."""
+    """``topology.max.spout.pending`` times the number of tasks."""
     wait: SpoutWaitStrategy | None = attrs.field(init=False)
     unchecked: int = 1
-    """How often the tasks are called before the executor reads the clock."""
+    """How often the tasks are called until the executor reads the clock."""
     streak: int = 0
     """Passes in a row in which no task emitted."""
     wait_secs: float | None = None
-    """How long the spout wants to wait now; None: until something happens."""
+    """How long the spout waits until its next call; None: until something happens."""
 
     def __attrs_post_init__(self) -> None:
         config = self.tasks[0].config
@@ -164,7 +165,7 @@ class SpoutExecutor:
         self.wait = config["topology.spout.wait.strategy"]
 
     def run(self, shared: Shared, *, is_throttled: bool) -> bool:
-        """Call the tasks while they emit, and return whether any of them did."""
+        """Call the tasks while they emit; return whether any of them did."""
         clock, tasks = shared.clock, self.tasks
         weighed_at = checked_at = clock()
         emitted, left = False, 0 if is_throttled else SPOUT_CALLS_MAX
@@ -188,7 +189,7 @@ class SpoutExecutor:
         return emitted
 
     def _call(self, times: int, observer: Observer) -> int:
-        """Call the tasks so many times, or until a call without a tuple; return how often they emitted."""
+        """Call the tasks ``times`` times, or until none emits or too much is pending; return how often they emitted."""
         tasks, pending_max = self.tasks, self.pending_max
         component, others = tasks[0].component.id, len(tasks) > 1
         for number in range(times):
@@ -208,7 +209,7 @@ class SpoutExecutor:
         return times
 
     def _wait_after_nothing(self, *, is_throttled: bool) -> float | None:
-        """Return how long to wait; None if the spout waits for acks or is throttled, for a frame wakes it up."""
+        """Return how long to wait; None if the spout waits for acks or is throttled: a frame ends either."""
         if self.wait is not None:
             with self.tasks[0].user_code():
                 return self.wait.empty_emit(self.streak)

@@ -26,7 +26,7 @@ from txtopo.topology.groupings import chooser
 from txtopo.topology.plain_plan import SYSTEM, SYSTEM_TASK, TICK_STREAM, PlainComponent, PlainPlan
 
 WEIGHED_SECS = 0.001
-"""After how long in its turn a task's output is weighed: in less time, it can't fill more than some MB."""
+"""A task's output is weighed each time its turn has taken this long: meanwhile, it can't fill more than some MB."""
 
 
 class Observer:
@@ -44,31 +44,15 @@ class Observer:
         self.current = None
 
     def looked(self) -> None:
-        """Learn that some time has passed; called several times a second."""
+        """Called several times a second."""
 
     def watch(self, task: int, collector: BoltCollector | SpoutCollector) -> None:
-        """Learn of a task's collector before anybody uses it; the observer may replace its functions."""
+        """Take a task's collector before anybody uses it; the observer may replace its functions."""
 
 
 @attrs.frozen
 class Shared:
-    """What all tasks of a worker share.
-
-    Args:
-        plan: the plan.
-        assignment: where the tasks of the topology are.
-        worker: the number of this worker.
-        config: the configuration of the topology.
-        outbox: takes what the tasks send.
-        queues: the queues of the bolts' tasks.
-        sources: where tuples come from, by the numbers of tasks and streams.
-        clock: returns the time, in seconds.
-        rng: draws ids, and shuffles.
-        make_object: makes a task's object, given the component's id.
-        offloading: runs slow calls of tasks.
-        observer: observes the tasks.
-        is_full: weighs all waiting tuples; returns whether they are so many that a task that emits must end its turn.
-    """
+    """What all tasks of a worker share."""
 
     plan: PlainPlan
     assignment: Assignment
@@ -76,17 +60,25 @@ class Shared:
     config: Config
     outbox: Outbox
     queues: Mapping[int, TaskQueue]
+    """The queues of the bolts' tasks, by task."""
     sources: Sequence[TupleSource]
+    """Where tuples come from, by the numbers of tasks and streams; see :func:`tuple_sources`."""
     clock: Callable[[], float]
+    """Returns the time, in seconds."""
     rng: random.Random
     make_object: Callable[[str], Any]
+    """Makes a task's object, given the component's id."""
     offloading: Offloading
     observer: Observer
     is_full: Callable[[], bool]
+    """Weighs all tuples that wait; returns whether a task that emits must end its turn."""
 
 
 def tuple_sources(plan: PlainPlan) -> list[TupleSource]:
-    """Return where tuples come from: every stream of every task, and ticks; in the same order in all workers."""
+    """Return where tuples come from: every stream of every task, and ticks last.
+
+    The order is the same in all workers, so frames name a source by its place.
+    """
     return [
         *(
             TupleSource(component.id, stream, task, fields)
@@ -99,13 +91,7 @@ def tuple_sources(plan: PlainPlan) -> list[TupleSource]:
 
 
 class Task(ABC):
-    """A task of a spout or bolt.
-
-    Args:
-        shared: what it shares with the other tasks of the worker.
-        component: its component.
-        task: its id.
-    """
+    """A task of a spout or bolt."""
 
     def __init__(self, shared: Shared, component: PlainComponent, task: int) -> None:
         self.component = component
@@ -140,11 +126,7 @@ class Task(ABC):
 
     @contextmanager
     def user_code(self) -> Iterator[None]:
-        """Run the user's code outside of the turns of a pass: as the task's turn, and its errors name the task.
-
-        Raises:
-            UserCodeError: it raised an exception that is not one of txtopo's.
-        """
+        """Run the user's code outside of a pass, as the task's turn. Its errors name the task."""
         self._observer.turn(self.component.id, self.id)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Estimates how many bytes tuples take in memory, cheaply: from samples of tuples, and samples of their values."""
+"""Estimates cheaply how many bytes tuples take in memory, from samples of tuples and of their values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHILDREN_MAX = 20
 """The most elements of a collection that are weighed; the others count as much."""
 
 TUPLE_BYTES = 250
-"""The memory of a tuple with one root besides its values, as measured."""
+"""What a tuple with one root takes besides its values, as measured."""
 
 _FLAT = frozenset({str, int, float, bool, bytes, type(None)})
 
@@ -47,11 +47,7 @@ def mean_bytes(sample: Sequence[Sequence[Any]]) -> float:
 
 
 class _Scale:
-    """Weighs the values of one tuple.
-
-    Args:
-        seen: the identities of objects that were weighed before: they are shared.
-    """
+    """Weighs the values of one tuple, except shared objects that were weighed before, whose ``id()`` is in ``seen``."""
 
     def __init__(self, seen: set[int]) -> None:
         self._seen = seen
@@ -81,6 +77,7 @@ class _Scale:
 
 
 def _own_bytes(value: Any) -> int:
-    """Return the size of an object without those that it refers to; arrays and tables have it as ``nbytes``."""
+    """Return the size of an object without those that it refers to."""
+    # getsizeof() may leave out what an array or a table holds; nbytes has it.
     own, held = getsizeof(value, 0), getattr(value, "nbytes", 0)
     return max(own, held) if isinstance(held, int) else own

@@ -1,10 +1,10 @@
 """Frames: what one worker sends to another in one message, as bytes.
 
-Tuples travel as columns. ``marshal`` encodes values of plain types, ``pickle`` all others: ``marshal`` takes 60 ns a
-tuple, ``pickle`` 143 (and 156 against 177 ns to read it back). Because ``marshal`` silently turns every object with a
-buffer, such as a numpy number, into bytes, the types of all values are checked first, which takes 30 ns a tuple.
+Tuples travel as columns. ``marshal`` encodes values of plain types, ``pickle`` all others. ``marshal`` takes 60 ns a
+tuple, ``pickle`` 143 (to read it back: 156 and 177 ns). But ``marshal`` silently turns every object with a buffer,
+such as a numpy number, into bytes. So the types of all values are checked first, which takes 30 ns a tuple.
 
-A pickle can run any code, so frames are read only from workers that have shown the run's secret.
+A pickle can run any code, so frames are read only from workers that have proved to know the run's secret.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Columns:
         self.edges: list[Any] = []
 
     def take(self) -> Columns:
-        """Remove the tuples and return them, in columns of their own."""
+        """Remove the tuples, and return them in columns of their own."""
         taken = Columns(self.source, self.task)
         taken.values, taken.roots, taken.edges = self.values, self.roots, self.edges
         self.values, self.roots, self.edges = [], [], []
@@ -55,7 +55,7 @@ class Frame:
 
     Args:
         tuples: tuples, by task and source.
-        acks: roots, each with its XOR of edge ids and its mask.
+        acks: columns of roots, of the XOR of each root's edge ids, and of its mask.
         failed: roots that have failed.
         reset: roots whose timeout begins anew.
         known: the highest incarnation that the sender knew of.
@@ -74,11 +74,7 @@ class Frame:
 
 
 def encode(frame: Frame) -> bytes:
-    """Return a frame as bytes.
-
-    Raises:
-        TypeError: a value can be encoded by neither codec; ``pickle`` says which.
-    """
+    """Return a frame as bytes. It raises what ``pickle`` raises for a value that does not pickle."""
     is_plain = True
     for columns in frame.tuples:
         if not _PLAIN.issuperset(map(type, chain.from_iterable(columns.values))):
@@ -95,11 +91,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(data: bytes) -> Frame:
-    """Return a frame that :func:`encode` has encoded.
-
-    Raises:
-        ValueError: the bytes are not a frame's.
-    """
+    """Return the frame that :func:`encode` encoded; raise ValueError if the bytes are not a frame's."""
     loads = {_BY_MARSHAL: marshal.loads, _BY_PICKLE: pickle.loads}.get(data[:1])
     if loads is None:
         raise ValueError(f"a frame begins with {_BY_MARSHAL!r} or {_BY_PICKLE!r}, not with {data[:1]!r}")
@@ -120,12 +112,7 @@ def _frame_of(tuples: Any, acks: Any, failed: list[int], reset: list[int], known
 
 
 def blamed(data: bytes, sources: Sequence[TupleSource]) -> Exception | None:
-    """Return an error that names who emitted a value that does not unpickle; None if something else is wrong.
-
-    Args:
-        data: the frame.
-        sources: where tuples come from, by their numbers.
-    """
+    """Return an error that names who emitted a value that does not unpickle; None if something else is wrong."""
     if data[:1] != _BY_PICKLE:
         return None
     return unpickling.blamed(memoryview(data)[1:], _rows_of, sources)

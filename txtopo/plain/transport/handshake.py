@@ -1,7 +1,7 @@
 """The handshake: both sides of a new connection prove that they know the run's secret before they read anything else.
 
-What follows on the connection is unpickled, and a pickle runs code, so a process that merely finds the port must not
-get that far::
+What follows on the connection is unpickled, and a pickle can run code. So a process that merely finds the port must
+not get that far::
 
     listener  → nonce L                       (32 bytes)
     connector → nonce C, HMAC(secret, "connect" L C)
@@ -29,15 +29,15 @@ NONCE_BYTES = 32
 PROOF_BYTES = 32
 _BACKLOG = 128
 TIMEOUT_SECS = 5.0
-"""How long the other side may take."""
+"""How long each read and write of the handshake may take."""
 
 
 class HandshakeError(Exception):
-    """The other side does not know the secret, or says something else."""
+    """The other side does not know the secret."""
 
 
 def new_secret() -> bytes:
-    """Return a secret for a run."""
+    """Return a random secret for a run."""
     return secrets.token_bytes(32)
 
 
@@ -48,6 +48,7 @@ def accept(connection: socket.socket, secret: bytes) -> None:
         HandshakeError: the other side does not know the secret.
         OSError: the connection broke, or the other side took too long.
     """
+    # The connector proves first: a stranger gets nothing that was computed from the secret.
     connection.settimeout(TIMEOUT_SECS)
     mine = secrets.token_bytes(NONCE_BYTES)
     connection.sendall(mine)
@@ -60,7 +61,7 @@ def connect(address: tuple[str, int], secret: bytes) -> socket.socket:
     """Connect to a listener and do the connector's part.
 
     Raises:
-        HandshakeError: who listens there does not know the secret.
+        HandshakeError: the listener does not know the secret.
         OSError: nobody listens there, or the other side took too long.
     """
     connection = socket.create_connection(address, TIMEOUT_SECS)
@@ -88,7 +89,7 @@ def _proof(secret: bytes, word: bytes, listener: bytes, connector: bytes) -> byt
 
 
 def read_exactly(connection: socket.socket, count: int) -> bytes:
-    """Read so many bytes from a connection, as long as its timeout lets.
+    """Read ``count`` bytes and no more: what follows stays in the socket, for the channel.
 
     Raises:
         OSError: the connection was closed before, or the other side took too long.
@@ -103,13 +104,10 @@ def read_exactly(connection: socket.socket, count: int) -> bytes:
 
 
 class Listener:
-    """Accepts connections in a thread, and hands over those that have shown the run's secret.
+    """Accepts connections in a thread, and hands over those that have proved to know the run's secret.
 
-    Each connection has its handshake in a thread of its own, so that nobody waits for a stranger.
-
-    Args:
-        host: where to listen: an IPv4 or IPv6 address, or a name.
-        secret: the run's.
+    It listens on ``host``, an IPv4 or IPv6 address or a name, on any free port. Each handshake has a thread of its own,
+    so nobody waits for a stranger.
     """
 
     def __init__(self, host: str, secret: bytes) -> None:
@@ -121,9 +119,8 @@ class Listener:
     def start(self, take: Callable[[socket.socket], None]) -> None:
         """Start to accept.
 
-        Args:
-            take: is called with each connection past its handshake, in that connection's thread. If it raises OSError,
-                the connection is closed.
+        ``take`` is called with each connection past its handshake, in that connection's thread. If it raises OSError,
+        the connection is closed.
         """
         threading.Thread(target=self._accept, args=(take,), name="txtopo-accept", daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""What driver and workers say to each other on control channels, pickled; and the first word between two workers."""
+"""The messages of driver and workers on control channels, pickled, and the first message between two workers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,7 @@ Address = tuple[str, int]
 class Hello:
     """A worker has started. The first message on its channel.
 
-    Args:
-        worker: its number.
-        job: the job that it was started by.
-        process: the host and process id, for people.
-        address: where other workers reach it.
+    ``process`` is its host and process id, for people; other workers reach it at ``address``.
     """
 
     worker: int
@@ -31,29 +27,24 @@ class Hello:
 
 @attrs.frozen
 class Health:
-    """How a worker is.
-
-    Args:
-        is_done: whether its spouts are exhausted, with nothing pending.
-        is_idle: whether no tuple, ack or frame waits in it.
-        pending: its pending roots.
-        acked: how many of its roots were acked.
-        activity: a number that rises whenever it does something.
-        sent: frames sent to each incarnation of another worker.
-        received: frames received from each.
-        status: what reports tell of it.
-        cpu_secs: processor time that the process has taken since the worker began.
-    """
+    """The health of a worker."""
 
     is_done: bool
+    """Whether its spouts are exhausted, with nothing pending."""
     is_idle: bool
+    """Whether no tuple, ack or frame waits in it."""
     pending: int
     acked: int
     activity: int
+    """A number that rises whenever the worker does something."""
     sent: Mapping[int, int]
+    """By incarnation of another worker, the frames that were sent to it."""
     received: Mapping[int, int]
+    """By incarnation of another worker, the frames that were received from it."""
     status: Any
+    """What reports say about the worker."""
     cpu_secs: float = 0.0
+    """Processor time that the process has taken since the worker began."""
 
 
 @attrs.frozen
@@ -61,9 +52,9 @@ class Heartbeat:
     """A worker lives.
 
     Args:
-        health: how it was when its loop last looked; None: it has not looked since the last heartbeat.
-        busy_with: which task has had its turn for seconds; empty if none has.
-        busy_secs: for how long.
+        health: its health when its loop last looked; None: the loop has not looked since the last heartbeat.
+        busy_with: the task whose turn has lasted for seconds; empty if there is none.
+        busy_secs: how long the pass under way has lasted.
     """
 
     health: Health | None
@@ -81,12 +72,7 @@ class WatcherHello:
 
 @attrs.frozen
 class Failed:
-    """A worker ends by an error.
-
-    Args:
-        error: the error.
-        health: how it was when its loop last looked; None if it never did.
-    """
+    """A worker ends by an error; its health is None if its loop never looked."""
 
     error: Exception
     health: Health | None
@@ -101,13 +87,7 @@ class Stopped:
 
 @attrs.frozen
 class Peer:
-    """Another worker, as a worker is told of it.
-
-    Args:
-        worker: its number.
-        incarnation: its incarnation.
-        address: where it listens; None until it has started.
-    """
+    """A worker, as the others see it; its address is None until it has started."""
 
     worker: int
     incarnation: int
@@ -116,13 +96,7 @@ class Peer:
 
 @attrs.frozen
 class Welcome:
-    """The answer to a hello.
-
-    Args:
-        incarnation: which incarnation the worker is.
-        peers: all others.
-        is_active: whether it works from the beginning.
-    """
+    """The answer to a hello: the worker's own incarnation, all other workers, and whether it starts active."""
 
     incarnation: int
     peers: tuple[Peer, ...]
@@ -138,12 +112,7 @@ class PeerJoined:
 
 @attrs.frozen
 class PeerReplaced:
-    """A peer has died; its successor has not started yet.
-
-    Args:
-        dead: the incarnation that died.
-        successor: the peer as it will be.
-    """
+    """Incarnation ``dead`` of a peer has died; its successor has not started yet."""
 
     dead: int
     successor: Peer
@@ -151,7 +120,7 @@ class PeerReplaced:
 
 @attrs.frozen
 class SetActive:
-    """Call the spouts, or pause."""
+    """Activate or deactivate the spouts."""
 
     is_active: bool
 
@@ -167,7 +136,7 @@ ToWorker = Welcome | PeerJoined | PeerReplaced | SetActive | Stop
 
 @attrs.frozen
 class Introduction:
-    """The first message between two workers: who has connected, and whom it thinks it has reached."""
+    """The first message between two workers: the incarnation that connects, and the one that it means to reach."""
 
     sender: int
     receiver: int
@@ -179,5 +148,5 @@ def dump(message: FromWorker | WatcherHello | ToWorker | Introduction) -> bytes:
 
 
 def load(data: bytes) -> Any:
-    """Return the message that :func:`dump` made bytes of; only of a side that has shown the run's secret."""
+    """Return the message that :func:`dump` dumped. Call it only behind a handshake: a pickle can run any code."""
     return pickle.loads(data)  # noqa: S301 - see the handshake

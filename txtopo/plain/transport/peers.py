@@ -1,7 +1,6 @@
 """A worker's channels: one to each peer that it sends to, one from each peer that it receives from.
 
-Threads of their own connect and do the handshakes, so the worker's loop never waits for a peer: it takes channels that
-are ready.
+Threads connect and do the handshakes, so the worker's loop never waits for a peer: it takes channels that are ready.
 """
 
 from __future__ import annotations
@@ -42,13 +41,7 @@ class Outgoing:
 
 
 class Meetings:
-    """Accepts connections of peers, and connects to peers, in threads.
-
-    Args:
-        host: where to listen.
-        secret: the run's secret.
-        wake: is called, in any thread, when a channel is ready.
-    """
+    """Accepts connections of peers, and connects to peers, in threads. They call ``wake`` when a channel is ready."""
 
     def __init__(self, host: str, secret: bytes, wake: Callable[[], None]) -> None:
         self._secret = secret
@@ -61,12 +54,7 @@ class Meetings:
         self._listener.start(self._introduce)
 
     def connect(self, peer: Peer, incarnation: int) -> None:
-        """Start to connect to a peer. The channel is ready later, or never, if the peer has died.
-
-        Args:
-            peer: the peer, with its address.
-            incarnation: this worker's own.
-        """
+        """Start to connect to a peer, as this worker's ``incarnation``. If the peer has died, no channel follows."""
         thread = threading.Thread(target=self._connect, args=(peer, incarnation), name="txtopo-connect", daemon=True)
         thread.start()
 
@@ -96,6 +84,7 @@ class Meetings:
                 connection = handshake.connect(peer.address, self._secret)
             except (OSError, handshake.HandshakeError) as error:
                 logger.debug("no connection to worker %d yet: %s", peer.worker, error)
+                # The driver has announced the peer, so it listens, or it has died; only the driver knows.
                 self._is_closed.wait(_RETRY_SECS)
                 continue
             channel = Channel(connection)

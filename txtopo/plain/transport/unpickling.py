@@ -1,8 +1,8 @@
 """Finds the value that does not unpickle, and the component that emitted it.
 
-A pickle has many tuples, on their way and in files. If one value raises while it is unpickled, ``pickle`` does not say
-which. So the same bytes are read again, slowly, with a :class:`_Broken` in place of each object that can't be made, and
-then the values are searched for one.
+A frame and a segment of a file are pickles of many tuples. If one value raises, ``pickle`` does not say which. So the
+same bytes are read again, slowly, with a :class:`_Broken` in place of each object that can't be made. Then the values
+are searched for one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _POPPED = {
 """Opcodes that make or change an object, and how many items they take from the stack."""
 
 _COLLECTED = (pickle.APPENDS, pickle.SETITEMS, pickle.ADDITEMS)
-"""Opcodes that put everything above a mark into the object below it."""
+"""Opcodes that add everything above a mark to the object below it."""
 
 
 @attrs.frozen(eq=False)
@@ -51,10 +51,7 @@ def blamed(
 ) -> Exception | None:
     """Return an error that names who emitted the first value that does not unpickle; None if something else is wrong.
 
-    Args:
-        data: the pickle.
-        rows_of: finds the tuples in the unpickled object.
-        sources: where tuples come from, by their numbers.
+    ``rows_of`` finds the tuples in the unpickled object.
     """
     try:
         for number, rows in rows_of(_Lenient(io.BytesIO(data)).load()):
@@ -79,7 +76,7 @@ def _error(source: TupleSource, field: int, broken: _Broken) -> UserCodeError:
 
 
 def _broken_in(value: Any) -> _Broken | None:
-    """Return the broken object in a value, however deep; ``pickle`` visits all of them."""
+    """Return the broken object in a value, however deep: ``pickle`` visits every object in it."""
     search = _Search(io.BytesIO(), 5)
     try:
         search.dump(value)
@@ -93,7 +90,7 @@ class _Search(pickle.Pickler):
     found: _Broken | None = None
 
     def persistent_id(self, obj: Any) -> str | None:
-        """Record a broken object, and leave it out."""
+        """Record the first broken object; ``pickle`` does not look into what has an id."""
         if not isinstance(obj, _Broken):
             return None
         self.found = self.found or obj
@@ -102,6 +99,7 @@ class _Search(pickle.Pickler):
 
 def _lenient(opcode: bytes) -> Callable[[Any], None]:
     """Return a function that does what an opcode does, or puts a broken object on the stack if that raises."""
+    # Only the unpickler in Python has a table of opcodes, and it is private.
     load, popped = pickle._Unpickler.dispatch[opcode[0]], _POPPED.get(opcode)  # noqa: SLF001
 
     def run(unpickler: Any) -> None:

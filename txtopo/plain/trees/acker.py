@@ -17,7 +17,7 @@ from sys import getsizeof
 from typing import NamedTuple
 
 RandomBits = Callable[[int], int]
-"""Returns a whole number of as many random bits: ``random.Random(seed).getrandbits``."""
+"""Returns an integer of that many random bits: ``random.Random(seed).getrandbits``."""
 
 ROTATIONS = 3
 """An early tree is dropped at its third rotation, one for each message timeout: no spout waits for it any more."""
@@ -33,16 +33,12 @@ def draw_root(bits: RandomBits, ackers: Sequence[int], taken: Container[int]) ->
     """Return the id of a new root: 64 bits, the lowest 16 of which are the number of its acker.
 
     So any worker knows from the root where to send an ack. The random part spreads the roots of a spout task evenly
-    over the ackers that it may choose from.
-
-    Args:
-        bits: random bits.
-        ackers: the numbers of the ackers in the spout task's own worker.
-        taken: root ids that are in use. Storm does not look (STORM-17): two roots of one id would settle each other.
+    over ``ackers``, those of its own worker.
     """
     while True:
         drawn = bits(ROOT_BITS)
         root = drawn << ACKER_BITS | ackers[drawn % len(ackers)]
+        # 0 means no root. Two roots of one id would settle each other; Storm does not look (STORM-17).
         if drawn and root not in taken:
             return root
 
@@ -69,7 +65,7 @@ class Settlement(NamedTuple):
 
 
 class _Tree:
-    """A tuple tree: as much memory for a million tuples as for one."""
+    """A tuple tree; it takes as much memory for a million tuples as for one."""
 
     __slots__ = ("is_failed", "mask", "spout_task", "value")
 
@@ -83,8 +79,7 @@ class _Tree:
 class Acker:
     """One acker task. Messages come as columns: the roots, and a value and a mask for each.
 
-    Args:
-        dead: the bits of the incarnations of workers that have died before.
+    ``dead`` are the bits of the incarnations that died before this acker began.
     """
 
     def __init__(self, dead: int = 0) -> None:
@@ -99,7 +94,7 @@ class Acker:
         return len(self._known) + sum(map(len, self._early))
 
     def tree_bytes_max(self) -> int:
-        """Return how much memory the largest of the trees takes; 0 if there is none."""
+        """Return how many bytes of memory the largest tree takes; 0 if there is none."""
         trees = [tree for trees in (self._known, *self._early) for tree in trees.values()]
         return max((sum(getsizeof(getattr(tree, name)) for name in tree.__slots__) for tree in trees), default=0)
 
@@ -148,7 +143,7 @@ class Acker:
                 continue
             tree.value ^= value
             tree.mask |= mask
-            if not tree.value or mask & dead:  # what was dead before is settled already
+            if not tree.value or mask & dead:  # the tree's earlier bits need no look: worker_died has settled those
                 self._settle(root, tree)
 
     def fail(self, roots: Sequence[int]) -> None:
@@ -171,11 +166,7 @@ class Acker:
             self._known.pop(root, None)
 
     def worker_died(self, bit: int) -> None:
-        """Fail every tree that has sent a tuple to an incarnation of a worker; later messages that name it fail theirs.
-
-        Args:
-            bit: the mask of that incarnation.
-        """
+        """Fail every tree whose mask has this bit, of a dead incarnation, now or by a later message."""
         self._dead |= bit
         for root, tree in [(root, tree) for root, tree in self._known.items() if tree.mask & bit]:
             self._settle(root, tree)
@@ -185,6 +176,7 @@ class Acker:
         self._early.appendleft({})
 
     def _early_tree(self, root: int) -> _Tree:
+        # A tree stays in its generation: if each message made it young again, a stale one might never leave.
         for trees in self._early:
             if root in trees:
                 return trees[root]

@@ -1,8 +1,8 @@
 """The roots that a spout task waits for, and their timeouts.
 
 Storm rotates two buckets, so a root fails between one and two timeouts after its emission. Here a dictionary keeps the
-roots in the order in which their timeouts begin. All timeouts are equal, so the expired roots are always in front, and
-to look for them costs nothing for the others.
+roots in the order in which their timeouts began. All timeouts are equal, so the expired roots are always in front, and
+a look for them does not touch the others.
 """
 
 from __future__ import annotations
@@ -25,11 +25,7 @@ class PendingRoot:
 
 
 class PendingRoots:
-    """The pending roots of one spout task.
-
-    Args:
-        timeout_secs: the timeout; None: roots never expire.
-    """
+    """The pending roots of one spout task. If ``timeout_secs`` is None, roots never expire."""
 
     def __init__(self, timeout_secs: float | None) -> None:
         self.roots: dict[int, PendingRoot] = {}
@@ -43,12 +39,12 @@ class PendingRoots:
         return root in self.roots
 
     def settle(self, root: int) -> PendingRoot | None:
-        """Remove and return a root; None if it is not pending any more."""
+        """Remove and return a root; None if it is no longer pending."""
         return self.roots.pop(root, None)
 
     def reset(self, root: int, now: float) -> None:
         """Begin the timeout of a pending root anew."""
-        pending = self.roots.pop(root, None)
+        pending = self.roots.pop(root, None)  # and put back at the end, to keep the order
         if pending is not None:
             pending.since = now
             self.roots[root] = pending

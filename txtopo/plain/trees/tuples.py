@@ -10,7 +10,7 @@ from txtopo.attempts import TransactionAttempt
 
 
 class _Settled:
-    """Takes the place of a tuple's roots once the tuple was acked or failed."""
+    """Stands in place of a tuple's roots once the tuple was acked or failed."""
 
     def __repr__(self) -> str:
         return "settled"
@@ -29,8 +29,8 @@ class TreeTuple(Tuple):
     """A tuple with its place in tuple trees.
 
     Most tuples have one root, so that case is the cheap one: two plain numbers. While a bolt works on the tuple,
-    ``edges`` collects the XOR of its own edge id and those of the tuples that are anchored to it, and ``mask`` the
-    workers that these are sent to: the content of its ack.
+    ``edges`` becomes the XOR of its own edge id and those of the tuples that are anchored to it, and ``mask`` collects
+    the bits of the workers that these are sent to. Both are the content of its ack.
     """
 
     __slots__ = ("edges", "mask", "roots")

@@ -2,7 +2,7 @@
 
 Spark's sums overflow or fail where Python's do not, and ignore nulls where Python's fail. So each combined row carries
 a bound: the largest magnitude that a partial result of its values could have, infinite for a null. If a bound is too
-large, the uncombined rows are used.
+large, the tasks run again on uncombined rows.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _EXACT_MAX = float(1 << 62)
 def combiner_of(bolt: Bolt, fields: Fields, grouped_by: Sequence[str]) -> Combiner | None:
     """Return a bolt's combiner for a columnar stream; None if it has none, or one that Spark can't apply."""
     declared = bolt.combiner() if isinstance(bolt, BatchBolt) else None
+    # A combined row has only the key's fields and the value, and the grouping must find its fields in the key.
     if declared is None or BOUND in fields.names or not set(grouped_by) <= set(declared.key):
         return None
     types = dict(zip(fields.names, fields.types, strict=True))
@@ -60,7 +61,7 @@ def uncombined(batch: pa.RecordBatch, kind: pa.DataType) -> pa.RecordBatch | Non
 
 
 def _aggregates(value: str, reduction: Reduction) -> tuple[str, str]:
-    """Return the SQL of a column's reduction and of its bound; Column objects would cost several JVM calls each."""
+    """Return the SQL of a column's reduction and of its bound: as Column objects, each would cost several JVM calls."""
     bound_of_one = f"max(CASE WHEN {value} IS NULL THEN {_INFINITE} ELSE 0D END)"
     match reduction:
         case Reduction.SUM:

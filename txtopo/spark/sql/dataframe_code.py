@@ -1,4 +1,4 @@
-"""Errors of user code on DataFrames: reports Spark's exceptions in one line, with the place in the user's code.
+"""Reports errors of user code on DataFrames: Spark's exceptions in one line, with the place in the user's code.
 
 ``read`` and ``transform`` run in the driver. The Python functions that they pass to Spark SQL run in its tasks, and
 only the text of an exception comes back from there.
@@ -24,10 +24,10 @@ from txtopo.transactional.jobs.stage_run import Job
 from txtopo.transactional.tasks.state_handle import attempt_origin
 
 _OURS = ("/txtopo/spark/", "/txtopo/transactional/", "/txtopo/columnar/")
-"""Code of txtopo that runs in the tasks of Spark SQL; exceptions of user code in it come back as reports instead."""
+"""Code of txtopo that runs in the tasks of Spark SQL. Exceptions of user code that it calls come back as reports."""
 
 _OF_CONNECTIONS = frozenset({"EOFError", "BrokenPipeError", "ConnectionResetError"})
-"""Exceptions that a function also gets from its input when Spark closes the connection."""
+"""Exceptions that a function also gets while it reads its input, when Spark closes the connection."""
 
 
 class dataframe_code(user_code):  # noqa: N801 - it is used like a function: with dataframe_code(…)
@@ -50,10 +50,9 @@ class dataframe_code(user_code):  # noqa: N801 - it is used like a function: wit
 
 
 def error_of_function(text: str, plan: Plan, job: Job) -> UserCodeError | None:
-    """Return the error of a user's function that Spark SQL has called in a task; every replay would raise it again.
+    """Return the error of a user's function that Spark SQL called in a task; every replay would raise it again.
 
-    Returns:
-        None if the job was lost for another reason, or if the function raised FailedException to get a replay.
+    None if the job was lost for another reason, or if the function raised FailedException to get a replay.
     """
     error = python_error(text)
     if error is None or error.is_of_spark or any(part in frame.file for frame in error.frames for part in _OURS):
@@ -63,7 +62,7 @@ def error_of_function(text: str, plan: Plan, job: Job) -> UserCodeError | None:
         return None
     owner = _owner(error.frames, plan)
     origin: dict[str, Any] = {"component": owner}
-    if owner is not None and len(job.attempts) == 1:
+    if owner is not None and len(job.attempts) == 1:  # of several, nothing says which the row was from
         origin = attempt_origin(owner, job.attempts[0][0])
     return UserCodeError(f"{error}; raise FailedException to have a transaction replayed", **origin)
 

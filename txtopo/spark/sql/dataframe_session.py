@@ -28,15 +28,10 @@ _FILE_TASKS = "spark.sql.files.minPartitionNum"
 
 
 class DataFrameSession:
-    """A clone of a session, for the DataFrames of transactions.
+    """A clone of the run's session, for the DataFrames of transactions. The run's own session does not change.
 
-    Args:
-        spark: the run's session, which is not changed.
-        tasks: the number of tasks of the bolt that receives the DataFrames' rows; a Spark SQL shuffle into that many
-            partitions can serve the bolt too.
-
-    Attributes:
-        spark: the clone.
+    ``tasks`` is the number of tasks of the bolt that receives the DataFrames' rows: a Spark SQL shuffle into that many
+    partitions can serve the bolt, too.
     """
 
     def __init__(self, spark: SparkSession, tasks: int = 1) -> None:
@@ -56,16 +51,13 @@ class DataFrameSession:
 
     @contextlib.contextmanager
     def running(self, transactions: int) -> Iterator[SparkSession]:
-        """Return a context with the session for a job, in which the files of all running transactions share the cores.
+        """Yield the session for a job of so many transactions; the files of all running transactions share the cores.
 
         By default Spark would use all cores for the files of each transaction. But a task that sees more of a
         transaction's rows leaves fewer to shuffle: two tasks that find the same 100,000 keys emit twice as many rows as
         one. Files larger than ``spark.sql.files.maxPartitionBytes`` are split as usual, and the caller's own setting
-        takes precedence.
-
-        Args:
-            transactions: the number of transactions in the job. If another job starts while this one is planned, this
-                one's number of tasks may change, but not its results.
+        takes precedence. If another job starts while this one is planned, this one's number of tasks may change, but
+        not its results.
         """
         with self._lock:
             self._running += transactions

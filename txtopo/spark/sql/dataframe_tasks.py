@@ -2,8 +2,8 @@
 
 If a job's only Python component is one bolt, usually a committer, grouped by fields of one DataFrame component, Spark
 itself partitions the rows by key, and each partition is a task of the bolt. Rows that Spark SQL has grouped by the same
-fields are in the right partition already. Otherwise they would leave Spark SQL as shuffle messages, be shuffled again,
-and be read by a Python worker a second time, which takes 15 % of the CPU time of a large transaction.
+fields are in the right partition already. On the general way, rows leave Spark SQL as shuffle messages, Spark shuffles
+them again, and a Python worker reads them a second time: 15 % of the CPU time of a large transaction.
 """
 
 from __future__ import annotations
@@ -36,13 +36,8 @@ REPORT_COLUMN = "report"
 
 
 def last_edge(spark: SparkSession, plan: Plan, layout: Layout) -> Edge | None:
-    """Return the edge into a job's only Python bolt if its tasks can run in the DataFrame's partitions; otherwise None.
-
-    Args:
-        spark: the session; with adaptive execution, Spark may merge partitions, so that a partition is not a task.
-        plan: the topology.
-        layout: the layout of its jobs.
-    """
+    """Return the edge into a job's only Python bolt if its tasks can run in the DataFrame's partitions; else None."""
+    # With adaptive execution, Spark may merge partitions; then a partition is not a task.
     *before, last = layout.stages
     is_alone = len(last.components) == 1 and not any(stage.components for stage in before)
     is_adaptive = str(spark.conf.get("spark.sql.adaptive.enabled", "true")).lower() != "false"
@@ -78,7 +73,8 @@ class DataFrameTasks:
     def run(self, frames: list[DataFrame]) -> list[Report]:
         """Run the tasks on the job's DataFrames, one for each transaction, and return their reports."""
         reports = self._run(frames, self._combiner)
-        if None in reports.values():  # a combined row exceeded its bound: run again without combining
+        # A combined row exceeded its bound: run again without combining.
+        if None in reports.values():
             reports = self._run(frames, None)
         tasks = {(index, task) for index in range(len(frames)) for task in range(self._tasks)}
         reports |= self._run_without_rows(sorted(tasks - reports.keys()))
@@ -95,7 +91,7 @@ class DataFrameTasks:
         return reports
 
     def _run_without_rows(self, tasks: list[tuple[int, int]]) -> _Reports:
-        """Run the tasks without a partition, which exist if the key is a literal or there are no rows."""
+        """Run the tasks that had no partition, which happens if the key is a literal or there are no rows."""
         if not tasks:
             return {}
         package, jobs = self._package, {index: self._job_of(index) for index, _ in tasks}
@@ -140,7 +136,7 @@ def _task_function(  # noqa: PLR0913, PLR0917 - a task needs that many parts
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "a Spark task has a context"
-        # A union concatenates the DataFrames' partitions; each has as many as there are tasks, or fewer.
+        # A union concatenates the partitions of the DataFrames, which have as many as there are tasks, or fewer.
         task = context.partitionId() % tasks
         messages = (_message(_rows(batch, fields, combiner), job, edge, fields, task) for batch in batches)
         try:
@@ -158,11 +154,7 @@ def _as_row(index: int, task: int, report: Any) -> pa.RecordBatch:
 
 
 def _rows(batch: pa.RecordBatch, fields: Fields, combiner: Combiner | None) -> pa.RecordBatch:
-    """Return a batch with the fields' declared types.
-
-    Raises:
-        _CombinedTooMuch: a combined row exceeded its bound.
-    """
+    """Return a batch with the fields' declared types; raise _CombinedTooMuch if a combined row exceeded its bound."""
     schema = fields.without_attempt().arrow_schema()
     if combiner is None:
         return pa.RecordBatch.from_arrays(batch.columns, names=schema.names).cast(schema)

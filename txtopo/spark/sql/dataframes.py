@@ -1,8 +1,8 @@
 """Runs jobs with components of Spark SQL: DataFrame spouts and DataFrame bolts.
 
-A DataFrame holds the rows of all transactions of a job, the attempt first. Between two DataFrame components it remains
-one. For Python bolts its rows become shuffle messages, routed by the groupings; from Python bolts, shuffle messages
-become rows.
+A DataFrame holds the rows of all transactions of a job, the attempt first, and passes as such from one DataFrame
+component to the next. Between DataFrame and Python components, rows become shuffle messages, which the groupings route,
+and shuffle messages become rows.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.routing import Router
 
 APART_MAX = 4
-"""Maximum number of transactions in a job to transform them one by one; each then has its own Spark tasks, which only
-pays off for large transactions."""
+"""A job of at most this many transactions transforms them one by one. Each then has Spark tasks of its own, which pays
+off only for large transactions."""
 
 _ATTEMPT_TYPE = pa.struct([("txid", pa.int64()), ("attempt", pa.int64())])
 
@@ -66,6 +66,7 @@ class DataFrameStages:
         items: Any = None
         try:
             for index, stage in enumerate(layout.stages):
+                # Read more than once: once for each DataFrame component, and once for the rest.
                 if any(self._takes_messages(name) for name in layout.dataframes[index]):
                     items = self._persist(items)
                 components = [self._plan.by_id[name] for name in layout.dataframes[index]]
@@ -91,12 +92,13 @@ class DataFrameStages:
             self._read(component) if component.kind is ComponentKind.DATAFRAME_SPOUT else self._bolt(component, items)
         )
         if len(self._plan.outputs(component.id, DEFAULT_STREAM)) > 1:
+            # Persisted, or each consumer would compute it again. The parts for single transactions are not, so they go.
             frame = self._persist(frame)
             self._frames_apart.pop(component.id, None)
         self._frames[component.id] = frame
 
     def _messages_of(self, component: PlannedComponent) -> Any:
-        """Return a component's rows as shuffle messages for its Python bolts; None if it feeds none."""
+        """Return a component's rows as shuffle messages for its Python bolts; None if it has none."""
         consumers = self._plan.outputs(component.id, DEFAULT_STREAM)
         to_python = [edge for edge in consumers if self._plan.by_id[edge.target].kind not in DATAFRAMES]
         if not to_python:
@@ -120,7 +122,7 @@ class DataFrameStages:
         return reduce(DataFrame.unionAll, frames)
 
     def _bolt(self, component: PlannedComponent, items: Any) -> DataFrame:
-        """Return a bolt's output; transform few transactions one by one, so that the attempt is a constant."""
+        """Return a bolt's output; transform few transactions one by one, so that each attempt is a constant."""
         edges = self._plan.inputs(component.id)
         if all(edge.source in self._frames_apart for edge in edges):
             apart = [
@@ -199,9 +201,9 @@ def _checked(frame: DataFrame, component: PlannedComponent) -> DataFrame:
 
 
 def _cast(frame: DataFrame, fields: Fields) -> list[str]:
-    """Return the SQL of the fields after the attempt; without a cast if the type is right, as a cast costs an analysis.
+    """Return the SQL of the fields after the attempt, with casts only where types differ: a cast costs an analysis.
 
-    SQL strings are used because Column objects cost several JVM calls each, for each transaction's DataFrame.
+    As Column objects, each would cost several JVM calls for each transaction's DataFrame.
     """
     types, found = from_arrow_schema(fields.without_attempt().arrow_schema()), frame.schema
     return [

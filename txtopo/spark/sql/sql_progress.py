@@ -1,7 +1,7 @@
 """Progress of Spark SQL's work, from Spark's own counters: ended tasks, and rows that running tasks have read.
 
-None of txtopo's code runs in such a task, so it cannot report progress itself. Spark counts a running task's rows with
-its executors' heartbeats.
+None of txtopo's code runs in such a task, so the task can't report progress itself. Executors' heartbeats bring Spark
+the counts of running tasks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 LOOK_SECS = 0.5
-"""The interval at which Spark's counters are read."""
+"""How often Spark's counters are read."""
 
 
 class SqlProgress:
