@@ -32,6 +32,9 @@ _SIMPLE: dict[str, pa.DataType] = {
     "timestamp_ntz": pa.timestamp("us"),
 }
 
+_DECIMAL_DIGITS_MAX = 38
+"""Of Spark, and of Parquet files that others read."""
+
 _TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9]*|\d+|[<>(),:])")
 
 
@@ -106,16 +109,16 @@ def _parse(tokens: list[str], text: str) -> tuple[pa.DataType, list[str]]:
 def _parse_decimal(tokens: list[str], text: str) -> tuple[pa.DataType, list[str]]:
     if not tokens or tokens[0] != "(":
         return pa.decimal128(10, 0), tokens
-    rest = tokens[1:]
-    numbers: list[int] = []
-    while rest and rest[0] != ")":
-        if rest[0].isdigit():
-            numbers.append(int(rest[0]))
-        rest = rest[1:]
-    if len(numbers) not in {1, 2}:
+    end = tokens.index(")") if ")" in tokens else 0
+    numbers, separators = tokens[1:end:2], tokens[2:end:2]
+    if len(numbers) not in {1, 2} or separators != [","] * (len(numbers) - 1) or not all(map(str.isdigit, numbers)):
         raise _unknown(text)
-    precision, scale = (*numbers, 0)[:2]
-    return pa.decimal128(precision, scale), _expect(rest, ")", text)
+    precision, scale = map(int, (*numbers, "0")[:2])
+    if not 1 <= precision <= _DECIMAL_DIGITS_MAX or scale > precision:
+        raise FieldsError(
+            f"{text!r} is no Spark type: a decimal has 1 to {_DECIMAL_DIGITS_MAX} digits, some or all of them after the point"
+        )
+    return pa.decimal128(precision, scale), tokens[end + 1 :]
 
 
 def _parse_struct(tokens: list[str], text: str) -> tuple[pa.DataType, list[str]]:

@@ -124,8 +124,8 @@ class RunningTopology:
         self._lock = threading.Lock()
         """Held while counts are read, or move from the workers to the totals."""
         self._past = _Totals()
-        self._exits = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
+            self._exits = stack  # where the first workers' listeners are closed, too
             self._session = stack.enter_context(_session(plan, config, spark, on_stage))
             stack.enter_context(user_output_logged())
             self._run = self._begin(config.workers, is_active=is_active)
@@ -308,6 +308,8 @@ class RunningTopology:
         run_key, secret = secrets.token_bytes(16), new_secret()
         listener = Listener(host.bound, secret)
         lines = LineListener(host.reached, run_key, host.bound)
+        self._exits.callback(lines.close)
+        self._exits.callback(listener.close)  # the server closes it, too, once it has started
         level = logging.getLogger(USER_LOGGER).getEffectiveLevel()
         assignment = assign(self._plan, workers, self._config.acker_executors)
         package = RunPackage(
@@ -328,7 +330,6 @@ class RunningTopology:
         )
         server = ControlServer(supervisor, SparkWorkers(context, package), listener, self._take_past)
         server.start()
-        self._exits.callback(lines.close)
 
         def tell_end() -> None:
             server.join()

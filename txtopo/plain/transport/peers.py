@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import attrs
 
-from txtopo.channel import Channel
+from txtopo.channel import Channel, ChannelClosed
 from txtopo.plain.transport import handshake
 from txtopo.plain.transport.handshake import Listener
 from txtopo.plain.transport.messages import Introduction, Peer, dump, load
@@ -81,14 +81,13 @@ class Meetings:
         assert peer.address is not None, "a peer that has started"
         while not self._is_closed.is_set():
             try:
-                connection = handshake.connect(peer.address, self._secret)
-            except (OSError, handshake.HandshakeError) as error:
+                channel = Channel(handshake.connect(peer.address, self._secret))
+                channel.send(dump(Introduction(incarnation, peer.incarnation)))
+            except (OSError, ChannelClosed, handshake.HandshakeError) as error:
                 logger.debug("no connection to worker %d yet: %s", peer.worker, error)
                 # The driver has announced the peer, so it listens, or it has died; only the driver knows.
                 self._is_closed.wait(_RETRY_SECS)
                 continue
-            channel = Channel(connection)
-            channel.send(dump(Introduction(incarnation, peer.incarnation)))
             self._ready.put(Outgoing(peer, channel))
             self._wake()
             return
