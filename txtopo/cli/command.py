@@ -35,11 +35,7 @@ class CommandLineError(click.ClickException):
 
 @contextlib.contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """Return a context for the imports of an extra's packages.
-
-    Raises:
-        CommandLineError: one of them is not installed.
-    """
+    """Import an extra's packages in this context; raise CommandLineError if one is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -91,6 +87,7 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Record whether ``--debug`` is given, and parse the arguments."""
+        # Before the parsing, whose errors need it, too.
         ctx.meta["txtopo.debug"] = "--debug" in args
         return super().parse_args(ctx, args)
 

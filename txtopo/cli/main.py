@@ -60,7 +60,7 @@ class _Commands(click.Group):
         return cast("click.Command", getattr(importlib.import_module(f"txtopo.cli.{module}"), attribute))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; tell of a Ctrl-C during its imports as commands themselves do."""
+        """Run the command; report a Ctrl-C during its imports as :class:`Command` does later."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -98,7 +98,7 @@ def _run_transactional(target: Target, until: int | None, console: Console, obse
     interrupts = Interrupts(display.stopping)
 
     def on_progress(progress: Progress) -> None:
-        interrupts.wrap_handlers()
+        interrupts.wrap_handlers()  # by the first progress the run has installed its own
         display.update(progress)
 
     with display, interrupts:
@@ -141,7 +141,7 @@ def _run_plain(
 
 @contextlib.contextmanager
 def _served(target: Target, address: tuple[str, int] | None, console: Console) -> Iterator[Observer | None]:
-    """Serve metrics at an address; give their observer, or None without an address."""
+    """Serve metrics at an address, and yield their observer; None without an address."""
     if address is None:
         yield None
         return

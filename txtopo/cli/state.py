@@ -83,7 +83,7 @@ def _show_all(  # noqa: PLR0913 - as above
 
 
 def _show(found: pa.Table, limit: int | None, form: str, name: str | None = None) -> pa.Table:
-    """Print some rows, with the state's name if it is given, and return them."""
+    """Print the rows within the limit, and return them."""
     shown = found.slice(0, ROWS_SHOWN if limit is None and form == "table" else limit)
     match form:
         case "jsonl":
@@ -156,5 +156,5 @@ def _written(rows: pa.Table) -> str:
 
 
 def _say(text: str) -> None:
-    """Print a remark to standard error, so that it does not mix with the rows."""
+    """Print a remark to standard error, apart from the rows."""
     Console(stderr=True, highlight=False).print(Text(text, "dim"), soft_wrap=True)

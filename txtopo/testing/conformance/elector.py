@@ -31,7 +31,7 @@ class ElectorPlace(ABC):
     """Where electors of one cluster run. It closes at the end what it has opened."""
 
     session_secs: float
-    """After which time a nimbus that is cut off leads no more."""
+    """How long a nimbus may be cut off before another one can lead."""
 
     @abstractmethod
     def nimbus(self, address: str, may_lead: Callable[[], bool] = lambda: True) -> tuple[LeaderElector, ClusterState]:
