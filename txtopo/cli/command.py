@@ -133,9 +133,7 @@ ALIASES = {"graphviz": "dot", "md": "markdown"}
 class FormatType(click.ParamType):  # type: ignore[type-arg] # generic since click 8.4 only
     """One of a command's formats, given by name or alias.
 
-    Args:
-        names: the command's formats, the default first.
-        aliases: further aliases, for this command only: the format's name by alias.
+    The first name is the default; ``aliases``, of this command only, map further names to formats.
     """
 
     name = "format"
@@ -156,9 +154,7 @@ class FormatType(click.ParamType):  # type: ignore[type-arg] # generic since cli
 def format_option(*names: str, **aliases: str) -> Callable[[Any], Any]:
     """Return the option ``--format`` of a command, for a parameter ``form``.
 
-    Args:
-        *names: its formats, the default first.
-        **aliases: aliases for this command only: the format's name by alias.
+    Names and aliases are as for :class:`FormatType`.
     """
     descriptions = "; ".join(f"{name}: {FORMATS[name]}" for name in names)
     return click.option(

@@ -72,13 +72,7 @@ R = TypeVar("R", bound=attrs.AttrsInstance)
 
 @attrs.frozen
 class NimbusInfo:
-    """A live nimbus; ``/nimbuses/HOST:PORT``.
-
-    Args:
-        address: ``host:port`` of its HTTP server.
-        started_at: wall-clock time, for display only.
-        version: of txtopo.
-    """
+    """A live nimbus; ``/nimbuses/HOST:PORT``. ``started_at`` is wall-clock time, for display only."""
 
     address: str
     started_at: float = 0.0
@@ -89,11 +83,8 @@ class NimbusInfo:
 class Term:
     """One nimbus' time as leader.
 
-    Args:
-        epoch: its number, higher than that of any term before.
-        version: of the epoch node, which fences.
-        address: the leader's.
-        sessions_lost: how many sessions the leader had lost when it began.
+    ``epoch`` is higher than in any earlier term, and ``version``, of the epoch node, fences. The term
+    is over once the leader has lost another session than the ``sessions_lost`` before its begin.
     """
 
     epoch: int

@@ -64,14 +64,9 @@ _PLAIN = frozenset({TopologyKind.PLAIN})
 
 @attrs.frozen
 class RunMetric:
-    """A metric of a run.
+    """A metric of a run: its name without a counter's ``_total``, and its labels besides ``topology``.
 
-    Args:
-        name: without the ending ``_total`` of counters.
-        kind: ``counter``, ``gauge`` or ``histogram``.
-        words: what it counts or measures.
-        of: the kinds of topologies that have it.
-        labels: besides ``topology``.
+    ``kind`` is ``counter``, ``gauge`` or ``histogram``; ``of`` has the kinds of topologies that report it.
     """
 
     name: str

@@ -36,7 +36,7 @@ class CodeAccess:
     Args:
         state: the state of the cluster, with the holders of each topology's code.
         address: this daemon's ``host:port``.
-        token: the cluster's token, which other nimbuses ask for; not shown when this is printed.
+        token: the cluster's token, which requests to other nimbuses need; ``repr`` hides it.
     """
 
     state: ClusterState

@@ -17,8 +17,8 @@ Three rules:
 
 3. *A slot never gets two topologies.*
 
-A round spreads its assignments evenly. It gives a topology a supervisor where its driver has just died only if no other
-has a free slot.
+A round spreads its assignments evenly. A topology returns to a supervisor where its driver has just died only if no
+other has a free slot.
 """
 
 from __future__ import annotations
@@ -71,12 +71,8 @@ class Slot:
 class SupervisorInfo:
     """A live supervisor; ``/supervisors/<id>`` in ZooKeeper, ephemeral.
 
-    Args:
-        id: stays the same when it is started again: it is kept in its folder.
-        address: ``host:port`` of its HTTP server.
-        slots: how many drivers it may run.
-        started_at: wall-clock time, for display only.
-        version: of txtopo.
+    Its id is in its folder, so it survives a restart. ``address`` is the ``host:port`` of its HTTP server;
+    ``started_at`` is wall-clock time, for display only.
     """
 
     id: str
@@ -126,10 +122,7 @@ class EndingKind(enum.Enum):
 class Ending:
     """A supervisor's report; ``/endings/<id>/<assignment number>`` in ZooKeeper. It outlives the supervisor.
 
-    Args:
-        kind: how it ended.
-        reason: why, in one or a few lines.
-        at: the supervisor's wall-clock time, for display only.
+    ``at`` is the supervisor's wall-clock time, for display only.
     """
 
     kind: EndingKind

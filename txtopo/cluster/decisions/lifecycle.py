@@ -160,9 +160,9 @@ class Request:
 
     Args:
         event: what happens.
-        wait_secs: for a kill or rebalance: the wait in seconds; None: the topology's own.
-        settings: for a rebalance: settings to change.
-        reason: for a failure: why.
+        wait_secs: of a kill or rebalance; None: the topology's own.
+        settings: those that a rebalance changes.
+        reason: of a failure.
     """
 
     event: Event
@@ -179,7 +179,7 @@ def applied(topology: Topology, request: Request, now: float) -> Topology | None
     Raises:
         TransitionError: the user asks for what the status forbids.
     """
-    # A user learns of a request in vain; a late report of a driver is nobody's mistake.
+    # A user must learn that a request has no effect; a late report of a driver is nobody's mistake.
     otherwise = Outcome.REFUSED if request.event in REQUESTS else Outcome.UNCHANGED
     outcome = TRANSITIONS[topology.status].get(request.event, otherwise)
     match outcome:

@@ -243,7 +243,7 @@ def _with_process(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[Dri
         return attrs.evolve(slot, state=SlotState.STOPPING, since=seen.now, why=why), [Terminate()]
     if slot.state is SlotState.STARTING and seen.has_run:
         return attrs.evolve(slot, state=SlotState.RUNNING, since=seen.now, failed_starts=0), []
-    # Only a long run forgives: a driver that dies soon after each start would otherwise restart without a pause.
+    # Only a long run resets the backoff: a driver that dies soon after each start would otherwise restart at once.
     if slot.state is SlotState.RUNNING and slot.failures and seen.now - slot.since > limits.backoff_reset_secs:
         return attrs.evolve(slot, failures=0), []
     return slot, []

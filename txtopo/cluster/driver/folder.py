@@ -43,22 +43,11 @@ R = TypeVar("R", bound=attrs.AttrsInstance)
 
 @attrs.frozen
 class DriverLaunch:
-    """What a driver is started with.
+    """What a driver is started with; ``launch.json``.
 
-    Args:
-        id: unique for each launch.
-        assignment: what it is for.
-        code: the folder with the archive and the description.
-        zookeeper_hosts: the cluster's ZooKeeper.
-        zookeeper_root: the node above all of the cluster's.
-        zookeeper_credentials: ``user:password``, or None.
-        session_timeout_secs: of its session.
-        supervisor: the id of the supervisor that starts it.
-        heartbeat_secs: from one heartbeat to the next.
-        isolation_secs: how long it goes on without ZooKeeper.
-        log_format: ``text`` or ``json``.
-        start_timeout_secs: after which time its supervisor ends it if its topology does not run.
-        before: why the start before failed; to show.
+    ``id`` is unique for each launch; ``code`` is the folder with archive and description; ``heartbeat_secs`` passes
+    from one heartbeat to the next; without ZooKeeper the driver ends after ``isolation_secs``; ``before`` says why the
+    last start failed, to show.
     """
 
     id: str
