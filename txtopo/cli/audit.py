@@ -75,7 +75,6 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
 
 
 def _journal(target: OutputFolder | Target) -> tuple[Path, AnySpout | None]:
-    """Return a topology's journal, and its spout if ``target`` is a topology."""
     if isinstance(target, OutputFolder):
         folder = metadata_dir_below(target.path)
         return find_journal(folder, target.choose(topologies_with_journal(folder))), None

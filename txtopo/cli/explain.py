@@ -151,7 +151,6 @@ def _is_alive(known: _Known) -> bool:
 
 
 def _entry_of(parts: Sequence[JournalPart], txid: int) -> tuple[JournalPart, JournalEntry, JournalTransaction] | None:
-    """Return the journal's newest entry with a transaction, or None."""
     for part in reversed(counting_parts(parts, lambda _: True)):
         for entry in reversed(part.entries):
             if entry.first <= txid <= entry.last:
@@ -204,7 +203,6 @@ def _committed_lines(
 
 
 def _pending_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: bool) -> list[str]:
-    """Describe a transaction that has begun and is not committed."""
     first = snapshot.committed + 1
     found = next((each for each in snapshot.transactions if each.txid == txid), None)
     if found is None:
@@ -272,7 +270,6 @@ def _next(snapshot: Snapshot, found: TransactionSnapshot, status: Status) -> str
 
 
 def _run_lines(snapshot: Snapshot, writer: Writer) -> list[str]:
-    """Describe the run itself."""
     age_secs = max(0.0, time.time() - writer.written_secs)
     who = f"process {writer.pid} on {writer.host}, epoch {writer.epoch}"
     resumes = f"the next run resumes with transaction {snapshot.committed + 1}"

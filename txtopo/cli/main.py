@@ -47,12 +47,10 @@ class _Commands(click.Group):
     """The commands, imported one by one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return their names."""
         del ctx
         return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name, or None."""
         del ctx
         if cmd_name not in _COMMANDS and cmd_name not in _HIDDEN:
             return None

@@ -50,7 +50,6 @@ class _Address(click.ParamType):  # type: ignore[type-arg] # generic since click
     name = "address"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        """Return host and port."""
         host, _, port = str(value).rpartition(":")
         if not port.isdecimal() or int(port) > _PORT_MAX:
             self.fail(f"{value!r} is neither PORT nor HOST:PORT", param, ctx)
@@ -141,7 +140,6 @@ def _run_plain(
 
 @contextlib.contextmanager
 def _served(target: Target, address: tuple[str, int] | None, console: Console) -> Iterator[Observer | None]:
-    """Serve metrics at an address, and yield their observer; None without an address."""
     if address is None:
         yield None
         return

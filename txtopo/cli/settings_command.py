@@ -100,7 +100,6 @@ def default_text(setting: Setting) -> str:
 
 
 def _plain_default(setting: Setting) -> str:
-    """Return a plain topology's default, if that differs."""
     if setting.plain_default == setting.default:
         return ""
     return f"; in a plain topology {default_text(attrs.evolve(setting, default=setting.plain_default))}"

@@ -110,7 +110,6 @@ def _write_csv(rows: pa.Table) -> None:
 
 
 def _with_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the rows whose first columns (the key fields) have these values."""
     if len(keys) >= rows.num_columns:
         raise ConfigError(f"{len(keys)} keys are given; the columns are {', '.join(rows.column_names)}")
     for name, text in zip(rows.column_names, keys, strict=False):

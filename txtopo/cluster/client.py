@@ -300,7 +300,6 @@ class ClusterClient:
         return False
 
     def _patiently(self, ask: Callable[[], Any]) -> Any:
-        """Ask until a leader answers or patience is over."""
         deadline, wait_secs = time.monotonic() + self._patience_secs, _RETRY_SECS
         while True:
             try:
@@ -313,7 +312,6 @@ class ClusterClient:
 
 
 def _content(answer: httpx.Response) -> Any:
-    """Return an answer's JSON, or raise the error in it."""
     try:
         content = answer.json()
         _ = content.get  # AttributeError: JSON, but no object

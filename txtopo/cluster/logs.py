@@ -42,7 +42,6 @@ class _JsonLines(logging.Formatter):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a record as JSON."""
         content = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
             "level": record.levelname,
@@ -59,7 +58,6 @@ class _Lines(logging.Formatter):
     """One line for each record, tracebacks included."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a record as one line."""
         return super().format(record).replace("\n", "\\n")
 
 

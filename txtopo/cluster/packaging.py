@@ -57,7 +57,6 @@ def top_of(names: Sequence[str], where: str) -> str:
 
 
 def _files_of(path: Path) -> Iterator[tuple[PurePosixPath, Path]]:
-    """Yield (name in the zip file, path) for each file of a top-level module or package."""
     files = _walk(path) if path.is_dir() else [path] if path.is_file() else []
     for file in files:
         yield PurePosixPath(file.relative_to(path.parent).as_posix()), file

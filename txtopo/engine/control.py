@@ -36,7 +36,7 @@ class RunControl:
         self._activate(is_active=True)
 
     def deactivate(self) -> None:
-        """Begin no transaction; those that have begun are committed. In a plain topology, call no ``next_tuple``."""
+        """Begin no transaction, and commit those in flight; in a plain topology, stop calling ``next_tuple``."""
         self._activate(is_active=False)
 
     def stop(self, wait_secs: float | None = None) -> None:

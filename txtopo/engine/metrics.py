@@ -477,7 +477,6 @@ class _Server(ThreadingWSGIServer):
         return place is not None
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection."""
         place = self._places.pop(request, None)
         if place is not None:
             self._gate.leave(place)

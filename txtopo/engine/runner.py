@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 def _both(first: Callable[[Any], None] | None, second: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Return a function that calls both."""
     if first is None:
         return second
 

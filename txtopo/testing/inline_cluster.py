@@ -59,7 +59,7 @@ class InlineCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop every topology that still runs, without waiting for what is pending."""
+        """Stop every running topology without waiting for pending tuple trees."""
         try:
             for topology in list(self._topologies):
                 topology.stop(wait_secs=0)
@@ -183,7 +183,7 @@ class InlineTopology:
         self._set_active(is_active=True)
 
     def deactivate(self) -> None:
-        """Stop calling the spouts' ``next_tuple``; what is under way goes on."""
+        """Stop calling the spouts' ``next_tuple``; pending tuple trees continue."""
         self._set_active(is_active=False)
 
     def tracked_wait(self, emitted: int = 1, timeout_secs: float = WAIT_SECS) -> None:
@@ -265,7 +265,7 @@ class InlineTopology:
             self._replace(worker)
 
     def rebalance(self, workers: int) -> None:
-        """Move the tasks to another number of workers: deactivate, wait for what is pending, and start them there.
+        """Move the tasks to another number of workers: deactivate, wait for pending tuple trees, start again there.
 
         Every component begins anew; the tasks keep their ids.
         """
@@ -280,7 +280,7 @@ class InlineTopology:
                 self.activate()
 
     def stop(self, wait_secs: float | None = None) -> None:
-        """Deactivate, wait for what is pending, and close.
+        """Deactivate, wait for pending tuple trees, and close.
 
         Args:
             wait_secs: how long to wait, of the cluster's time; None: the message timeout. Trees that are open then are

@@ -24,7 +24,6 @@ class _Rate:
         self._is_acking = False
 
     def add(self, report: PlainReport) -> None:
-        """Take the counts of a moment."""
         self._acked.add(report.elapsed_secs, report.acked)
         self._emitted.add(report.elapsed_secs, report.emitted)
         self._is_acking = report.acked > 0

@@ -270,7 +270,6 @@ class _Round:
         self._taken: set[Slot] = set()
 
     def look_at(self, topology: Topology, is_alive: bool, is_ready: bool) -> None:  # noqa: FBT001 - facts, not switches
-        """Decide whether a topology keeps its slot, needs one, or must lose it."""
         old = self._view.assignments.get(topology.id)
         if topology.status not in RUNS:
             if old is not None:
@@ -315,7 +314,6 @@ class _Round:
         self.decisions.append(Unassign(old, ending.kind.value))
 
     def drop_orphans(self) -> None:
-        """Remove assignments of topologies that are gone."""
         for topology, assignment in sorted(self._view.assignments.items()):
             if topology not in self._view.topologies:
                 self.decisions.append(Unassign(assignment, "the topology is gone"))

@@ -43,7 +43,7 @@ class Status(enum.Enum):
     FINISHED = "FINISHED"
     """Its input is exhausted: its driver has ended and is not started again."""
     FAILED = "FAILED"
-    """It cannot go on: ``reason`` says why. Its driver is ended and not started again."""
+    """It cannot go on: ``reason`` says why. Its driver ends and is not started again."""
 
 
 RUNS = frozenset({Status.ACTIVE, Status.INACTIVE, Status.REBALANCING, Status.KILLED})

@@ -94,7 +94,6 @@ class _Driver:
         self._control = RunControl()
 
     def run(self) -> DriverEnd:
-        """Run the topology; return how it ended."""
         launch = self._launch
         try:
             state = ClusterState(

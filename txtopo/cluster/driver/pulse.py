@@ -125,7 +125,6 @@ class Pulse:
         return self._begun_at + _SHARE_OF_START * self._launch.start_timeout_secs - time.monotonic()
 
     def _detail(self) -> str:
-        """Return the step that the start has come to, and for how long."""
         now = f"{self._stage or 'beginning'}, for {time.monotonic() - self._stage_at:.0f} s"
         return f"{now}; the start before failed: {self._launch.before}" if self._launch.before else now
 

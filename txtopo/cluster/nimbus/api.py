@@ -215,8 +215,6 @@ class NimbusApi:
     # What is changed.
 
     def _changing(self, event: Event) -> Callable[[Request], Awaitable[Response]]:
-        """Return the endpoint of one request for a topology."""
-
         async def endpoint(request: Request) -> Response:
             check_token(request, self._token)
             wait_secs = _wait_of(request)
@@ -298,7 +296,6 @@ class NimbusApi:
         return _shown(topology, state.holders_of(topology.id), frozenset(state.nimbuses()), assignment, beat)
 
     def _leader_of(self, error: Exception) -> str | None:
-        """Return who leads, if an error is about that."""
         if not isinstance(error, NotLeader):
             return None
         return error.leader or self._nimbus.not_leader().leader
@@ -350,7 +347,6 @@ def _shown(
     assignment: Assignment | None,
     beat: Heartbeat | None,
 ) -> dict[str, Any]:
-    """Return a topology as JSON, without secrets."""
     now = time.time()
     return {
         "id": topology.id,

@@ -167,7 +167,7 @@ class Nimbus:
         self._stopped.set()
 
     def stop(self) -> None:
-        """Give up the lead, and end; running topologies go on."""
+        """Give up the lead, and end; running topologies continue."""
         self._stopped.set()
         self.wake()
         for thread in self._threads:
@@ -223,7 +223,6 @@ class Nimbus:
             self.elector.add_to_leader_lock_queue()
 
     def _has_fetched(self, topology: str, manifest: Manifest) -> bool:
-        """Fetch the code of a topology if it is not here; return whether it is here now."""
         if not self.store.has(topology):
             with self.opened.tries_again(topology), durable_step("nimbus.keep"):
                 self.opened.fetch(manifest)
@@ -241,7 +240,7 @@ class Nimbus:
     # The leader's work.
 
     def monitor(self) -> None:
-        """Do what is due, if this nimbus leads."""
+        """Do a leader's round of work; nothing if this nimbus does not lead."""
         lead = self._leading()
         if lead is None:
             return
@@ -300,7 +299,6 @@ class Nimbus:
                     lead.writes.store(marked)
 
     def _alive(self, lead: _Lead, assignments: Mapping[str, Assignment]) -> set[str]:
-        """Return the topologies whose driver is alive."""
         now = time.monotonic()
         lead.heartbeats.update(assignments, self.state.heartbeats(), now)
         return {each.topology for each in assignments.values() if lead.heartbeats.is_alive(each, self.limits, now)}

@@ -26,7 +26,7 @@ from txtopo.errors import StopError, Unreachable
 
 _LOG = logging.getLogger(__name__)
 _LOOK_SECS = 1.0
-"""How often to look without having been told of a change."""
+"""How often to look without a change reported by a watch."""
 _AWAY_SECS = 0.2
 """How soon to try again while ZooKeeper does not answer, or after a term could not begin."""
 

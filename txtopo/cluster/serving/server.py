@@ -82,7 +82,6 @@ class _Protocol(H11Protocol):
         self._is_writing_paused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Enter the gate, or be closed."""
         super().connection_made(transport)
         # abort(), not close(): close() first waits until the peer has taken all data.
         self._place = self._gate.enter(self.client[0] if self.client else "", transport.abort)
@@ -90,29 +89,24 @@ class _Protocol(H11Protocol):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave the gate."""
         if self._place is not None:
             self._gate.leave(self._place)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take in a part of a request."""
         super().data_received(data)
         self._tell()
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
         super().on_response_complete()
         self._tell()
 
     def pause_writing(self) -> None:
-        """Begin to wait for the peer to take more of the answer."""
         super().pause_writing()
         self._is_writing_paused = True
         self._tell()
 
     def resume_writing(self) -> None:
-        """Go on: the peer has taken some."""
         super().resume_writing()
         self._is_writing_paused = False
         self._tell()
@@ -140,7 +134,6 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Handle SIGTERM and SIGINT."""
         self.begin_stop()
         super().handle_exit(sig, frame)
 

@@ -181,7 +181,6 @@ class Supervisor:
         )
 
     def _fetch(self, topology: str) -> None:
-        """Fetch the code of a topology, unless it is here."""
         with self._fetch_lock:
             if self.store.has(topology):
                 return
@@ -410,7 +409,6 @@ class Supervisor:
             rotate(path, _LOG_BYTES_MAX)
 
     def _end_drivers(self) -> None:
-        """End all drivers by SIGTERM, and by SIGKILL those that take too long."""
         for slot in self._slots.values():
             slot.signal(signal.SIGTERM)
         deadline = time.monotonic() + self.config["supervisor.worker.shutdown.sleep.secs"]
@@ -454,7 +452,6 @@ def _locked(path: Path) -> int:
 
 
 def _own_id(path: Path) -> str:
-    """Return the id in a file; make one if there is none."""
     with contextlib.suppress(FileNotFoundError):
         found = path.read_text().strip()
         if found:

@@ -124,7 +124,7 @@ class LocalSlot:
                 os.killpg(pid, number)
 
     def clean_up(self) -> None:
-        """Remove what was recorded about the process."""
+        """Forget the process, and remove its folder."""
         self._folder.remove()
         self._launch = self._process = self._beat = self._beat_at = None
         self.has_run, self.fault, self.detail = False, "", ""

@@ -73,7 +73,7 @@ class LeaderElectorConformance:
         elector.remove_from_leader_lock_queue()
 
     def test_one_of_several_leads(self, place: ElectorPlace) -> None:
-        """One of those that queue leads, and all know its address, and the addresses of all."""
+        """Of several queued nimbuses one leads; each knows its address, and the addresses of all."""
         electors = [place.nimbus(f"127.0.0.1:{number}")[0] for number in (1, 2, 3)]
         for elector in electors:
             elector.add_to_leader_lock_queue()

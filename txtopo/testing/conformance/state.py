@@ -396,7 +396,7 @@ class StateConformance:
 
     @EVERY_KIND
     def test_values_are_the_same_after_a_restart(self, place: StatePlace, kind: StateKind) -> None:
-        """What is read after a write is what is read after a restart, to the last bit and type."""
+        """A value reads the same after a restart as after its write, to the last bit and type."""
         fields = Fields("n: float", "d: decimal(6, 2)", "l: array<double>", "s: struct<a: long, b: string>")
         value = (0.1, 3, (1, 2.5), {"a": 7})
         opened = place.opened(value=fields, kind=kind)
