@@ -124,7 +124,7 @@ class Gate:
     def _remove(self, connection: Connection) -> None:
         own = self._by_peer.get(connection.peer, {})
         own.pop(connection, None)
-        if not own:
+        if not own:  # or peers that come and go would fill the memory
             self._by_peer.pop(connection.peer, None)
 
 

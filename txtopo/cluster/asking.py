@@ -68,7 +68,7 @@ def first_answer(
             waiting.remove(answer)
             error = answer.exception()
             if error is None or not isinstance(error, unsound):
-                return answer.result()
+                return answer.result()  # which raises a sound error
             errors.append(error)
             next_at = 0.0  # after a failure the next one need not wait for its turn
         if not came and time.monotonic() >= deadline:

@@ -83,8 +83,8 @@ class NimbusInfo:
 class Term:
     """One nimbus' time as leader.
 
-    ``epoch`` is higher than in any earlier term, and ``version``, of the epoch node, fences. The term
-    is over once the leader has lost another session than the ``sessions_lost`` before its begin.
+    ``epoch`` is higher than in any earlier term, and ``version``, of the epoch node, fences. The term is over once the
+    leader has lost a session more than the ``sessions_lost`` before its begin.
     """
 
     epoch: int
@@ -391,8 +391,7 @@ class ClusterState:
 
         def plan(transaction: Any) -> None:
             if self.exists(node):
-                # Of this daemon's last session, which ZooKeeper keeps until its timeout. Its end would take the node
-                # away.
+                # It is of this daemon's last session, and goes when ZooKeeper ends that one.
                 transaction.delete(node)
             transaction.create(node, data, ephemeral=True)
 

@@ -189,6 +189,7 @@ class _Histogram:
         self._total += value
 
     def show(self) -> _Buckets:
+        # Without a lock: ``add`` counts first and sums last, so the sum read here may lack a value that a bucket has.
         total, counts, seen = self._total, self._counts.copy(), 0
         upto = []
         for bound, count in zip((*self._bounds, float("inf")), counts, strict=True):
@@ -445,7 +446,7 @@ def written(metrics: RunMetrics, path: Path, every_secs: float = WRITE_SECS) -> 
         yield
     finally:
         ended.set()
-        thread.join(every_secs)
+        thread.join(every_secs)  # it writes the same draft
         write()
 
 

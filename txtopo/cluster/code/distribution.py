@@ -110,6 +110,7 @@ class LocalCodeDistributor(CodeDistributor):
         """Fetch each file from one of the holders, the live ones first."""
         live = self.access.state.nimbuses()
         holders = self.access.state.holders_of(manifest.topology) - {self.access.address}
+        # Dead ones last, for each may cost a timeout; but a nimbus without ZooKeeper counts as dead and still serves.
         order = sorted(holders, key=lambda holder: (holder not in live, holder))
         return fetch_from(self._client, order, manifest, folder)
 
@@ -257,7 +258,7 @@ class Opened:
         except (CodeUnavailable, httpx.HTTPError) as error:
             supervisors = sorted({each.address for each in self.state.supervisors().values()} - {self._address})
             try:
-                with self.store.draft() as draft:
+                with self.store.draft() as draft:  # a new one: the first may hold some of the files
                     fetch_from(self._client, supervisors, manifest, draft)
                     self.store.keep(draft, manifest)
             except CodeUnavailable as last:
@@ -293,7 +294,7 @@ def open_cluster(config: ClusterConfig, home: Path, address: str, token: str) ->
         Unreachable: ZooKeeper does not answer.
         StopError: the nodes in ZooKeeper have a layout that this version does not know.
     """
-    distributor = distributor_of(config)
+    distributor = distributor_of(config)  # first: a wrong setting then leaves no open session
     state = ClusterState(
         config.zookeeper_hosts,
         config["storm.zookeeper.root"],

@@ -222,7 +222,7 @@ def looked_after(topology: Topology, *, is_held: bool, is_running: bool, now: fl
     if topology.status not in NEEDS_CODE:
         return topology
     if topology.code_lost_at is None:
-        return attrs.evolve(topology, code_lost_at=now)
+        return attrs.evolve(topology, code_lost_at=now)  # in the record, so that the next leader counts on from here
     if is_running or now - topology.code_lost_at < lost_secs:
         return topology
     reason = f"no live nimbus has held its code for {lost_secs:g} s: start one that does, or submit again"

@@ -215,8 +215,7 @@ class Nimbus:
             self.store.remove(topology)
         for topology, manifest in sorted(published.items()):
             if self._has_fetched(topology, manifest) and topology not in said:
-                # After the code is durable here, never before. A crash in between is harmless: the next sync records
-                # it.
+                # Only after the code is durable here. A crash in between is harmless: the next sync records it.
                 with durable_step("nimbus.hold"):
                     self.state.hold(topology, self.address)
         if not self.elector.is_queued() and not self._lacking():

@@ -29,6 +29,7 @@ from txtopo.records import read_json
 _LOG = logging.getLogger(__name__)
 _BODY_BYTES_MAX = 1 << 16
 
+# The first kind that fits counts, so subclasses stand before RuleError and ClusterError.
 _STATUSES: tuple[tuple[type[TxtopoError], int], ...] = (
     (NotLeader, 421),
     (NotAlive, 404),

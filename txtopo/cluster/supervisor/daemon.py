@@ -147,6 +147,7 @@ class Supervisor:
 
     def slots(self) -> list[DriverSlot]:
         """Return the slots, to show."""
+        # A copy: threads of the HTTP server call this while the loop may add slots.
         return [slot.now for _, slot in sorted(self._slots.copy().items())]
 
     def metrics_files(self) -> dict[int, Path]:
