@@ -1,14 +1,14 @@
 """Which connections a server keeps: bounded in number, by peer and in all, and in time.
 
-A connection costs a file descriptor, and a process that has none left fails in everything else it does. So a server
-lets no client have more of them than it can spare, whoever the client is:
+A connection costs a file descriptor, and a process without any fails in everything else it does. So a server limits the
+connections of every client:
 
-1. A peer has half of all places open, and says nothing on any of them.
-2. One more connection of that peer comes. The one of it that has been silent for longest is closed for it. A client on
-   the same machine, which sends its request at once, is served; and so is every other peer.
-3. A connection on which nothing whole has come for its time is closed, whether anybody needs its place or not.
+1. A peer holds half of all places, and says nothing on any of them.
+2. One more connection of that peer comes. The gate closes the one of this peer that has been idle for longest. So a
+   client on the same machine that sends its request at once is served, and so is every other peer.
+3. The gate closes a connection that has sent no whole request in time, whether anybody needs its place or not.
 
-What is under way is never closed for somebody else: if all places are taken by that, a newcomer is refused.
+The gate never closes a request under way for a newcomer: if such requests hold all places, it refuses the newcomer.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterable, Mapping
 import attrs
 
 CONNECTIONS_MAX = 512
-"""The most connections of a server, however many file descriptors its process may have."""
+"""The most connections of a server, even if its process may have more file descriptors."""
 
 REQUEST_SECS = 10.0
-"""How long a connection may take to send the head of a request, from its start or from the last answer on."""
+"""How long a connection may take to send the head of a request, from its start or from the last answer."""
 
 STALLED_SECS = 30.0
-"""How long a request or an answer that has begun may make no progress because of the peer."""
+"""How long the peer of a request under way may send no more of it, or take no more of the answer."""
 
 
 @attrs.define(eq=False)
@@ -50,11 +50,9 @@ class Connection:
 
 
 class Gate:
-    """Lets connections in, and closes those that keep a place without need. Safe to use from several threads.
+    """Lets connections in, and closes idle ones. Safe to use from several threads.
 
-    Args:
-        connections_max: how many there may be; of one peer, half of it.
-        clock: the time in seconds.
+    A peer may have half of ``connections_max``; ``clock`` returns seconds.
     """
 
     def __init__(self, connections_max: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -65,13 +63,14 @@ class Gate:
         self._lock = threading.Lock()
 
     def enter(self, peer: str, close: Callable[[], object]) -> Connection | None:
-        """Let a connection in, and close another one for it if need be; None: there is no place for it."""
+        """Let a connection in, if need be in place of an idle one; None: there is no place."""
         with self._lock:
             own = self._by_peer.get(peer, {})
             displaced: Connection | None = None
             if len(own) >= self._peer_max:
                 displaced = _most_silent([own])
             elif sum(map(len, self._by_peer.values())) >= self._connections_max:
+                # Of the peer that has most connections.
                 displaced = _most_silent(sorted(self._by_peer.values(), key=len, reverse=True))
             else:
                 return self._entered(peer, close)
@@ -79,7 +78,7 @@ class Gate:
                 return None
             self._remove(displaced)
             entered = self._entered(peer, close)
-        displaced.close()
+        displaced.close()  # outside the lock, for it may call leave()
         return entered
 
     def leave(self, connection: Connection) -> None:
@@ -88,22 +87,22 @@ class Gate:
             self._remove(connection)
 
     def idles(self, connection: Connection) -> None:
-        """Wait for the next request on a connection. What comes of it in pieces does not renew the time."""
+        """Wait for the next request on a connection. Pieces of its head do not renew the time."""
         with self._lock:
             connection.since, connection.wait_secs, connection.is_idle = self._clock(), REQUEST_SECS, True
 
     def awaits(self, connection: Connection) -> None:
-        """Wait for the peer of a request that is under way: to send more, or to take more of the answer."""
+        """Wait for the peer of a request under way to send more, or to take more of the answer."""
         with self._lock:
             connection.since, connection.wait_secs, connection.is_idle = self._clock(), STALLED_SECS, False
 
     def works(self, connection: Connection) -> None:
-        """Wait no more: it is this side that has to do something, for however long."""
+        """Stop waiting: the server works on the request, for however long."""
         with self._lock:
             connection.since, connection.is_idle = None, False
 
     def sweep(self) -> None:
-        """Close the connections whose time is over; call it again and again."""
+        """Close the connections whose time is over. *You* must call it about every second."""
         now = self._clock()
         with self._lock:
             over = [
@@ -125,12 +124,12 @@ class Gate:
     def _remove(self, connection: Connection) -> None:
         own = self._by_peer.get(connection.peer, {})
         own.pop(connection, None)
-        if not own:
+        if not own:  # or peers that come and go would fill the memory
             self._by_peer.pop(connection.peer, None)
 
 
 def _most_silent(peers: Iterable[Mapping[Connection, None]]) -> Connection | None:
-    """Return the connection that has been idle for longest, of the first peer that has an idle one."""
+    """Return the connection idle for longest, of the first peer that has an idle one."""
     for connections in peers:
         idle = [each for each in connections if each.is_idle and each.since is not None]
         if idle:
@@ -139,11 +138,11 @@ def _most_silent(peers: Iterable[Mapping[Connection, None]]) -> Connection | Non
 
 
 def connections_max() -> int:
-    """Return how many connections a server of this process may have: half of the file descriptors, and not too many."""
+    """Return the most connections of a server: half of the process' file descriptors, at most ``CONNECTIONS_MAX``."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else max(2, min(CONNECTIONS_MAX, soft // 2))
 
 
 def backlog() -> int:
-    """Return how many connections may be accepted at once, before one of them is refused: so many come on top."""
+    """Return the length of the kernel's queue: so many connections may come on top before the gate sees them."""
     return max(1, connections_max() // 4)

@@ -1,8 +1,8 @@
-"""What is a secret, by its name or by its form. All that shows settings, or texts that may quote them, asks here.
+"""What is a secret, by its name or by its form; asked wherever settings, or texts that may quote them, are shown.
 
-A name says that its value is one: ``shop.password``, ``fs.s3a.access.key``, ``dbPwd``. A value may also be one, or hold
-one, whatever its name: ``https://user:password@host``, a JAAS configuration, a private key in PEM. Of such a text only
-the secret is hidden. What is hidden by mistake costs a look elsewhere, so in doubt it is hidden.
+A name shows that its value is a secret: ``shop.password``, ``fs.s3a.access.key``, ``dbPwd``. A value of any name may be
+or contain one: ``https://user:password@host``, a JAAS configuration, a private key in PEM; of such a text only the
+secret is hidden. In doubt hide: a wrongly hidden value costs a look elsewhere, a shown secret costs more.
 
 ``env:NAME`` and ``file:PATH`` say where a secret is, and are shown.
 """
@@ -45,10 +45,10 @@ _WHERE_OR_HOW = frozenset(
         "exception",
     ]
 )
-"""Last words of names that say where or how, not what; or of what has gone wrong."""
+"""Last words of names whose value is no secret but its place, form or limit; or an error."""
 
 _SHORTEST_SECRET = 4
-"""Shorter values are not searched for in texts, where they would hide ordinary words."""
+"""Shorter values are not hidden in texts: they would hide ordinary words."""
 
 _NAME = re.compile(r"""(?<![\w.\-])(?:-D)?(?P<name>[\w.\-]++)['"]?\s*[=:]\s*["']?""")
 _VALUE = re.compile(r"""(?<=["'])(?:[^"'\\]|\\.)+|(?<!["'])[^\s"'&;,)}\]]+""")
@@ -106,12 +106,7 @@ def shown(name: str, value: Any) -> Any:
 
 
 def without_secrets(text: str, settings: Mapping[str, object] | None = None) -> str:
-    """Return a text for people, such as an error's message, without the secrets in it.
-
-    Args:
-        text: may quote anything.
-        settings: may be quoted in it; their secrets are hidden wherever they stand.
-    """
+    """Return a text for people, such as an error's message, without its secrets and those of ``settings``."""
     for name, value in (settings or {}).items():
         secret = str(value)
         if len(secret) >= _SHORTEST_SECRET and is_secret(name) and not is_reference(value):
@@ -125,7 +120,8 @@ def _without_named(text: str) -> str:
     parts, told_to = [], 0
     name = _NAME.search(text)
     while name is not None:
-        # What follows a name that is no secret may be a name, too: "error: token: …", "--set=password=…".
+        # After a name that is no secret go on right behind it, for a name may follow: "error: token: …",
+        # "--set=password=…".
         following = name.end()
         value = _VALUE.match(text, following) if is_secret(name["name"]) else None
         if value is not None and not is_reference(value[0]) and not value[0].startswith(HIDDEN):

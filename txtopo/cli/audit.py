@@ -27,6 +27,7 @@ from txtopo.transactional.run.storage import metadata_dir_of
 FINDINGS_SHOWN = 20
 SPANS_SHOWN = 5
 TRIES_MAX = 5
+"""How often to read again because another coordinator has begun meanwhile."""
 
 Evidence = tuple[list[JournalPart], dict[str, TableHistory]]
 
@@ -74,7 +75,6 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
 
 
 def _journal(target: OutputFolder | Target) -> tuple[Path, AnySpout | None]:
-    """Return a topology's journal, and its spout if ``target`` is a topology."""
     if isinstance(target, OutputFolder):
         folder = metadata_dir_below(target.path)
         return find_journal(folder, target.choose(topologies_with_journal(folder))), None
@@ -84,7 +84,7 @@ def _journal(target: OutputFolder | Target) -> tuple[Path, AnySpout | None]:
 
 
 def _evidence(journal: Path, *, with_rows: bool) -> Evidence:
-    """Read journal and tables so that they agree, although a coordinator may write meanwhile.
+    """Read journal and tables so that they agree, even if a coordinator writes meanwhile.
 
     1. Read the journal.
     2. Read the tables, which may contain later groups by now.
@@ -110,11 +110,7 @@ def _evidence(journal: Path, *, with_rows: bool) -> Evidence:
 
 
 def _range_method(spout: AnySpout | None) -> str:
-    """Return the method that a spout must define to report the input of each transaction, as text for a message.
-
-    Args:
-        spout: the spout; None if only its journal is known.
-    """
+    """Name the method by which a spout reports each transaction's input; ``spout`` is None for an OUTPUT folder."""
     of_all = "input_ranges(self, metadata, previous_metadata), which returns {partition: (start, end)}"
     of_one = "input_range(self, metadata, previous_metadata), which returns (start, end) of one partition"
     if spout is None:
@@ -154,7 +150,7 @@ def _proof_lines(report: AuditReport, method: str) -> list[str]:
 
 
 def _skipped_lines(report: AuditReport) -> Iterator[str]:
-    """Yield a line for each partition of which the spout has skipped input: a loss that the user has allowed."""
+    """Yield a line for each partition with skipped input, a loss that the user has allowed."""
     for partition, gaps in sorted(report.skipped.items()):
         spans: list[tuple[Any, Any]] = []
         for _, start, end in gaps:

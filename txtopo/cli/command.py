@@ -35,11 +35,7 @@ class CommandLineError(click.ClickException):
 
 @contextlib.contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """Return a context for the imports of an extra's packages.
-
-    Raises:
-        CommandLineError: one of them is not installed.
-    """
+    """Import an extra's packages in this context; raise CommandLineError if one is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -91,6 +87,7 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Record whether ``--debug`` is given, and parse the arguments."""
+        # Before the parsing, whose errors need it, too.
         ctx.meta["txtopo.debug"] = "--debug" in args
         return super().parse_args(ctx, args)
 
@@ -136,9 +133,7 @@ ALIASES = {"graphviz": "dot", "md": "markdown"}
 class FormatType(click.ParamType):  # type: ignore[type-arg] # generic since click 8.4 only
     """One of a command's formats, given by name or alias.
 
-    Args:
-        names: the command's formats, the default first.
-        aliases: further aliases, for this command only: the format's name by alias.
+    The first name is the default; ``aliases``, of this command only, map further names to formats.
     """
 
     name = "format"
@@ -159,9 +154,7 @@ class FormatType(click.ParamType):  # type: ignore[type-arg] # generic since cli
 def format_option(*names: str, **aliases: str) -> Callable[[Any], Any]:
     """Return the option ``--format`` of a command, for a parameter ``form``.
 
-    Args:
-        *names: its formats, the default first.
-        **aliases: aliases for this command only: the format's name by alias.
+    Names and aliases are as for :class:`FormatType`.
     """
     descriptions = "; ".join(f"{name}: {FORMATS[name]}" for name in names)
     return click.option(

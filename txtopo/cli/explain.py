@@ -59,7 +59,7 @@ class _Known:
 
     @classmethod
     def of(cls, journal: Path, parts: Sequence[JournalPart], found: tuple[Writer, Snapshot] | None) -> _Known:
-        """Return what journal, tables and snapshot tell; a snapshot that lags behind the others is brought forward."""
+        """Merge journal, tables and snapshot. The snapshot may be a second behind: drop what is committed since."""
         writer, snapshot = found or (None, None)
         committed = 0 if snapshot is None else snapshot.committed
         if parts and parts[-1].entries and committed < parts[-1].entries[-1].last:
@@ -96,11 +96,7 @@ def explain_command(target: OutputFolder | Target, txid: int) -> None:
 
 
 def _known(target: OutputFolder | Target) -> _Known:
-    """Read journal and snapshot of a topology's current incarnation.
-
-    Raises:
-        ConfigError: there is neither.
-    """
+    """Read journal and snapshot of a topology's current incarnation; raise ConfigError if there is neither."""
     metadata_dir, topology_id = _metadata_dir(target)
     journal = find_journal(metadata_dir, topology_id)
     parts = read_journal(journal)
@@ -113,7 +109,7 @@ def _known(target: OutputFolder | Target) -> _Known:
 
 
 def _is_of(writer: Writer, part: JournalPart) -> bool:
-    """Whether a snapshot is of the run that began the journal's last part; one of an earlier run is obsolete."""
+    """Whether a snapshot is of the run that began the journal's last part; an older one is obsolete."""
     return (writer.incarnation, writer.epoch) == (part.header.incarnation, part.header.epoch)
 
 
@@ -128,7 +124,7 @@ def _metadata_dir(target: OutputFolder | Target) -> tuple[Path, str | None]:
 
 
 def _lines(known: _Known, txid: int) -> list[str]:
-    """Return the description of a transaction in lines, its headline first."""
+    """Describe a transaction in lines, its headline first."""
     entered = _entry_of(known.parts, txid)
     if txid <= known.committed:
         return _committed_lines(known, txid, entered)
@@ -155,7 +151,6 @@ def _is_alive(known: _Known) -> bool:
 
 
 def _entry_of(parts: Sequence[JournalPart], txid: int) -> tuple[JournalPart, JournalEntry, JournalTransaction] | None:
-    """Return the journal's newest entry with a transaction, or None."""
     for part in reversed(counting_parts(parts, lambda _: True)):
         for entry in reversed(part.entries):
             if entry.first <= txid <= entry.last:
@@ -208,7 +203,6 @@ def _committed_lines(
 
 
 def _pending_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: bool) -> list[str]:
-    """Return the description of a transaction that has begun and is not committed."""
     first = snapshot.committed + 1
     found = next((each for each in snapshot.transactions if each.txid == txid), None)
     if found is None:
@@ -276,7 +270,6 @@ def _next(snapshot: Snapshot, found: TransactionSnapshot, status: Status) -> str
 
 
 def _run_lines(snapshot: Snapshot, writer: Writer) -> list[str]:
-    """Return the description of the run itself."""
     age_secs = max(0.0, time.time() - writer.written_secs)
     who = f"process {writer.pid} on {writer.host}, epoch {writer.epoch}"
     resumes = f"the next run resumes with transaction {snapshot.committed + 1}"

@@ -50,6 +50,7 @@ def dev(port: int, folder: Path, topics: tuple[str, ...]) -> None:
                 if topic not in there:
                     _create(broker, topic, partitions)
             click.echo(f"Kafka serves on {broker.servers}; its data are in {folder}; Ctrl-C stops it")
+            # In slices, to notice a broker that ends by itself.
             while broker.is_running and not asked.wait(_LOOK_SECS):
                 pass
             if not broker.is_running:
@@ -78,7 +79,7 @@ def _topic(text: str) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def _stop_asked() -> Iterator[threading.Event]:
-    """Return an event that Ctrl-C and SIGTERM set; a second Ctrl-C interrupts at once."""
+    """Yield an event that Ctrl-C and SIGTERM set; a second Ctrl-C interrupts at once."""
     asked = threading.Event()
 
     def ask(number: int, _frame: object) -> None:

@@ -47,12 +47,10 @@ class _Commands(click.Group):
     """The commands, imported one by one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return their names."""
         del ctx
         return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name, or None."""
         del ctx
         if cmd_name not in _COMMANDS and cmd_name not in _HIDDEN:
             return None
@@ -60,7 +58,7 @@ class _Commands(click.Group):
         return cast("click.Command", getattr(importlib.import_module(f"txtopo.cli.{module}"), attribute))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; tell of a Ctrl-C during its imports as commands themselves do."""
+        """Run the command; report a Ctrl-C during its imports as :class:`Command` does later."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

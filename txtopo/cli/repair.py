@@ -67,6 +67,8 @@ def repair(target: Target, yes: bool, is_accepting: bool, is_anew: bool) -> None
             return
         _agree(diagnosis, plan, is_agreed=yes)
         if coordinator_state.epoch < diagnosis.epoch_min:
+            # A store that was wiped counts epochs anew, and tables refuse one below their own. So take the lead again
+            # from the lowest epoch that they accept, and diagnose again: another process may have led in between.
             stack.pop_all().close()
             store = make_store(target.plan, target.config)
             stack.callback(store.close)
@@ -102,11 +104,7 @@ def _lead(store: Store, subject: RepairSubject, stack: contextlib.ExitStack, epo
 
 
 def _choose(diagnosis: Diagnosis, *, is_accepting: bool, is_anew: bool) -> GoTo | StartAnew | Adopt | None:
-    """Return the repair to make, None if none is needed.
-
-    Raises:
-        StopError: no repair is possible, or not the requested one.
-    """
+    """Return the repair to make, None if none is needed; raise StopError if it is impossible."""
     if is_anew:
         if diagnosis.anew is None:
             raise StopError(
@@ -114,7 +112,7 @@ def _choose(diagnosis: Diagnosis, *, is_accepting: bool, is_anew: bool) -> GoTo 
                 f"the state another path; {NOTHING_CHANGED}"
             )
         return diagnosis.anew
-    if diagnosis.unfinished is not None:
+    if diagnosis.unfinished is not None:  # before any other: its first steps are done already
         return diagnosis.unfinished
     if diagnosis.is_sound:
         return None
@@ -135,11 +133,7 @@ def _choose(diagnosis: Diagnosis, *, is_accepting: bool, is_anew: bool) -> GoTo 
 
 
 def _agree(diagnosis: Diagnosis, plan: GoTo | StartAnew | Adopt, *, is_agreed: bool) -> None:
-    """Print the repair, and ask for agreement if it is needed.
-
-    Raises:
-        StopError: the user does not agree, or there is no terminal to ask on.
-    """
+    """Print the repair, and ask for agreement if it is needed; raise StopError without it."""
     text = _remedy_text(diagnosis, plan)
     if diagnosis.unfinished == plan:
         click.echo("finishing an interrupted repair")
@@ -160,7 +154,7 @@ def _agree(diagnosis: Diagnosis, plan: GoTo | StartAnew | Adopt, *, is_agreed: b
 
 
 def _diagnosis_lines(subject: RepairSubject, diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield the findings, one line each."""
+    """Yield the state of each part, then the findings, a line each."""
     record = diagnosis.record
     yield f"topology {subject.topology_id!r}"
     state = "none" if record.incarnation is None else f"at transaction {record.committed.txid}"
@@ -182,7 +176,7 @@ def _diagnosis_lines(subject: RepairSubject, diagnosis: Diagnosis) -> Iterator[s
 
 
 def _remedy_text(diagnosis: Diagnosis, plan: GoTo | StartAnew | Adopt) -> str:
-    """Return the effect of a plan as one sentence without a full stop."""
+    """Return the effect of a plan, without a full stop."""
     match plan:
         case StartAnew(number):
             return (

@@ -50,7 +50,6 @@ class _Address(click.ParamType):  # type: ignore[type-arg] # generic since click
     name = "address"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        """Return host and port."""
         host, _, port = str(value).rpartition(":")
         if not port.isdecimal() or int(port) > _PORT_MAX:
             self.fail(f"{value!r} is neither PORT nor HOST:PORT", param, ctx)
@@ -98,7 +97,7 @@ def _run_transactional(target: Target, until: int | None, console: Console, obse
     interrupts = Interrupts(display.stopping)
 
     def on_progress(progress: Progress) -> None:
-        interrupts.wrap_handlers()
+        interrupts.wrap_handlers()  # by the first progress the run has installed its own
         display.update(progress)
 
     with display, interrupts:
@@ -141,7 +140,6 @@ def _run_plain(
 
 @contextlib.contextmanager
 def _served(target: Target, address: tuple[str, int] | None, console: Console) -> Iterator[Observer | None]:
-    """Serve metrics at an address; give their observer, or None without an address."""
     if address is None:
         yield None
         return

@@ -100,7 +100,6 @@ def default_text(setting: Setting) -> str:
 
 
 def _plain_default(setting: Setting) -> str:
-    """Say what the default is in a plain topology, where that is another one."""
     if setting.plain_default == setting.default:
         return ""
     return f"; in a plain topology {default_text(attrs.evolve(setting, default=setting.plain_default))}"

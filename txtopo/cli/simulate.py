@@ -101,7 +101,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     console = Console(highlight=False, soft_wrap=True)
     logger = logging.getLogger("txtopo")
     context.call_on_close(functools.partial(logger.setLevel, logger.level))
-    logger.setLevel(logging.CRITICAL)
+    logger.setLevel(logging.CRITICAL)  # thousands of simulated faults would be logged
     command = ["txtopo", "simulate", *target.words]
     command += [option for kind in kinds for option in ("--only", kind)]
     command += ["--until", str(until)] if until != UNTIL else []
@@ -112,7 +112,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
         raise
     except Exception as error:
         if isinstance(error, TxtopoError) and not isinstance(error, (UserCodeError, AnchorError)):
-            raise  # what it says is to be mended before anything can be simulated
+            raise  # the user must mend that first; it is no broken promise
         failure = Failure.of(FAULTLESS, (), error)
         _print_trace(context, console, failure, is_replay=seed is not None)
         _print_failure(console, failure, command)

@@ -83,7 +83,7 @@ def _show_all(  # noqa: PLR0913 - as above
 
 
 def _show(found: pa.Table, limit: int | None, form: str, name: str | None = None) -> pa.Table:
-    """Print some rows, with the state's name if it is given, and return them."""
+    """Print the rows within the limit, and return them."""
     shown = found.slice(0, ROWS_SHOWN if limit is None and form == "table" else limit)
     match form:
         case "jsonl":
@@ -110,7 +110,6 @@ def _write_csv(rows: pa.Table) -> None:
 
 
 def _with_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the rows whose first columns (the key fields) have these values."""
     if len(keys) >= rows.num_columns:
         raise ConfigError(f"{len(keys)} keys are given; the columns are {', '.join(rows.column_names)}")
     for name, text in zip(rows.column_names, keys, strict=False):
@@ -156,5 +155,5 @@ def _written(rows: pa.Table) -> str:
 
 
 def _say(text: str) -> None:
-    """Print a remark to standard error, so that it does not mix with the rows."""
+    """Print a remark to standard error, apart from the rows."""
     Console(stderr=True, highlight=False).print(Text(text, "dim"), soft_wrap=True)

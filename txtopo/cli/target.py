@@ -92,11 +92,7 @@ def _target(target: str, pairs: Sequence[str]) -> Target:
 
 
 def _folder_or_target(target: str, pairs: tuple[str, ...]) -> Path | Target:
-    """Return the folder that holds a topology's tables, or the topology, whichever ``target`` names.
-
-    Raises:
-        ConfigError: ``target`` names neither.
-    """
+    """Return the output folder or the topology, whichever ``target`` names."""
     if Path(target).is_dir():
         if pairs:
             raise ConfigError(f"{target} is a folder; --set needs a MODULE")
@@ -114,7 +110,7 @@ def _folder_or_target(target: str, pairs: tuple[str, ...]) -> Path | Target:
 
 
 def _near_folder(path: Path) -> str:
-    """Return a suggestion for a folder that does not exist; empty if none beside it has a similar name."""
+    """Suggest a folder of a similar name beside one that does not exist; empty if there is none."""
     if not path.parent.is_dir():
         return ""
     close = difflib.get_close_matches(path.name, sorted(each.name for each in path.parent.iterdir() if each.is_dir()))

@@ -1,4 +1,4 @@
-"""Asks others on threads, several at once, so that one that hangs makes nobody wait."""
+"""Asks several others at once, each on a thread of its own, so that one that hangs delays nobody."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _LOOK_SECS = 0.5
-"""The longest wait at a time: a Ctrl-C that came to another thread is seen only when this one runs."""
+"""The longest wait at a time: a signal that another thread receives is handled only when this one wakes."""
 
 
 class NobodyAnswers(Exception):
-    """None of those that were asked has given an answer; ``errors`` has what came instead, in the order it came."""
+    """Nobody has answered; ``errors`` has what each raised, in the order of arrival."""
 
     def __init__(self, errors: Sequence[Exception]) -> None:
         super().__init__("; ".join(str(error) or type(error).__name__ for error in errors))
@@ -23,7 +23,7 @@ class NobodyAnswers(Exception):
 
 
 def asked(ask: Callable[[], T]) -> Future[T]:
-    """Call ``ask`` on a thread of its own, which nobody waits for when the process ends."""
+    """Call ``ask`` on a daemon thread: the end of the process does not wait for it."""
     answer: Future[T] = Future()
 
     def run() -> None:
@@ -37,7 +37,7 @@ def asked(ask: Callable[[], T]) -> Future[T]:
 
 
 def is_answered(answer: Future[T], secs: float) -> bool:
-    """Wait for an answer or an error, but not longer than some seconds; return whether one came."""
+    """Wait up to ``secs`` for an answer or an error; return whether one came."""
     return bool(_completed([answer], time.monotonic() + secs))
 
 
@@ -48,16 +48,13 @@ def first_answer(
     apart_secs: float = 0.0,
     secs: float = float("inf"),
 ) -> T:
-    """Return the first answer of several. Those that have not answered by then are left to themselves.
+    """Return the first answer, and leave the slower ones to themselves.
 
-    Args:
-        asks: each is called on a thread of its own.
-        unsound: errors that are no answers: the others are waited for. Any other error counts as the answer.
-        apart_secs: how long to wait for those that were asked before the next one is asked, unless they fail earlier.
-        secs: how long to wait in all.
+    An ``unsound`` error is no answer: the others may still give one. Any other error is raised as the answer. The next
+    one is asked ``apart_secs`` after the last, or as soon as that one fails.
 
     Raises:
-        NobodyAnswers: all have failed, or the time is over.
+        NobodyAnswers: all have failed, or ``secs`` are over.
     """
     errors: list[Exception] = []
     left, waiting = list(asks), list[Future[T]]()
@@ -71,9 +68,9 @@ def first_answer(
             waiting.remove(answer)
             error = answer.exception()
             if error is None or not isinstance(error, unsound):
-                return answer.result()
+                return answer.result()  # which raises a sound error
             errors.append(error)
-            next_at = 0.0
+            next_at = 0.0  # after a failure the next one need not wait for its turn
         if not came and time.monotonic() >= deadline:
             errors.append(TimeoutError(f"no answer within {secs:g} s"))
             break
@@ -81,7 +78,7 @@ def first_answer(
 
 
 def _completed(answers: Sequence[Future[T]], until: float) -> list[Future[T]]:
-    """Return the answers that are there; wait for the first one until a time."""
+    """Wait until ``until`` for the first answer; return all that are there."""
     while True:
         secs = min(_LOOK_SECS, max(0.0, until - time.monotonic()))
         done = wait(answers, secs, FIRST_COMPLETED).done

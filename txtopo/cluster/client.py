@@ -1,15 +1,15 @@
 """The client of a cluster: finds the leader from some seeds, and asks it.
 
-All seeds are asked at once, and the first sound answer counts, so nobody waits for one that is down or hangs. A nimbus
-that does not lead says who does. While nobody leads, as during an election, requests are tried again with longer and
-longer waits, up to ``patience_secs``; then NoLeader says so.
+The client asks all seeds at once and takes the first sound answer, so a seed that is down or hangs delays nobody. Every
+nimbus knows who leads. While nobody leads, as during an election, the client tries again with longer and longer waits,
+and raises NoLeader after ``patience_secs``.
 
-The leader may take long over a request: a submission waits for others. It is waited for as long as it gives signs of
-life, which it is asked for on another connection; a leader that hangs gives none.
+A leader may take minutes over a submission. The client waits for as long as the leader answers ``/health`` on another
+connection; a leader that hangs does not.
 
-A nimbus that answers that it does not lead has changed nothing, so a request can be sent again. If a connection breaks
-before the answer, a request may have been carried out. Those that say what is to be (kill, activate …) are sent again;
-a submission is not: its error says to look at the list.
+A nimbus that answers "I do not lead" has changed nothing, so the client sends the request again. If the connection
+breaks before the answer, the leader may have carried the request out. The client sends a request that names the wanted
+status (kill, activate …) again; it does not repeat a submission, whose error says to look at the list.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CONNECT_SECS = 3.0
 _ANSWER_SECS = 30.0
 _SIGN_SECS = 3.0
 _SILENT_SECS = 20.0
-"""How long a leader may give no sign of life before its answer is not waited for any more."""
+"""After so long without a sign of life the client gives the leader up."""
 _CHUNK_BYTES = 1 << 20
 _SERVER_ERROR = 500
 _NOT_FOUND = 404
@@ -44,7 +44,7 @@ _LOG_TAIL_BYTES = 64 << 10
 _LOG_SECS = 10.0
 _FOLLOW_SECS = 0.5
 _UNSOUND = (httpx.TransportError, ClusterError, Unreachable)
-"""Errors that say nothing of what was asked: another nimbus may have the answer."""
+"""Errors that leave the question open: another nimbus may know."""
 
 
 class ClusterClient:
@@ -62,7 +62,7 @@ class ClusterClient:
         self._client = httpx.Client(
             headers={"Authorization": f"Bearer {token}"},
             timeout=httpx.Timeout(_ANSWER_SECS, connect=_CONNECT_SECS),
-            trust_env=False,
+            trust_env=False,  # otherwise httpx goes through the proxy that HTTP_PROXY names
         )
 
     def __enter__(self) -> ClusterClient:  # noqa: PYI034 - the class is not for subclassing
@@ -97,10 +97,9 @@ class ClusterClient:
             raise NoLeader(f"no nimbus of {seeds} says who leads; try again ({error})") from error
 
     def get(self, path: str) -> Any:
-        """Return the JSON that the first seed that can answers with.
+        """Return the JSON at a path below ``/api/v1/``, such as ``cluster/summary``.
 
-        Args:
-            path: below ``/api/v1/``, such as ``cluster/summary``; see ``txtopo.cluster.nimbus.api``.
+        ``txtopo.cluster.nimbus.api`` lists the paths.
         """
         return self._patiently(lambda: self._ask_any(path))
 
@@ -119,13 +118,11 @@ class ClusterClient:
         return found
 
     def log(self, name: str, *, follows: bool = False) -> Iterator[bytes]:
-        """Give the end of the log of a topology's drivers.
+        """Yield the last 64 KiB of the log of a topology's drivers.
 
-        Args:
-            name: the topology.
-            follows: whether to go on with all that is added, on whatever supervisor the topology runs, until the
-                topology is gone or the caller ends. On a supervisor that it comes back to, its log goes on where it was
-                left.
+        With ``follows``, go on with every line that is added, on whatever supervisor the topology runs, until the
+        topology is gone or the caller stops. If the topology returns to a supervisor, its log continues where it was
+        left.
 
         Raises:
             NotAlive: no topology has that name, or no driver of it has run on a live supervisor.
@@ -137,7 +134,7 @@ class ClusterClient:
         goes_on = follows
         while True:
             if place is not None:
-                # Whoever follows waits for the supervisor to be back, or for the topology to run elsewhere.
+                # A follower outlasts a supervisor that is away: it comes back, or the topology moves.
                 with contextlib.suppress(ClusterError) if follows else contextlib.nullcontext():
                     yield from self._log_parts(place, topology["id"], starts)
             if not goes_on:
@@ -145,14 +142,14 @@ class ClusterClient:
             time.sleep(_FOLLOW_SECS)
             try:
                 topology = self._ask_any(f"topology/{quote(topology['id'], safe='')}")
-                place = self._log_place(topology) or place
+                place = self._log_place(topology) or place  # between two places, the old one may have unread lines
             except NoLeader:
-                continue  # nothing moves while no nimbus answers
+                continue  # without a nimbus the topology stays where it is, so its log is still the right one
             except NotAlive:
-                goes_on = False
+                goes_on = False  # read once more what its drivers wrote last
 
     def _log_parts(self, place: str, topology: str, starts: dict[str, int]) -> Iterator[bytes]:
-        """Give what a supervisor's log has from its place in ``starts`` on, and note there how far that is."""
+        """Yield a supervisor's log from ``starts[place]`` on, and move that forward."""
         while (part := self._log_part(place, topology, starts.get(place, -_LOG_TAIL_BYTES))) is not None:
             starts[place] = int(part.headers["X-Log-Next"])
             if not part.content:
@@ -192,11 +189,9 @@ class ClusterClient:
     # What the leader does.
 
     def submit(self, submission: Submission, archive: Path) -> dict[str, Any]:
-        """Submit a topology; return it when it is active. May take as long as a submission waits for replication.
+        """Submit a topology, with a zip of its modules; return it when it is active.
 
-        Args:
-            submission: what to run.
-            archive: a zip with the topology's modules.
+        Waits for the check of the code and for replication, which may take minutes.
 
         Raises:
             SubmissionError: the cluster refuses it.
@@ -213,7 +208,7 @@ class ClusterClient:
         def send(leader: str) -> Any:
             try:
                 return self._post(leader, "topology", content=body())
-            except httpx.ConnectError as error:
+            except httpx.ConnectError as error:  # nothing was sent, so it may be sent again
                 raise NoLeader(f"the leader {leader} cannot be reached: {error}") from error
             except (httpx.TransportError, Unreachable) as error:
                 raise ClusterError(
@@ -257,7 +252,8 @@ class ClusterClient:
             except httpx.TransportError as error:
                 is_sent_again = True
                 raise NoLeader(f"the leader {leader} does not answer: {error}") from error
-            # A request whose answer was lost may have been carried out, and is refused the second time.
+            # 1. The leader carries out a request. 2. Its answer is lost. 3. It refuses the same request when it comes
+            # again, because a topology that is REBALANCING, or gone, takes none. So this refusal means success.
             except TransitionError:
                 if is_sent_again and what == "rebalance":
                     return self.topology(name)
@@ -277,18 +273,14 @@ class ClusterClient:
             raise NoLeader(f"no nimbus answers: {error}") from error
 
     def _get(self, seed: str, path: str) -> Any:
-        """Return the JSON that a seed answers with; an error of the seed itself names it."""
+        """Return a seed's JSON; an error that is the seed's own names the seed."""
         try:
             return _content(self._client.get(f"http://{seed}/api/v1/{path}"))
         except _UNSOUND as error:
             raise ClusterError(f"{seed}: {str(error) or type(error).__name__}") from error
 
     def _post(self, leader: str, path: str, **body: Any) -> Any:
-        """Return the JSON that the leader answers a request with, however long that takes while it lives.
-
-        Raises:
-            httpx.TransportError: it cannot be reached, the connection broke, or it gives no sign of life any more.
-        """
+        """Return the leader's JSON, however long it takes, for as long as the leader gives signs of life."""
         no_limit = httpx.Timeout(None, connect=_CONNECT_SECS)
         url = f"http://{leader}/api/v1/{path}"
         answer = asked(lambda: self._client.post(url, timeout=no_limit, **body))
@@ -301,14 +293,13 @@ class ClusterClient:
         return _content(answer.result())
 
     def _lives(self, nimbus: str) -> bool:
-        """Whether a nimbus answers at all, for example that ZooKeeper is away."""
+        """Whether a nimbus answers at all, if only that ZooKeeper is away."""
         with contextlib.suppress(httpx.TransportError):
             self._client.get(f"http://{nimbus}/health", timeout=_SIGN_SECS)
             return True
         return False
 
     def _patiently(self, ask: Callable[[], Any]) -> Any:
-        """Ask until there is a leader that answers, or patience is over."""
         deadline, wait_secs = time.monotonic() + self._patience_secs, _RETRY_SECS
         while True:
             try:
@@ -321,15 +312,15 @@ class ClusterClient:
 
 
 def _content(answer: httpx.Response) -> Any:
-    """Return an answer's JSON, or raise the error that it tells of."""
     try:
         content = answer.json()
-        _ = content.get
+        _ = content.get  # AttributeError: JSON, but no object
     except (ValueError, AttributeError, RecursionError) as error:
         raise ClusterError(f"{answer.url} answers with {answer.status_code}, and no JSON: is it a nimbus?") from error
     if answer.is_success:
         return content
     message = str(content.get("errorMessage", answer.status_code))
+    # A newer nimbus may name a class that this version lacks; then the status decides.
     kind = getattr(errors, str(content.get("error")), None)
     if isinstance(kind, type) and issubclass(kind, TxtopoError):
         raise kind(message)

@@ -1,11 +1,11 @@
 """Logs of daemons and drivers: one line for each record, as text or as JSON, in files that do not grow without bound.
 
-A daemon rotates its file itself (:func:`log_to`), and says the same only so often: anybody who reaches its port can
-provoke warnings, and shall not fill its disk. The log of a driver is open in several processes, Spark's JVM among them,
-none of which rotates it: its supervisor copies and empties it (:func:`rotate`), and they go on at its new end.
+A daemon rotates its file itself (:func:`log_to`), and limits repeated warnings: anybody who reaches its port can
+provoke them, and must not fill its disk. Several processes write a driver's log, Spark's JVM among them, and none of
+them can rotate it. So its supervisor copies and truncates it (:func:`rotate`), and they continue at its new end.
 
-What is not a record, such as the lines of the JVM, goes to the same file as it is. With JSON it goes through a thread
-of the driver (:func:`lines_as_json`), so that each line of the file is an object.
+Output that is no record, such as the JVM's lines, goes to the same file unchanged. With JSON a thread of the driver
+turns each such line into an object (:func:`lines_as_json`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _LOG_BYTES_MAX = 64 << 20
 _LOGS_MAX = 5
 _LINE_BYTES_MAX = 64 << 10
 _REST_SECS = 1.0
+"""How long the end waits for the last lines in the pipe."""
 _SAME_MAX = 20
 _SAME_SECS = 60.0
 _ORIGIN = ("component", "task", "txid", "attempt", "epoch", "source")
@@ -41,7 +42,6 @@ class _JsonLines(logging.Formatter):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a record as JSON."""
         content = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
             "level": record.levelname,
@@ -55,19 +55,14 @@ class _JsonLines(logging.Formatter):
 
 
 class _Lines(logging.Formatter):
-    """One line for each record; that of an error has its traceback in the same line."""
+    """One line for each record, tracebacks included."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a record as one line."""
         return super().format(record).replace("\n", "\\n")
 
 
 class Throttle(logging.Filter):
-    """Lets at most 20 warnings or errors a minute of one line of code through; the next one says how many it left out.
-
-    Args:
-        clock: the time in seconds.
-    """
+    """Lets through at most 20 warnings or errors a minute of one line of code; the next says how many it left out."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -75,6 +70,7 @@ class Throttle(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log a record."""
+        # A CRITICAL record is the last of its process, and INFO records tell of decisions: strangers provoke neither.
         if not logging.WARNING <= record.levelno < logging.CRITICAL:
             return True
         left_out = self._repeated.due((record.pathname, record.lineno))
@@ -85,30 +81,26 @@ class Throttle(logging.Filter):
 
 
 class Reminder:
-    """Warns of what lasts: at once, and then once a minute, however often it is found.
-
-    Args:
-        logger: where to.
-    """
+    """Warns of a lasting fault at once, and then once a minute, however often it is found."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._repeated = Repeated(_SAME_SECS)
 
     def warn(self, subject: str, message: str, *arguments: object) -> None:
-        """Warn of something, unless that was done a moment ago."""
+        """Warn, unless the last warning about the subject is less than a minute old."""
         if self._repeated.due(subject) is not None:
             self._logger.warning(message, *arguments)
 
     def over(self, subject: str) -> None:
-        """Note that it is over: the next time, it is told at once."""
+        """Note that the fault is over: if it comes back, warn at once."""
         self._repeated.over(subject)
 
 
 class Discretion(logging.Filter):
-    """Hides secrets in warnings and errors: their texts are others', which may quote settings.
+    """Hides secrets in warnings and errors, whose texts come from libraries and user code and may quote settings.
 
-    ``settings`` are a topology's; their secrets are hidden wherever they stand.
+    It also hides every secret value of ``settings``, a topology's, wherever it stands.
     """
 
     def __init__(self) -> None:
@@ -116,7 +108,7 @@ class Discretion(logging.Filter):
         self.settings: Mapping[str, object] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Hide the secrets of a record; return True."""
+        """Hide the secrets of a record; let every record through."""
         if record.levelno >= logging.WARNING:
             record.msg, record.args = without_secrets(record.getMessage(), self.settings), ()
             if record.exc_info:
@@ -130,12 +122,7 @@ def _formatter(log_format: str) -> logging.Formatter:
 
 
 def log_to(path: Path | None, log_format: str) -> None:
-    """Let a daemon log to standard error, or to a file that is rotated at 64 MiB; five old ones are kept.
-
-    Args:
-        path: the file; None: standard error.
-        log_format: ``text`` or ``json``.
-    """
+    """Let a daemon log ``text`` or ``json`` to standard error, or to a file that rotates at 64 MiB (5 old ones)."""
     handler: logging.Handler = logging.StreamHandler()
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,14 +134,10 @@ def log_to(path: Path | None, log_format: str) -> None:
 
 @contextlib.contextmanager
 def driver_log(log_format: str) -> Iterator[Discretion]:
-    """Let a driver log to standard error, also what user code prints.
-
-    Args:
-        log_format: ``text`` or ``json``; with JSON, whatever else is written to standard output or error, by whatever
-            process that the driver has started, becomes a record for each line.
+    """Let a driver log to standard error, with the output of user code; see :func:`lines_as_json` for ``json``.
 
     Yields:
-        Where to put the topology's settings, once they are known.
+        The filter whose ``settings`` are to be set once the topology's are known.
     """
     discretion = Discretion()
     with contextlib.ExitStack() as stack:
@@ -181,11 +164,12 @@ def _use(handler: logging.Handler, log_format: str) -> None:
 
 @contextlib.contextmanager
 def lines_as_json() -> Iterator[logging.Handler]:
-    """Turn what this process and its children write to standard output and error into JSON, a record for each line.
+    """Turn standard output and error of this process and its children into JSON, a record for each line.
 
     Yields:
-        A handler that writes to where standard error went before.
+        A handler that writes to the former standard error.
     """
+    # The descriptors, not sys.stdout: the JVM inherits them. What Python still buffers belongs to the old ones.
     sys.stdout.flush()
     sys.stderr.flush()
     read, write = os.pipe()
@@ -215,14 +199,14 @@ def lines_as_json() -> Iterator[logging.Handler]:
             for descriptor, original in enumerate(before, 1):
                 os.dup2(original, descriptor)
                 os.close(original)
-            ended.wait(_REST_SECS)  # a child that lives on keeps the pipe open
+            ended.wait(_REST_SECS)  # bounded: a child that lives on, such as a JVM, keeps the pipe open
             handler.setStream(sys.stderr)
 
 
 def rotate(path: Path, bytes_max: int) -> None:
-    """Copy a log to ``NAME.1`` and empty it if it is too large; the processes that write to it go on at its new end.
+    """Copy a log that is too large to ``NAME.1``, and truncate it; its writers append, so they continue at the new end.
 
-    Lines that are written between the two are lost.
+    Lines written between copy and truncation are lost.
     """
     with contextlib.suppress(FileNotFoundError):
         if path.stat().st_size > bytes_max:

@@ -1,8 +1,8 @@
 """Packs the code of a topology for a submission: a wheel as it is, or a zip of the topology's own modules.
 
 A topology's own modules are the one that makes it, and all imported ones that are neither part of Python nor
-installed. Whole top-level modules and packages go in, with the data files in them, but no hidden files and no
-``__pycache__``. What they import besides must be installed where drivers run.
+installed. The zip holds whole top-level modules and packages with their data files, without hidden files and
+``__pycache__``. Everything else that they import must be installed where drivers run.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from txtopo.errors import SubmissionError
 from txtopo.user_modules import EPOCH, paths_of, user_modules
 
 _FRAMEWORK = frozenset({"txtopo", "spouts", "committers", "state"})
-"""Never packed: drivers have their own."""
+"""Not packed: a driver imports those of its own installation."""
 
 
 def pack_modules(main: str, path: Path) -> None:
-    """Pack the imported module ``main``, and all imported modules that are not installed, into a zip file.
+    """Pack ``main`` and all imported modules that are not installed into a zip file at ``path``.
 
     Raises:
-        SubmissionError: the module has no files.
+        SubmissionError: ``main`` has no files.
     """
     top = main.partition(".")[0]
     own = [path for name, path in user_modules() if name not in {*_FRAMEWORK, top}]
@@ -49,11 +49,7 @@ def modules_in(folder: Path) -> list[str]:
 
 
 def top_of(names: Sequence[str], where: str) -> str:
-    """Return the only name.
-
-    Raises:
-        SubmissionError: there are none, or several.
-    """
+    """Return the only name; raise SubmissionError if there are none, or several."""
     if len(names) != 1:
         found = ", ".join(names) or "none"
         raise SubmissionError(f"{where} must hold one module, or name it by --module; found: {found}")
@@ -61,14 +57,13 @@ def top_of(names: Sequence[str], where: str) -> str:
 
 
 def _files_of(path: Path) -> Iterator[tuple[PurePosixPath, Path]]:
-    """Give (name in the zip file, path) of all files of a top-level module or package."""
     files = _walk(path) if path.is_dir() else [path] if path.is_file() else []
     for file in files:
         yield PurePosixPath(file.relative_to(path.parent).as_posix()), file
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Give the files in a folder that are neither hidden nor made by Python; links are followed to files only."""
+    """Yield a folder's files, but no hidden ones; follow no link to a folder, for it may lead round in a circle."""
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or path.name == "__pycache__":
             continue
@@ -81,6 +76,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 def _write(files: dict[PurePosixPath, Path], path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for name, file in sorted(files.items()):
+            # One time and one mode for all, in order of name: the same modules always make the same bytes.
             entry = zipfile.ZipInfo(str(name), EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16

@@ -102,10 +102,7 @@ CLUSTER_SETTINGS: Mapping[str, Setting] = {
 
 
 class ClusterConfig(Mapping[str, Any]):
-    """The configuration of a daemon or client: complete with defaults, and immutable.
-
-    Args:
-        values: settings by dotted name; values may be texts.
+    """The immutable configuration of a daemon or client, with all defaults; given values may be texts.
 
     Raises:
         ConfigError: a name is unknown, or a value is invalid.
@@ -117,7 +114,7 @@ class ClusterConfig(Mapping[str, Any]):
 
     @classmethod
     def read(cls, path: Path | None, values: Mapping[str, Any] | None = None) -> ClusterConfig:
-        """Return what a TOML file says, and on top of it ``values``.
+        """Return the settings of a TOML file (None: the defaults); ``values`` override them.
 
         Raises:
             ConfigError: the file cannot be read, a name is unknown, or a value is invalid.
@@ -137,14 +134,14 @@ class ClusterConfig(Mapping[str, Any]):
 
     @property
     def zookeeper_hosts(self) -> str:
-        """ZooKeeper's servers, as clients take them."""
+        """ZooKeeper's servers as ``"host:port,host:port"``."""
         return ",".join(self["storm.zookeeper.servers"])
 
     def made(self, setting: str, kind: type) -> Any:
         """Return an object of the class that a setting names as ``MODULE:CLASS``.
 
         Raises:
-            ConfigError: there is no such class, or it is none of the right kind.
+            ConfigError: there is no such class, or it does not derive from ``kind``.
         """
         name = self[setting]
         module, _, attribute = name.partition(":")
@@ -192,13 +189,14 @@ def cluster_token(path: Path) -> str:
 
 def _make_token(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    # A crash before the link leaves a draft that nobody reads. A daemon must never find the token half written.
     draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _TOKEN_MODE)
     with os.fdopen(descriptor, "w") as file:
         file.write(secrets.token_urlsafe(_TOKEN_BYTES) + "\n")
     sync_path(draft)
     try:
-        os.link(draft, path)  # of several daemons that start at once, one makes it
+        os.link(draft, path)  # unlike a rename, a link fails if another daemon was first
     except FileExistsError:
         return
     finally:

@@ -26,8 +26,8 @@ Values are JSON: the record of that name, as :mod:`txtopo.records` writes it.
 with two checks, that the epoch node still has the version of the term, and that ``/leader`` exists. So ZooKeeper itself
 refuses the writes of a leader that another one has followed, or whose session is over.
 
-If the connection breaks during a write, it may or may not have been applied. It is then planned again from what is
-there, and sent again: nobody else writes those nodes while the term lasts.
+If the connection breaks during a write, ZooKeeper may or may not have applied it. The leader then reads again, plans
+again and sends again: nobody else writes those nodes while the term lasts.
 """
 
 from __future__ import annotations
@@ -61,23 +61,18 @@ _FOLDERS = (
     "code-distributor",
 )
 _NESTED = ("endings", "code-distributor")
-"""The folders whose names have names below them that a daemon waits for; of heartbeats there are too many."""
+"""The folders of which a daemon watches a level more; not ``workerbeats``, for there are too many heartbeats."""
 _PLANS_MAX = 100
+"""How often to plan a write anew because a node has changed meanwhile; more often is a second writer, not chance."""
 _CHECKS = 2
-"""The number of checks before the operations of a leader's write."""
+"""A leader's write begins with so many checks; if one of them fails, the term is over."""
 
 R = TypeVar("R", bound=attrs.AttrsInstance)
 
 
 @attrs.frozen
 class NimbusInfo:
-    """A live nimbus; ``/nimbuses/HOST:PORT``.
-
-    Args:
-        address: ``host:port`` of its HTTP server.
-        started_at: wall-clock time, for display only.
-        version: of txtopo.
-    """
+    """A live nimbus; ``/nimbuses/HOST:PORT``. ``started_at`` is wall-clock time, for display only."""
 
     address: str
     started_at: float = 0.0
@@ -88,11 +83,8 @@ class NimbusInfo:
 class Term:
     """One nimbus' time as leader.
 
-    Args:
-        epoch: its number, higher than that of any term before.
-        version: of the epoch node, which fences.
-        address: the leader's.
-        sessions_lost: how many sessions the leader had lost when it began.
+    ``epoch`` is higher than in any earlier term, and ``version``, of the epoch node, fences. The term is over once the
+    leader has lost a session more than the ``sessions_lost`` before its begin.
     """
 
     epoch: int
@@ -128,9 +120,9 @@ class ClusterState:
         self.root = "/" + root.strip("/")
         self.session = ZooKeeperSession(hosts, session_timeout_secs, credentials)
         self.cluster_id = ""
-        """Made with the nodes. Daemons keep code in a folder of that name: with another ZooKeeper, they find no code
-        that is not in it, and remove none."""
-        self._announced: dict[str, tuple[bytes, int]] = {}
+        """Made with the nodes. A daemon keeps code in a folder of that name: connected to another ZooKeeper, it neither
+        finds nor removes the code of this one."""
+        self._announced: dict[str, tuple[bytes, int]] = {}  # data and session, to write only news
         try:
             self._lay_out()
         except BaseException:
@@ -235,8 +227,8 @@ class ClusterState:
     def watch(self, folders: Iterable[str], on_change: Callable[[], None]) -> None:
         """Call ``on_change`` when something in one of the folders changes: a name, a value, or a name below a name.
 
-        At least once, on kazoo's thread, so it must not wait. Watch again, then read: what changed between is then in
-        what is read.
+        kazoo's thread calls it, at least once, so it must not wait. A watch fires once: after it, watch again, then
+        read. A change between the two is then in what you read; the other way round, nobody would tell you.
         """
         roots = [self.node(folder) for folder in folders]
         names = self.session.watch_children_of_all(roots, on_change)
@@ -248,7 +240,7 @@ class ClusterState:
     # What each daemon writes about itself.
 
     def announce_nimbus(self, nimbus: NimbusInfo) -> None:
-        """Announce a nimbus for as long as the session lasts; called again and again, for a session may have ended."""
+        """Announce a nimbus until the session ends; call it at every look, for the session may have expired."""
         self._announce(self.node("nimbuses", nimbus.address), _bytes(nimbus))
 
     def announce_supervisor(self, supervisor: SupervisorInfo) -> None:
@@ -256,7 +248,7 @@ class ClusterState:
         self._announce(self.node("supervisors", supervisor.id), _bytes(supervisor))
 
     def hold(self, topology: str, address: str) -> bool:
-        """Record that a nimbus holds the code of a topology, also after the session. False: the topology is gone."""
+        """Record durably that a nimbus holds the code of a topology. False: the topology is gone."""
         return self._put(self.node("code-distributor", topology), address, b"")
 
     def drop(self, topology: str, address: str) -> None:
@@ -284,11 +276,9 @@ class ClusterState:
     def begin_term(self, address: str, epoch_version: int, guard: str | None = None) -> Term | None:
         """Make a nimbus the leader, and raise the epoch, in one transaction.
 
-        Args:
-            address: the nimbus'.
-            epoch_version: the version of the epoch node, read before the nimbus checked that it may lead. So a term of
-                another nimbus between check and transaction makes this one fail.
-            guard: a node that must exist, such as the nimbus' place in a queue.
+        *You* must read ``epoch_version`` before you check that the nimbus may lead: then a term of another nimbus
+        between check and transaction makes this one fail. ``guard`` is a node that must exist, such as the nimbus'
+        place in a queue.
 
         Returns:
             The term; None if another nimbus leads, or has led meanwhile, or the guard is gone.
@@ -306,7 +296,8 @@ class ClusterState:
         patience = self.session.patience()
         if isinstance(self.session.commit(transaction, patience), Applied):
             return Term(epoch, epoch_version + 1, address, sessions_lost)
-        # If the answer was lost, the node may be this session's: then the term was begun, with that epoch.
+        # 1. ZooKeeper applies the transaction. 2. The answer is lost. 3. ``/leader`` exists, and this session owns it:
+        # the term has begun, unless the epoch moved on or the session ended since.
         leader = self.session.data(self.node("leader"))
         if leader is None or leader[1].ephemeralOwner != self.session.session_id:
             return None
@@ -324,12 +315,15 @@ class ClusterState:
         self.apply(plan)
 
     def remove_nodes(self, *nodes: str) -> None:
-        """Remove nodes of one's own; those that do not exist are no error."""
+        """Remove nodes that only this process writes; a missing one is no error."""
         for node in nodes:
-            self.apply(lambda transaction, node=node: transaction.delete(node))  # type: ignore[misc]
+            self.apply(lambda transaction, node=node: transaction.delete(node))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
 
     def apply(self, plan: Callable[[Any], object]) -> Applied | NotAsExpected:
-        """Send a transaction with what ``plan`` adds to it; plan and send again for as long as answers are lost."""
+        """Send a transaction that ``plan`` fills; while answers are lost, plan and send again.
+
+        ``plan`` may run several times, whether the try before was applied or not.
+        """
         patience = self.session.patience()
         while True:
             transaction = self.session.client.transaction()
@@ -347,6 +341,8 @@ class ClusterState:
         return "/".join((self.root, *names))
 
     def _lay_out(self) -> None:
+        # Every daemon tries to make every node, and the first one wins; a crash midway leaves the rest to the next one.
+        # ``format`` goes first: a daemon of another layout refuses before it writes anything.
         self.session.make(self.node("format"), json.dumps({"layout": LAYOUT, "cluster": secrets.token_hex(8)}).encode())
         found = self.session.data(self.node("format"))
         written = json.loads(found[0]) if found else {}
@@ -395,7 +391,8 @@ class ClusterState:
 
         def plan(transaction: Any) -> None:
             if self.exists(node):
-                transaction.delete(node)  # of an earlier session, which may outlive its process for a while
+                # It is of this daemon's last session, and goes when ZooKeeper ends that one.
+                transaction.delete(node)
             transaction.create(node, data, ephemeral=True)
 
         for _ in range(_PLANS_MAX):
@@ -420,14 +417,10 @@ class ClusterState:
 
 
 class LeaderWrites:
-    """The writes of one term: each is one transaction, and refused once the term is over.
+    """The writes of one term: each is one transaction, which ZooKeeper refuses once the term is over.
 
-    All methods raise NotLeader when the term is over; nothing of the write was applied then. Unreachable says that the
+    All methods raise NotLeader when the term is over; nothing of the write was applied then. After Unreachable the
     write may have been applied.
-
-    Args:
-        state: the cluster's.
-        term: the leader's.
     """
 
     def __init__(self, state: ClusterState, term: Term) -> None:
@@ -435,16 +428,16 @@ class LeaderWrites:
         self.term = term
 
     def check(self) -> None:
-        """Write nothing, but be refused as a write would be."""
+        """Write nothing; raise NotLeader as a write would."""
         self._write(lambda _: None)
 
     def next_number(self) -> int:
-        """Return a number that no submission has had: the version that a node gets by being written."""
+        """Return a number that no submission has had: the new version of a node. A lost answer wastes a number."""
         written = self._write(lambda transaction: transaction.set_data(self._state.node("submissions"), b""))
         return int(written.version)
 
     def publish(self, manifest: Manifest) -> None:
-        """Publish what the code of a submission consists of, and that this nimbus holds it."""
+        """Publish the manifest of a submission's code, and that this nimbus holds it."""
         folder = self._state.node("code-distributor", manifest.topology)
 
         def plan(transaction: Any) -> None:
@@ -455,12 +448,7 @@ class LeaderWrites:
         self._write(plan)
 
     def start(self, topology: Topology, replaced: Iterable[str] = ()) -> None:
-        """Let a topology begin; remove ended ones that it replaces.
-
-        Args:
-            topology: its record.
-            replaced: the ids of ended topologies with the same name or topology id.
-        """
+        """Let a topology begin, and remove the ended topologies that it replaces, given by id."""
 
         def plan(transaction: Any) -> None:
             if self._state.exists(self._state.node("storms", topology.id)):
@@ -478,11 +466,12 @@ class LeaderWrites:
         self._write(lambda transaction: transaction.set_data(self._state.node("storms", topology.id), _bytes(topology)))
 
     def assign(self, assignment: Assignment) -> None:
-        """Store an assignment; heartbeats and endings of earlier ones are removed."""
+        """Store an assignment, and remove heartbeats and endings of earlier ones."""
         node = self._state.node("assignments", assignment.topology)
 
         def plan(transaction: Any) -> None:
             self._delete_words(transaction, assignment.topology)
+            # The number is kept apart from the assignment: it must outlive an ``unassign``.
             beats = self._state.node("workerbeats", assignment.topology)
             transaction.set_data(beats, str(assignment.number).encode())
             (transaction.set_data if self._state.exists(node) else transaction.create)(node, _bytes(assignment))
@@ -519,10 +508,9 @@ class LeaderWrites:
                 transaction.delete(node)
 
     def _write(self, plan: Callable[[Any], Any]) -> Any:
-        """Send what ``plan`` adds to a transaction; plan again if something has changed meanwhile.
+        """Send a transaction that ``plan`` fills, behind the two checks of the term; return its last result.
 
-        Returns:
-            The result of the last operation.
+        A driver or supervisor may write a heartbeat or ending between plan and transaction: then plan again.
         """
 
         def whole(transaction: Any) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 class RunControl:
     """Steers a run from other threads: ``run(topology, control=control)``.
 
-    What is asked for before the run has begun is in force from its start on. Safe to use from any thread.
+    A request made before the run begins takes effect at its start. Safe to use from any thread.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class RunControl:
         self._activate(is_active=True)
 
     def deactivate(self) -> None:
-        """Begin no transaction; those that have begun are committed. In a plain topology, call no ``next_tuple``."""
+        """Begin no transaction, and commit those in flight; in a plain topology, stop calling ``next_tuple``."""
         self._activate(is_active=False)
 
     def stop(self, wait_secs: float | None = None) -> None:
@@ -54,13 +54,9 @@ class RunControl:
     def steering(
         self, set_active: Callable[[bool], None], stop: Callable[[float | None], None], *, is_active: bool = True
     ) -> Iterator[None]:
-        """Steer a run by these functions while the context lasts.
-
-        Args:
-            set_active: activates or deactivates it.
-            stop: stops it.
-            is_active: whether it has begun active.
-        """
+        """Steer a run by these functions while the context lasts; ``is_active`` is how the run has begun."""
+        # Under the lock, so that no request is lost: one that comes before is passed on here, a later one calls the
+        # function itself.
         with self._lock:
             self._set_run_active, self._stop_run = set_active, stop
             if self._is_active is not is_active:

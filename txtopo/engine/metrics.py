@@ -1,13 +1,13 @@
 """Metrics of a run in Prometheus' format: what they are, how they are collected, and two ways out.
 
-A :class:`RunMetrics` is the observer of one run. The run loop tells it actions and events, and it keeps the moments of
-the pending transactions, the histograms and the last progress: a few operations of dictionaries and floats for
-each transaction, none for a tuple. Everything else is done when somebody asks.
+A :class:`RunMetrics` observes one run. The run loop reports actions and events to it, and it keeps times of pending
+transactions, histograms and the last progress: a few dictionary and float operations for each transaction, none for a
+tuple. It computes everything else when somebody asks.
 
 :func:`serving` answers ``/metrics`` and ``/health`` over HTTP, for ``txtopo run --metrics``. A driver of a cluster has
 no port: :func:`written` writes the same text to a file every few seconds, and its supervisor serves it.
 
-Nothing in it is taken from settings, metadata, tuples or messages of errors, so no secret can be.
+No metric takes text from settings, metadata, tuples or error messages, so none can show a secret.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from txtopo.transactional.run.report import Progress
 _LOG = logging.getLogger(__name__)
 
 SILENT_SECS = 30.0
-"""After so long without a report of its progress, a run is not well: reports come several times a second."""
+"""After so long without a progress report a run is not well; reports come several times a second."""
 
 WRITE_SECS = 5.0
 """How often :func:`written` writes."""
 
-_CONNECTIONS_MAX = 16
+_CONNECTIONS_MAX = 16  # each costs a thread
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
@@ -64,14 +64,9 @@ _PLAIN = frozenset({TopologyKind.PLAIN})
 
 @attrs.frozen
 class RunMetric:
-    """A metric of a run.
+    """A metric of a run: its name without a counter's ``_total``, and its labels besides ``topology``.
 
-    Args:
-        name: without the ending ``_total`` of counters.
-        kind: ``counter``, ``gauge`` or ``histogram``.
-        words: what it counts or measures.
-        of: the kinds of topologies that have it.
-        labels: besides ``topology``.
+    ``kind`` is ``counter``, ``gauge`` or ``histogram``; ``of`` has the kinds of topologies that report it.
     """
 
     name: str
@@ -82,7 +77,7 @@ class RunMetric:
 
     @property
     def shown_name(self) -> str:
-        """The name that Prometheus shows."""
+        """The name in Prometheus."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
 
@@ -180,7 +175,7 @@ RUN_METRICS: Mapping[str, RunMetric] = {
 
 
 class _Histogram:
-    """Counts values in buckets; one thread adds."""
+    """Counts values in buckets. One thread adds; any thread shows."""
 
     __slots__ = ("_bounds", "_counts", "_total")
 
@@ -194,6 +189,7 @@ class _Histogram:
         self._total += value
 
     def show(self) -> _Buckets:
+        # Without a lock: ``add`` counts first and sums last, so the sum read here may lack a value that a bucket has.
         total, counts, seen = self._total, self._counts.copy(), 0
         upto = []
         for bound, count in zip((*self._bounds, float("inf")), counts, strict=True):
@@ -204,7 +200,7 @@ class _Histogram:
 
 @attrs.frozen
 class _Buckets:
-    """A histogram as it is shown: how many values are not larger than each bound, up to infinity, and their sum."""
+    """A histogram to show: the count of values up to each bound, infinity last, and their sum."""
 
     upto: tuple[tuple[float, int], ...]
     total: float
@@ -253,7 +249,7 @@ class RunMetrics(Collector):
     # The observer of a run.
 
     def entered(self, stage: str) -> None:
-        """Take in a step that is done before the run begins."""
+        """Take in a step before the run begins."""
         self._stage = stage
 
     def began(self, executors_lost: Callable[[], int]) -> None:
@@ -268,7 +264,7 @@ class RunMetrics(Collector):
                 self._jobs += 1
                 for assigned in action.attempts:
                     txid = assigned.attempt.txid
-                    self._replayed += txid in self._starts
+                    self._replayed += txid in self._starts  # a commit removes it, so an earlier attempt has failed
                     self._starts[txid] = (assigned.attempt, now)
             case Commit():
                 self._group_at = self._now_secs()
@@ -284,7 +280,7 @@ class RunMetrics(Collector):
                     self._begun_at[begun.txid] = now
             case Processed():
                 attempt, started_at = self._starts.get(event.attempt.txid, (None, 0.0))
-                if attempt == event.attempt:  # a late answer of an earlier attempt is none of the live one
+                if attempt == event.attempt:  # not the late answer of an earlier attempt
                     self._processing.add(self._now_secs() - started_at)
             case Committed():
                 self._committed(event)
@@ -310,13 +306,13 @@ class RunMetrics(Collector):
         self._writes[state].add(secs)
 
     def progressed(self, progress: Progress | PlainReport) -> None:
-        """Take in how far the run is."""
+        """Take in the progress of the run."""
         self._progress, self._progressed_at = progress, self._now_secs()
 
     # What it shows.
 
     def health(self) -> tuple[bool, Mapping[str, str]]:
-        """Return whether the run is well, and what to say of it."""
+        """Return whether the run is well, and the content of ``/health``."""
         if self._progress is None:
             return True, {"status": "ok", "topology": self.topology, "stage": self._stage}
         silent_secs = self._now_secs() - self._progressed_at
@@ -329,13 +325,14 @@ class RunMetrics(Collector):
         return generate_latest(self.registry())
 
     def registry(self) -> CollectorRegistry:
-        """Return a registry of nothing but these metrics."""
+        """Return a registry of these metrics only."""
+        # auto_describe would collect at once, before there is anything to describe.
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         return registry
 
     def collect(self) -> Iterator[Metric]:
-        """Give the metrics; those that the run does not have, or not yet, are left out."""
+        """Yield the metrics that the run has so far."""
         progress = self._progress
         match progress:
             case None:
@@ -428,7 +425,7 @@ def _family(metric: RunMetric, topology: str, samples: Samples) -> Metric:
 
 @contextlib.contextmanager
 def written(metrics: RunMetrics, path: Path, every_secs: float = WRITE_SECS) -> Iterator[None]:
-    """Write the metrics to a file every few seconds, and at the end; a reader never sees a part of it."""
+    """Write the metrics to a file every few seconds and at the end; a reader sees a whole file or none."""
     ended = threading.Event()
     draft = path.with_name(f".{path.name}")
 
@@ -436,7 +433,7 @@ def written(metrics: RunMetrics, path: Path, every_secs: float = WRITE_SECS) -> 
         try:
             draft.write_bytes(metrics.text())
             draft.replace(path)
-        except OSError as error:
+        except OSError as error:  # a full disk must not end the run
             _LOG.warning("the metrics cannot be written to %s: %s", path, error)
 
     def run() -> None:
@@ -449,7 +446,7 @@ def written(metrics: RunMetrics, path: Path, every_secs: float = WRITE_SECS) -> 
         yield
     finally:
         ended.set()
-        thread.join(every_secs)
+        thread.join(every_secs)  # it writes the same draft
         write()
 
 
@@ -461,7 +458,7 @@ class _SilentHandler(WSGIRequestHandler):
 
 
 class _Server(ThreadingWSGIServer):
-    """Bounds its connections, each of which costs a thread: the run needs both for other things."""
+    """Bounds its connections: each costs a file descriptor and a thread of the run's process."""
 
     def __init__(self, *arguments: Any) -> None:
         self._gate = Gate(_CONNECTIONS_MAX)
@@ -472,7 +469,7 @@ class _Server(ThreadingWSGIServer):
         """Return whether there is a place for a connection."""
 
         def close() -> None:
-            with contextlib.suppress(OSError):  # its thread has closed it meanwhile
+            with contextlib.suppress(OSError):  # its own thread was faster
                 request.shutdown(socket.SHUT_RDWR)
 
         place = self._gate.enter(client_address[0], close)
@@ -481,14 +478,13 @@ class _Server(ThreadingWSGIServer):
         return place is not None
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection."""
         place = self._places.pop(request, None)
         if place is not None:
             self._gate.leave(place)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Do nothing: a peer that goes away while it is answered harms nobody but itself."""
+        """Do nothing: a peer that goes away during its answer is no fault of the run."""
 
     def service_actions(self) -> None:
         """Close the connections whose time is over; called twice a second."""
@@ -502,12 +498,7 @@ class _ServerOfIPv6(_Server):
 
 @contextlib.contextmanager
 def serving(metrics: RunMetrics, host: str, port: int) -> Iterator[str]:
-    """Serve ``/metrics`` and ``/health`` over HTTP.
-
-    Args:
-        metrics: what to serve.
-        host: the address to listen on.
-        port: the port; 0: a free one.
+    """Serve ``/metrics`` and ``/health`` over HTTP; port 0 is a free one.
 
     Yields:
         The URL of the metrics.

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 def _both(first: Callable[[Any], None] | None, second: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Return a function that calls two, if there are two."""
     if first is None:
         return second
 
@@ -111,6 +110,7 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
             raise ConfigError(
                 f"{topology.id!r} is a plain topology, which has no transactions to run until: leave it out"
             )
+        # Read once: a deactivation between the start and ``steering`` differs from it, and is passed on there.
         active = control.is_active
         with (
             start(topology, config, spark=spark, on_stage=on_stage, active=active) as running,
@@ -153,7 +153,7 @@ def run_with(  # noqa: PLR0913 - as above
 
 @contextlib.contextmanager
 def _stop_on_signals(request_stop: Callable[[], None]) -> Iterator[None]:
-    """Treat SIGINT and SIGTERM as requests to stop, if this is the main thread."""
+    """Treat SIGINT and SIGTERM as requests to stop; Python allows handlers on the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,8 +1,8 @@
 """A cluster in this process: plain topologies without Spark, sockets or waiting, on a clock that tests move.
 
-The workers are those that run on Spark. Their loops are called in turn, their frames are encoded and decoded, and a
-worker can be killed. A thread calls them all the time, so what a test feeds is worked on at once; only timeouts and
-ticks wait for :meth:`InlineCluster.advance_time`. A spout's wait strategy is asked, but its waits take no time.
+The workers are those that run on Spark. A thread calls their loops in turn, encodes and decodes their frames, and a
+test can kill a worker. So the workers take what a test feeds at once; only timeouts and ticks wait for
+:meth:`InlineCluster.advance_time`. The cluster asks a spout's wait strategy, but its waits take no time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
 
 _QUIET_PASSES_MAX = 500
-"""Passes that a step of simulated time waits for quiet: an endless spout never is."""
+"""The most passes of a step of simulated time: an endless spout is never quiet."""
 
 _PAUSE_SECS = 0.001
 
@@ -59,7 +59,7 @@ class InlineCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop every topology that still runs, without waiting for what is pending."""
+        """Stop every running topology without waiting for pending tuple trees."""
         try:
             for topology in list(self._topologies):
                 topology.stop(wait_secs=0)
@@ -97,7 +97,7 @@ class InlineCluster:
         return running
 
     def advance_time(self, secs: float) -> None:
-        """Let simulated time pass: in small steps, each of which all workers have finished with before the next.
+        """Let simulated time pass in small steps; all workers finish one before the next begins.
 
         Raises:
             ValueError: the cluster runs in real time.
@@ -123,7 +123,7 @@ class InlineCluster:
                 self._topologies.remove(topology)
 
     def _settle(self) -> None:
-        """Run until nothing is done any more. Simulated time waits for slow calls, which take real time."""
+        """Run until no worker does anything. Simulated time waits for slow calls, which take real time."""
         passes, end = 0, time.monotonic() + WAIT_SECS
         while passes < _QUIET_PASSES_MAX:
             if self._run_pass():
@@ -170,7 +170,7 @@ class InlineTopology:
         self._next_incarnation = 0
         self._lost: list[tuple[str, Counts]] = []
         self.errors: list[TxtopoError] = []
-        """What ended workers: exceptions of components, other than FailedException."""
+        """The exceptions of components that ended workers, FailedException excepted."""
         self._begin(assign(self._plan, workers, config.acker_executors))
 
     @property
@@ -183,7 +183,7 @@ class InlineTopology:
         self._set_active(is_active=True)
 
     def deactivate(self) -> None:
-        """Stop calling the spouts' ``next_tuple``; what is under way goes on."""
+        """Stop calling the spouts' ``next_tuple``; pending tuple trees continue."""
         self._set_active(is_active=False)
 
     def tracked_wait(self, emitted: int = 1, timeout_secs: float = WAIT_SECS) -> None:
@@ -247,7 +247,7 @@ class InlineTopology:
             raise self.errors[-1]
 
     def statistics(self) -> Mapping[str, Counts]:
-        """Return what the tasks of each component have counted, those of workers that died among them."""
+        """Return the counts of each component's tasks, those of dead workers included."""
         with self._lock:
             return by_component([*self._lost, *(each for status in self.statuses() for each in status.counts)])
 
@@ -265,7 +265,7 @@ class InlineTopology:
             self._replace(worker)
 
     def rebalance(self, workers: int) -> None:
-        """Move the tasks to another number of workers: deactivate, wait for what is pending, and start them there.
+        """Move the tasks to another number of workers: deactivate, wait for pending tuple trees, start again there.
 
         Every component begins anew; the tasks keep their ids.
         """
@@ -280,7 +280,7 @@ class InlineTopology:
                 self.activate()
 
     def stop(self, wait_secs: float | None = None) -> None:
-        """Deactivate, wait for what is pending, and close.
+        """Deactivate, wait for pending tuple trees, and close.
 
         Args:
             wait_secs: how long to wait, of the cluster's time; None: the message timeout. Trees that are open then are
@@ -296,12 +296,13 @@ class InlineTopology:
             self._close_workers()
 
     def run_pass(self) -> bool:
-        """Deliver what is on the way, and give every worker its turn; return whether anything was done."""
+        """Deliver frames, and give every worker its turn; return whether any did something."""
         if self._is_over:
             return False
         has_worked = False
         for number in range(self.workers):
             try:
+                # One worker's error must not keep the others from their turn.
                 has_worked |= self._run_worker(number)
             except TxtopoError as error:
                 self._died_of(number, error)
@@ -311,22 +312,22 @@ class InlineTopology:
 
     @property
     def is_offloading(self) -> bool:
-        """Whether slow calls of its components are under way in threads of their own."""
+        """Whether slow calls of components are under way, in threads of their own."""
         return any(worker.offloaded() for worker in self._workers)
 
     def _run_worker(self, number: int) -> bool:
         inbox, worker = self._inboxes[number], self._workers[number]
-        frames = len(inbox)
+        frames = len(inbox)  # frames that come during this turn wait for the next one
         for _ in range(frames):
             worker.receive(inbox.popleft())
         return worker.run_pass() or bool(frames)
 
     def _died_of(self, number: int, error: TxtopoError) -> None:
-        """Start a worker anew whose components raised an exception; give up if that is too often."""
+        """Restart a worker whose component raised an exception; give up if that happens too often."""
         died_of: TxtopoError | None = error
         while died_of is not None:
             self.errors.append(died_of)
-            if isinstance(died_of, InputError) or self._is_too_often():  # as supervision does
+            if isinstance(died_of, InputError) or self._is_too_often():  # as ``plain.supervision`` does
                 self._is_over = self._has_given_up = True
                 self._cluster.remove(self)
                 return
@@ -369,7 +370,7 @@ class InlineTopology:
     def _replace(self, number: int) -> None:
         dead, self._incarnations[number] = self._incarnations[number], self._new_incarnation()
         self._lost.extend(self._workers[number].status().counts)
-        self._inboxes[number].clear()
+        self._inboxes[number].clear()  # frames on the way to a dead process are lost
         for worker in self._workers:
             if worker.number != number:
                 worker.worker_replaced(number, dead, self._incarnations[number])
@@ -388,7 +389,7 @@ class InlineTopology:
         end = self._cluster.now() + wait_secs
         while self._cluster.now() < end:
             with self._lock:
-                for _ in range(_QUIET_PASSES_MAX):  # a cycle may never be quiet: then time passes all the same
+                for _ in range(_QUIET_PASSES_MAX):  # a cycle may never be quiet: then time passes anyway
                     if not self.run_pass():
                         break
                 if self._is_quiet and all(each.is_idle() and not each.pending() for each in self._workers):

@@ -1,4 +1,4 @@
-"""Java servers on this machine for tests: processes that end when this one does, and their ports."""
+"""Java servers on this machine for tests, which end with this process, and their ports."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class JavaServer:
                 start_new_session=True,  # Ctrl-C is for this process, which then stops the server
                 pass_fds=() if lock is None else (lock,),
             )
-        # Reads from a pipe that ends with this process, however that ends.
+        # The pipe closes when this process ends, even by SIGKILL; then the guard kills the server.
         self._guard = subprocess.Popen(  # noqa: S603 - as above
             ["/bin/sh", "-c", f"cat >/dev/null; kill -9 {self._process.pid}"],
             stdin=subprocess.PIPE,
@@ -83,15 +83,11 @@ class JavaServer:
             raise RuntimeError(f"{' '.join(arguments)} failed:\n{self._end_of_log()}")
 
     def wait_until(self, is_ready: Callable[[], bool], what: str) -> None:
-        """Wait until a condition holds; kill the process if it does not in time.
-
-        Args:
-            is_ready: the condition.
-            what: what is missing until then, in words, for the error.
+        """Wait until ``is_ready()``; kill the process if that takes too long.
 
         Raises:
-            RuntimeError: the process has ended, or the condition does not hold in time; the message has the end of the
-                log.
+            RuntimeError: the process has ended, or is not ready in time; the message is ``what`` and the end of the
+            log.
         """
         assert self._process is not None, "it was launched"
         deadline = time.monotonic() + READY_SECS
@@ -119,6 +115,7 @@ class JavaServer:
 
     def kill(self) -> None:
         """Kill the process, as ``kill -9`` does."""
+        # The guard first: if this process died in between, it would kill whichever process gets the server's id next.
         if self._guard is not None:
             self._guard.kill()
             self._guard.communicate()
@@ -155,6 +152,7 @@ _given_ports: set[int] = set()
 
 def free_port() -> int:
     """Return a free port of 127.0.0.1 that was not returned before."""
+    # The kernel may give a port twice while its first user has not bound it yet.
     while True:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))

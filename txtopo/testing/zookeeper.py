@@ -20,7 +20,7 @@ __all__ = ["ZooKeeperEnsemble", "ZooKeeperServer", "running_ensemble", "running_
 Server = TypeVar("Server", "ZooKeeperServer", "ZooKeeperEnsemble")
 
 _ANSWER_SECS = 1.0
-"""A timeout, because a server that is still starting may fail and never answer a connection."""
+"""A server that is still starting may accept a connection and never answer."""
 _POLL_SECS = 0.05
 
 _CONFIG = """\
@@ -44,7 +44,7 @@ class ZooKeeperServer:
         tick_time_ms: its tickTime; sessions last 2 to 20 ticks.
         heap_mb: its heap in MiB.
         membership: lines of its configuration that make it a member of an ensemble.
-        number: its number in the ensemble.
+        number: its id there, from 1.
         port: of its clients; None: a free one.
     """
 

@@ -23,7 +23,7 @@ COMMANDS_CONFIG = "cluster.toml"
 """The file that ``txtopo cluster dev`` writes into its folder, for commands."""
 
 _CONFIGS = (Path("~/.txtopo/cluster.toml"), Path(DEV_FOLDER, COMMANDS_CONFIG))
-"""The configurations of commands that are given none; the first one that exists."""
+"""Where a command without ``--config`` looks for one, in this order."""
 
 
 def takes_cluster(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,7 +114,7 @@ def _print_topology(found: dict[str, Any]) -> None:
 
 
 def _stage(topology: Mapping[str, Any]) -> str:
-    """Say what the driver does, or why there is none."""
+    """Return the driver's stage, or why there is no driver."""
     beat = topology["heartbeat"]
     if beat is not None:
         return f"{beat['stage']}: {beat['detail']}" if beat.get("detail") else str(beat["stage"])
@@ -124,7 +124,7 @@ def _stage(topology: Mapping[str, Any]) -> str:
 
 
 def _line(text: str, whole_by: str = "") -> str:
-    """Return one line of a text; ``whole_by``: the command that prints all of it."""
+    """Return the first line of a text, shortened; name the command that prints all, ``whole_by``."""
     lines = text.strip().splitlines() or [""]
     line = lines[0] if len(lines[0]) <= _LINE_CHARACTERS_MAX else f"{lines[0][:_LINE_CHARACTERS_MAX]}…"
     return line if line == text.strip() or not whole_by else f"{line} (all of it: {whole_by})"

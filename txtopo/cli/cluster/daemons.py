@@ -75,13 +75,14 @@ def _run(kind: str, path: Path | None, pairs: tuple[str, ...], log_file: Path | 
                 config = ClusterConfig({**config.given, "supervisor.driver.log.format": log_format})
             token = cluster_token(Path(config["cluster.token.file"]))
             host, port = config[f"{kind}.host"], config[f"{kind}.port"]
+            # Before the daemon announces itself: a second one on the same port must not be seen by anybody.
             listener = stack.enter_context(server.listen(host, port))
             address = config[f"{kind}.address"] or f"{host}:{port}"
             make = Nimbus if kind == "nimbus" else Supervisor
             running: Nimbus | Supervisor = make(config, address, token, server.version(), server.fail)
             running.start()
         except RuleError:
-            raise
+            raise  # a mistake in the settings: ``Command`` prints it, and a restart would not help
         except Exception as error:  # noqa: BLE001 - fail fast: whatever it is, the process ends
             log.critical("cannot start: %s", error)
             click.get_current_context().exit(server.EXIT_START)

@@ -1,4 +1,4 @@
-"""``txtopo driver``: what a supervisor starts for a topology, and to check one. Not for people."""
+"""``txtopo driver``: the process that a supervisor starts to run a topology, or to check one. Not for people."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def driver(folder: Path | None, check: Path | None, answer: Path | None, setting
         click.get_current_context().exit(run_driver(folder))
     if check is None or answer is None:
         raise CommandLineError("give a FOLDER, or --check and --answer")
+    # The parent takes a missing answer for a death of this process: so it must appear whole.
     draft = answer.with_name(f".{answer.name}")
     draft.write_text(json.dumps(_checked(check, None if settings is None else json.loads(settings.read_bytes()))))
     draft.replace(answer)

@@ -16,6 +16,7 @@ from txtopo.errors import SubmissionError
 from txtopo.topology.loading import DEFAULT_ATTRIBUTE, Target, load_target
 
 _CHECK_SECS = 300.0
+"""How long the topology may take to build from the archive here; a supervisor may allow less."""
 
 
 @click.command(cls=Command)
@@ -64,6 +65,7 @@ def submit(  # noqa: PLR0913, PLR0917 - options of the command line
             version(),
         )
         check_name(submission.name)
+        # Before the connection: a mistake in the archive needs no cluster to be found.
         _check(submission.to_bytes(), packed.archive, Path(folder) / "checked")
         with connect() as client:
             after = client.submit(submission, packed.archive)
@@ -109,16 +111,15 @@ def _packed(what: str, module: str | None, pairs: tuple[str, ...], folder: Path)
 def _unpack(path: Path, folder: Path) -> None:
     from txtopo.cluster.code.submission import check_archive  # noqa: PLC0415 - the extra
 
-    check_archive(path)
+    check_archive(path)  # a wheel from elsewhere may try to write outside the folder
     with zipfile.ZipFile(path) as archive:
         archive.extractall(folder)
 
 
 def _check(description: bytes, archive: Path, folder: Path) -> None:
-    """Build the topology from nothing but the archive, in a process of its own, as a driver would.
+    """Build the topology from the archive alone, in a process of its own, as a driver would.
 
-    Raises:
-        SubmissionError: it does not build.
+    Here a missing module shows at once; in this process it would be imported from the working folder.
     """
     from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME  # noqa: PLC0415 - as above
     from txtopo.cluster.driver.child import check_code  # noqa: PLC0415 - as above

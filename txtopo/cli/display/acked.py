@@ -24,19 +24,18 @@ class _Rate:
         self._is_acking = False
 
     def add(self, report: PlainReport) -> None:
-        """Take what was acked and emitted by a moment."""
         self._acked.add(report.elapsed_secs, report.acked)
         self._emitted.add(report.elapsed_secs, report.emitted)
         self._is_acking = report.acked > 0
 
     @property
     def recent(self) -> float:
-        """The rate; of several seconds, because workers say what they have counted every second or two."""
+        """The rate over several seconds, because workers report their counts only every second or two."""
         return (self._acked if self._is_acking else self._emitted).per_sec
 
 
 INTERRUPTED = "interrupted; what was pending is neither acked nor failed, and its source must offer it again"
-"""What an immediate stop leaves: a plain topology has nothing to resume from."""
+"""The farewell of an immediate stop: a plain topology has no state to resume from."""
 
 
 class AckedLines(Lines):
@@ -48,7 +47,7 @@ class AckedLines(Lines):
         self._printed = time.monotonic() - INTERVAL_SECS + 1.0  # the first one soon
 
     def update(self, report: PlainReport) -> None:
-        """Take what the topology does; print it if it is time to."""
+        """Take a report, and print it if the interval has passed."""
         self._rate.add(report)
         self.print_news()
         if report.emitted and time.monotonic() - self._printed >= INTERVAL_SECS:
@@ -57,7 +56,7 @@ class AckedLines(Lines):
             click.echo(f"{report.topology_id}: {report.elapsed_secs:6.1f} s, {_counts(report)}, {rates}")
 
     def finish(self, report: PlainReport) -> None:
-        """Print what the run did."""
+        """Print the summary of the run."""
         click.echo(f"{report.topology_id}: done in {report.elapsed_secs:.1f} s: {report.reason}; {_counts(report)}")
 
 
@@ -69,12 +68,12 @@ class AckedDisplay(Display):
         self._rate = _Rate()
 
     def update(self, report: PlainReport) -> None:
-        """Take what the topology does."""
+        """Show a report."""
         self._rate.add(report)
         self.draw(report.topology_id, report.elapsed_secs, self._rows(report))
 
     def finish(self, report: PlainReport) -> None:
-        """Replace the display by what the run did."""
+        """Replace the display with the summary of the run."""
         self._live.stop()
         self._console.print(Text.assemble(("✔ ", "bold green"), (report.topology_id, "bold"), f": {report.reason}"))
         self._console.print(f"{_counts(report)} in {report.elapsed_secs:.1f} s", highlight=False)
@@ -92,7 +91,7 @@ class AckedDisplay(Display):
 
 
 def _counts(report: PlainReport) -> str:
-    least = "at least " if report.workers_killed else ""  # what they counted last is lost with them
+    least = "at least " if report.workers_killed else ""  # their last counts died with them
     parts = [
         f"{least}{report.emitted:,} emitted",
         f"{least}{report.acked:,} acked",

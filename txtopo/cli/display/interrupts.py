@@ -28,9 +28,8 @@ Handler = Callable[[int, FrameType | None], object]
 class Interrupts:
     """Handles Ctrl-C around a run; the run's own handlers request its stop.
 
-    Args:
-        on_stop: called when a clean stop is requested. It runs in a signal handler, so it must only set a flag.
-        farewell: what an immediate stop prints.
+    A signal handler calls ``on_stop`` at the first Ctrl-C, so it must only set a flag. An immediate stop prints
+    ``farewell``.
     """
 
     def __init__(self, on_stop: Callable[[], None], farewell: str = RESUMED) -> None:

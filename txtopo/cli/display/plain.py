@@ -17,11 +17,7 @@ _REASON_MAX = 200
 
 
 class Lines:
-    """What plain lines of progress have in common: there is nothing to draw, and nothing to clear.
-
-    Args:
-        stopping: what to say when a stop is requested.
-    """
+    """Plain lines of progress; ``stopping`` is the line for a requested stop."""
 
     def __init__(self, stopping: str) -> None:
         self._on_stop = stopping
@@ -43,7 +39,7 @@ class Lines:
         self._news = self._on_stop
 
     def print_news(self) -> None:
-        """Print what was recorded."""
+        """Print a recorded stop request."""
         if self._news:
             click.echo(self._news)
             self._news = ""

@@ -36,7 +36,7 @@ class CodeAccess:
     Args:
         state: the state of the cluster, with the holders of each topology's code.
         address: this daemon's ``host:port``.
-        token: the cluster's token, which other nimbuses ask for; not shown when this is printed.
+        token: the cluster's token, which requests to other nimbuses need; ``repr`` hides it.
     """
 
     state: ClusterState
@@ -110,6 +110,7 @@ class LocalCodeDistributor(CodeDistributor):
         """Fetch each file from one of the holders, the live ones first."""
         live = self.access.state.nimbuses()
         holders = self.access.state.holders_of(manifest.topology) - {self.access.address}
+        # Dead ones last, for each may cost a timeout; but a nimbus without ZooKeeper counts as dead and still serves.
         order = sorted(holders, key=lambda holder: (holder not in live, holder))
         return fetch_from(self._client, order, manifest, folder)
 
@@ -174,13 +175,7 @@ def _client(token: str) -> httpx.Client:
 
 
 def fetch_from(client: httpx.Client, holders: Sequence[str], manifest: Manifest, folder: Path) -> list[Path]:
-    """Fetch each file over HTTP from the first of several holders that has a sound one.
-
-    Args:
-        client: has the cluster's token.
-        holders: ``host:port`` of daemons.
-        manifest: what was published.
-        folder: an empty folder for the files.
+    """Fetch each file over HTTP into an empty folder, from the first of the holders that has a sound one.
 
     Raises:
         CodeUnavailable: no holder has a sound copy of one of the files.
@@ -203,7 +198,7 @@ def _fetched(client: httpx.Client, holders: Sequence[str], topology: str, file: 
 
 
 def receive(file: CodeFile, folder: Path, chunks: Iterable[bytes]) -> Path:
-    """Write a file from chunks, and sync it; never more bytes than were published.
+    """Write a file from chunks, and sync it; stop at the published size, for a broken peer may send without end.
 
     Raises:
         CodeUnavailable: size or content are not as published.
@@ -223,11 +218,7 @@ def receive(file: CodeFile, folder: Path, chunks: Iterable[bytes]) -> Path:
 
 
 def distributor_of(config: ClusterConfig) -> CodeDistributor:
-    """Return the code distributor that a setting names.
-
-    Raises:
-        ConfigError: there is no such class, or the shared one's folder is not given.
-    """
+    """Return the code distributor that ``nimbus.code.distributor`` names."""
     name, folder = config["nimbus.code.distributor"], config["nimbus.code.distributor.folder"]
     if name == "local":
         return LocalCodeDistributor()
@@ -241,14 +232,7 @@ def distributor_of(config: ClusterConfig) -> CodeDistributor:
 
 @attrs.frozen
 class Opened:
-    """What a daemon works with.
-
-    Args:
-        state: the state of the cluster.
-        folder: the daemon's own, for this cluster.
-        store: the code that is here.
-        distributor: prepared.
-    """
+    """A daemon's connection to its cluster: state, its folder for this cluster, code store and prepared distributor."""
 
     state: ClusterState
     folder: Path
@@ -259,11 +243,13 @@ class Opened:
     _reminder: Reminder = attrs.field(factory=lambda: Reminder(_LOG), init=False)
 
     def fetch(self, manifest: Manifest) -> None:
-        """Fetch the code of a topology: as the distributor does, or at last from the supervisors that have run it.
+        """Fetch the code of a topology by the distributor; if that fails, from supervisors that have run it.
+
+        So a topology survives the loss of every nimbus' disk.
 
         Raises:
-            CodeUnavailable: nobody that is alive has a sound copy.
-            OSError: it cannot be written here.
+            CodeUnavailable: nobody alive has a sound copy.
+            OSError: the disk here does not take it.
         """
         try:
             with self.store.draft() as draft:
@@ -272,7 +258,7 @@ class Opened:
         except (CodeUnavailable, httpx.HTTPError) as error:
             supervisors = sorted({each.address for each in self.state.supervisors().values()} - {self._address})
             try:
-                with self.store.draft() as draft:
+                with self.store.draft() as draft:  # a new one: the first may hold some of the files
                     fetch_from(self._client, supervisors, manifest, draft)
                     self.store.keep(draft, manifest)
             except CodeUnavailable as last:
@@ -281,7 +267,7 @@ class Opened:
 
     @contextlib.contextmanager
     def tries_again(self, topology: str) -> Iterator[None]:
-        """Log, now and then, what keeps code from being fetched in this context, and do not raise it."""
+        """Log, at most once a minute, why code cannot be fetched; swallow that error, for the next look tries again."""
         try:
             yield
         except (CodeUnavailable, Unreachable) as error:
@@ -301,20 +287,14 @@ class Opened:
 
 
 def open_cluster(config: ClusterConfig, home: Path, address: str, token: str) -> Opened:
-    """Connect a daemon to the cluster that its settings name.
-
-    Args:
-        config: its settings.
-        home: its folder; what belongs to this cluster is below, so that one with another ZooKeeper finds none of it.
-        address: the ``host:port`` by which others reach it.
-        token: the cluster's.
+    """Connect a daemon to its cluster; its files for this cluster go below ``home``, in a folder of the cluster's id.
 
     Raises:
         ConfigError: a setting does not fit.
         Unreachable: ZooKeeper does not answer.
         StopError: the nodes in ZooKeeper have a layout that this version does not know.
     """
-    distributor = distributor_of(config)
+    distributor = distributor_of(config)  # first: a wrong setting then leaves no open session
     state = ClusterState(
         config.zookeeper_hosts,
         config["storm.zookeeper.root"],

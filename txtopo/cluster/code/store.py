@@ -1,4 +1,4 @@
-"""The code of topologies: what it consists of, where a daemon keeps it, and how it gets to the others.
+"""The code of topologies: what it consists of, and where a daemon keeps it.
 
 The code of a topology is a few files: the archive that was submitted, and a description of what to run. A
 :class:`Manifest` lists them with size and SHA-256; the leader publishes it in ZooKeeper. Whoever has fetched the files
@@ -98,10 +98,10 @@ def describe(topology: str, folder: Path) -> Manifest:
 
 
 def damage(manifest: Manifest, folder: Path) -> str | None:
-    """Return what is wrong with the files in a folder; None if all are there, with the right content.
+    """Return what is wrong with the files in a folder; None if all have the published size and SHA-256.
 
     Raises:
-        OSError: this machine cannot say now, for it has too little of something.
+        OSError: this machine lacks memory or file descriptors, so nothing is known about the files.
     """
     for file in manifest.files:
         path = folder / file.name
@@ -112,13 +112,13 @@ def damage(manifest: Manifest, folder: Path) -> str | None:
                 return f"{file.name} does not have the SHA-256 that was published"
         except OSError as error:
             if is_shortage(error):
-                raise  # that says nothing of the file
+                raise  # the caller would remove a sound file
             return f"{file.name} cannot be read: {error.strerror or error!r}"
     return None
 
 
 def is_shortage(error: OSError) -> bool:
-    """Whether an error says that this machine has too little of something for now: space on its disk, or open files."""
+    """Whether this machine lacks disk space, memory or file descriptors for now: a reason to try again, not to end."""
     return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
@@ -131,11 +131,7 @@ def _sha256(path: Path) -> str:
 
 
 class CodeStore:
-    """The folder in which a daemon keeps the code of topologies.
-
-    Args:
-        folder: created if it does not exist. Drafts that a crash left there are removed.
-    """
+    """The folder in which a daemon keeps the code of topologies; opening it removes drafts that a crash has left."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -171,7 +167,7 @@ class CodeStore:
         return self.folder / topology
 
     def file(self, topology: str, name: str) -> Path | None:
-        """Return the path of one file, to give it away; None if no sound one is here."""
+        """Return the path of one file for another daemon; None if no sound one is here."""
         manifest = self.manifest(topology)
         if manifest is None or name not in {file.name for file in manifest.files}:
             return None
@@ -179,7 +175,7 @@ class CodeStore:
 
     @contextlib.contextmanager
     def draft(self) -> Iterator[Path]:
-        """Give a new folder to fill; it is removed at the end, unless :meth:`keep` has taken it."""
+        """Yield a new folder to fill, and remove it at the end, unless :meth:`keep` has taken it."""
         folder = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=self.folder))
         try:
             yield folder
@@ -195,11 +191,13 @@ class CodeStore:
         wrong = damage(manifest, draft)
         if wrong is not None:
             raise CodeUnavailable(f"the code of {manifest.topology!r} is not as it was published: {wrong}")
+        # Files, then their folder, then the rename, then the parent: a folder that appears under an id is whole, even
+        # after a power cut. A crash before the rename leaves a draft, which the next start removes.
         (draft / MANIFEST_NAME).write_bytes(manifest.to_bytes())
         for path in draft.iterdir():
             sync_path(path)
         sync_path(draft)
-        self.remove(manifest.topology)
+        self.remove(manifest.topology)  # a rename replaces no folder with files in it
         draft.rename(self.folder / manifest.topology)
         sync_path(self.folder)
 
@@ -212,16 +210,15 @@ class CodeStore:
         shutil.rmtree(gone, ignore_errors=True)
 
     def check(self, published: Mapping[str, Manifest]) -> None:
-        """Read all files that are here; remove the code that is not what was published.
+        """Read all files here; remove code that differs from what was published.
 
-        Args:
-            published: the manifests in ZooKeeper. What is not published stays: it may still be.
+        Code that is not in ``published`` stays: its submission may be under way.
         """
         for topology in self.topologies():
             self.is_sound(topology, published.get(topology))
 
     def check_next(self, published: Mapping[str, Manifest]) -> None:
-        """Check the code that was not checked for longest. One at a time: that of all topologies may be gigabytes."""
+        """Check the code whose last check is oldest. One topology at a time: the code of all may be gigabytes."""
         here = [topology for topology in self.topologies() if topology in published]
         self._checked_at = {topology: self._checked_at.get(topology, 0.0) for topology in here}
         if here:
@@ -230,14 +227,10 @@ class CodeStore:
             self.is_sound(topology, published[topology])
 
     def is_sound(self, topology: str, published: Manifest | None = None, name: str | None = None) -> bool:
-        """Read the files of a topology; remove all of its code, and say so in the log, if one is damaged.
+        """Read a topology's files, or only the file ``name``; if one is damaged, log it and remove all of the code.
 
-        Disks lose what was sound when it came, so *here* is not enough where others rely on it.
-
-        Args:
-            topology: whose code is here.
-            published: its manifest in ZooKeeper; None: trust the one that is here.
-            name: of the only file to read; None: all.
+        Disks damage files that were sound when they came, so :meth:`has` is not enough where others rely on it.
+        ``published`` is the manifest in ZooKeeper; None: trust the one on this disk.
         """
         own = self.manifest(topology)
         wanted = published or own

@@ -1,7 +1,7 @@
-"""What is submitted: a description of what to run, and an archive of the topology's own modules.
+"""A submission: a description of what to run, and an archive of the topology's own modules.
 
-The archive is a zip or a wheel, which is a zip too. Nimbus never unpacks it, and imports nothing of it; only its table
-of contents is checked: no member leaves the folder, none is a link, and all together are bounded.
+The archive is a zip; a wheel is one, too. Nimbus neither unpacks it nor imports from it. It only checks the table of
+contents: no member leaves the folder, none is a link, and their number and size are bounded.
 
 On disk the code of a topology is two files, which :class:`~txtopo.cluster.code.store.Manifest` lists: ``code.zip`` and
 ``topology.json``, a :class:`Submission`. A driver puts ``code.zip`` on its ``sys.path`` and builds the topology by
@@ -29,6 +29,8 @@ MEMBERS_MAX = 20_000
 UNPACKED_BYTES_MAX = 1 << 30
 _NAME_CHARACTERS_MAX = 100
 _NAME_BYTES_MAX = 200
+"""An id adds a number and a time to the name, and must be a file name: at most 255 bytes."""
+# U+FFF0 and above: ZooKeeper refuses them in names of nodes.
 _FORBIDDEN = re.compile(r"[/\\.:\s\ufff0-\uffff]")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -76,6 +78,7 @@ class Submission:
             raise SubmissionError(f"the description of the submission cannot be read: {error!r:.300}") from error
         check_name(submission.name)
         try:
+            # A lone surrogate is valid JSON, but no file and no node takes it.
             "".join([submission.topology_id, *submission.settings, *submission.settings.values()]).encode()
         except UnicodeEncodeError as error:
             raise SubmissionError(f"the submission has a text that is no Unicode: {error}") from error

@@ -1,1 +1,1 @@
-"""The decisions of a cluster, pure: what becomes of a topology, who runs it, and what is done with a slot."""
+"""The pure decisions of a cluster: a topology's status, the supervisor of its driver, and the actions on a slot."""

@@ -1,24 +1,24 @@
 """Which supervisor runs which topology's driver: a pure function of what ZooKeeper says and of heartbeats.
 
 A topology has one driver, in one *driver slot* of one supervisor. Its :class:`Assignment` has a number that rises with
-every new one; the driver's heartbeats, and the report of its end, go by that number, so that a late word of an earlier
-driver means nothing.
+every new one. The driver's heartbeats and the report of its end carry that number, so a late message of an earlier
+driver has no effect.
 
 Three rules:
 
 1. *A driver is moved only when its heartbeat stops* (or its supervisor reports that it keeps failing at its start),
    never because the supervisor's node vanished: a supervisor that is started again finds the driver running.
-2. *Heartbeats are judged for change only, by the nimbus' own clock.* The clocks of machines need not agree.
+2. *A nimbus judges heartbeats by their change only, on its own clock.* The clocks of machines need not agree.
    ::
 
-       t=0   a beat with count 7 is seen: the driver is alive
-       t=29  still 7; alive, for nimbus.task.timeout.secs is 30
-       t=31  still 7: dead, whatever time the beat says it is of
+       t=0   the nimbus sees a beat with count 7: the driver is alive
+       t=29  still 7: alive, for nimbus.task.timeout.secs is 30
+       t=31  still 7: dead, whatever time the beat itself states
 
 3. *A slot never gets two topologies.*
 
-The assignments of one round are spread evenly; slots that a driver has just died in are used again only if there is no
-other.
+A round spreads its assignments evenly. A topology returns to a supervisor where its driver has just died only if no
+other has a free slot.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Assignment:
 
     @property
     def place(self) -> Slot:
-        """The slot."""
+        """The slot that the driver has."""
         return Slot(self.supervisor, self.slot)
 
 
@@ -71,12 +71,8 @@ class Slot:
 class SupervisorInfo:
     """A live supervisor; ``/supervisors/<id>`` in ZooKeeper, ephemeral.
 
-    Args:
-        id: stays the same when it is started again: it is kept in its folder.
-        address: ``host:port`` of its HTTP server.
-        slots: how many drivers it may run.
-        started_at: wall-clock time, for display only.
-        version: of txtopo.
+    Its id is in its folder, so it survives a restart. ``address`` is the ``host:port`` of its HTTP server;
+    ``started_at`` is wall-clock time, for display only.
     """
 
     id: str
@@ -126,10 +122,7 @@ class EndingKind(enum.Enum):
 class Ending:
     """A supervisor's report; ``/endings/<id>/<assignment number>`` in ZooKeeper. It outlives the supervisor.
 
-    Args:
-        kind: how it ended.
-        reason: why, in one or a few lines.
-        at: the supervisor's wall-clock time, for display only.
+    ``at`` is the supervisor's wall-clock time, for display only.
     """
 
     kind: EndingKind
@@ -154,7 +147,7 @@ class AssignmentLimits:
 
 @attrs.define
 class _Life:
-    """What a nimbus knows of the driver of an assignment, by its own monotonic clock."""
+    """What a nimbus has seen of one assignment's driver; times are of its own monotonic clock."""
 
     first_seen: float
     last_change: float | None = None
@@ -162,7 +155,10 @@ class _Life:
 
 
 class HeartbeatCache:
-    """Judges which drivers are alive, from the changes of their heartbeats and a clock of its own."""
+    """Judges which drivers are alive, by when this nimbus last saw their heartbeats change.
+
+    A new leader starts with an empty cache, so every driver gets the full grace again: an election kills nobody.
+    """
 
     def __init__(self) -> None:
         self._lives: dict[tuple[str, int], _Life] = {}
@@ -170,23 +166,19 @@ class HeartbeatCache:
     def update(
         self, assignments: Mapping[str, Assignment], beats: Mapping[tuple[str, int], Heartbeat], now: float
     ) -> None:
-        """Take in what ZooKeeper says now.
-
-        Args:
-            assignments: by topology.
-            beats: by topology and assignment number.
-            now: this process's monotonic time, in seconds.
-        """
+        """Take in what ZooKeeper says at monotonic time ``now``; ``beats`` go by topology and assignment number."""
         keys = {(each.topology, each.number) for each in assignments.values()}
+        # Keys without an assignment go, so the cache is never larger than the cluster.
         self._lives = {key: self._lives.get(key) or _Life(now) for key in sorted(keys)}
         for key, life in self._lives.items():
             beat = beats.get(key)
+            # The launch too: a driver that was started again counts anew, and may be at the number last seen.
             if beat is not None and life.beat != (beat.launch, beat.count):
                 life.beat = (beat.launch, beat.count)
                 life.last_change = now
 
     def is_alive(self, assignment: Assignment, limits: AssignmentLimits, now: float) -> bool:
-        """Whether the driver's heartbeat changed in time, or its grace after the assignment is not over."""
+        """Whether the heartbeat changed in time; before the first one, whether the time for the launch is not over."""
         life = self._lives.get((assignment.topology, assignment.number))
         if life is None:
             return True  # made in this round, and not seen yet
@@ -243,14 +235,11 @@ def decide(
 ) -> Sequence[Decision]:
     """Return what to change, in order.
 
-    Args:
-        view: what was read.
-        alive: the topologies whose driver is alive, as the :class:`HeartbeatCache` judges.
-        limits: settings.
-        now: the leader's wall-clock time, recorded in assignments.
-        ready: the topologies that may be assigned, because some live nimbus holds their code; None: all.
+    ``alive`` are the topologies whose driver lives, by the :class:`HeartbeatCache`; ``ready`` those whose code some
+    live nimbus holds (None: all); ``now`` is wall-clock time, which assignments record for display.
     """
     round_ = _Round(view, limits, now)
+    # All kept slots are known before the first one is given away: look at everything, then place.
     for topology in sorted(view.topologies.values(), key=lambda each: (each.launched_at, each.id)):
         round_.look_at(topology, topology.id in alive, is_ready=ready is None or topology.id in ready)
     round_.drop_orphans()
@@ -270,7 +259,7 @@ class _Waiting:
 
 
 class _Round:
-    """One round of decisions; the free slots shrink as it goes."""
+    """One round of decisions; ``_taken`` grows as the round keeps and gives slots."""
 
     def __init__(self, view: ClusterView, limits: AssignmentLimits, now: float) -> None:
         self.decisions: list[Decision] = []
@@ -281,7 +270,6 @@ class _Round:
         self._taken: set[Slot] = set()
 
     def look_at(self, topology: Topology, is_alive: bool, is_ready: bool) -> None:  # noqa: FBT001 - facts, not switches
-        """Decide whether a topology keeps its slot, needs one, or must lose it."""
         old = self._view.assignments.get(topology.id)
         if topology.status not in RUNS:
             if old is not None:
@@ -289,12 +277,12 @@ class _Round:
             return
         ending = None if old is None else self._view.endings.get((topology.id, old.number))
         if topology.status is Status.KILLED:
-            # Its driver ends; nothing is started for it. The assignment goes with the topology.
+            # The driver needs its assignment to stop in good order; both go when the topology is removed.
             if old is not None:
                 self._taken.add(old.place)
             return
         if old is None:
-            if is_ready:
+            if is_ready:  # without code a supervisor would hold a slot and fetch in vain
                 self._waiting.append(_Waiting(topology, None, frozenset(), (), "new"))
         elif ending is not None:
             self._look_at_ending(topology, old, ending)
@@ -303,6 +291,7 @@ class _Round:
         elif is_alive:
             self._taken.add(old.place)
         else:
+            # Its supervisor may be the cause, so any other one comes first.
             why = f"no heartbeat for {self._limits.task_timeout_secs:g} s"
             self._waiting.append(_Waiting(topology, old, frozenset({old.supervisor}), (), why))
 
@@ -325,13 +314,12 @@ class _Round:
         self.decisions.append(Unassign(old, ending.kind.value))
 
     def drop_orphans(self) -> None:
-        """Remove assignments of topologies that are gone."""
         for topology, assignment in sorted(self._view.assignments.items()):
             if topology not in self._view.topologies:
                 self.decisions.append(Unassign(assignment, "the topology is gone"))
 
     def place_waiting(self) -> None:
-        """Give slots to the topologies that need one, those that never had one last."""
+        """Give slots to the topologies that need one: first those that ran already, then new ones."""
         for waiting in sorted(self._waiting, key=lambda each: each.old is None):
             slot = self._best_slot(waiting)
             if slot is None:
@@ -339,6 +327,8 @@ class _Round:
                     self.decisions.append(Unassign(waiting.old, f"{waiting.why}; no slot is free"))
                 continue
             self._taken.add(slot)
+            # From the highest ever, not from the last assignment: that one may have been removed while no slot was
+            # free, and a beat of its driver must not pass for one of the new driver.
             number = max(self._view.numbers.get(waiting.topology.id, 0), waiting.old.number if waiting.old else 0) + 1
             assignment = Assignment(
                 waiting.topology.id,
@@ -352,7 +342,7 @@ class _Round:
             self.decisions.append(Assign(assignment, waiting.why))
 
     def _best_slot(self, waiting: _Waiting) -> Slot | None:
-        """Return the free slot of the least loaded supervisor, an avoided one only if no other has any."""
+        """Return a free slot of the least loaded supervisor, of an avoided one only as a last resort."""
         load = {name: sum(slot.supervisor == name for slot in self._taken) for name in self._view.supervisors}
         free = [
             slot
@@ -360,7 +350,7 @@ class _Round:
             for slot in (Slot(supervisor.id, number) for number in range(supervisor.slots))
             if slot not in self._taken
         ]
-        own = None if waiting.old is None else waiting.old.place
+        own = None if waiting.old is None else waiting.old.place  # of equal ones, a rebalance keeps the old slot
         return min(
             free,
             key=lambda slot: (slot.supervisor in waiting.avoided, load[slot.supervisor], slot != own, slot),

@@ -1,9 +1,8 @@
 """The life of a submitted topology: one table of statuses and events.
 
-A leader applies an event to a topology's record, stores the record that comes out, and nothing else decides on a
-status. Waits are stored as deadlines, so they survive a change of leaders: a new leader has nothing to arm again. A
-deadline is the wall-clock time of the leader that wrote it. If the next leader's clock is ahead by some seconds, the
-wait is that much shorter, otherwise longer.
+A leader applies an event to a topology's record and stores the result; nothing else decides on a status. A record
+holds a wait as a deadline, so a new leader has no timer to arm. The deadline is wall-clock time of the leader that
+wrote it: if the next leader's clock is ahead by some seconds, the wait is that much shorter, otherwise longer.
 
 ::
 
@@ -36,15 +35,15 @@ class Status(enum.Enum):
     ACTIVE = "ACTIVE"
     """Its driver runs transactions."""
     INACTIVE = "INACTIVE"
-    """Its driver begins no transaction; those in flight were committed."""
+    """Its driver begins no transaction, and commits those in flight."""
     REBALANCING = "REBALANCING"
-    """As INACTIVE; after the wait it is assigned anew, with changed settings."""
+    """As INACTIVE; after the wait a new driver starts, with changed settings."""
     KILLED = "KILLED"
     """Its driver stops in good order; after the wait the driver is ended and the topology removed."""
     FINISHED = "FINISHED"
     """Its input is exhausted: its driver has ended and is not started again."""
     FAILED = "FAILED"
-    """It cannot go on: ``reason`` says why. Its driver is ended and not started again."""
+    """It cannot go on: ``reason`` says why. Its driver ends and is not started again."""
 
 
 RUNS = frozenset({Status.ACTIVE, Status.INACTIVE, Status.REBALANCING, Status.KILLED})
@@ -161,9 +160,9 @@ class Request:
 
     Args:
         event: what happens.
-        wait_secs: for a kill or rebalance: the wait in seconds; None: the topology's own.
-        settings: for a rebalance: settings to change.
-        reason: for a failure: why.
+        wait_secs: of a kill or rebalance; None: the topology's own.
+        settings: those that a rebalance changes.
+        reason: of a failure.
     """
 
     event: Event
@@ -173,16 +172,14 @@ class Request:
 
 
 def applied(topology: Topology, request: Request, now: float) -> Topology | None:
-    """Return the record after an event; the same object if it changes nothing, None if the topology is removed.
+    """Return the record after an event at wall-clock time ``now``.
 
-    Args:
-        topology: the record.
-        request: the event.
-        now: the leader's wall-clock time, in seconds.
+    The same object if the event changes nothing, None if the topology is to be removed.
 
     Raises:
         TransitionError: the user asks for what the status forbids.
     """
+    # A user must learn that a request has no effect; a late report of a driver is nobody's mistake.
     otherwise = Outcome.REFUSED if request.event in REQUESTS else Outcome.UNCHANGED
     outcome = TRANSITIONS[topology.status].get(request.event, otherwise)
     match outcome:
@@ -198,6 +195,7 @@ def applied(topology: Topology, request: Request, now: float) -> Topology | None
             return _returned(topology) if topology.is_code_lost else topology
         case Outcome.PREVIOUS:
             settings = {**topology.settings, **topology.rebalance_settings}
+            # The revision makes the next round of assignments replace the driver: see ``assignment``.
             return attrs.evolve(_returned(topology), settings=settings, revision=topology.revision + 1)
         case Status():
             return _entered(topology, outcome, request, now)
@@ -211,15 +209,10 @@ def due(topology: Topology, now: float) -> Event | None:
 
 
 def looked_after(topology: Topology, *, is_held: bool, is_running: bool, now: float, lost_secs: float) -> Topology:
-    """Return the record after a look at who holds the code; the same object if it changes nothing.
+    """Return the record after a look at who holds the code; the same object if nothing changes.
 
-    Args:
-        topology: the record.
-        is_held: whether a live nimbus holds the topology's code.
-        is_running: whether its driver is alive. It needs the code no more, so it is left alone: its loss would only
-            be felt at the next start.
-        now: the leader's wall-clock time, in seconds.
-        lost_secs: after which time without a live holder the topology has failed.
+    After ``lost_secs`` without a live holder the topology fails, unless its driver is alive: a running driver has read
+    its code, and only its next start would miss it. ``now`` is wall-clock time, in seconds.
     """
     if is_held:
         topology = attrs.evolve(topology, code_lost_at=None) if topology.code_lost_at is not None else topology
@@ -229,7 +222,7 @@ def looked_after(topology: Topology, *, is_held: bool, is_running: bool, now: fl
     if topology.status not in NEEDS_CODE:
         return topology
     if topology.code_lost_at is None:
-        return attrs.evolve(topology, code_lost_at=now)
+        return attrs.evolve(topology, code_lost_at=now)  # in the record, so that the next leader counts on from here
     if is_running or now - topology.code_lost_at < lost_secs:
         return topology
     reason = f"no live nimbus has held its code for {lost_secs:g} s: start one that does, or submit again"
@@ -243,7 +236,7 @@ def _entered(topology: Topology, status: Status, request: Request, now: float) -
     cleared = attrs.evolve(topology, status=status, deadline=None, rebalance_settings={})
     match status:
         case Status.KILLED:
-            # What has ended has no driver to wait for.
+            # FINISHED and FAILED have no driver to wait for.
             wait_secs = wait_secs if topology.status in RUNS else 0.0
             return attrs.evolve(cleared, deadline=now + wait_secs, previous=None)
         case Status.REBALANCING:
@@ -252,7 +245,7 @@ def _entered(topology: Topology, status: Status, request: Request, now: float) -
             )
         case Status.FAILED:
             is_code_lost = request.event is Event.CODE_LOST
-            # A rebalance that was waiting is given up: settings that were asked for minutes ago may surprise.
+            # Give up a rebalance that waits: when the code is back, perhaps much later, nobody expects its settings.
             before = topology.previous if topology.status is Status.REBALANCING else topology.status
             return attrs.evolve(
                 cleared, previous=before if is_code_lost else None, reason=request.reason, is_code_lost=is_code_lost

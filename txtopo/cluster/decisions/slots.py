@@ -23,10 +23,9 @@ Who does what:
 - *Nimbus* reads the :class:`~txtopo.cluster.decisions.assignment.Ending` that the action :class:`Report` writes. The
   slot then waits (ENDED) until its assignment is taken away.
 
-A driver that ends by losing its lead or ZooKeeper, by a signal or by any other error is started again in the same slot:
-the first time at once if its topology has run, then each time a little later, until it has run for
-``backoff_reset_secs``. One that ends ``retries_max`` times in a row without ever having run is reported:
-KEEPS_FAILING.
+The supervisor restarts a driver that lost its lead or ZooKeeper, got a signal or failed otherwise, in the same slot: at
+once if its topology has run, then after longer and longer waits, until a driver has run for ``backoff_reset_secs``. It
+reports a driver that ends ``retries_max`` times in a row before its topology runs: KEEPS_FAILING.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class DriverExit(enum.IntEnum):
     BROKEN_RULE = 65
     """A RuleError or a DivergenceError: no start will ever help."""
     STOPPED = 75
-    """It was asked to stop, and did so in good order."""
+    """It stopped in good order, as asked."""
 
 
 class SlotState(enum.Enum):
@@ -191,18 +190,12 @@ Action = FetchCode | Launch | Terminate | Kill | Report | CleanUp
 
 
 def adopted(number: int, assignment: Assignment, has_run: bool, now: float) -> DriverSlot:  # noqa: FBT001 - a fact
-    """Return the slot of a driver that a supervisor finds alive when it is started again."""
+    """Return the slot of a driver whose folder a supervisor finds when it starts; ``now`` is monotonic time."""
     return DriverSlot(number, SlotState.RUNNING if has_run else SlotState.STARTING, assignment, now)
 
 
 def step(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlot, Sequence[Action]]:
-    """Return a slot's next state and what to do, in order.
-
-    Args:
-        slot: the slot as the last step left it.
-        seen: what there is to see now.
-        limits: settings.
-    """
+    """Return a slot's next state, and the actions to carry out in order."""
     match slot.state:
         case SlotState.EMPTY:
             return _look_for_work(slot, seen)
@@ -217,14 +210,14 @@ def step(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlot, 
                 return _emptied(slot, seen)
             if seen.now < slot.until or seen.cut_off_secs:
                 return slot, []
-            # The code may have been damaged since: then it is fetched again.
+            # By way of FETCHING, for the disk may have damaged the code since: then it is fetched again.
             return _fetching(attrs.evolve(slot, state=SlotState.FETCHING, since=seen.now), seen)
         case SlotState.ENDED:
             return (slot, []) if _is_wanted(slot, seen) else _emptied(slot, seen)
 
 
 def _look_for_work(slot: DriverSlot, seen: Seen) -> tuple[DriverSlot, Sequence[Action]]:
-    # While cut off, what was read last may be out of date: another supervisor may have the topology by now.
+    # A supervisor without ZooKeeper knows only an old assignment: another one may have the topology by now.
     if seen.wanted is None or seen.cut_off_secs:
         return slot, []
     fetching = attrs.evolve(
@@ -250,13 +243,14 @@ def _with_process(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[Dri
         return attrs.evolve(slot, state=SlotState.STOPPING, since=seen.now, why=why), [Terminate()]
     if slot.state is SlotState.STARTING and seen.has_run:
         return attrs.evolve(slot, state=SlotState.RUNNING, since=seen.now, failed_starts=0), []
+    # Only a long run resets the backoff: a driver that dies soon after each start would otherwise restart at once.
     if slot.state is SlotState.RUNNING and slot.failures and seen.now - slot.since > limits.backoff_reset_secs:
         return attrs.evolve(slot, failures=0), []
     return slot, []
 
 
 def _why_to_stop(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> str | None:
-    """Return why a driver must not go on, empty if it is not wanted any more; None if it may."""
+    """Return why a driver must stop (empty: its assignment is gone); None if it may go on."""
     if not _is_wanted(slot, seen):
         return ""
     if seen.cut_off_secs > limits.isolation_secs:
@@ -274,7 +268,7 @@ def _why_to_stop(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> str | None
 
 def _stopping(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlot, Sequence[Action]]:
     if seen.is_process_alive:
-        # Again and again: SIGKILL ends a process that is stopped, but a process in the kernel only later.
+        # Again at every look until it is gone: a process in uninterruptible sleep dies only when it wakes.
         return slot, ([Kill()] if seen.now - slot.since >= limits.shutdown_secs else [])
     if not _is_wanted(slot, seen):
         return _emptied(slot, seen)
@@ -282,12 +276,13 @@ def _stopping(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverS
 
 
 def _exited(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlot, Sequence[Action]]:
-    """Decide what an exit means, the slot's own topology being wanted or not."""
+    """Decide what follows when the process has ended: a report, or a wait before the next launch."""
     assignment = _assignment(slot)
     if not _is_wanted(slot, seen):
         return _emptied(slot, seen)
     ended = attrs.evolve(slot, state=SlotState.ENDED, since=seen.now)
-    # First the report: a supervisor that died in between would find nothing, and start the driver again.
+    # Report before CleanUp. A supervisor that dies between the two finds the folder with exit.json and reports again;
+    # the other way round it would find nothing, and start a finished topology anew.
     if seen.exit_status == DriverExit.FINISHED:
         return ended, [Report(assignment, Ending(EndingKind.FINISHED)), CleanUp()]
     if seen.exit_status == DriverExit.BROKEN_RULE:
@@ -296,6 +291,7 @@ def _exited(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlo
     if slot.state is SlotState.STOPPING and slot.why:
         reason = f"{slot.why}; {reason}"
     failures = slot.failures + 1
+    # A driver may begin to run and end between two looks, so that this slot was never RUNNING.
     has_run = seen.has_run or slot.state is SlotState.RUNNING
     failed_starts = 0 if has_run else slot.failed_starts + 1
     if failed_starts >= limits.retries_max:
@@ -325,7 +321,7 @@ def _emptied(slot: DriverSlot, seen: Seen) -> tuple[DriverSlot, Sequence[Action]
 
 
 def _is_wanted(slot: DriverSlot, seen: Seen) -> bool:
-    """Whether the slot's assignment is still the one in ZooKeeper; its time and reasons do not matter."""
+    """Whether ZooKeeper still has the slot's assignment, by topology and number."""
     mine, wanted = _assignment(slot), seen.wanted
     return wanted is not None and (mine.topology, mine.number) == (wanted.topology, wanted.number)
 

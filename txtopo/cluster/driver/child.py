@@ -23,8 +23,9 @@ def driver_command(*arguments: str) -> list[str]:
 
 
 def child_environment() -> dict[str, str]:
-    """Return the environment of a process that imports this txtopo, wherever it runs."""
+    """Return an environment in which a child imports this txtopo, whatever its working folder."""
     environment = dict(os.environ)
+    # A checkout is not on a child's search path; an installed txtopo is.
     root = Path(__file__).parents[3]
     if not any(root == Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")):
         before = environment.get("PYTHONPATH", "").split(os.pathsep)
@@ -33,7 +34,10 @@ def child_environment() -> dict[str, str]:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill the group of a child that was not waited for yet, and wait for it."""
+    """Kill a child's process group, and wait for the child.
+
+    Only before the first wait: until then the kernel gives its process id to nobody else.
+    """
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -50,16 +54,10 @@ def check_code(  # noqa: PLR0913 - two callers, one of which gives all
     work_dir: Path | None = None,
     output: IO[str] | int = subprocess.DEVNULL,
 ) -> Any:
-    """Build a topology in a process of its own; return what came of it, as the API of a supervisor answers.
+    """Build the topology in folder ``code`` in a process of its own; return the answer of a supervisor's API.
 
-    Args:
-        code: the folder with archive and description.
-        secs: how long that may take.
-        limit: what sets that limit, for the error.
-        settings: to build it with; None: those that were submitted.
-        folder: where to put files meanwhile, in a folder ``check-…``; None: where temporary files go.
-        work_dir: of the process.
-        output: where all that it prints goes.
+    ``limit`` names the setting behind ``secs``, for the error; without ``settings`` the submitted ones count. Temporary
+    files go to ``folder``, in a folder ``check-…``, which a supervisor removes at its start after a crash.
 
     Raises:
         SubmissionError: the time is over, or the process died without an answer.
@@ -77,7 +75,7 @@ def check_code(  # noqa: PLR0913 - two callers, one of which gives all
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            start_new_session=True,
+            start_new_session=True,  # a group of its own: the kill below also ends what user code has started
         )
         try:
             process.wait(secs)

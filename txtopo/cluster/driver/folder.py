@@ -9,12 +9,13 @@
     metrics.prom    the metrics of the run; written by the driver every few seconds
     code/           the unpacked archive
 
-So whether a driver lives is a question to the kernel, and a process id that is used again deceives nobody:
+The lock tells whether a driver lives. The kernel releases it when the process dies; a process id would be wrong as soon
+as another process gets it:
 
 1. The supervisor locks ``lock``, writes ``launch.json``, and starts the process, which inherits the lock.
-2. The supervisor is killed, before or after it could have written down a process id.
-3. Started again, it finds ``launch.json``. If the file is locked, the driver lives and is adopted; if not, it is dead
-   or was never started, and ``exit.json`` says how it ended, if it could.
+2. A kill ends the supervisor, at any moment of this.
+3. Started again, it finds ``launch.json``. If ``lock`` is locked, the driver lives, and the supervisor adopts it. If
+   not, the driver is dead or never started, and ``exit.json``, if it is there, says how it ended.
 """
 
 from __future__ import annotations
@@ -42,22 +43,11 @@ R = TypeVar("R", bound=attrs.AttrsInstance)
 
 @attrs.frozen
 class DriverLaunch:
-    """What a driver is started with.
+    """What a driver is started with; ``launch.json``.
 
-    Args:
-        id: unique for each launch.
-        assignment: what it is for.
-        code: the folder with the archive and the description.
-        zookeeper_hosts: the cluster's ZooKeeper.
-        zookeeper_root: the node above all of the cluster's.
-        zookeeper_credentials: ``user:password``, or None.
-        session_timeout_secs: of its session.
-        supervisor: the id of the supervisor that starts it.
-        heartbeat_secs: from one heartbeat to the next.
-        isolation_secs: how long it goes on without ZooKeeper.
-        log_format: ``text`` or ``json``.
-        start_timeout_secs: after which time its supervisor ends it if its topology does not run.
-        before: why the start before failed; to show.
+    ``id`` is unique for each launch; ``code`` is the folder with archive and description; ``heartbeat_secs`` passes
+    from one heartbeat to the next; without ZooKeeper the driver ends after ``isolation_secs``; ``before`` says why the
+    last start failed, to show.
     """
 
     id: str
@@ -90,11 +80,11 @@ class DriverFolder:
     path: Path
 
     def begin(self, launch: DriverLaunch) -> int:
-        """Empty the folder, write what to run, and return the file descriptor that the process must inherit."""
+        """Empty the folder, write ``launch.json``, and return the lock's descriptor, which the process must inherit."""
         self.remove()
         self.path.mkdir(parents=True)
         lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, _PRIVATE)
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # before launch.json: with that file an unlocked folder is a dead driver
         try:
             self._write("launch.json", to_json(launch))
         except BaseException:
@@ -104,7 +94,7 @@ class DriverFolder:
 
     @property
     def metrics(self) -> Path:
-        """The file of the metrics."""
+        """The file of the run's metrics."""
         return self.path / "metrics.prom"
 
     def launch(self) -> DriverLaunch | None:
@@ -134,7 +124,7 @@ class DriverFolder:
         return written if isinstance(written, int) else None
 
     def end(self) -> DriverEnd | None:
-        """Return how it ended; None if it did not say so."""
+        """Return how it ended; None if it was killed before it could write that."""
         return self._record("exit.json", DriverEnd)
 
     def write_pid(self) -> None:
@@ -150,7 +140,7 @@ class DriverFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _lock_shared(self, flags: int = 0) -> None:
-        # Shared: those who look do not take each other for the process.
+        # Shared, so that two who look at the same time do not take each other for the driver.
         lock = os.open(self.path / "lock", os.O_RDWR)
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | flags)
@@ -170,7 +160,7 @@ class DriverFolder:
         return None
 
     def _write(self, name: str, content: Any) -> None:
-        """Write a file that appears whole, or not at all."""
+        """Write a file that a reader sees whole or not at all. Not synced: after a power cut no driver lives."""
         draft = self.path / f".{name}"
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE), "w") as file:  # noqa: PTH123 - a mode
             json.dump(content, file)

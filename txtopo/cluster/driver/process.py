@@ -1,13 +1,13 @@
 """The driver process: runs one topology in one slot of a supervisor.
 
-1. The :class:`~txtopo.cluster.driver.pulse.Pulse` begins: from its first moment on, a driver beats and obeys.
-2. The topology's code is unpacked and imported, here and nowhere else. The topology is built with the settings of its
-   record, and run.
-3. How it ended is written into the driver's folder, and is the exit status, a
+1. The :class:`~txtopo.cluster.driver.pulse.Pulse` begins: a driver beats and obeys from its first moment on.
+2. The driver unpacks and imports the topology's code (no daemon does), builds the topology with the settings of its
+   record, and runs it.
+3. It writes how the run ended into its folder, and exits with a
    :class:`~txtopo.cluster.decisions.slots.DriverExit`.
 
-Coordinator state is kept in the cluster's ZooKeeper, below ``ROOT/state``, unless the topology's configuration says
-otherwise; so the next driver goes on where this one was, on whatever machine.
+Coordinator state is in the cluster's ZooKeeper, below ``ROOT/state``, unless the topology's configuration says
+otherwise. So the next driver continues where this one stopped, on whatever machine.
 """
 
 from __future__ import annotations
@@ -58,12 +58,9 @@ def run_driver(folder: Path) -> int:
 
 
 def build(code: Path, unpacked: Path, settings: Mapping[str, str] | None = None) -> Target:
-    """Unpack the code of a topology, and build it.
+    """Unpack the code in folder ``code`` into ``unpacked``, put that first on ``sys.path``, and build the topology.
 
-    Args:
-        code: the folder with archive and description.
-        unpacked: where to unpack it; it goes to the front of ``sys.path``.
-        settings: as in the topology's record; None: those that were submitted.
+    Without ``settings`` the submitted ones count; a rebalance may have changed them in the topology's record.
 
     Raises:
         RuleError: the archive is bad, or does not build the topology that was submitted.
@@ -97,7 +94,6 @@ class _Driver:
         self._control = RunControl()
 
     def run(self) -> DriverEnd:
-        """Run the topology; return how it ended."""
         launch = self._launch
         try:
             state = ClusterState(
@@ -138,26 +134,27 @@ class _Driver:
                 )
         except (RuleError, DivergenceError) as error:
             _LOG.error("the run has failed", exc_info=error)
-            # Before it runs, an error of the configuration may be one of this machine: Java is missing, say.
+            # Before the topology runs, a ConfigError may be this machine's fault, such as a missing Java: another
+            # supervisor may succeed, so it must not fail the topology for good.
             is_local = isinstance(error, ConfigError) and not pulse.has_run
             return DriverEnd(DriverExit.ERROR if is_local else DriverExit.BROKEN_RULE, self._words(error))
         _LOG.info("%s: the run has ended: %s", record.id, report.reason)
         return DriverEnd(exit_of(report), report.reason)
 
     def _words(self, error: BaseException) -> str:
-        """Return an error in words that anybody may read: they are shown without the token."""
+        """Return an error without secrets, bounded: anybody may read it by HTTP, and a node must stay below 1 MiB."""
         text = str(error) if isinstance(error, TxtopoError) else f"{type(error).__name__}: {error}"
         text = without_secrets(text, self._discretion.settings)
         return text if len(text) <= _ERROR_CHARACTERS_MAX else text[:_ERROR_CHARACTERS_MAX] + " …"
 
 
 def configured(topology: Topology, config: Config, launch: DriverLaunch) -> Config:
-    """Return the configuration with the cluster's ZooKeeper as the store, unless it says otherwise."""
+    """Return the configuration with the cluster's ZooKeeper as the default store."""
     if not isinstance(topology, TransactionalTopology) or "topology.state.store" in config.given:
         return config
     states = topology.plan.states.values()
     if states and not any(state.is_durable for state in states):
-        return config  # its tables begin anew with each driver, so its coordinator state must, too
+        return config  # states in memory begin empty with each driver, so coordinator state must, too
     defaults: dict[str, Any] = {"topology.state.store": "zookeeper"}
     if "transactional.zookeeper.servers" not in config.given:
         defaults |= {
@@ -170,7 +167,7 @@ def configured(topology: Topology, config: Config, launch: DriverLaunch) -> Conf
 
 
 def exit_of(report: RunReport | PlainReport) -> DriverExit:
-    """Return the exit status of a run that has ended without an error: FINISHED only if its input is exhausted."""
+    """Return FINISHED if the input is exhausted, STOPPED if the run was asked to end."""
     is_plain = isinstance(report, PlainReport)
     is_exhausted = report.reason != "stopped" if is_plain else report.reason == StopReason.EXHAUSTED.value
     return DriverExit.FINISHED if is_exhausted else DriverExit.STOPPED

@@ -1,8 +1,8 @@
 """The pulse of a driver: a thread that writes heartbeats and steers the run by the topology's status.
 
-Only an ACTIVE topology begins transactions; a KILLED one is stopped in good order. The pulse also stops the run when
-the assignment is taken away, and when ZooKeeper has been away for ``supervisor.isolation.secs``, for then nimbus starts
-the topology elsewhere. If the run does not end, the pulse ends the process: there may be no supervisor to do so.
+Only an ACTIVE topology begins transactions; the pulse stops a KILLED one in good order. It also stops the run when the
+assignment is gone, and when ZooKeeper has been away for ``supervisor.isolation.secs``, because nimbus then starts the
+topology elsewhere. If the run does not end in time, the pulse ends the process: its supervisor may be dead.
 """
 
 from __future__ import annotations
@@ -27,19 +27,13 @@ from txtopo.transactional.run.report import Progress
 
 _LOG = logging.getLogger(__name__)
 _GRACE_SECS = 10.0
-"""How long a run that must end may take to do so, before the process is ended."""
+"""How long a run that must end may take, before the pulse ends the process."""
 _SHARE_OF_START = 0.5
 """The share of the start timeout after which the log says where the start hangs."""
 
 
 class Pulse:
-    """Writes heartbeats, and steers the run by the topology's status.
-
-    Args:
-        state: the state of the cluster.
-        launch: what this driver was started with.
-        control: of its run.
-    """
+    """Writes heartbeats, and steers the run by the topology's status."""
 
     def __init__(self, state: ClusterState, launch: DriverLaunch, control: RunControl) -> None:
         self._state = state
@@ -68,16 +62,17 @@ class Pulse:
 
     @property
     def has_run(self) -> bool:
-        """Whether the topology has run."""
+        """Whether the run has made progress; for a plain topology, whether all workers have run at once."""
         return self._progress is not None
 
     def entered(self, stage: str) -> None:
-        """Take in what is done before the topology runs."""
+        """Take in the step that the start has come to."""
         _LOG.info("%s", stage)
         self._stage, self._stage_at = stage, time.monotonic()
 
     def progressed(self, progress: Progress | PlainReport) -> None:
-        """Take in how far the run is."""
+        """Take in the progress of the run."""
+        # A plain topology runs once all its workers do; until then its start may still time out.
         if isinstance(progress, PlainReport) and not self.has_run and progress.workers_running < progress.workers:
             return
         is_first, self._progress = not self.has_run, progress
@@ -95,7 +90,7 @@ class Pulse:
                 if self._state.session.is_connected:
                     self._look()
             except Unreachable:
-                _LOG.warning("ZooKeeper does not answer")
+                _LOG.warning("ZooKeeper does not answer")  # not yet an end: isolation_secs decides, below
             except Exception as error:  # noqa: BLE001 - without a pulse the process must not go on
                 _LOG.error("the pulse has failed", exc_info=error)
                 self._must_end("the pulse has failed")
@@ -106,6 +101,7 @@ class Pulse:
             if self._must_end_at is not None and time.monotonic() > self._must_end_at:
                 _LOG.critical("the run does not end: the process ends")
                 logging.shutdown()
+                # Not sys.exit: it would end this thread only, and the main thread hangs.
                 os._exit(DriverExit.ERROR)
             self._news.wait(max(0.0, min(self._launch.heartbeat_secs, self._warning_due_secs())))
 
@@ -123,18 +119,18 @@ class Pulse:
         )
 
     def _warning_due_secs(self) -> float:
-        """Return how long it is until a start counts as slow; infinite if the topology runs, or that was said."""
+        """Return the time until a start counts as slow; infinite once the topology runs or the warning was given."""
         if self.has_run or self._has_warned:
             return float("inf")
         return self._begun_at + _SHARE_OF_START * self._launch.start_timeout_secs - time.monotonic()
 
     def _detail(self) -> str:
-        """Say what is done before the topology runs."""
         now = f"{self._stage or 'beginning'}, for {time.monotonic() - self._stage_at:.0f} s"
         return f"{now}; the start before failed: {self._launch.before}" if self._launch.before else now
 
     def _look(self) -> None:
         topology, number = self._launch.assignment.topology, self._launch.assignment.number
+        # A watch: a kill or deactivation takes effect at once, not at the next beat.
         record = self._state.topology(topology, self._news.set)
         assignment = self._state.assignment(topology)
         if record is None:
@@ -154,6 +150,7 @@ class Pulse:
             case Status.INACTIVE | Status.REBALANCING:
                 self._control.deactivate()
             case Status.KILLED if not self._control.is_stopping:
+                # The deadline is by nimbus' clock: bounded, so that a wrong clock cannot make the stop wait for hours.
                 left_secs = 0.0 if record.deadline is None else record.deadline - time.time()
                 self._control.stop(min(max(0.0, left_secs), record.wait_secs))
             case Status.KILLED:

@@ -88,21 +88,15 @@ _READS_MAX = 20
 
 
 class NimbusApi:
-    """Serves a nimbus over HTTP; ``app`` is the application.
-
-    Args:
-        nimbus: a started one.
-        token: the cluster's.
-        version: of txtopo.
-    """
+    """Serves a started nimbus over HTTP; ``app`` is the ASGI application."""
 
     def __init__(self, nimbus: Nimbus, token: str, version: str) -> None:
         self._nimbus = nimbus
         self._token = token.encode()
         self._version = version
-        # Submissions wait for other nimbuses, so they have threads of their own: no other request waits behind them.
+        # Submissions wait for minutes, so they have threads of their own: no other request waits behind them.
         self._submissions = anyio.CapacityLimiter(nimbus.config["nimbus.submissions.max"])
-        # Anybody may read, so reads leave threads for those with the token: other nimbuses fetch code.
+        # Reads need no token. Threads of their own keep them from delaying those with it: other nimbuses fetch code.
         self._reads = anyio.CapacityLimiter(_READS_MAX)
         self._metrics = _Metrics()
         read, change = ["GET"], ["POST"]
@@ -221,8 +215,6 @@ class NimbusApi:
     # What is changed.
 
     def _changing(self, event: Event) -> Callable[[Request], Awaitable[Response]]:
-        """Return the endpoint of what a user may ask of a topology."""
-
         async def endpoint(request: Request) -> Response:
             check_token(request, self._token)
             wait_secs = _wait_of(request)
@@ -246,7 +238,7 @@ class NimbusApi:
 
     async def _submit(self, request: Request) -> Response:
         check_token(request, self._token)
-        if not self._nimbus.is_leader:
+        if not self._nimbus.is_leader:  # before the upload, which may be 256 MiB in vain
             raise await anyio.to_thread.run_sync(self._nimbus.not_leader)
         if self._submissions.available_tokens < 1:
             raise ClusterError("too many submissions are under way; try again in a few seconds")
@@ -260,7 +252,7 @@ class NimbusApi:
         return JSONResponse({**shown, "note": submitted.note}, 201)
 
     async def _upload(self, request: Request, path: Path) -> Submission:
-        """Write the archive to a file, and return the description that comes before it."""
+        """Write the archive to a file; return the description, the line before it."""
         head = b""
         with path.open("wb") as file:
             is_head = True
@@ -282,7 +274,7 @@ class NimbusApi:
     def _read(
         self, answer: Callable[[Request], Response], *, is_guarded: bool = False
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Return an endpoint that answers on a thread, for ZooKeeper and disks make it wait; guarded by the token."""
+        """Return an endpoint that answers on a thread, because ZooKeeper and disks make it wait."""
 
         async def endpoint(request: Request) -> Response:
             if is_guarded:
@@ -304,7 +296,6 @@ class NimbusApi:
         return _shown(topology, state.holders_of(topology.id), frozenset(state.nimbuses()), assignment, beat)
 
     def _leader_of(self, error: Exception) -> str | None:
-        """Return who leads, if an error is about that."""
         if not isinstance(error, NotLeader):
             return None
         return error.leader or self._nimbus.not_leader().leader
@@ -333,8 +324,8 @@ class _Metrics:
         nimbuses: int,
         is_leader: bool,  # noqa: FBT001 - a fact
     ) -> None:
-        """Take in what is in ZooKeeper now."""
-        self._figures.clear()
+        """Set every metric to what ZooKeeper says now."""
+        self._figures.clear()  # or topologies that are gone would stay
         for (topology, _), beat in beats.items():
             if topology in view.topologies:
                 for figure, value in beat.figures.items():
@@ -356,7 +347,6 @@ def _shown(
     assignment: Assignment | None,
     beat: Heartbeat | None,
 ) -> dict[str, Any]:
-    """Return a topology as JSON, without secrets."""
     now = time.time()
     return {
         "id": topology.id,

@@ -1,18 +1,17 @@
 """Nimbus: the daemon that leads the cluster, or waits to.
 
-It keeps nothing in memory that matters. Started again, it goes on as if nothing had happened; what it does not expect
-ends the process, and whatever supervises it starts it again. Three things run beside each other:
+It keeps nothing in memory that matters: started again, it continues where it was. An unexpected error ends the process,
+and whatever supervises it starts it again. Three things run beside each other:
 
 1. *The election*, on the elector's thread. It asks :meth:`Nimbus.may_lead`, which compares the code here with
    ZooKeeper's list of topologies.
-2. *Code*: every nimbus fetches what is published and not here, says that it holds what it has checked, and removes
-   what is not published any more. When it lacks nothing that it must have, it queues for the lead.
+2. *Code*: every nimbus fetches published code that it lacks, records that it holds what it has checked, and removes
+   code that is no longer published. Once it has all code that it needs, it queues for the lead.
 3. *The monitor*: the leader applies deadlines that have passed, looks after lost code, assigns drivers, and removes
-   what a submission that failed has left. It looks every ``nimbus.monitor.freq.secs``, and when ZooKeeper tells of a
-   change.
+   leftovers of failed submissions. It looks every ``nimbus.monitor.freq.secs``, and when ZooKeeper reports a change.
 
-Requests come from the HTTP API on threads of their own. One lock orders what requests and monitor decide on topologies.
-It is held for some reads and writes in ZooKeeper, never while a submission waits.
+The HTTP API calls requests on threads of its own. One lock orders the decisions of requests and monitor. Its holder may
+read and write in ZooKeeper, but never waits for a supervisor, for replication or for an upload.
 
 How a submission goes, and what is left when the leader dies after each step:
 
@@ -77,14 +76,15 @@ _LOG = logging.getLogger(__name__)
 
 _AWAY_SECS = 1.0
 _FULL_SECS = 5.0
+"""How long a loop pauses while this machine lacks disk space or file descriptors."""
 _LOOK_SECS = 0.2
 _CONNECT_SECS = 3.0
 _CHECKS_APART_SECS = 10.0
-"""After how long another supervisor is asked to check code, too: one that hangs must not cost the whole time."""
+"""After how long a second supervisor is asked to check code: one that hangs must not use up the whole time."""
 _WATCHED = ("storms", "code-distributor", "supervisors", "endings", "nimbuses")
 _BAD_REQUEST = 400
 _SETTINGS_BYTES_MAX = 64 << 10
-"""How large the settings of a topology may become: they are in its record, and ZooKeeper takes none of a MiB."""
+"""The most bytes of a topology's settings: they are in its record, and ZooKeeper refuses a node of 1 MiB."""
 
 
 @attrs.frozen
@@ -93,26 +93,21 @@ class Submitted:
 
     topology: Topology
     note: str | None
-    """What was not waited for, or not checked."""
+    """What the submission did without: a check, or some replicas."""
 
 
 @attrs.define(eq=False)
 class _Lead:
-    """What a leader knows during its term; a new term begins with nothing."""
+    """What a leader remembers during its term; a new term begins with nothing."""
 
     writes: LeaderWrites
     heartbeats: HeartbeatCache = attrs.field(factory=HeartbeatCache)
 
 
 class Nimbus:
-    """One nimbus, without its HTTP server.
+    """One nimbus, without its HTTP server, which others reach at ``address``.
 
-    Args:
-        config: its settings.
-        address: the ``host:port`` by which others reach its HTTP server.
-        token: the cluster's.
-        version: of txtopo.
-        on_failure: called, on any thread, with an error that nothing here expects: the process must end.
+    Any thread may call ``on_failure``, with an unexpected error: the process must end then.
 
     Raises:
         ConfigError: a setting does not fit.
@@ -144,15 +139,15 @@ class Nimbus:
         self._client = httpx.Client(
             headers={"Authorization": f"Bearer {token}"},
             timeout=httpx.Timeout(config["nimbus.submission.check.secs"], connect=_CONNECT_SECS),
-            trust_env=False,
+            trust_env=False,  # otherwise httpx goes through the proxy that HTTP_PROXY names
         )
         self._reminder = Reminder(_LOG)
         self._checked_at = time.monotonic()
         self._decisions = threading.RLock()
         self._lead: _Lead | None = None
         self._under_way: set[str] = set()
-        """Of each submission under way the name, the topology id with ``id:`` in front, and the id in the cluster.
-        Nobody else may use them, and their code is not removed."""
+        """The name, ``id:`` with the topology id, and the cluster's id of each submission under way. No other
+        submission may use them, and no loop removes their code."""
         self._stopped = threading.Event()
         self._code_news = threading.Event()
         self._monitor_news = threading.Event()
@@ -160,6 +155,7 @@ class Nimbus:
 
     def start(self) -> None:
         """Check the code here, announce this nimbus, and start the threads."""
+        # Before anything counts on this disk: the election and other nimbuses take what is here for sound.
         self.store.check(self.state.manifests())
         self.state.session.listen(self.wake)
         self.elector.prepare(self.state, self.address, self.may_lead)
@@ -167,11 +163,11 @@ class Nimbus:
         self._run("monitor", self._monitor_news, self.monitor, self.config["nimbus.monitor.freq.secs"])
 
     def begin_stop(self) -> None:
-        """Let submissions that wait be refused, and both loops end; may be called in a signal handler."""
+        """Refuse submissions that wait, and end both loops; safe in a signal handler, for it only sets a flag."""
         self._stopped.set()
 
     def stop(self) -> None:
-        """Give up the lead, and end; running topologies go on."""
+        """Give up the lead, and end; running topologies continue."""
         self._stopped.set()
         self.wake()
         for thread in self._threads:
@@ -193,15 +189,15 @@ class Nimbus:
     # Code.
 
     def may_lead(self) -> bool:
-        """Whether the code of all topologies that need it is here, as far as any live nimbus holds it."""
+        """Whether this nimbus has all needed code that any live nimbus has."""
         return not self._lacking()
 
     def sync_code(self) -> None:
-        """Fetch what is missing, remove what is over, say what is held; queue for the lead when nothing lacks."""
+        """Fetch missing code, remove old code, record what is held; queue for the lead when nothing lacks."""
         # Watched before anything is read: what changes afterwards wakes this loop again.
         self.state.watch(("code-distributor", "nimbuses"), self._code_news.set)
-        # What is here is read first. A submission that ends between the two reads is under way in the first, and
-        # published in the second; the other way round, its code would look like nobody's.
+        # Read the disk first, then ZooKeeper. A submission that ends between the two reads is under way in the first
+        # and published in the second; the other way round, this loop would take its code for nobody's and remove it.
         here = set(self.store.topologies()) - self._under_way
         published, holders = self.state.manifests(), self.state.holders()
         if time.monotonic() - self._checked_at >= self.config["nimbus.code.sync.freq.secs"]:
@@ -209,8 +205,8 @@ class Nimbus:
             self.store.check_next(published)
         said = {topology for topology, addresses in holders.items() if self.address in addresses}
         for topology in sorted(said - set(self.store.topologies())):
-            # This disk, or what was on it, was lost. Nobody may rely on it, so the record goes before this nimbus
-            # counts as live again.
+            # This disk lost the code. The record must go before the announcement below makes this nimbus count as a
+            # live holder: others would wait for code that nobody has.
             self.state.drop(topology, self.address)
             said.discard(topology)
         self.state.announce_nimbus(self._record)
@@ -219,20 +215,23 @@ class Nimbus:
             self.store.remove(topology)
         for topology, manifest in sorted(published.items()):
             if self._has_fetched(topology, manifest) and topology not in said:
+                # Only after the code is durable here. A crash in between is harmless: the next sync records it.
                 with durable_step("nimbus.hold"):
                     self.state.hold(topology, self.address)
         if not self.elector.is_queued() and not self._lacking():
             self.elector.add_to_leader_lock_queue()
 
     def _has_fetched(self, topology: str, manifest: Manifest) -> bool:
-        """Fetch the code of a topology if it is not here; return whether it is here now."""
         if not self.store.has(topology):
             with self.opened.tries_again(topology), durable_step("nimbus.keep"):
                 self.opened.fetch(manifest)
         return self.store.has(topology)
 
     def _lacking(self) -> list[str]:
-        """Return the topologies whose code must be fetched first; what nobody live holds must not."""
+        """Return the topologies whose code this nimbus needs and can fetch.
+
+        Code that no live nimbus holds does not count: otherwise nobody could lead, and nobody could report the loss.
+        """
         needed = {each.id for each in self.state.topologies().values() if each.status in NEEDS_CODE}
         fetchable = {topology for topology, holders in self.state.live_holders().items() if holders}
         return sorted((needed & fetchable) - set(self.store.topologies()))
@@ -240,13 +239,14 @@ class Nimbus:
     # The leader's work.
 
     def monitor(self) -> None:
-        """Do what is due, if this nimbus leads."""
+        """Do a leader's round of work; nothing if this nimbus does not lead."""
         lead = self._leading()
         if lead is None:
             return
-        self.state.watch(_WATCHED, self._monitor_news.set)
+        self.state.watch(_WATCHED, self._monitor_news.set)  # before the reads, as in ``sync_code``
         try:
             with self._decisions:
+                # Deadlines first: what they remove or rebalance is assigned in the same round.
                 live = self.state.live_holders()
                 self._apply_deadlines(lead)
                 self._look_after_code(lead, live)
@@ -257,14 +257,14 @@ class Nimbus:
             self._lead = None
 
     def next_deadline_secs(self) -> float:
-        """Return how long it is until a topology's wait is over; infinite if none waits or another nimbus leads."""
+        """Return the time until the next topology's wait is over; infinite if none waits or another nimbus leads."""
         if self._lead is None:
             return float("inf")
         deadlines = [each.deadline for each in self.state.topologies().values() if each.deadline is not None]
         return max(0.0, min(deadlines, default=float("inf")) - time.time())
 
     def _leading(self) -> _Lead | None:
-        """Return what this term knows; None if this nimbus does not lead."""
+        """Return the memory of the present term; None if this nimbus does not lead."""
         term = self.elector.term()
         with self._decisions:
             if term is None:
@@ -280,7 +280,7 @@ class Nimbus:
                 self._apply(lead, topology, Request(event))
 
     def _look_after_code(self, lead: _Lead, live: Mapping[str, frozenset[str]]) -> None:
-        """Let topologies fail whose code nobody live has held for long, and come back when somebody does."""
+        """Fail topologies whose code no live nimbus has held for long; restore them when one holds it again."""
         lost_secs = self.config["nimbus.code.lost.secs"]
         running = self._alive(lead, self.state.assignments())
         for topology in self.state.topologies().values():
@@ -298,7 +298,6 @@ class Nimbus:
                     lead.writes.store(marked)
 
     def _alive(self, lead: _Lead, assignments: Mapping[str, Assignment]) -> set[str]:
-        """Return the topologies whose driver is alive."""
         now = time.monotonic()
         lead.heartbeats.update(assignments, self.state.heartbeats(), now)
         return {each.topology for each in assignments.values() if lead.heartbeats.is_alive(each, self.limits, now)}
@@ -320,11 +319,12 @@ class Nimbus:
                     self._apply(lead, view.topologies[topology], request)
 
     def _remove_orphans(self, lead: _Lead) -> None:
-        """Remove what is published for no topology: what a submission that failed, or its leader's death, has left."""
+        """Remove published code without a topology, which a failed submission or a leader's death has left."""
         topologies = self.state.topologies()
         for topology in self.state.manifests():
             if topology not in topologies and topology not in self._under_way:
                 _LOG.info("the code of %s is published, but no such topology was submitted: removed", topology)
+                # The manifest goes last: after a crash in between, the next leader finds it and cleans up again.
                 self.distributor.cleanup(topology)
                 lead.writes.remove(topology)
 
@@ -337,6 +337,8 @@ class Nimbus:
         _LOG.info("%s: %s: %s -> %s", topology.id, request.event.value, topology.status.value, status)
         if after is None:
             with durable_step("nimbus.remove"):
+                # The record goes last: a crash in between leaves a topology whose deadline has passed, so the next
+                # leader removes it again.
                 self.distributor.cleanup(topology.id)
                 lead.writes.remove(topology.id)
         else:
@@ -347,7 +349,7 @@ class Nimbus:
     # Requests.
 
     def find(self, name: str) -> Topology:
-        """Return a topology by id or name. There is one of a name at a time: the next one replaces it.
+        """Return a topology by id or name; a name has one topology at a time, for the next one replaces it.
 
         Raises:
             NotAlive: there is none.
@@ -358,7 +360,7 @@ class Nimbus:
         raise NotAlive(f"the cluster has no topology {name!r}")
 
     def request(self, name: str, request: Request) -> Topology:
-        """Carry out what a user asks for.
+        """Carry out a user's request.
 
         Raises:
             NotLeader: this nimbus does not lead.
@@ -374,21 +376,20 @@ class Nimbus:
                 raise SubmissionError(
                     f"{name!r} would have settings of more than {_SETTINGS_BYTES_MAX >> 10} KiB altogether"
                 )
-            self._check_code(lead, topology, settings)
+            self._check_code(lead, topology, settings)  # outside the lock: it may take minutes
         with self._decisions:
-            topology = self.find(name)
+            topology = self.find(name)  # again: it may have changed during the check
             after = self._apply(lead, topology, request)
             if after is topology:
-                lead.writes.check()  # that nothing has to change is for the leader to say, too
+                lead.writes.check()  # only a leader may say that nothing has to change
         self.wake()
         return after or topology
 
     def submit(self, submission: Submission, archive: Path) -> Submitted:
-        """Take in a topology, and return when it is active; may wait for long.
+        """Take in a topology, and return when it is active; may wait for minutes.
 
-        Args:
-            submission: what to run.
-            archive: the uploaded file, in a draft of this nimbus' store.
+        ``archive`` is the uploaded file, in a draft of this nimbus' store. The module's docstring says what a crash
+        leaves after each step.
 
         Raises:
             NotLeader: this nimbus does not lead, or led no more before the topology began.
@@ -412,7 +413,7 @@ class Nimbus:
             with durable_step("nimbus.replicate"):
                 unreplicated = self._wait_for_replication(lead, topology.id)
             with self._decisions:
-                replaced = self._check_free(submission)
+                replaced = self._check_free(submission)  # again: a failed topology may be back since, with its name
                 with durable_step("nimbus.start"):
                     lead.writes.start(topology, replaced)
         _LOG.info("%s was submitted and is %s", topology.id, topology.status.value)
@@ -425,7 +426,7 @@ class Nimbus:
         return lead
 
     def not_leader(self) -> NotLeader:
-        """Return the error of a nimbus that does not lead; it says who does."""
+        """Return the error that says that another nimbus leads, and which."""
         try:
             leader = self.elector.get_leader_address()
         except (NoLeader, Unreachable):
@@ -437,7 +438,7 @@ class Nimbus:
 
     @contextmanager
     def _reserved(self, lead: _Lead, submission: Submission) -> Iterator[Topology]:
-        """Take a number, and keep name, topology id and code for this submission until it is over."""
+        """Take a number, and reserve name, topology id and code for this submission until it is over."""
         keys = (submission.name, f"id:{submission.topology_id}")
         with self._decisions:
             self._check_free(submission)
@@ -450,7 +451,7 @@ class Nimbus:
                 number = lead.writes.next_number()
             now = time.time()
             topology_id = f"{submission.name}-{number}-{int(now)}"
-            self._under_way.add(topology_id)
+            self._under_way.add(topology_id)  # before any code is kept under that id
             status = Status.ACTIVE if submission.is_active else Status.INACTIVE
             yield Topology(
                 topology_id,
@@ -462,7 +463,7 @@ class Nimbus:
                 settings=dict(submission.settings),
             )
         finally:
-            # What is left of a submission that failed is removed by the loops, as after a crash.
+            # The loops remove what a failed submission leaves, as after a crash: one way to clean up, used often.
             with self._decisions:
                 self._under_way.difference_update((*keys, topology_id))
             self.wake()
@@ -488,10 +489,10 @@ class Nimbus:
         return [each.id for each in same]
 
     def _check_code(self, lead: _Lead, topology: Topology, settings: Mapping[str, str]) -> str | None:
-        """Let a supervisor build the topology with some settings; return a note if there is none.
+        """Let a supervisor build the topology with some settings; return a note if the cluster has no supervisor.
 
-        One that does not answer is asked again, for it may be busy, or being started; code that nobody has checked is
-        not let in while there is a supervisor.
+        Ask again until one answers, for a supervisor may be busy or starting. While the cluster has one, unchecked code
+        does not get in.
 
         Raises:
             SubmissionError: it does not build, or builds another topology.
@@ -499,7 +500,7 @@ class Nimbus:
             NotLeader: this nimbus leads no more.
         """
         deadline = time.monotonic() + self.config["nimbus.submission.check.secs"]
-        # A supervisor that is away for a moment has left its drivers' assignments.
+        # With every supervisor away for a moment, assignments show that the cluster has some.
         has_supervisors = bool(self.state.assignments())
         why = ""
         while (left_secs := deadline - time.monotonic()) > 0:
@@ -511,7 +512,7 @@ class Nimbus:
             try:
                 built = first_answer(asks, (ClusterError,), apart_secs=_CHECKS_APART_SECS, secs=left_secs)
             except NobodyAnswers as error:
-                # The last round may have no time left: what came of an earlier one says more than that nothing came.
+                # The last round may have only timeouts, for lack of time; an earlier error says more.
                 if not why or not all(isinstance(each, TimeoutError) for each in error.errors):
                     why = str(error)
                 self._reminder.warn(f"check {topology.id}", "the code of %s was not checked: %s", topology.id, why)
@@ -527,11 +528,9 @@ class Nimbus:
         )
 
     def _built_by(self, supervisor: str, topology: Topology, settings: Mapping[str, str]) -> str:
-        """Return the id of the topology that the code builds on a supervisor.
+        """Return the id of the topology that a supervisor builds from the code.
 
-        Raises:
-            SubmissionError: it does not build.
-            ClusterError: the supervisor does not say.
+        SubmissionError: the code does not build. ClusterError: this supervisor cannot say; another may.
         """
         url = f"http://{supervisor}/api/v1/code/{quote(topology.id, safe='')}/check"
         try:
@@ -547,11 +546,7 @@ class Nimbus:
         return said
 
     def _wait_for_replication(self, lead: _Lead, topology: str) -> str | None:
-        """Wait until enough nimbuses hold the code; return a note if they did not in time.
-
-        Raises:
-            NotLeader: this nimbus leads no more.
-        """
+        """Wait until enough nimbuses hold the code; return a note if the time is over before."""
         wanted, wait_secs = (
             self.config["topology.min.replication.count"],
             self.config["topology.max.replication.wait.time.sec"],
@@ -566,12 +561,9 @@ class Nimbus:
         return None
 
     def _wait_as_leader(self, lead: _Lead) -> None:
-        """Wait a moment.
-
-        Raises:
-            NotLeader: this nimbus leads no more, or ends.
-        """
+        """Wait a moment; raise NotLeader if this nimbus leads no more, or ends."""
         if self._stopped.wait(_LOOK_SECS) or self.elector.term() != lead.writes.term:
+            # The elector also drops the term for a short break of the connection; ZooKeeper knows whether it is over.
             lead.writes.check()
             if self._stopped.is_set():
                 raise self.not_leader()
@@ -579,13 +571,13 @@ class Nimbus:
     # Threads.
 
     def _run(self, name: str, news: threading.Event, work: Callable[[], None], period_secs: float) -> None:
-        """Start a thread that works again and again, and ends the process on what it does not expect."""
+        """Start a thread that works again and again; an unexpected error ends the process."""
 
         def loop() -> None:
             try:
                 is_away = False
                 while not self._stopped.is_set():
-                    news.clear()
+                    news.clear()  # before the work: news that comes during it calls for another round
                     try:
                         work()
                         wait_secs = min(period_secs, self.next_deadline_secs()) if work == self.monitor else period_secs

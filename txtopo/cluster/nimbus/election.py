@@ -1,15 +1,15 @@
 """Who leads: the contract of a leader elector, and the one on ZooKeeper.
 
-Nimbuses queue for the lead. The first one in the queue must show that it may lead, by holding all code; if it may not,
-it leaves the queue, and queues again when it may. One transaction then makes it the leader and raises the epoch:
+Nimbuses queue for the lead. The first in the queue must hold all code; if it does not, it leaves the queue, and queues
+again when it does. One transaction then makes it the leader and raises the epoch:
 
 1. A is first, and reads version 4 of the epoch node.
 2. A holds the code of all topologies that ``/storms`` lists.
 3. The transaction of A sets the epoch node if its version is still 4, checks that A's place in the queue exists, and
    creates ``/leader``. Only a leader writes ``/storms``, so at this moment A still holds all code.
 
-kazoo's recipes Election and Lock block their caller, know no epoch, and report a lost connection too late. So the queue
-is our own.
+kazoo's recipes Election and Lock block their caller, know no epoch, and report a lost connection too late. So this
+queue is txtopo's own.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from txtopo.errors import StopError, Unreachable
 
 _LOG = logging.getLogger(__name__)
 _LOOK_SECS = 1.0
-"""How often to look without having been told of a change."""
+"""How often to look without a change reported by a watch."""
 _AWAY_SECS = 0.2
+"""How soon to try again while ZooKeeper does not answer, or after a term could not begin."""
 
 
 class LeaderElector(ABC):
@@ -94,12 +95,8 @@ class LeaderElector(ABC):
 class ZooKeeperLeaderElector(LeaderElector):
     """Elects the leader by a queue of ephemeral nodes in ZooKeeper.
 
-    A thread of its own waits for the nimbus' turn. Errors that are not ZooKeeper's absence end it; ``on_failure`` is
-    called with them.
-
-    Args:
-        on_failure: called on the thread that ends.
-        on_change: called on that thread when the lead was won or lost; must not wait.
+    A thread of its own waits for the nimbus' turn, and calls ``on_change``, which must not wait, when it has won or
+    lost the lead. Any error but Unreachable ends the thread, which then calls ``on_failure`` with it.
     """
 
     def __init__(
@@ -115,7 +112,7 @@ class ZooKeeperLeaderElector(LeaderElector):
         self._is_closed = False
         self._term: Term | None = None
         self._ended: Term | None = None
-        """A term that was given up and is still to be removed from ZooKeeper."""
+        """A term that this nimbus has given up, and has still to remove from ZooKeeper."""
         self._place: str | None = None
         """The name of this nimbus' node in the queue, which begins with a token of its session."""
         self._thread: threading.Thread | None = None
@@ -138,6 +135,7 @@ class ZooKeeperLeaderElector(LeaderElector):
 
     def remove_from_leader_lock_queue(self) -> None:
         """Leave the queue, and give up the lead."""
+        # No request to ZooKeeper here, so it returns at once: the thread removes the node in ``_clean_up``.
         with self._lock:
             self._is_wanted = False
             self._give_up()
@@ -149,6 +147,8 @@ class ZooKeeperLeaderElector(LeaderElector):
 
     def term(self) -> Term | None:
         """Return the term; None while the connection is broken."""
+        # ZooKeeper removes ``/leader`` only when the session times out, and kazoo notices a broken connection earlier:
+        # no other nimbus leads while this one believes that it does.
         term, session = self._term, self._state.session
         return term if term and session.is_connected and session.sessions_lost == term.sessions_lost else None
 
@@ -171,7 +171,7 @@ class ZooKeeperLeaderElector(LeaderElector):
             self._thread.join(self._state.session.patience_secs)
 
     def _give_up(self) -> None:
-        """End the term; the caller holds the lock."""
+        """End the term here; the caller holds the lock."""
         if self._term is not None:
             self._ended, self._term = self._term, None
 
@@ -194,14 +194,14 @@ class ZooKeeperLeaderElector(LeaderElector):
                 self._on_failure(error)
 
     def _look(self) -> float:
-        """Do what can be done now; return how long to wait for news, in seconds."""
+        """Go one step on: clean up, queue, stand for election; return how long to wait for news, in seconds."""
         session = self._state.session
         self._clean_up()
         term = self._term
         if term is not None and not self._is_in_force(term):
             _LOG.warning("the lead of term %d is lost", term.epoch)
             with self._lock:
-                self._term = None if self._term is term else self._term
+                self._term = None if self._term is term else self._term  # another thread may have given it up
             self._on_change()
         if self._term is not None or not self._is_wanted:
             return _LOOK_SECS
@@ -212,12 +212,13 @@ class ZooKeeperLeaderElector(LeaderElector):
             return 0.0
         position = names.index(place)
         ahead = self._state.node("leader-queue", names[position - 1]) if position else self._state.node("leader")
-        # Of the one ahead only its end is of interest; watched, so that it is heard of at once.
+        # Watch only the one ahead, not the whole queue: its end wakes one nimbus instead of all.
         found = session.watched_data(ahead, self._wake.set)
         if found is not None and (position or found[1].ephemeralOwner != session.session_id):
             return _LOOK_SECS
         if found is not None:
-            # It is this session's: a term was begun, but the connection broke before that was known.
+            # 1. This session began a term. 2. The connection broke before the answer. 3. begin_term() could not find
+            # out. Nobody works in that term, so remove its node and stand again.
             self._state.remove_nodes(ahead)
             return 0.0
         return 0.0 if position else self._stand_for_election(place)
@@ -233,7 +234,7 @@ class ZooKeeperLeaderElector(LeaderElector):
         )
 
     def _stand_for_election(self, place: str) -> float:
-        version = self._state.epoch_version()
+        version = self._state.epoch_version()  # before may_lead(): see ``begin_term``
         if not self._may_lead():
             with self._lock:
                 self._is_wanted = False
@@ -244,6 +245,7 @@ class ZooKeeperLeaderElector(LeaderElector):
             return _AWAY_SECS
         with self._lock:
             self._term = term
+            # This nimbus may have withdrawn while the transaction was under way.
             if not self._is_wanted:
                 self._give_up()
                 return 0.0
@@ -257,7 +259,8 @@ class ZooKeeperLeaderElector(LeaderElector):
         folder = self._state.node("leader-queue")
         prefix = f"{self._token}-{session.sessions_lost}-n-"
         while self._place is None or not self._place.startswith(prefix):
-            # The node may be there, although the answer was lost.
+            # A create whose answer was lost may have been applied. Find the node by the token, or this nimbus would
+            # stand twice in the queue and wait for itself.
             mine = [name for name in session.children(folder) if name.startswith(prefix)]
             if mine:
                 self._place = min(mine, key=_sequence)
@@ -268,10 +271,10 @@ class ZooKeeperLeaderElector(LeaderElector):
         return self._place
 
     def _clean_up(self) -> None:
-        """Remove from ZooKeeper what was given up: first the lead, so that the next one in the queue can have it."""
+        """Remove given-up nodes from ZooKeeper: the lead first, because the next in the queue waits for it."""
         ended = self._ended
         if ended is not None:
-            if ended.sessions_lost == self._state.session.sessions_lost:
+            if ended.sessions_lost == self._state.session.sessions_lost:  # otherwise it went with its session
                 self._state.end_term(ended)
             self._ended = None
             self._on_change()
@@ -282,4 +285,5 @@ class ZooKeeperLeaderElector(LeaderElector):
 
 
 def _sequence(name: str) -> int:
+    # ZooKeeper appends ten digits; the token before them orders nothing.
     return int(name[-10:])

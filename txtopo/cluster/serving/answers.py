@@ -29,6 +29,7 @@ from txtopo.records import read_json
 _LOG = logging.getLogger(__name__)
 _BODY_BYTES_MAX = 1 << 16
 
+# The first kind that fits counts, so subclasses stand before RuleError and ClusterError.
 _STATUSES: tuple[tuple[type[TxtopoError], int], ...] = (
     (NotLeader, 421),
     (NotAlive, 404),
@@ -41,7 +42,7 @@ _STATUSES: tuple[tuple[type[TxtopoError], int], ...] = (
 
 
 def code_file(store: CodeStore, request: Request) -> Response:
-    """Return the answer with a file of code, or 404 if no sound one is here; reads it, so it makes its thread wait."""
+    """Return a file of code, or 404 if no sound one is here. Reads the whole file first, so call it on a thread."""
     path = store.file(request.path_params["id"], request.path_params["file"])
     if path is None:
         raise HTTPException(404, "this daemon does not hold its code")
@@ -49,24 +50,18 @@ def code_file(store: CodeStore, request: Request) -> Response:
 
 
 def check_token(request: Request, token: bytes) -> None:
-    """Refuse a request without the cluster's token.
-
-    Raises:
-        HTTPException: the token is missing or wrong.
-    """
+    """Raise HTTPException 401 for a request without the cluster's token."""
+    # A comparison in constant time: its duration must not tell how much of a guess is right.
     kind, _, given = request.headers.get("Authorization", "").partition(" ")
     if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token):
         raise HTTPException(401, "this request needs the cluster's token: Authorization: Bearer TOKEN")
 
 
 def errors_as_json(leader_of: Callable[[Exception], str | None] = lambda _: None) -> dict[str, Any]:
-    """Return the arguments of an application that make each error an answer.
+    """Return the arguments of an application that turn each error into an answer; ``leader_of`` tells who leads.
 
-    Starlette's own place for unexpected errors raises them once more, for the server to log them and to break the
-    connection: a client that still sends would not get the answer.
-
-    Args:
-        leader_of: says who leads, if an error is about that.
+    Starlette's own place for unexpected errors raises them once more, so that the server logs them and breaks the
+    connection: a client that still sends would not get the answer. Hence a middleware.
     """
 
     def refused(_request: Request, error: Exception) -> Response:
@@ -84,7 +79,7 @@ def errors_as_json(leader_of: Callable[[Exception], str | None] = lambda _: None
 
 
 def _shortage(request: Request, error: Exception) -> Response:
-    """Answer what the machine lacks, for somebody can do something about it."""
+    """Answer 507 with what the machine lacks, for its owner can mend that."""
     if not isinstance(error, OSError) or not is_shortage(error):
         return _unexpected(request, error)
     _LOG.error("a request failed, for this machine lacks something: %s", error)
@@ -94,13 +89,13 @@ def _shortage(request: Request, error: Exception) -> Response:
 
 
 def _unreadable(_request: Request, error: Exception) -> Response:
-    """Answer a request that cannot be read, or is for nothing that exists."""
+    """Answer a malformed request, or one for a path that does not exist."""
     assert isinstance(error, HTTPException), "it was registered for these"
     return _answer(error.status_code, "HTTPException", error.detail)
 
 
 def _unexpected(_request: Request, error: Exception) -> Response:
-    # Requests keep nothing in memory, so one that fails is no reason to end: all others would suffer from it.
+    # A daemon does not end on this, unlike on an error of its loops: a request leaves nothing behind in memory.
     if not isinstance(error, ClientDisconnect):
         _LOG.error("a request failed", exc_info=error)
     return _answer(500, "InternalError", "an error of the daemon; see its log")
@@ -111,7 +106,7 @@ def _answer(status: int, kind: str, message: str, leader: str | None = None) -> 
 
 
 async def bounded(request: Request, bytes_max: int) -> AsyncIterator[bytes]:
-    """Give a request's body in chunks; refuse one that is too large, before it is read if it says so."""
+    """Yield a request's body in chunks; refuse too large a body, by its Content-Length or as soon as it is too long."""
     announced = request.headers.get("Content-Length", "0")
     too_large = HTTPException(413, f"the request is larger than {bytes_max} bytes")
     if not announced.isdecimal() or int(announced) > bytes_max:
@@ -125,7 +120,7 @@ async def bounded(request: Request, bytes_max: int) -> AsyncIterator[bytes]:
 
 
 async def body_of(request: Request) -> bytes:
-    """Return a request's body, which must be small."""
+    """Return a request's body of at most 64 KiB."""
     return b"".join([chunk async for chunk in bounded(request, _BODY_BYTES_MAX)])
 
 

@@ -1,10 +1,10 @@
 """What all daemons share: their HTTP server, and their end.
 
-A daemon that meets an error that it does not expect ends at once, with an exit status that says when: whatever
+A daemon ends at once on an unexpected error, and its exit status says whether that was at the start or later: whatever
 supervises it starts it again. SIGTERM and SIGINT end it in good order.
 
-Its connections are bounded by a :class:`~txtopo.connections.Gate`, so that whoever opens many, with the token or
-without, leaves file descriptors for ZooKeeper and places for others::
+A :class:`~txtopo.connections.Gate` bounds its connections, so that a client that opens many, with the token or without,
+leaves file descriptors for ZooKeeper and places for others::
 
     connected ─▶ idle ──head of a request──▶ its body is awaited ──all of it──▶ it is worked on
                   ▲  10 s, or displaced         30 s without a byte             as long as it takes
@@ -43,10 +43,10 @@ _GRACE_SECS = 3
 
 
 def fail(error: BaseException) -> None:
-    """End the process: an error came that nothing expects."""
+    """End the process on an unexpected error."""
     _LOG.critical("ends on an unexpected error", exc_info=error)
     logging.shutdown()
-    os._exit(EXIT_FAILED)
+    os._exit(EXIT_FAILED)  # on any thread; sys.exit would end only the calling one
 
 
 def version() -> str:
@@ -58,7 +58,7 @@ def version() -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket, so that a port that is taken is found before anything is announced.
+    """Return a listening socket: a daemon must know that the port is free before it announces itself.
 
     Raises:
         ConfigError: the address cannot be used.
@@ -82,37 +82,31 @@ class _Protocol(H11Protocol):
         self._is_writing_paused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Enter the gate, or be closed."""
         super().connection_made(transport)
-        # Not close(): what the peer does not take would keep it open.
+        # abort(), not close(): close() first waits until the peer has taken all data.
         self._place = self._gate.enter(self.client[0] if self.client else "", transport.abort)
         if self._place is None:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave the gate."""
         if self._place is not None:
             self._gate.leave(self._place)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take in a part of a request."""
         super().data_received(data)
         self._tell()
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
         super().on_response_complete()
         self._tell()
 
     def pause_writing(self) -> None:
-        """Begin to wait for the peer to take more of the answer."""
         super().pause_writing()
         self._is_writing_paused = True
         self._tell()
 
     def resume_writing(self) -> None:
-        """Go on: the peer has taken some."""
         super().resume_writing()
         self._is_writing_paused = False
         self._tell()
@@ -129,7 +123,7 @@ class _Protocol(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """Sweeps connections, and lets requests that wait know of a signal at once: the server ends when they have."""
+    """Sweeps connections, and on a signal tells waiting requests at once, because the server ends only after them."""
 
     begin_stop: Callable[[], None]
     gate: Gate
@@ -140,22 +134,18 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Handle SIGTERM and SIGINT."""
         self.begin_stop()
         super().handle_exit(sig, frame)
 
 
 def serve(app: Any, listener: socket.socket, begin_stop: Callable[[], None], stop: Callable[[], None]) -> None:
-    """Serve an application until SIGTERM or SIGINT, then call ``stop``.
+    """Serve an ASGI application until SIGTERM or SIGINT, then call ``stop``, which ends the daemon in good order.
 
-    Args:
-        app: an ASGI application.
-        listener: from :func:`listen`.
-        begin_stop: called in the signal handler; lets requests that wait for something end.
-        stop: ends the daemon in good order.
+    The signal handler calls ``begin_stop``, which must only set a flag: it ends requests that wait.
     """
     faulthandler.enable(sys.stderr)
-    # The server raises the signal that ended it once more, for handlers that were there before it.
+    # After its end uvicorn raises the signal once more for the handlers before its own; the default one would kill the
+    # process before ``stop``.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     gate = Gate(connections_max())

@@ -45,21 +45,16 @@ from txtopo.cluster.supervisor.daemon import Supervisor
 _LOG_BYTES_MAX = 1 << 20
 _METRICS_BYTES_MAX = 4 << 20
 _METRICS_SECS = 60.0
-"""How old a driver's metrics may be: it writes them every few seconds, so one that does not is dead, or stuck."""
+"""The greatest age of a driver's metrics: it writes them every 5 s, so older ones are of a dead or stuck driver."""
 
 
 class SupervisorApi:
-    """Serves a supervisor over HTTP; ``app`` is the application.
-
-    Args:
-        supervisor: a started one.
-        token: the cluster's.
-    """
+    """Serves a started supervisor over HTTP; ``app`` is the ASGI application."""
 
     def __init__(self, supervisor: Supervisor, token: str) -> None:
         self._supervisor = supervisor
         self._token = token.encode()
-        self._checks = anyio.CapacityLimiter(1)
+        self._checks = anyio.CapacityLimiter(1)  # a check is a process with user code, beside the drivers
         self._registry = CollectorRegistry()
         self._slots = Gauge("txtopo_supervisor_slots", "Slots by state", ["state"], registry=self._registry)
         self._registry.register(DriverMetrics(supervisor.metrics_files))
@@ -124,33 +119,32 @@ class SupervisorApi:
 
 
 class DriverMetrics(Collector):
-    """Collects what drivers have written, as one: each metric once, its values with the label ``slot``.
+    """Merges the metrics files of all drivers: each metric once, its values with the label ``slot``.
 
-    Args:
-        files: returns the files by slot; those that are missing, old or damaged are left out.
+    ``files`` returns the files by slot; a missing, old or damaged one is left out.
     """
 
     def __init__(self, files: Callable[[], Mapping[int, Path]]) -> None:
         self._files = files
 
     def describe(self) -> list[Metric]:
-        """Give nothing, for what there is changes."""
+        """Yield nothing: the metrics change with the drivers."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Give the metrics."""
+        """Yield the metrics of all drivers."""
         found: dict[str, Metric] = {}
         for slot, path in self._files().items():
             for metric in _metrics_in(path):
                 one = found.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
-                if one.type == metric.type:
+                if one.type == metric.type:  # drivers of two versions may disagree; Prometheus takes one type a name
                     for each in metric.samples:
                         one.samples.append(each._replace(labels={**each.labels, "slot": str(slot)}))
         yield from found.values()
 
 
 def _metrics_in(path: Path) -> list[Metric]:
-    """Return the metrics in a file that a driver writes; none if it is missing, old or damaged."""
+    """Return the metrics in a driver's file; none if it is missing, old, too large or damaged."""
     with contextlib.suppress(OSError, ValueError):
         stat = path.stat()
         if stat.st_size <= _METRICS_BYTES_MAX and time.time() - stat.st_mtime <= _METRICS_SECS:

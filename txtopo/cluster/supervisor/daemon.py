@@ -1,8 +1,8 @@
 """Supervisor: the daemon that starts, watches, restarts and ends driver processes.
 
 It keeps nothing in memory that matters: started again, it adopts the drivers that still run. It imports no submitted
-code; drivers and checks are processes of their own. One thread looks at each slot again and again, and lets the pure
-:func:`~txtopo.cluster.decisions.slots.step` decide::
+code; drivers and checks are processes of their own. One thread looks at each slot in turn, and the pure
+:func:`~txtopo.cluster.decisions.slots.step` decides::
 
     FOLDER/id                 this supervisor's id
     FOLDER/lock               locked while a supervisor uses the folder
@@ -60,21 +60,16 @@ _TIDY_SECS = 10.0
 _FETCH_AGAIN_SECS = 1.0
 _LOG_BYTES_MAX = 64 << 20
 _LOGS_MAX = 100
-"""How many topologies' logs are kept."""
+"""The most topologies whose logs are kept; the one written to least recently goes first."""
 _FETCHES_MAX = 2
 _SHARE_OF_CHECK = 0.8
-"""The share of ``nimbus.submission.check.secs`` that a build may take; fetching and answering take time, too."""
+"""The share of ``nimbus.submission.check.secs`` that a build may take: the rest is for fetching and answering."""
 
 
 class Supervisor:
-    """One supervisor, without its HTTP server.
+    """One supervisor, without its HTTP server, which others reach at ``address``.
 
-    Args:
-        config: its settings.
-        address: the ``host:port`` by which others reach its HTTP server.
-        token: the cluster's.
-        version: of txtopo.
-        on_failure: called, on any thread, with an error that nothing here expects: the process must end.
+    Any thread may call ``on_failure``, with an unexpected error: the process must end then.
 
     Raises:
         ConfigError: a setting does not fit, or another supervisor uses the folder.
@@ -93,7 +88,7 @@ class Supervisor:
         self.address = address
         home = Path(config["storm.local.dir"]).expanduser().absolute() / "supervisor"
         home.mkdir(parents=True, exist_ok=True)
-        home.chmod(0o700)  # code and logs are for those with the token, here too
+        home.chmod(0o700)  # over HTTP code and logs need the token; the disk must not be a way round it
         self._lock = _locked(home / "lock")
         self.id = _own_id(home / "id")
         self.work_dir = Path(config["supervisor.work.dir"]).expanduser().absolute()
@@ -126,17 +121,17 @@ class Supervisor:
     def start(self) -> None:
         """Adopt the drivers that run, announce this supervisor, and start the thread."""
         self.store.check(self.state.manifests())
-        for left in self._folder.glob("check-*"):
+        for left in self._folder.glob("check-*"):  # a crash during a check leaves its folder
             shutil.rmtree(left, ignore_errors=True)
         self._adopt()
         self.state.session.listen(self.wake)
         self._thread.start()
 
     def begin_stop(self) -> None:
-        """Say that it will stop; in a signal handler."""
+        """Do nothing: no request here waits for others."""
 
     def stop(self) -> None:
-        """End; drivers run on, unless ``supervisor.stops.drivers`` is set."""
+        """End; the drivers continue, unless ``supervisor.stops.drivers`` is set."""
         self._stopped.set()
         self.wake()
         self._thread.join(self.state.session.patience_secs)
@@ -152,6 +147,7 @@ class Supervisor:
 
     def slots(self) -> list[DriverSlot]:
         """Return the slots, to show."""
+        # A copy: threads of the HTTP server call this while the loop may add slots.
         return [slot.now for _, slot in sorted(self._slots.copy().items())]
 
     def metrics_files(self) -> dict[int, Path]:
@@ -161,17 +157,14 @@ class Supervisor:
     def log_path(self, topology: str) -> Path | None:
         """Return the log of a topology's drivers; None if there is none here."""
         path = self._folder / "logs" / topology / "driver.log"
+        # The id comes from a URL: it must not lead out of the folder.
         is_plain = path.parent.parent == self._folder / "logs" and topology not in {"", ".", ".."}
         return path if is_plain and path.is_file() else None
 
     # Code.
 
     def check(self, topology: str, settings: Mapping[str, str] | None = None) -> Any:
-        """Build a topology in a process of its own; return what came of it, as the API answers.
-
-        Args:
-            topology: its id.
-            settings: to build it with; None: those that were submitted.
+        """Build a topology in a process of its own, by default with the submitted settings; return the API's answer.
 
         Raises:
             CodeUnavailable: the code cannot be fetched.
@@ -189,7 +182,6 @@ class Supervisor:
         )
 
     def _fetch(self, topology: str) -> None:
-        """Fetch the code of a topology, unless it is here."""
         with self._fetch_lock:
             if self.store.has(topology):
                 return
@@ -200,7 +192,7 @@ class Supervisor:
         _LOG.info("the code of %s is here", topology)
 
     def _begin_fetch(self, topology: str) -> None:
-        """Fetch code in the background; not again while that goes on, or right after it failed."""
+        """Fetch code in the background, unless that is under way or failed a moment ago."""
         running = self._fetches.get(topology)
         now = time.monotonic()
         if (running is not None and not running.done()) or now < self._fetch_again_at.get(topology, 0.0):
@@ -224,6 +216,7 @@ class Supervisor:
         try:
             while not self._stopped.is_set():
                 self._news.clear()
+                # After a change look again at once: the next state may have something to do already.
                 is_settled = self._look()
                 if is_settled:
                     self._news.wait(self._pause_secs())
@@ -232,24 +225,25 @@ class Supervisor:
                 self._on_failure(error)
 
     def _pause_secs(self) -> float:
-        """Return the time to the next look: the usual one, or less if a backoff is over sooner."""
+        """Return the time to the next look: the usual period, or less if a backoff ends sooner."""
         period_secs: float = self.config["supervisor.monitor.frequency.secs"]
         now = time.monotonic()
         waits = [slot.now.until - now for slot in self._slots.values() if slot.now.state is SlotState.WAITING]
-        return min([period_secs, *(secs for secs in waits if secs > 0)])  # what is overdue waits for ZooKeeper
+        return min([period_secs, *(secs for secs in waits if secs > 0)])  # an overdue one waits for ZooKeeper
 
     def _look(self) -> bool:
-        """Look at all slots once; return whether nothing has changed."""
+        """Step every slot once; return whether all have kept their state."""
         is_read = self._read()
         now = time.monotonic()
+        # By the last successful read, not by the connection: never 0 while ZooKeeper is away, for 0 means connected.
         cut_off_secs = 0.0 if is_read else max(now - self._cluster.read_at, 1e-9)
-        for number in range(self.config["supervisor.slots"]):  # those of drivers that were adopted may be more
+        for number in range(self.config["supervisor.slots"]):  # adopted drivers may have others, of a larger setting
             self._slots.setdefault(number, LocalSlot(number, self._folder / "drivers" / str(number), self.wake))
         is_settled = True
         for _, slot in sorted(self._slots.items()):
             before = slot.now
             self._step(slot, cut_off_secs)
-            if slot.unsent and not cut_off_secs:
+            if slot.unsent and not cut_off_secs:  # a report that ZooKeeper did not get
                 self._report(slot, *slot.unsent)
             if slot.now.state is not before.state:
                 is_settled = False
@@ -265,14 +259,14 @@ class Supervisor:
         return is_settled
 
     def _read(self) -> bool:
-        """Read what ZooKeeper wants here; if it does not answer, the last answer stays. Return whether it has."""
+        """Read what ZooKeeper wants here; keep the last answer if it gives none. Return whether it did."""
         was_away, self._cluster.is_away = self._cluster.is_away, True
         if not self.state.session.is_connected:
             return False
         now = time.monotonic()
         try:
             self.state.announce_supervisor(self._record)
-            self.state.watch(("assignments", "storms"), self.wake)
+            self.state.watch(("assignments", "storms"), self.wake)  # before the reads: see ``ClusterState.watch``
             assignments = {each.slot: each for each in self.state.assignments().values() if each.supervisor == self.id}
             statuses = {name: each.status for name, each in self.state.topologies().items()}
             beats = {
@@ -290,6 +284,7 @@ class Supervisor:
             return False
         self._cluster = _Cluster(now, assignments, statuses, ended)
         for slot in self._slots.values():
+            # While ZooKeeper was away no beat could arrive; silence counts from now, or every driver would be ended.
             slot.take_beat(beats, now, is_new_time=was_away)
         return True
 
@@ -316,7 +311,8 @@ class Supervisor:
         if wanted is not None and not is_alive:
             status = self._cluster.statuses.get(wanted.topology)
             is_over = slot.now.state is SlotState.EMPTY and wanted.topology in self._cluster.ended
-            # For a killed topology nothing is started; nor for one whose end was reported before a restart.
+            # Start nothing for a killed topology, nor after a reported end: a restarted supervisor has forgotten ENDED,
+            # and nimbus may not have taken the assignment away yet.
             if status is None or status is Status.KILLED or is_over:
                 wanted = None
         exit_status, error = (None, "") if is_alive else slot.end()
@@ -334,7 +330,7 @@ class Supervisor:
         )
 
     def _has_sound_code(self, slot: DriverSlot, topology: str) -> bool:
-        """Whether the code of a topology is here; it is read if the slot may start a driver from it now."""
+        """Whether the code is here; if the slot may launch now, also whether it is sound, which reads all of it."""
         may_start = slot.state in {SlotState.EMPTY, SlotState.FETCHING} or (
             slot.state is SlotState.WAITING and time.monotonic() >= slot.until
         )
@@ -365,7 +361,8 @@ class Supervisor:
         except OSError as error:
             if not is_shortage(error):
                 raise
-            # As if the driver had failed at its start: it is tried again, and in the end elsewhere.
+            # Treat it as a failed start: the slot tries again, and then nimbus elsewhere. The process must not end, for
+            # a supervisor that restarts cures no full disk.
             slot.fault = f"the supervisor at {self.address} cannot start it: {error}"
             _LOG.warning("slot %d, %s: %s", slot.now.number, assignment.topology, slot.fault)
             return
@@ -378,7 +375,7 @@ class Supervisor:
                 self.state.report(assignment.topology, assignment.number, attrs.evolve(ending, at=time.time()))
         except Unreachable as error:
             _LOG.warning("%s", error)
-            slot.unsent = (assignment, ending)
+            slot.unsent = (assignment, ending)  # the next look sends it
             return
         slot.unsent = None
 
@@ -386,6 +383,7 @@ class Supervisor:
         folders = self._folder / "drivers"
         for folder in sorted(folders.iterdir()) if folders.is_dir() else []:
             launch = DriverFolder(folder).launch()
+            # Without launch.json no process was started: see ``DriverFolder.begin``.
             if not folder.name.isdecimal() or launch is None:
                 shutil.rmtree(folder, ignore_errors=True)
                 continue
@@ -397,7 +395,7 @@ class Supervisor:
             _LOG.info("slot %d: the driver of %s %s", slot.now.number, launch.assignment.topology, what)
 
     def _tidy(self) -> None:
-        """Remove the code and logs that nobody needs; keep logs short."""
+        """Remove code and logs that no topology needs; rotate the other logs."""
         published = self.state.manifests()
         used = {slot.now.assignment.topology for slot in self._slots.values() if slot.now.assignment is not None}
         for topology in self.store.topologies():
@@ -412,7 +410,6 @@ class Supervisor:
             rotate(path, _LOG_BYTES_MAX)
 
     def _end_drivers(self) -> None:
-        """End all drivers: in good order, or after the time for that by force."""
         for slot in self._slots.values():
             slot.signal(signal.SIGTERM)
         deadline = time.monotonic() + self.config["supervisor.worker.shutdown.sleep.secs"]
@@ -424,7 +421,7 @@ class Supervisor:
 
 @attrs.define
 class _Cluster:
-    """What was read last."""
+    """What this supervisor read in ZooKeeper last."""
 
     read_at: float = attrs.field(factory=time.monotonic)
     assignments: Mapping[int, Assignment] = attrs.field(factory=dict)
@@ -443,6 +440,7 @@ def _log_change(before: DriverSlot, after: DriverSlot) -> None:
 
 
 def _locked(path: Path) -> int:
+    # Two supervisors on one folder would both adopt and launch the same drivers. The kernel frees the lock at the end.
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -455,11 +453,11 @@ def _locked(path: Path) -> int:
 
 
 def _own_id(path: Path) -> str:
-    """Return the id in a file; make one if there is none."""
     with contextlib.suppress(FileNotFoundError):
         found = path.read_text().strip()
         if found:
             return found
+    # Whole or not at all: with half an id the next start would be another supervisor, and its drivers nobody's.
     draft = path.with_name(".id")
     draft.write_text(f"supervisor-{secrets.token_hex(6)}\n")
     draft.replace(path)

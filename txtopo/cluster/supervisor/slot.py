@@ -18,24 +18,18 @@ from txtopo.cluster.driver.folder import STARTING, DriverFolder, DriverLaunch
 
 
 class LocalSlot:
-    """A slot of this supervisor, and the process in it.
-
-    Args:
-        number: of the slot.
-        folder: by which its driver is found again.
-        on_end: called on a thread when its process has ended.
-    """
+    """A slot of this supervisor, and the process in it; a thread calls ``on_end`` when the process has ended."""
 
     def __init__(self, number: int, folder: Path, on_end: Callable[[], None]) -> None:
         self.now = DriverSlot(number)
         self._on_end = on_end
         self.has_run = False
         self.detail = ""
-        """What the driver did last, as it said."""
+        """The last ``detail`` of the driver's heartbeat."""
         self.fault = ""
         """Why no process could be started."""
         self.unsent: tuple[Assignment, Ending] | None = None
-        """A report that ZooKeeper has not got yet."""
+        """A report that has still to reach ZooKeeper."""
         self._folder = DriverFolder(folder)
         self._launch: DriverLaunch | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -44,7 +38,7 @@ class LocalSlot:
 
     @property
     def metrics(self) -> Path:
-        """The file of its driver's metrics."""
+        """The file that the driver writes its metrics to."""
         return self._folder.metrics
 
     def launch(self, launch: DriverLaunch, log: Path, work_dir: Path) -> None:
@@ -61,33 +55,35 @@ class LocalSlot:
                     stdout=output,
                     stderr=output,
                     pass_fds=(lock,),
-                    start_new_session=True,
+                    start_new_session=True,  # it outlives this supervisor, and signals reach its whole group
                 )
         finally:
+            # The process holds the lock now; this supervisor must not, or a dead driver would look alive.
             os.close(lock)
         self._launch = launch
         self._watch(partial(os.waitid, os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT))
 
     def adopt(self, launch: DriverLaunch, beats: Mapping[str, Heartbeat]) -> None:
-        """Take over what an earlier supervisor has started."""
+        """Take over a driver of an earlier supervisor, alive or dead."""
         self._launch = launch
         self.take_beat(beats, time.monotonic(), is_new_time=True)
         self.now = adopted(self.now.number, launch.assignment, self.has_run, time.monotonic())
         self._watch(self._folder.wait_until_unlocked)
 
     def _watch(self, wait: Callable[[], object]) -> None:
-        """Let the supervisor look as soon as the process has ended, rather than at its next look."""
+        """Wake the supervisor when the process ends, instead of at its next look."""
 
         def watch() -> None:
-            with contextlib.suppress(OSError):  # somebody else has seen it, and cleaned up
+            with contextlib.suppress(OSError):  # the supervisor has seen the end already, and cleaned up
                 wait()
             self._on_end()
 
         threading.Thread(target=watch, name=f"slot-{self.now.number}", daemon=True).start()
 
     def take_beat(self, beats: Mapping[str, Heartbeat], now: float, *, is_new_time: bool) -> None:
-        """Take in the last heartbeat; ``is_new_time``: silence counts from now, for nobody could hear it before."""
+        """Take in the last heartbeat; ``is_new_time``: count silence from now, for beats could not arrive before."""
         beat = None if self._launch is None else beats.get(self._launch.assignment.topology)
+        # A beat of the launch before says nothing of this process.
         if self._launch is None or beat is None or beat.launch != self._launch.id:
             return
         self.has_run = self.has_run or beat.stage != STARTING
@@ -106,13 +102,14 @@ class LocalSlot:
         return self._launch is not None and self._folder.is_locked()
 
     def end(self) -> tuple[int | None, str]:
-        """Return exit status and last words of the process that has ended, as far as they are known."""
+        """Return exit status and error of the ended process, as far as they are known."""
         if self.fault or self._launch is None:
             return None, self.fault
         said = self._folder.end()
         status = None if self._process is None else self._process.returncode
         if said is None:
             return status, "" if status is None else f"the driver ended with status {status}; see its log"
+        # The kernel's status counts: a kill may come after exit.json. An adopted process is no child, so it has none.
         return (said.status if status is None else status), said.error
 
     def pid(self) -> int | None:
@@ -127,14 +124,14 @@ class LocalSlot:
                 os.killpg(pid, number)
 
     def clean_up(self) -> None:
-        """Remove what was recorded about the process."""
+        """Forget the process, and remove its folder."""
         self._folder.remove()
         self._launch = self._process = self._beat = self._beat_at = None
         self.has_run, self.fault, self.detail = False, "", ""
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a child has ended; if so, what is left of its group is killed before its id can be used again."""
+    """Whether a child has ended; if so, kill the rest of its group, such as a JVM, before its id can be used again."""
     if process.returncode is not None:
         return True
     if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:

@@ -54,7 +54,7 @@ class DistributorPlace(ABC):
 
     @abstractmethod
     def leave(self, nimbus: DistributorNimbus) -> None:
-        """Let a nimbus be away: it is announced no more, and what it has said stays."""
+        """End a nimbus' announcement; its record of holding code stays."""
 
 
 class CodeDistributorConformance:

@@ -31,7 +31,7 @@ class ElectorPlace(ABC):
     """Where electors of one cluster run. It closes at the end what it has opened."""
 
     session_secs: float
-    """After which time a nimbus that is cut off leads no more."""
+    """How long a nimbus may be cut off before another one can lead."""
 
     @abstractmethod
     def nimbus(self, address: str, may_lead: Callable[[], bool] = lambda: True) -> tuple[LeaderElector, ClusterState]:
@@ -73,7 +73,7 @@ class LeaderElectorConformance:
         elector.remove_from_leader_lock_queue()
 
     def test_one_of_several_leads(self, place: ElectorPlace) -> None:
-        """One of those that queue leads, and all know its address, and the addresses of all."""
+        """Of several queued nimbuses one leads; each knows its address, and the addresses of all."""
         electors = [place.nimbus(f"127.0.0.1:{number}")[0] for number in (1, 2, 3)]
         for elector in electors:
             elector.add_to_leader_lock_queue()

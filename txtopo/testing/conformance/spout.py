@@ -89,11 +89,7 @@ def plan_transactions(
 ) -> list[Metadata]:
     """Return the metadata of the transactions after those begun, requested as txtopo requests it.
 
-    Args:
-        coordinator: a new coordinator.
-        begun: the metadata of the transactions before.
-        transactions_max: the last transaction to request.
-        is_endless: whether the source may have more transactions than that, or may not be ready.
+    Up to transaction ``transactions_max``; an endless source may have more, or stop being ready before.
     """
     previous = begun[-1] if begun else None
     coordinator.resume(len(begun), previous)
@@ -106,6 +102,7 @@ def plan_transactions(
             f"the test, return True from is_exhausted() at its end, or {IF_ENDLESS}"
         )
         metadata = coordinator.initialize_transaction(FIRST_TXID + len(begun) + len(plan), previous)
+        # The spout sees what a restart would give it: metadata that has been through the store.
         previous = json.loads(json.dumps(metadata, allow_nan=False))
         plan.append(previous)
     assert is_endless or coordinator.is_exhausted(), does_not_end(transactions_max)
@@ -116,7 +113,7 @@ IF_ENDLESS = "set is_endless = True in the test class if it never ends"
 
 
 def does_not_end(transactions: int) -> str:
-    """Return the message for a source that has not ended."""
+    """Return the error for a source that does not end."""
     return (
         f"the source does not end in {transactions:,} transactions: {IF_ENDLESS}, return True from is_exhausted() "
         "at its end, or give the test a smaller source, or a larger transactions_max"
@@ -124,7 +121,7 @@ def does_not_end(transactions: int) -> str:
 
 
 def wrong_class(spout: object) -> str:
-    """Return the message for a spout that is tested against the contract of another kind."""
+    """Return the error for a spout that is tested against another kind's contract."""
     kinds = (
         OpaquePartitionedTransactionalSpout,
         PartitionedTransactionalSpout,

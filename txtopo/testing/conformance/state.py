@@ -396,7 +396,7 @@ class StateConformance:
 
     @EVERY_KIND
     def test_values_are_the_same_after_a_restart(self, place: StatePlace, kind: StateKind) -> None:
-        """What is read after a write is what is read after a restart, to the last bit and type."""
+        """A value reads the same after a restart as after its write, to the last bit and type."""
         fields = Fields("n: float", "d: decimal(6, 2)", "l: array<double>", "s: struct<a: long, b: string>")
         value = (0.1, 3, (1, 2.5), {"a": 7})
         opened = place.opened(value=fields, kind=kind)
@@ -431,7 +431,7 @@ class StateConformance:
     def test_fields_that_make_no_table_are_refused(
         self, place: StatePlace, key: Fields, value: Fields, kind: StateKind
     ) -> None:
-        """Fields that are missing, stand twice, or cannot be keys are refused when the state is declared."""
+        """A declaration with missing or repeated fields, or with fields that cannot be keys, is refused."""
         with pytest.raises(RuleError):
             place.state(key, value, kind)
 
@@ -456,7 +456,7 @@ class StateConformance:
         return table
 
     def test_a_look_changes_nothing(self, place: StatePlace, table: StateTable) -> None:
-        """A table is not there until it is opened; then it says whose it is, and how far."""
+        """A look creates no table; at an opened one it tells topology, state, incarnation and last txid."""
         assert [table.look(), table.look()] == [None, None]
         put(place.opened(epoch=3), 5, {"a": 1})
         description = table.look()
@@ -467,7 +467,7 @@ class StateConformance:
         assert description.identity == place.opened(epoch=3).identity
 
     def test_what_does_not_fit_is_seen(self, place: StatePlace, table: StateTable) -> None:
-        """A look tells of other columns and of another kind."""
+        """A look reports other columns, and another kind."""
         put(place.opened(), 5, {"a": 1})
         assert table.foreign_change(None) is None
         for state in (place.state(value=COUNTS), place.state(kind=StateKind.OPAQUE)):
@@ -478,7 +478,7 @@ class StateConformance:
             assert description.misfit is not None
 
     def test_own_versions_are_not_foreign(self, place: StatePlace, table: StateTable) -> None:
-        """Markers, writes, staged writes and upkeep are a coordinator's own, whatever version is looked at from."""
+        """Markers, writes, staged writes and upkeep are a coordinator's own, from whatever version one looks."""
         versions: list[int | None] = [None]
         for epoch in (1, 2, 3):
             opened = place.opened(epoch=epoch)
@@ -489,7 +489,7 @@ class StateConformance:
         assert [table.foreign_change(version) for version in versions] == [None] * len(versions)
 
     def test_rolling_back(self, place: StatePlace, table: StateTable) -> None:
-        """A table is again what it was, as often as need be; what was in between is not a past any more."""
+        """A roll back restores an earlier transaction, also twice; the ones after it are no longer kept."""
         opened = _capable(place.opened(), CanBeRepaired)
         for txid in (1, 2, 3):
             put(opened, txid, {"a": txid, txid * "b": txid})
@@ -510,7 +510,7 @@ class StateConformance:
         assert table.foreign_change(None) is None
 
     def test_rolling_back_to_nowhere(self, place: StatePlace, table: StateTable) -> None:
-        """A transaction that wrote nothing here is no place to go back to."""
+        """A table cannot be rolled back to a transaction that wrote nothing in it."""
         opened = _capable(place.opened(), CanBeRepaired)
         put(opened, 2, {"a": 1})
         put(opened, 5, {"a": 2})
@@ -519,7 +519,7 @@ class StateConformance:
         assert (opened.last_txid, values_of(opened, "a"), table.is_kept(3)) == (5, [2], False)
 
     def test_a_zombie_rolls_nothing_back(self, place: StatePlace, table: StateTable) -> None:
-        """Rolling back is fenced as a write is."""
+        """A roll back is fenced like a write."""
         old = _capable(place.opened(epoch=1), CanBeRepaired)
         for txid in (1, 2):
             put(old, txid, {"a": txid})
@@ -529,7 +529,7 @@ class StateConformance:
         assert (rows_of(new), table.is_kept(2)) == ([("a", 2, 2)], True)
 
     def test_setting_aside(self, place: StatePlace, table: StateTable) -> None:
-        """A table that is set aside makes room for a new one, and is kept."""
+        """A table that is set aside is kept, and leaves its place to a new one."""
         identity = place.opened().identity
         assert table.asides() == []
         for _ in range(2):

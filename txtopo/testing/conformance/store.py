@@ -7,7 +7,7 @@
         def place(self, tmp_path):
             return MyPlace(tmp_path)
 
-``place`` is a :class:`StorePlace`: where stores lie that outlives them. Each test opens its stores there.
+``place`` is a :class:`StorePlace`: the place of a store, which outlives it. Each test opens its stores there.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class StorePlace(ABC):
     """The place of a store: a file, a server, a piece of memory."""
 
     opening: str | None = None
-    """A Python statement that opens a store here as ``store``, in another process; None if that cannot be."""
+    """A Python statement that opens a store here as ``store`` in another process; None if no other process can."""
 
     @abstractmethod
     def open(self) -> Store:
@@ -72,7 +72,7 @@ class StorePlace(ABC):
 
     @abstractmethod
     def usurp(self, topology_id: str, holder: Store) -> None:
-        """Make the next ``take_lead`` of a topology succeed, though ``holder`` holds the lead and lives."""
+        """Make the next ``take_lead`` of a topology succeed, although ``holder`` lives and holds the lead."""
 
 
 _WRITING_PROGRAM = """
@@ -93,7 +93,7 @@ for number in itertools.count(1):
 def holding_process(
     place: StorePlace, topology_id: str, owner: str, program: str = _HOLDER_PROGRAM
 ) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Run another process that holds a lead; yield it and its epoch. It is killed at the end."""
+    """Run another process that holds a lead; yield it and its epoch, and kill it at the end."""
     assert place.opening is not None, "the place can be opened from another process"
     command = [sys.executable, "-c", program.format(opening=place.opening), topology_id, owner]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -376,6 +376,7 @@ class StoreConformance:
             while answered < 100:  # noqa: PLR2004  # a kill in the middle of the writes
                 answered = int(process.stdout.readline())
             process.kill()
+            # Lines that it printed before the kill are confirmed writes, too; the last one may be half a line.
             answered = max([answered, *map(int, process.stdout.read().split("\n")[:-1])])
         store = place.open()
         store.take_lead(TOPOLOGY, "reader")
