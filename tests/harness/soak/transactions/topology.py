@@ -139,7 +139,7 @@ class CountWords(BatchBolt, ICommitter):
 
 
 class Bucketize(BasicBolt):
-    """Tells which bucket a word has come into, and which it has left; runs in the commit phase."""
+    """Emits which bucket a word enters and which it leaves; runs in the commit phase."""
 
     output_fields = Fields("attempt", "bucket: long", "delta: long")
 
@@ -149,7 +149,7 @@ class Bucketize(BasicBolt):
 
 
 class CountBuckets(BatchBolt, ICommitter):
-    """Below a committer: counts the words of each bucket, and removes those that nothing is left in."""
+    """Below a committer: counts the words of each bucket, and removes empty buckets."""
 
     def __init__(self, flaw: Flaw) -> None:
         self.flaw = flaw
@@ -168,7 +168,7 @@ class CountBuckets(BatchBolt, ICommitter):
 
 
 def moves(old: int, new: int) -> list[tuple[int, int]]:
-    """Return by how much which buckets change when a word's count goes from ``old``, 0 for none, to ``new``."""
+    """Return the change of each bucket when a word's count goes from ``old``, 0 for a new word, to ``new``."""
     if old == 0:
         return [(new // BUCKET_SIZE, 1)]
     if old // BUCKET_SIZE != new // BUCKET_SIZE:
@@ -211,14 +211,12 @@ def topic_of(setup: Setup) -> str:
 
 
 def fill_topic(setup: Setup, broker: KafkaBroker) -> None:
-    """Produce a round's input."""
     broker.create_topic(topic_of(setup), _PARTITIONS)
     for partition, rows in data_of(setup).items():
         broker.produce(topic_of(setup), [json.dumps({"word": word}).encode() for (word,) in rows], partition)
 
 
 def spout_of(setup: Setup):
-    """Return the spout of a round."""
     fields = Fields("word: string")
     if setup.kafka:
         kind = OpaqueKafkaSpout if setup.opaque else TransactionalKafkaSpout
