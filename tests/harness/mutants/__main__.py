@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def judge(bug: Bug, seeds: int, markers: str = "") -> Verdict:
-    """Put a bug in, and return who found it: seeds of the simulator, or tests that an expression of markers chooses."""
+    """Put a bug in, and return who caught it: seeds of the simulator, or tests that a marker expression selects."""
     started = time.monotonic()
     try:
         with mutated(bug) as folder:

@@ -1,4 +1,4 @@
-"""The processes of a run, in a session of their own, because Spark's Python workers leave the driver's process group."""
+"""The processes of a run, in a session of their own: Spark's Python workers leave the driver's process group."""
 
 from __future__ import annotations
 

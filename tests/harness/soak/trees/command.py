@@ -49,7 +49,7 @@ class Outcome:
 
 @attrs.define
 class Place:
-    """The Spark that a soak runs on: its master's URL, None for local, and the cluster that the soak started, if any."""
+    """The Spark that a soak runs on: its master's URL, None for local, and the cluster that the soak started."""
 
     master: str | None = None
     cluster: StandaloneCluster | None = None
