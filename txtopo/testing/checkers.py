@@ -86,7 +86,7 @@ class AttemptChecker:
             raise Violation(
                 f"metadata is durable before a tuple is emitted (promise 2): {attempt} emits {metadata}, not {durable}"
             )
-        self.metadata.setdefault(attempt.txid, metadata)
+        self.metadata.setdefault(attempt.txid, metadata)  # from the first emission on, no other one may begin
 
 
 @attrs.define(eq=False)
@@ -241,7 +241,7 @@ class TableChecker:
         """Check a new version of a table."""
         txid, epoch = version.txid, version.epoch
         require(epoch >= before.epoch, f"who has lost the lead writes nothing (promise 11): table {table!r}, {epoch}")
-        if txid == before.txid:
+        if txid == before.txid:  # a coordinator has opened the table, which adds a version with its epoch
             require(version.rows == before.rows, f"rows change with a transaction only: table {table!r} at {txid}")
             return
         require(txid is not None and txid > (before.txid or 0), f"txids rise (promise 1): {table!r}, {txid}")

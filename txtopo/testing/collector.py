@@ -79,4 +79,5 @@ class RecordingCollector(BatchOutputCollector):
             raise FieldsError(
                 f"tuple {tuple(values)!r} has {len(values)} values, but the stream's fields are {self.fields}"
             )
+        # Copies: the bolt may go on to change a list or dict that it has emitted.
         self.emitted.append(Emitted(tuple(map(copied, values)), stream, task))

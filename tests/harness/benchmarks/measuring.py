@@ -62,6 +62,7 @@ def measure(
             _run(contender, bench, "warm-up")
     contenders = _able(make(bench), bench)
     samples: dict[str, list[Sample]] = {contender.name: [] for contender in contenders}
+    # Contenders take turns within a round, so that a change of the machine's load meets all of them.
     for number in range(1, bench.rounds + 1):
         for contender in contenders:
             sample = _run(contender, bench, f"round {number} of {bench.rounds}")

@@ -63,7 +63,7 @@ class MemorySampler:
 def jvm_heap_mib(spark: SparkSession) -> float:
     """Return the live memory on the heap of the driver's JVM, after a garbage collection."""
     lang = _jvm(spark)
-    lang.System.gc()
+    lang.System.gc()  # before it, most of the heap is garbage that is not collected yet
     runtime = lang.Runtime.getRuntime()
     return round((runtime.totalMemory() - runtime.freeMemory()) / 2**20, 1)
 

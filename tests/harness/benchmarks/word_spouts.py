@@ -23,7 +23,12 @@ from txtopo import (
 
 
 class NumberedCoordinator(Coordinator):
-    """Begins a fixed number of transactions, with the txid as metadata; ``begun_at`` takes the times, since the epoch."""
+    """Begins a fixed number of transactions; the metadata is the txid.
+
+    Args:
+        transactions: the last txid.
+        begun_at: takes the time at which each was begun, in seconds since the epoch.
+    """
 
     def __init__(self, transactions: int, begun_at: dict[int, float] | None = None) -> None:
         self._transactions = transactions
@@ -43,7 +48,13 @@ class NumberedCoordinator(Coordinator):
 
 
 class ClockCoordinator(NumberedCoordinator):
-    """Begins a transaction every ``interval_secs``; ``available_at`` takes the times at which they are due, since the epoch."""
+    """Begins a transaction when the clock says so.
+
+    Args:
+        transactions: the last txid.
+        interval_secs: the time between two.
+        available_at: takes the time at which each was due, in seconds since the epoch.
+    """
 
     def __init__(self, transactions: int, interval_secs: float, available_at: dict[int, float]) -> None:
         super().__init__(transactions)

@@ -65,11 +65,12 @@ class Environment:
             print(f"Spark {self.version}: there is no delta-spark for it; without", flush=True)
             if not self._install(".[test]"):
                 raise click.ClickException(f"pip can't install this project with Spark {self.version}")
-        mark.write_text(wanted)
+        mark.write_text(wanted)  # last: an install that was interrupted is made again
 
     def test(self, tests: tuple[str, ...]) -> tuple[bool, str]:
         """Run tests; return whether they have passed, and their output."""
         command = [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+        # These would lead pyspark to another Spark, or its workers to another Python.
         others = {"SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV"}
         environment = {name: value for name, value in os.environ.items() if name not in others}
         ended = subprocess.run(

@@ -84,6 +84,7 @@ def mutated(bug: Bug) -> Iterator[Path]:
         shutil.copy(ROOT / "pyproject.toml", folder)
         path = folder / bug.path
         source = path.read_text()
+        # A text that is there twice would put in two bugs, of which one could be caught for the other.
         assert source.count(bug.old) == 1, f"{bug.name!r} is out of date: see {bug.path}"
         path.write_text(source.replace(bug.old, bug.new))
         yield folder
@@ -105,6 +106,7 @@ def _hunt(bug: Bug, folder: Path, seeds: int, markers: str) -> Iterator[tuple[st
 
 
 def _run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    # The copy comes first on the path, before the sources that are installed here in place.
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "CI": "true"}
     return subprocess.run(
         [sys.executable, *command],

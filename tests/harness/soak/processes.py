@@ -75,6 +75,7 @@ def kill_session(session: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(session, signal.SIGKILL)
     deadline = time.monotonic() + END_SECS
+    # A process may fork between the look and its death. So look again until none is left.
     while left := members(session):
         assert time.monotonic() < deadline, f"processes survive SIGKILL: {left}"
         for member in left:

@@ -36,6 +36,7 @@ class Daemon:
         assert specification is not None
         assert specification.origin is not None
         home = Path(specification.origin).parent
+        # A PYTHONPATH of this checkout would let executors import txtopo before it is shipped.
         environment = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)} | {
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": HOST,

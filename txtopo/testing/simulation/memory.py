@@ -372,6 +372,7 @@ class JobMemory:
                 known[attempt] = part
         if not known or (_is_spread(job) and len(known) < len(job.attempts)):
             return {}
+        # Beyond the limit, a run would spill bolts to files, which reuse does not do.
         if self.is_due(Part) or sum(part.size for part in known.values()) > job.report_bytes_max:
             return {}
         try:

@@ -276,6 +276,7 @@ class _results:  # noqa: N801 - reads as a function
         self._shares = shares
         self._pool: Any = None
         if size > 1 and len(shares) > 1:
+            # fork passes the subject on without pickling it: a topology may hold what does not pickle.
             context = multiprocessing.get_context("fork")
             self._pool = context.Pool(size, initializer=_prepare_process, maxtasksperchild=SHARES_PER_PROCESS)
 
@@ -287,5 +288,5 @@ class _results:  # noqa: N801 - reads as a function
 
     def __exit__(self, *error: object) -> None:
         if self._pool is not None:
-            self._pool.terminate()
+            self._pool.terminate()  # shares may still be running if enough have failed
             self._pool.join()

@@ -71,7 +71,7 @@ class SimulatedThreads(Threads):
 
     def take(self, timeout_secs: float) -> tuple[Event, ...]:
         """Return the events that the schedule delivers now."""
-        del timeout_secs
+        del timeout_secs  # nothing waits on simulated time
         delivery, self._next = self._next, None
         return delivery.events if delivery is not None else ()
 

@@ -184,7 +184,7 @@ class World(Schedule):
                     "once faults stop, everything commits within a bound of moves",
                 )
                 self._move()
-                if self.violation is not None:
+                if self.violation is not None:  # raised here, since the code under test may have swallowed it
                     raise self.violation
                 if self._may_dry_up and self._moves > self._active_move + IDLE_MOVES_MAX and not self.has_faults:
                     self._stop_dried_up()
@@ -371,7 +371,7 @@ class World(Schedule):
             )
             self.log(f"starts with at most {pending_max} pending transactions")
             process.begin(self._topology, config, self._environment(process), self._subject.until)
-            if self._leads(process):
+            if self._leads(process):  # then recovery is over, and nothing may be half-written
                 self._settled()
             self._look_for_end(process)
 
@@ -381,7 +381,7 @@ class World(Schedule):
             task_factory = ListeningTaskFactory(plan, config, prototypes)
             runner = SimulatedRunner(self, process, task_factory, self._memory, self._reaching)
             yield runner
-            runner.close()
+            runner.close()  # not in a `finally`: a process that dies closes nothing
 
         def make_coordinator(limits: Limits) -> Coordinator:
             checker = CoreChecker(self._attempts, self._plan.semantics.policy, limits.timeout_ms)

@@ -110,7 +110,7 @@ def _let_files_arrive(prepared: Path, source: Path, transactions: int) -> list[f
     pause = threading.Event()
     for txid in range(1, transactions + 1):
         (name,) = file_names(txid, 1)
-        draft = source / f"_{name}"  # Spark passes such names over
+        draft = source / f"_{name}"  # Spark skips names with an underscore, so it never reads half a file
         draft.write_bytes((prepared / name).read_bytes())
         pause.wait(max(0.0, start + txid * INTERVAL_SECS - time.time()))
         draft.rename(source / name)

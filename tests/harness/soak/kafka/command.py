@@ -142,6 +142,7 @@ class Soak:
             self._look()
             if condition():
                 return
+            # New records are progress, and begin the time limit anew; replays are not.
             if len(self._processed) > before:
                 before, end = len(self._processed), time.monotonic() + START_SECS
             ended = [member.returncode for member in self._members if member.poll() is not None]
@@ -161,7 +162,7 @@ class Soak:
             with path.open() as file:
                 file.seek(self._read.get(path, 0))
                 lines = file.read()
-            lines = lines[: lines.rfind("\n") + 1]
+            lines = lines[: lines.rfind("\n") + 1]  # a killed process leaves half a line, a running one may be at it
             self._read[path] = self._read.get(path, 0) + len(lines)
             self._processed.update(
                 (int(partition), int(offset)) for partition, offset in map(str.split, lines.splitlines())
@@ -175,6 +176,7 @@ class Soak:
         try:
             found = self._log.stored(self._partitions, self._topic)
         except SourceFailure:
+            # Kafka does not answer while a broker is gone. Zeros check nothing now; the next look checks the offsets.
             return dict.fromkeys(range(PARTITIONS), 0)
         return {each.partition: found[each].offset if each in found else 0 for each in self._partitions}
 

@@ -109,6 +109,7 @@ class Soak:
                 self.kills[kill.name] += 1
                 self.failpoints[kill.failpoint] += bool(kill.failpoint)
                 self._tell(str(kill), death.committed)
+            # The run finished its input first. The failpoint waits for another run, or its turn would be lost.
             for kill in kills[len(death.kills) :]:
                 plan.put_back(kill)
                 self._tell(f"not reached: {kill}", death.committed)
@@ -119,6 +120,7 @@ class Soak:
             return []
         kill = plan.next(round_.leftover)
         survives = kill.victim is Victim.WORKER
+        # A run survives its worker, so a second kill follows in the same run; it would otherwise finish its input.
         return [kill, plan.moment([Victim.ALL, Victim.DRIVER])] if survives and left > 1 else [kill]
 
     def _tell(self, what: str, committed: int) -> None:

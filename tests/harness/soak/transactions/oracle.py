@@ -1,4 +1,4 @@
-"""What the tables must hold: computed in plain Python from the batches alone, and compared row for row."""
+"""The expected tables: computed in plain Python from the batches alone, and compared row by row."""
 
 from __future__ import annotations
 
@@ -18,15 +18,11 @@ from txtopo.transactional.journal.journal import FOLDER, JournalEntry, counting_
 
 TABLES = ("words", "buckets")
 SHOWN_MAX = 20
-"""Differences that are told one by one."""
+"""Differences that a message shows one by one."""
 
 
 def oracle_of(batches: Sequence[Sequence[str]]) -> Oracle:
-    """Return what each transaction makes of the tables, without a fault.
-
-    Args:
-        batches: the words of each transaction, from the first on.
-    """
+    """Return the tables after each transaction without faults, from the words of each transaction."""
     tables: dict[str, dict[Key, TransactionalValue]] = {name: {} for name in TABLES}
     versions: dict[str, list[tuple[int, Rows]]] = {name: [] for name in TABLES}
     for txid, batch in enumerate(batches, 1):
@@ -48,7 +44,7 @@ def oracle_of(batches: Sequence[Sequence[str]]) -> Oracle:
 
 
 def batches_of_journal(setup: Setup, entries: Sequence[JournalEntry]) -> list[list[str]]:
-    """Return the words of each transaction, as the journal says that they were cut.
+    """Return the words of each transaction, as the journal records the cuts.
 
     Raises:
         Violation: a transaction does not begin where the one before has ended.
@@ -72,11 +68,7 @@ def batches_of_journal(setup: Setup, entries: Sequence[JournalEntry]) -> list[li
 
 
 def rows_of(table: pa.Table) -> Rows:
-    """Return a table's rows by key.
-
-    Raises:
-        Violation: a key is there twice.
-    """
+    """Return a table's rows by key; raise a Violation if a key is there twice."""
     keys, counts, txids = (column.to_pylist() for column in table.columns)
     if len(set(keys)) < len(keys):
         raise Violation(f"each key has one row: {[key for key, times in Counter(keys).items() if times > 1]}")

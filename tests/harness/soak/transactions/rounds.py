@@ -227,6 +227,7 @@ class _Life:
             if time.monotonic() - read > READ_SECS:
                 self._round.judge.check_view()
                 read = time.monotonic()
+            # A commit or a kill is progress, and begins the time limit anew.
             now = (self._round.committed(), len(self._struck))
             if now != position:
                 deadline, position = time.monotonic() + STALL_SECS, now
@@ -237,6 +238,8 @@ class _Life:
     def _judge_end(self) -> Death:
         code = self.process.wait()
         struck = {kill.victim for kill in self._struck}
+        # A driver that is killed says nothing. One whose JVM is killed must end by itself, with an error that names the
+        # cause. One whose worker is killed must go on, so any other end than the input's is a violation.
         is_killed = bool(struck & {Victim.ALL, Victim.DRIVER}) and code == -signal.SIGKILL
         is_bereft = Victim.JVM in struck and code > 0 and GONE in self.log.read_bytes()
         if code != 0 and not is_killed and not is_bereft:

@@ -1,4 +1,4 @@
-"""What the soak runs: words counted in one table, and how many words have which count in another one below it."""
+"""The topology of the soak: one table counts words, and one below it counts how many words have which count."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from txtopo.testing.kafka import KafkaBroker
 TOPOLOGY_ID, SPOUT = "soak", "spout"
 BUCKET_SIZE = 10
 FAILING = 0.004
-"""How probably a task fails where it can: it makes about one attempt in twenty."""
+"""The probability that a task fails where it can; about one attempt in twenty fails."""
 
 _WORDS = [f"w{number}" for number in range(60)]
 _PARTITIONS = 2
@@ -41,16 +41,16 @@ _TASKS = 2
 
 @attrs.frozen
 class Setup:
-    """One round: what a process of the topology is told, in JSON.
+    """One round, as a process of the topology receives it in JSON.
 
     Args:
         output: the folder of the tables.
         seed: decides on the input, and on which attempts fail.
-        transactions: how many transactions the input makes; an opaque spout makes more of it.
+        transactions: how many the input makes; an opaque spout makes more of it.
         opaque: whether a replay carries other tuples.
         inline: whether it runs without Spark.
-        hosts: the ZooKeeper servers of coordinator state; SQLite where there are none.
-        kafka: the Kafka brokers that the input comes from; memory where there are none.
+        hosts: the ZooKeeper servers of coordinator state; empty for SQLite.
+        kafka: the Kafka brokers of the input; empty for input in memory.
         worker_failpoints: what is armed in Spark's Python workers.
     """
 

@@ -122,6 +122,7 @@ def soak(messages: int, kills: int, seed: int, pause_secs: float, place: Place) 
             for _ in range(kills):
                 run.wait_for_acks()
                 time.sleep(run.rng.uniform(0.0, 2 * pause_secs))
+                # While kills are left, the queue must not run empty: a kill is to strike work.
                 if queue.unconfirmed < 1_000:
                     queue.put(range(len(confirmed) + queue.unconfirmed, len(confirmed) + queue.unconfirmed + 50_000))
                 run.kill()
@@ -166,7 +167,7 @@ class _Soak:
         driver.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             driver.wait(END_SECS)
-        driver.kill()
+        driver.kill()  # does nothing if the driver has ended
 
     def kill(self) -> None:
         """Kill a worker, an executor that runs one, or now and then the driver, which is started again."""
@@ -232,6 +233,8 @@ class _Soak:
 def _workers(folder: Path) -> list[int]:
     """Return the processes that have written words and still have their files open."""
     found = []
+    # Files of dead workers stay in the folder, and the kernel may give their process ids to others. An open file of the
+    # folder tells the workers apart.
     for pid in {int(path.name.partition("-")[0]) for path in folder.iterdir() if path.stat().st_size}:
         with contextlib.suppress(OSError):
             if any(str(link.readlink()).startswith(str(folder)) for link in Path(f"/proc/{pid}/fd").iterdir()):

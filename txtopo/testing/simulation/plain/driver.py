@@ -132,6 +132,7 @@ class Driver:
                     assert_never(action)
 
     def _tell(self, channel: int, message: ToWorker) -> None:
+        # The ledger learns of a death no later than any worker: from now on, roots may fail because of it.
         if isinstance(message, PeerReplaced):
             self._world.ledger.dead.add(message.dead)
         if channel in self._by_channel:

@@ -231,7 +231,7 @@ class Ledger:
         """Check an ack that a spout is about to receive."""
         self._settle(life, root, "acked")
         self.acked += 1
-        if not self.is_acking or root.is_doubled:
+        if not self.is_acking or root.is_doubled:  # without ackers, an ack says nothing about the tree
             return
         if root.is_failed:
             self._break(f"{_name(root)} was acked though a tuple of its tree had failed (acking)")
@@ -316,6 +316,8 @@ class Ledger:
         root.outcome = outcome
         if self.say is not None:
             self.say(f"{_name(root)} is {outcome}")
+        # A root that this incarnation does not have is one of an earlier incarnation. Or it is acked within its emit,
+        # before any tuple of it is open.
         if life.roots.pop(root.serial, None) is None and root.open:
             self._break(f"{_name(root)} was {outcome} in another life of its spout task")
 

@@ -154,6 +154,7 @@ class Process:
                 self.worker.set_active(is_active=is_active)
             case Stop():
                 assert self.worker is not None, "a worker is welcomed first"
+                # Before the process ends: its last message comes before the loss of its channel.
                 self.to_driver.append(Received(self.channel, Stopped(self._health(self.worker))))
                 self.world.stopped(self)
             case _:

@@ -175,7 +175,7 @@ def _watch_bolt(this_task: int, collector: BoltCollector, process: Process) -> N
         watch(values, anchors, lambda sent: emit_direct(task, sent, anchors, stream) or [task])
 
     def watched_ack(tuple: Tuple) -> None:
-        note_settled(tuple, "acked")
+        note_settled(tuple, "acked")  # before the ack, which marks the tuple as settled
         ack(tuple)
         ledger.tuple_acked(life, tuple)
         process.step("after a bolt has acked")
