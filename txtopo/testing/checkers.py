@@ -283,9 +283,7 @@ def _check_previous(table: str, before: Rows, rows: Rows, txid: int) -> None:
 def check_journal(parts: Sequence[JournalPart], committed: int) -> list[JournalEntry]:
     """Check that the journal holds each transaction once, in order, and return the valid entries.
 
-    Args:
-        parts: the journal.
-        committed: the last committed transaction in the coordinator state.
+    ``committed`` is the last committed transaction in the coordinator state.
 
     Raises:
         Violation: a transaction is missing or occurs twice.
@@ -299,10 +297,8 @@ def check_journal(parts: Sequence[JournalPart], committed: int) -> list[JournalE
 def check_input(entries: Sequence[JournalEntry], spout: str, tuples: int) -> None:
     """Check that all input was committed or dead-lettered (promises 6 and 16).
 
-    Args:
-        entries: the journal's valid entries, as returned by :func:`check_journal`.
-        spout: the spout's component id.
-        tuples: the number of tuples that it emits in all.
+    Pass the entries that :func:`check_journal` returned, the spout's component id, and the number of tuples that it
+    emits in all.
 
     Raises:
         Violation: some input is missing or was counted twice.

@@ -1,4 +1,4 @@
-"""The topology of the cluster's runs: the bolts of the example transactional words, below a spout that makes lines up."""
+"""The topology of the cluster's runs: the bolts of the example transactional words, below a spout of invented lines."""
 
 from __future__ import annotations
 

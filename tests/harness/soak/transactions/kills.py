@@ -116,7 +116,7 @@ _MOMENTS = (Victim.ALL, Victim.ALL, Victim.DRIVER, Victim.JVM, Victim.WORKER)
 
 @attrs.define(eq=False)
 class Plan:
-    """Decides on kills; ``moments`` is the probability of one at a random moment. ``inline``: one process is all to kill."""
+    """Decides on kills; ``moments`` is the probability of a random moment. ``inline``: one process is all to kill."""
 
     rng: random.Random
     inline: bool
