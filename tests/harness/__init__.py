@@ -1,5 +1,5 @@
-"""Programs that are run by hand or by CI, and whose tests are short runs of themselves.
+"""Programs that a person or CI runs; their tests are short runs of them.
 
-They kill what they start, put bugs into the sources, measure, or try other versions of Spark; CONTRIBUTING lists their
+They kill what they start, put bugs into the sources, measure, or try other versions of Spark. CONTRIBUTING lists their
 commands.
 """

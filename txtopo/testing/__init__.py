@@ -1,7 +1,7 @@
 """Tools to test topologies, spouts, states and stores; txtopo's own tests use them too.
 
 ``run_inline`` runs a transactional topology in this process, without Spark. An ``InlineCluster`` runs plain ones, on
-time that a test moves; ``FeederSpout`` feeds them, and ``complete_topology`` returns all that was emitted.
+simulated time that the test advances; ``FeederSpout`` feeds them. ``complete_topology`` returns all tuples of one.
 ``simulation`` runs a topology through seeded disasters, and ``checkers`` check every promise in them. ``Scenario``
 tests a coordinator event by event. To test your own spout, state or store against its contract, subclass a conformance
 class. ``RecordingCollector`` and ``PlainContext`` replace the objects that a bolt receives. ``running_zookeeper``,

@@ -56,7 +56,7 @@ class Violation(AssertionError):
 def require(condition: object, promise: str) -> None:
     """Raise a Violation unless ``condition`` holds.
 
-    In hot paths, check first and raise directly, so that the text is only formatted for a violation.
+    In hot paths, check first and raise directly, so that the text is formatted only for a violation.
     """
     if not condition:
         raise Violation(promise)
@@ -86,7 +86,7 @@ class AttemptChecker:
             raise Violation(
                 f"metadata is durable before a tuple is emitted (promise 2): {attempt} emits {metadata}, not {durable}"
             )
-        self.metadata.setdefault(attempt.txid, metadata)
+        self.metadata.setdefault(attempt.txid, metadata)  # from the first emission on, no other one may begin
 
 
 @attrs.define(eq=False)
@@ -117,6 +117,8 @@ class CoreChecker:
                     self._move(event.attempts)
                 case Ticked() | Recovered():
                     self.now_ms = event.now_ms
+                # Attempts of a job that ended without their result have failed. Jobs that the core has forgotten end
+                # nothing: their answers come late or twice.
                 case JobEnded() | JobLost() if event.job_id in core.jobs:
                     self.failed |= {a for a, job in self.job_of.items() if job == event.job_id} - self.processed
                 case _:
@@ -138,6 +140,7 @@ class CoreChecker:
                 case _:
                     pass
         self._see_timeouts(core)
+        # An attempt can end without an action: its transaction then waits for the next one.
         for txid, transaction in core.pending.items():
             attempt = self.live.get(txid)
             if attempt is None or transaction.attempt is attempt:
@@ -185,6 +188,7 @@ class CoreChecker:
         return self.live.get(attempt.txid) == attempt
 
     def _may_be_over(self, attempt: TransactionAttempt) -> bool:
+        """Whether an attempt has failed, or is lost with its job because one attempt of the job timed out."""
         if attempt in self.failed:
             return True
         job = self.job_of.get(attempt)
@@ -203,7 +207,7 @@ class Oracle:
     """The result of a run without faults: each table, transaction by transaction."""
 
     rows: Mapping[str, Sequence[tuple[int, Rows]]]
-    """The versions of each table: pairs of a txid and the rows as of it."""
+    """The versions of each table, as pairs of a txid and the rows as of it, in txid order."""
     tuples: int
     """The number of tuples that the spout emits in all."""
     transactions: int
@@ -237,7 +241,7 @@ class TableChecker:
         """Check a new version of a table."""
         txid, epoch = version.txid, version.epoch
         require(epoch >= before.epoch, f"who has lost the lead writes nothing (promise 11): table {table!r}, {epoch}")
-        if txid == before.txid:
+        if txid == before.txid:  # a coordinator has opened the table, which adds a version with its epoch
             require(version.rows == before.rows, f"rows change with a transaction only: table {table!r} at {txid}")
             return
         require(txid is not None and txid > (before.txid or 0), f"txids rise (promise 1): {table!r}, {txid}")
@@ -265,7 +269,7 @@ class TableChecker:
 
 
 def _check_previous(table: str, before: Rows, rows: Rows, txid: int) -> None:
-    """Check that an opaque value's previous value is the one before the single transaction between two versions."""
+    """Check that opaque values keep the value before them. Versions that skip a txid do not tell what that was."""
     for key, row in rows.items():
         if isinstance(row, OpaqueValue) and row.txid == txid:
             known = before.get(key)
@@ -279,9 +283,7 @@ def _check_previous(table: str, before: Rows, rows: Rows, txid: int) -> None:
 def check_journal(parts: Sequence[JournalPart], committed: int) -> list[JournalEntry]:
     """Check that the journal holds each transaction once, in order, and return the valid entries.
 
-    Args:
-        parts: the journal.
-        committed: the last committed transaction in the coordinator state.
+    ``committed`` is the last committed transaction in the coordinator state.
 
     Raises:
         Violation: a transaction is missing or occurs twice.
@@ -295,10 +297,8 @@ def check_journal(parts: Sequence[JournalPart], committed: int) -> list[JournalE
 def check_input(entries: Sequence[JournalEntry], spout: str, tuples: int) -> None:
     """Check that all input was committed or dead-lettered (promises 6 and 16).
 
-    Args:
-        entries: the journal's valid entries, as returned by :func:`check_journal`.
-        spout: the spout's component id.
-        tuples: the number of tuples that it emits in all.
+    Pass the entries that :func:`check_journal` returned, the spout's component id, and the number of tuples that it
+    emits in all.
 
     Raises:
         Violation: some input is missing or was counted twice.

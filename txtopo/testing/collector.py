@@ -26,13 +26,12 @@ class Emitted:
 
 
 class RecordingCollector(BatchOutputCollector):
-    """Records tuples, and the rows of record batches as tuples, in the order in which they are emitted.
+    """Records tuples, and the rows of record batches as tuples, in order of emission.
 
     Args:
-        attempt: the attempt to insert before the rows of batches without an attempt column; None: batches must have
-            the column.
-        fields: the default stream's fields, the attempt first; lengths and columns are checked against them. None: no
-            check.
+        attempt: the first value of rows whose batch has no attempt column; None: every batch must have the column.
+        fields: the default stream's fields, the attempt first, to check the lengths of tuples and the columns of
+            batches against; None: no check.
     """
 
     def __init__(self, attempt: TransactionAttempt | None = None, fields: Fields | None = None) -> None:
@@ -80,4 +79,5 @@ class RecordingCollector(BatchOutputCollector):
             raise FieldsError(
                 f"tuple {tuple(values)!r} has {len(values)} values, but the stream's fields are {self.fields}"
             )
+        # Copies: the bolt may go on to change a list or dict that it has emitted.
         self.emitted.append(Emitted(tuple(map(copied, values)), stream, task))

@@ -1,4 +1,4 @@
-"""Run a plain topology to its end, and look at every tuple that it emitted."""
+"""Run a plain topology to its end, and return every tuple that it emitted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from txtopo.topology.plan import Edge
 from txtopo.topology.topology import PlainTopology
 
 CAPTURE = "__capture"
-"""The component that takes every tuple."""
+"""The added component that receives every tuple."""
 
 _STEP_SECS = 1.0
 
@@ -51,20 +51,16 @@ class _CaptureBolt(RichBolt, Shared):
 
 @attrs.frozen
 class CompletedTopology:
-    """What a topology did until its end.
-
-    Args:
-        statistics: what the tasks of each component have counted.
-    """
+    """The result of a topology: its tuples, and by component what its tasks have counted."""
 
     statistics: Mapping[str, Counts]
     _captured: Mapping[tuple[str, str], Sequence[tuple[Any, ...]]]
 
     def tuples(self, component: str, stream: str = DEFAULT_STREAM) -> list[tuple[Any, ...]]:
-        """Return the values of every tuple that a component emitted on a stream, in the order in which they arrived.
+        """Return the values of every tuple that a component emitted on a stream, in order of arrival.
 
         Raises:
-            TopologyError: there is no such stream, or it is a direct one: only the task that is named gets its tuples.
+            TopologyError: there is no such stream, or it is a direct one, which only the named task receives.
         """
         found = self._captured.get((component, stream))
         if found is None:
@@ -83,20 +79,19 @@ def complete_topology(
 ) -> CompletedTopology:
     """Run a plain topology in this process until its spouts are exhausted and nothing is pending.
 
-    Simulated time passes while nothing else happens, so ticks come, and what is never acked times out. The first
+    Simulated time passes while nothing else happens, so ticks come, and tuples that are never acked time out. The first
     exception in a component ends the run, unless ``topology.worker.max.restarts`` is set.
 
     Args:
-        topology: what ``TopologyBuilder.build()`` returned.
-        mock_sources: what spouts emit instead of what they would, by component: the values of each tuple, or, by
-            stream, those of each tuple on it. All other spouts must be able to end: have an ``is_exhausted`` of
-            their own.
+        topology: the plain topology.
+        mock_sources: by spout, the tuples to emit instead of its own: the values of each, or by stream the values of
+            each. Every other spout must define ``is_exhausted``, so that the run can end.
         config: the topology's configuration.
-        workers: how many workers it has, unless its configuration says so.
+        workers: the number of workers, unless the configuration gives it.
         timeout_secs: how long to wait, in real seconds.
 
     Raises:
-        TopologyError: a spout cannot end, or what is mocked is no spout, or no stream of it.
+        TopologyError: a spout cannot end, or ``mock_sources`` names no spout or none of its streams.
         TimeoutError: the topology has not ended in time.
         UserCodeError: a component raised an exception other than a FailedException.
     """
@@ -108,6 +103,7 @@ def complete_topology(
     _check_completable(plan)
     capture = _CaptureBolt(dict(_streams(plan)))
     given = config if isinstance(config, Config) else Config(config)
+    # No restarts unless the user asks for them: a test is to see the first exception.
     settings = given.with_settings({"topology.worker.max.restarts": 0, **given.given})
     with InlineCluster(workers) as cluster:
         running = cluster.submit(PlainTopology(_with_capture(plan, capture)), settings)
@@ -156,7 +152,7 @@ def _check_completable(plan: PlainPlan) -> None:
 
 
 def _streams(plan: PlainPlan) -> Iterator[tuple[tuple[str, str], Fields]]:
-    """Yield component, stream and fields of each stream that can be captured."""
+    """Yield the streams that can be captured: all but direct ones, whose tuples go to the named task alone."""
     for component in plan.components:
         for stream, fields in component.streams.items():
             if stream not in component.direct_streams:

@@ -18,10 +18,10 @@ class PlainContext(TopologyContext):
     Args:
         this_component_id: the id of the spout or bolt under test.
         this_task_index: the index of its task, from 0.
-        tasks: its number of tasks.
-        topology_id: the id of the topology.
-        components: the number of tasks of other components, by id.
-        states: the states that ``state`` returns, by name.
+        tasks: the number of its tasks.
+        topology_id: the topology's id.
+        components: the number of tasks of each other component, by id.
+        states: the states that :meth:`state` returns, by name.
     """
 
     this_component_id: str = "spout"

@@ -23,13 +23,10 @@ def run_inline(
     """Run a topology in this process, without Spark; see :func:`txtopo.run`.
 
     Args:
-        topology: the topology, without DataFrame components.
+        topology: a topology without DataFrame components.
         config: its configuration; None: the defaults.
-        until: stop when this transaction is committed; None: when the input ends.
-        slots: the number of partitions that a job is divided into.
-
-    Returns:
-        The report of the run.
+        until: the txid after whose commit the run stops; None: it stops when the input ends.
+        slots: the number of partitions of a job.
     """
 
     @contextlib.contextmanager

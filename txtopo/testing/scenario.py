@@ -99,12 +99,9 @@ _OF_ITS_TXID: Any = object()
 
 
 class Scenario:
-    """One coordinator and the scenario so far.
+    """One coordinator, and the scenario so far. Make its bounds with :func:`limits`.
 
-    Use it as a context manager: at its end, no action may be left that was not expected.
-
-    Args:
-        limits: the coordinator's bounds; see :func:`limits`.
+    Use it as a context manager: at its end, no unexpected action may be left.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -117,7 +114,7 @@ class Scenario:
         """Send an event to the coordinator.
 
         Raises:
-            AssertionError: an action for the event before was not expected, or an invariant does not hold now.
+            AssertionError: an action for the previous event was not expected, or an invariant is broken now.
         """
         self._expect_silence()
         self._transcript.append(f">> {event}")
@@ -127,11 +124,7 @@ class Scenario:
         return self
 
     def __lshift__(self, action: Action) -> Self:
-        """Expect the next action of the coordinator.
-
-        Raises:
-            AssertionError: it is another action, or there is none.
-        """
+        """Expect the next action of the coordinator; raise an AssertionError if it is another one or there is none."""
         said = self._said.pop(0) if self._said else None
         assert said == action, self._tell(f"expected: {action}", f"but said: {said or 'nothing more'}")
         self._transcript.append(f"<< {said}")
@@ -143,7 +136,7 @@ class Scenario:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
+        if kind is None:  # otherwise the exception says more than the actions that are left
             self._expect_silence()
 
     def take_stop(self) -> Stop:
@@ -161,7 +154,7 @@ class Scenario:
         return "\n".join(["the scenario so far:", *self._transcript, *ending])
 
 
-def limits(  # noqa: PLR0913 - the limits of a coordinator, shortly
+def limits(  # noqa: PLR0913 - the limits of a coordinator, by short names
     *,
     pending: int = 4,
     job: int = 4,
@@ -210,7 +203,7 @@ def recovered(
     metadata: Any = _OF_ITS_TXID,
     now_ms: int = 0,
 ) -> Recovered:
-    """Return the event that a coordinator leads, with the last committed transaction and the durable begun ones."""
+    """Return the event that the coordinator leads, with the last committed and the begun transactions."""
     return Recovered(epoch, committed, _metadata(committed, metadata), _begun(begun), now_ms)
 
 

@@ -18,14 +18,10 @@ def make_tuple(
     stream: str = DEFAULT_STREAM,
     task: int = 1,
 ) -> Tuple:
-    """Return a tuple as a bolt of a plain topology gets it; it belongs to no tree.
+    """Return a tuple as a bolt of a plain topology receives it; it belongs to no tuple tree.
 
-    Args:
-        values: its values.
-        fields: their names; field1, field2 … unless given.
-        component: the component that it comes from.
-        stream: the stream.
-        task: the task.
+    The fields are field1, field2 and so on unless given. ``component``, ``stream`` and ``task`` say where it comes
+    from.
 
     Raises:
         ValueError: there are not as many fields as values.

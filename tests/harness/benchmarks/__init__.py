@@ -1,16 +1,16 @@
 """Benchmarks: ``python -m tests.harness.benchmarks NAME …``, or ``all``.
 
-A *workload* is what is computed, over the same rows by everyone. *Contenders* are those who compute it: txtopo in
-one or more set-ups, its *peers* (what people write by hand today) and the *limit* (one plain Spark job over the
-same files). All of them run in one process and one Spark session, in turns: after a warm-up of each, round after
-round. Every total is compared with a calculation of its own before a figure counts. Machines are noisy: ratios
-within a round count, absolute figures say little.
+A *workload* is a computation over the same rows for everyone. *Contenders* compute it: txtopo in one or more set-ups,
+its *peers* (what people write by hand today) and the *limit* (one plain Spark job over the same files). All run in one
+process and one Spark session, in turns: a warm-up of each, then round after round. Every total is compared with an
+independent calculation before a figure counts. Machines are noisy, so compare figures within a round; absolute figures
+say little.
 
     bench.py        what a workload is given: session, sizes, a folder to work in
-    inputs/         rows, and what they add up to
-    topologies.py   the topologies of txtopo that are measured
+    inputs/         rows and their totals
+    topologies.py   txtopo's topologies
     peers/          foreachBatch + MERGE, foreachBatch + delta-rs, and the limit
-    measuring.py    contenders, their turns, and the lines that come of them
+    measuring.py    contenders, their turns, and their figures
     outcome.py      figures, ratios, targets: what is shown and kept
     workloads/      one module a workload
 """

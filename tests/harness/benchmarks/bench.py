@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 WARM_UP_SCALE = 0.15
-"""How large a warm-up is beside a round, unless a workload says otherwise."""
+"""The size of a warm-up relative to a round, unless a workload gives another."""
 
 
 @attrs.frozen
@@ -17,11 +17,11 @@ class Bench:
     """Session, sizes and a folder.
 
     Args:
-        spark: the session that all contenders share.
+        spark: the session of all contenders.
         work: a folder for tables and inputs, removed at the end.
-        console: says what is going on.
-        rounds: measured rounds.
-        scale: a factor on the sizes; 1 is what the targets are for.
+        console: shows the progress.
+        rounds: the number of measured rounds.
+        scale: a factor on the sizes; the targets are for 1.
         has_delta_jars: whether Spark itself can write Delta tables; contenders that need it are left out otherwise.
         has_warm_up: whether each contender runs once before it is measured.
     """
@@ -39,5 +39,5 @@ class Bench:
         return max(low, round(count * self.scale))
 
     def for_warm_up(self, scale: float) -> Bench:
-        """Return a bench with sizes that are so large beside these, for runs that are not measured."""
+        """Return a bench with sizes scaled once more, for runs that are not measured."""
         return attrs.evolve(self, scale=self.scale * scale)

@@ -18,13 +18,7 @@ _PACKAGES = ("pyspark", "delta-spark", "deltalake", "pyarrow")
 
 
 def write_json(folder: Path, outcome: Outcome, bench: Bench) -> Path:
-    """Write ``WORKLOAD.json`` and return its path.
-
-    Args:
-        folder: made if need be.
-        outcome: what to keep.
-        bench: what it was measured on.
-    """
+    """Write ``WORKLOAD.json`` and return its path."""
     document = {
         "workload": outcome.workload,
         "title": outcome.title,

@@ -1,4 +1,4 @@
-"""When a Delta table's versions became visible, from the log itself: whoever wrote them, all in the same way."""
+"""When the versions of a Delta table became visible, from its log, so that every writer is measured in the same way."""
 
 from __future__ import annotations
 
@@ -11,13 +11,7 @@ import numpy as np
 
 @attrs.frozen
 class LogTime:
-    """One version of a table.
-
-    Args:
-        version: its number.
-        at_secs: when its file in the log was written, seconds since the epoch.
-        applications: the application transactions that it carries.
-    """
+    """One version of a table: its log file's time in seconds since the epoch, and its application transactions."""
 
     version: int
     at_secs: float
@@ -30,13 +24,9 @@ def log_times(table: Path) -> list[LogTime]:
 
 
 def visible_at(table: Path, application: str, first: int, last: int) -> np.ndarray:
-    """Return when each of the transactions ``first`` to ``last`` became visible, seconds since the epoch.
+    """Return when the transactions ``first`` to ``last`` became visible, in seconds since the epoch.
 
-    Args:
-        table: the table.
-        application: the application id that carries its txids, ``<topology>/<state>``.
-        first: the first transaction asked for.
-        last: the last one.
+    The table records their txids under the application id ``application``, ``<topology>/<state>``.
     """
     writes = [each for each in log_times(table) if application in each.applications]
     txids = np.array([each.applications[application] for each in writes])

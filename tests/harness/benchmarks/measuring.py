@@ -16,11 +16,11 @@ from txtopo import RunReport
 
 @attrs.frozen
 class Sample:
-    """What one run of a contender came to; made only after its totals were found right.
+    """The result of one run of a contender, made only after its totals were checked.
 
     Args:
-        figures: in the workload's unit, by name; the empty name where there is one.
-        report: what txtopo says of its run.
+        figures: by name, in the workload's unit; the name is empty if there is one figure.
+        report: txtopo's own report of the run.
         series: further numbers, for JSON.
     """
 
@@ -31,14 +31,7 @@ class Sample:
 
 @attrs.frozen
 class Contender:
-    """Somebody who computes a workload.
-
-    Args:
-        name: as shown.
-        role: txtopo, peer or limit.
-        run: computes it once, in an empty folder, and checks every total.
-        needs_delta_jars: whether Spark itself must be able to write Delta tables.
-    """
+    """One way to compute a workload; ``run`` computes it once, in an empty folder, and checks every total."""
 
     name: str
     role: Role
@@ -48,13 +41,13 @@ class Contender:
 
 @attrs.frozen
 class Measured:
-    """What all rounds came to."""
+    """The results of all rounds."""
 
     samples: Mapping[str, tuple[Sample, ...]]
-    """Those of each contender, one a round."""
+    """By contender, one for each round."""
     lines: tuple[Line, ...]
     phases: Mapping[str, Mapping[str, str]]
-    """The phases of txtopo's last run, by contender."""
+    """By contender, the phases of txtopo's last run."""
 
 
 def measure(
@@ -62,16 +55,14 @@ def measure(
 ) -> Measured:
     """Run all contenders in turns and return their figures.
 
-    Args:
-        make: returns the contenders for a bench; asked once for the warm-up, with other sizes, and once more.
-        bench: where they run.
-        warm_up_scale: how large the warm-up is beside a round.
+    ``make`` returns the contenders for a bench. It is called for the warm-up, with other sizes, and for the rounds.
     """
     if bench.has_warm_up:
         for contender in _able(make(bench.for_warm_up(warm_up_scale)), bench):
             _run(contender, bench, "warm-up")
     contenders = _able(make(bench), bench)
     samples: dict[str, list[Sample]] = {contender.name: [] for contender in contenders}
+    # Contenders take turns within a round, so that a change of the machine's load meets all of them.
     for number in range(1, bench.rounds + 1):
         for contender in contenders:
             sample = _run(contender, bench, f"round {number} of {bench.rounds}")

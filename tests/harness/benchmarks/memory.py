@@ -1,4 +1,4 @@
-"""Memory of the driver while something runs: of this process and of its JVM. Linux only."""
+"""The memory of the driver while something runs: its Python process and its JVM. Linux only."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class MemorySampler:
-    """Samples resident memory as long as it is entered.
-
-    Args:
-        spark: whose JVM is sampled, too.
-    """
+    """Samples the resident memory of this process and of Spark's JVM while it is entered."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._pids = {"python": os.getpid(), "jvm": int(_jvm(spark).ProcessHandle.current().pid())}
@@ -29,12 +25,11 @@ class MemorySampler:
         self._thread = threading.Thread(target=self._sample, name="memory-sampler", daemon=True)
         self._started = 0.0
         self.secs: list[float] = []
-        """When each sample was taken, from the start."""
+        """When each sample was taken, in seconds from the start."""
         self.mib: dict[str, list[float]] = {name: [] for name in self._pids}
         """The samples of ``python`` and ``jvm``."""
 
     def peak_mib(self, name: str) -> float:
-        """Return the largest sample."""
         return max(self.mib[name])
 
     def tenths_mib(self, name: str) -> tuple[float, float]:
@@ -66,9 +61,9 @@ class MemorySampler:
 
 
 def jvm_heap_mib(spark: SparkSession) -> float:
-    """Return what is alive on the heap of the driver's JVM: what is used after a collection."""
+    """Return the live memory on the heap of the driver's JVM, after a garbage collection."""
     lang = _jvm(spark)
-    lang.System.gc()
+    lang.System.gc()  # before it, most of the heap is garbage that is not collected yet
     runtime = lang.Runtime.getRuntime()
     return round((runtime.totalMemory() - runtime.freeMemory()) / 2**20, 1)
 

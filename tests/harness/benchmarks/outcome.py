@@ -1,4 +1,4 @@
-"""The outcome of a workload: figures of each round, ratios, targets. Values to be shown and kept."""
+"""The outcome of a workload: the figures of each round, ratios and targets."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import attrs
 
 
 class Role(enum.Enum):
-    """What a contender is."""
-
     TXTOPO = "txtopo"
     PEER = "peer"
     LIMIT = "limit"
@@ -20,7 +18,7 @@ class Role(enum.Enum):
 
 @attrs.frozen
 class Unit:
-    """What figures are in, and which are better."""
+    """The unit of figures, and whether lower ones are better."""
 
     name: str
     is_lower_better: bool = False
@@ -37,31 +35,29 @@ class Line:
     contender: str
     role: Role
     figure: str
-    """Which of several figures, ``p99`` for example; empty where there is one."""
+    """The name of the figure, such as ``p99``; empty if the contender has one."""
     rounds: tuple[float, ...]
 
     @property
     def name(self) -> str:
-        """Contender and figure."""
         return f"{self.contender} {self.figure}".strip()
 
     @property
     def median(self) -> float:
-        """The figure of the middle round."""
         return statistics.median(self.rounds)
 
 
 @attrs.frozen
 class Target:
-    """A ratio to reach, from the table of the project's issue.
+    """A ratio to reach, between two lines given by name.
 
     Args:
-        line: whose figure, by the line's name.
-        against: the line that it is measured by.
+        line: the line to judge.
+        against: the line to compare it with.
         bound: the ratio that must be reached.
-        aim: the ratio beyond.
-        is_at_most: the ratio is figure by figure and must not be above the bound. Otherwise it says how many
-            times better the figure is, and must not be below.
+        aim: the ratio to hope for.
+        is_at_most: the ratio is figure by figure and must not be above the bound. Otherwise it says how many times
+            better the figure is, and must not be below the bound.
     """
 
     line: str
@@ -80,12 +76,10 @@ class Verdict:
 
     @property
     def is_reached(self) -> bool:
-        """Whether the bound is kept."""
         return self._keeps(self.target.bound)
 
     @property
     def is_aim_reached(self) -> bool:
-        """Whether the aim is kept, too."""
         return self.target.aim is not None and self._keeps(self.target.aim)
 
     def _keeps(self, bound: float) -> bool:
@@ -94,17 +88,17 @@ class Verdict:
 
 @attrs.frozen
 class Outcome:
-    """What a workload came to.
+    """The result of a workload.
 
     Args:
         workload: its name.
         title: what is measured, in a line.
         unit: of all figures.
         lines: the figures.
-        targets: the ratios to reach; one whose lines were not measured says nothing.
-        phases: for each of txtopo's set-ups, the phases of its last round: what, and how much.
+        targets: the ratios to reach; targets whose lines were not measured are skipped.
+        phases: for each of txtopo's set-ups, the phases of its last round and how long they took.
         notes: what a reader must know to judge the figures.
-        settings: sizes, as they were after scaling.
+        settings: the sizes, after scaling.
         series: further numbers for JSON and plots.
     """
 
@@ -128,7 +122,7 @@ class Outcome:
         ]
 
     def best(self, line: Line, role: Role) -> Line | None:
-        """Return the best line of a role with the same figure as ``line``, None if there is none."""
+        """Return the best line of a role with the same figure as ``line``; None if there is none."""
         lines = [each for each in self.lines if each.role is role and each.figure == line.figure]
         if not lines:
             return None

@@ -8,11 +8,7 @@ from txtopo import RunReport
 
 
 def phase_rows(report: RunReport) -> Mapping[str, str]:
-    """Return what a run's report says of its phases: what, and how much.
-
-    Args:
-        report: of a run that has committed something.
-    """
+    """Return the phases of a run, with their times, from the report of a run that has committed something."""
     each = max(report.transactions, 1)
     return {
         "from start to stop": f"{report.elapsed_secs:.2f} s",

@@ -1,4 +1,4 @@
-"""Plots of a workload's series, by matplotlib, which is asked for only here."""
+"""Plots of a workload's series, by matplotlib, which no other module imports."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ _PANELS = {
 
 
 def check_matplotlib() -> None:
-    """Say how to install matplotlib if it is missing, before anything is measured.
-
-    Raises:
-        ClickException: it is missing.
-    """
+    """Raise a ClickException if matplotlib is missing, before anything is measured."""
     try:
         import matplotlib as _  # noqa: F401
     except ImportError as error:
@@ -33,12 +29,7 @@ def check_matplotlib() -> None:
 
 
 def write_plots(folder: Path, outcome: Outcome) -> list[Path]:
-    """Write a PNG file for each series of the workload ``scale``, and return their paths.
-
-    Args:
-        folder: made if need be.
-        outcome: of that workload.
-    """
+    """Write a PNG file for each series of the workload ``scale``, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     return [_write_plot(folder, name, points) for name, points in outcome.series.items()]
 

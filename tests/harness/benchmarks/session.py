@@ -33,21 +33,19 @@ SETTINGS: Mapping[str, str] = {
     "spark.log.level": "ERROR",
     "spark.driver.host": "127.0.0.1",
 }
-"""What suits the peers best (few partitions, no adaptive planning, no materialised source), and does txtopo no harm."""
+"""The settings that suit the peers best: few partitions, no adaptive planning, no materialised source. They do no harm
+to txtopo.
+"""
 
 
 _SCALA = "2.13"
 _NOT_FOR_KAFKA = ("org.scala-lang:*", "org.apache.hadoop:*", "org.slf4j:*")
-"""What Spark has."""
+"""What Spark has already."""
 
 
 @contextmanager
 def benchmark_session(*, with_kafka: bool = False) -> Iterator[SparkSession]:
-    """Give a session with Delta on all cores of this machine, stopped at the end.
-
-    Args:
-        with_kafka: whether it has Spark's own Kafka source.
-    """
+    """Yield a session with Delta on all cores of this machine, with Spark's own Kafka source if asked for."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master("local[*]").appName("benchmarks")

@@ -48,7 +48,7 @@ def test_small(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [DrawnWords(100, 10), DrawnWords(7, 10, 3), LargeRows(100, 10), TouchedKeys(60, 5, 3)])
 def test_totals(rows: Rows) -> None:
-    """What the rows are said to add up to is what they add up to; one more, or one twice, is found."""
+    """The totals of rows are their sums; a wrong total and a doubled row are found."""
     transactions = 5
     every = pa.concat_tables([rows.batch(txid) for txid in range(1, transactions + 1)])
     sums = every.group_by("word").aggregate([("n", "sum")]).rename_columns(["word", "n"])
@@ -73,7 +73,7 @@ def test_higher_is_better() -> None:
 
 
 def test_lower_is_better() -> None:
-    """Of times the lowest is best; a ratio that must not rise is figure by figure."""
+    """The lowest time is best; a ratio that must not rise compares figure by figure."""
     targets = (Target("quick", "txtopo", 10), Target("quick", "slow", 4, is_at_most=True))
     outcome = Outcome("w", "t", Unit("ms", is_lower_better=True), LINES, targets)
     assert [verdict.ratio for verdict in outcome.verdicts()] == [20, 5]

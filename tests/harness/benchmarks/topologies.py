@@ -1,4 +1,4 @@
-"""The topologies that are measured: words into a keyed Delta table."""
+"""The measured topologies: words into a keyed Delta table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STATE = "words"
 
 
 def application(topology_id: str) -> str:
-    """Return the application id by which a table's log tells its txids."""
+    """Return the application id under which a table's log records txids."""
     return f"{topology_id}/{STATE}"
 
 
@@ -44,22 +44,19 @@ class PartialCount(BatchBolt):
     def prepare(
         self, config: Mapping[str, Any], context: TopologyContext, collector: BatchOutputCollector, attempt: Any
     ) -> None:
-        """Start with no words."""
         self.counts: dict[str, int] = defaultdict(int)
 
     def execute(self, tuple: Tuple) -> None:
-        """Count one word."""
         _, word = tuple.values
         self.counts[word] += 1
 
     def finish_batch(self) -> None:
-        """Emit each word with its count."""
         for word, n in self.counts.items():
             self.collector.emit((self.attempt, word, n))
 
 
 class AddCounts(BatchBolt, ICommitter):
-    """Adds words to the table: by their n where there is one, else one each."""
+    """Adds the words' counts to the table."""
 
     def prepare(
         self,
@@ -68,35 +65,30 @@ class AddCounts(BatchBolt, ICommitter):
         collector: BatchOutputCollector,
         attempt: TransactionAttempt,
     ) -> None:
-        """Get the table, and start with no words."""
         self.state = context.state(STATE)
         self.counts: dict[str, int] = defaultdict(int)
 
     def execute(self, tuple: Tuple) -> None:
-        """Add one tuple, ahead of the commit phase."""
         _, word, n = tuple.values
         self.counts[word] += n
 
     def finish_batch(self) -> None:
-        """Update all totals of the batch."""
         counts = self.counts
         self.state.multi_update(list(counts), lambda word, old: (old or 0) + counts[word])
 
 
 class AddOnes(AddCounts):
-    """Counts words straight from the spout."""
+    """Adds one for each word, straight from the spout."""
 
     def execute(self, tuple: Tuple) -> None:
-        """Count one word, ahead of the commit phase."""
         _, word = tuple.values
         self.counts[word] += 1
 
 
 class CountByReduce(ReduceCommitter):
-    """A ready-made committer that counts one for each tuple."""
+    """A ready-made committer that adds one for each tuple."""
 
     def execute(self, tuple: Tuple) -> None:
-        """Count one word."""
         self.fold(tuple[1], 1)
 
 
@@ -106,16 +98,16 @@ class SumByWord(DataFrameBolt):
     output_fields = Fields("attempt", "word: string", "n: long")
 
     def transform(self, frame: DataFrame) -> DataFrame:
-        """Return a row for each word of each transaction."""
         return frame.groupBy("attempt", "word").agg(F.sum("n").alias("n"))
 
 
 def fused(
     output: Path, spout: WordSpout, parallelism: int = 1, committers: int = 1, *, is_ready_made: bool = False
 ) -> Topology:
-    """Return drawn words → partial count (fused with the emitter) → committer, by hand or ready-made.
+    """Return drawn words → partial count (fused with the emitter) → committer, hand-written or ready-made.
 
-    One task of the committer is enough where transactions run whole: another is a grouping more, and no core more.
+    One task of the committer is enough where transactions run whole: a second one needs a grouping, but uses no more
+    cores.
     """
     builder = TransactionalTopologyBuilder("fused", "spout", spout, parallelism)
     builder.set_bolt("partial", PartialCount(), parallelism).shuffle_grouping("spout")
@@ -136,7 +128,7 @@ def shuffled(
 
 
 def from_files(output: Path, spout: FileSpout, *, has_frame_bolt: bool, parallelism: int = 2) -> Topology:
-    """Return Parquet files → (sums in Spark SQL →) reduce, natively all the way."""
+    """Return Parquet files → (sums in Spark SQL →) reduce, with Spark reading the files."""
     builder = TransactionalTopologyBuilder("from-files", "spout", spout, 1)
     source = "spout"
     if has_frame_bolt:
@@ -146,7 +138,7 @@ def from_files(output: Path, spout: FileSpout, *, has_frame_bolt: bool, parallel
 
 
 def from_files_by_arrow(output: Path, folder: Path, files: int, parallelism: int = 2) -> Topology:
-    """Return Parquet files, so many a transaction → reduce: read by Arrow in the spout's own tasks."""
+    """Return Parquet files → reduce, with Arrow reading ``files`` of them a transaction in the spout's own tasks."""
     spout = FilesTransactionalSpout(folder, Fields("word: string", "n: long"), batch_bytes=2**40, batch_files_max=files)
     builder = TransactionalTopologyBuilder("from-files", "spout", spout, parallelism)
     return _reduced(builder, "spout", output, parallelism)

@@ -28,17 +28,7 @@ def run_checked(
     transactions: int,
     memory: MemorySampler | None = None,
 ) -> RunReport:
-    """Run a topology to its end, and check every total in its table.
-
-    Args:
-        spark: the session.
-        topology: writes the table ``STATE`` below ``folder``.
-        config: its configuration.
-        folder: where the table lies.
-        rows: what it counts.
-        transactions: how many must be in the table at the end.
-        memory: samples during the run.
-    """
+    """Run a topology to its end, and check every total of its table ``STATE`` below ``folder``."""
     with memory or contextlib.nullcontext():
         report = run(topology, config, spark=spark)
     check_delta(topology.plan.topology_id, folder / STATE, rows.totals(transactions))
@@ -55,16 +45,7 @@ def rate_contender(
     rows: Rows,
     transactions: int,
 ) -> Contender:
-    """Return a topology as a contender, in transactions a second from its start to its end.
-
-    Args:
-        spark: the session.
-        name: as shown.
-        make: returns the topology with its table below a folder.
-        config: its configuration.
-        rows: what it counts.
-        transactions: how many.
-    """
+    """Return a topology as a contender, in transactions a second from start to end."""
 
     def once(folder: Path) -> Sample:
         report = run_checked(spark, make(folder), config, folder, rows, transactions)

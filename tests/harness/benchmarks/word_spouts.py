@@ -1,4 +1,4 @@
-"""The spouts that are measured: words tuple by tuple, record batches, Parquet files."""
+"""The spouts of the measured topologies: words tuple by tuple, record batches, and Parquet files."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from txtopo import (
 
 
 class NumberedCoordinator(Coordinator):
-    """Begins transactions up to a number of them; the metadata is the txid.
+    """Begins a fixed number of transactions; the metadata is the txid.
 
     Args:
-        transactions: the last one.
-        begun_at: learns when each was begun, seconds since the epoch.
+        transactions: the last txid.
+        begun_at: takes the time at which each was begun, in seconds since the epoch.
     """
 
     def __init__(self, transactions: int, begun_at: dict[int, float] | None = None) -> None:
@@ -36,17 +36,14 @@ class NumberedCoordinator(Coordinator):
         self._begun_at = {} if begun_at is None else begun_at
 
     def resume(self, txid: int, metadata: Any) -> None:
-        """Go on behind the last transaction begun."""
         self._begun = txid
 
     def initialize_transaction(self, txid: int, previous_metadata: Any) -> int:
-        """Begin the next transaction."""
         self._begun = txid
         self._begun_at[txid] = time.time()
         return txid
 
     def is_exhausted(self) -> bool:
-        """Whether the last transaction is begun."""
         return self._begun >= self._transactions
 
 
@@ -54,9 +51,9 @@ class ClockCoordinator(NumberedCoordinator):
     """Begins a transaction when the clock says so.
 
     Args:
-        transactions: the last one.
-        interval_secs: time between two.
-        available_at: learns when each became available, seconds since the epoch.
+        transactions: the last txid.
+        interval_secs: the time between two.
+        available_at: takes the time at which each was due, in seconds since the epoch.
     """
 
     def __init__(self, transactions: int, interval_secs: float, available_at: dict[int, float]) -> None:
@@ -65,7 +62,7 @@ class ClockCoordinator(NumberedCoordinator):
         self._interval_secs = interval_secs
 
     def is_ready(self) -> bool:
-        """Whether the next transaction is available by now; the first question starts the clock."""
+        """Whether the next transaction is due; the first call starts the clock."""
         if not self._available_at:
             start = time.time()
             self._available_at |= {n: start + n * self._interval_secs for n in range(1, self._transactions + 1)}
@@ -80,20 +77,13 @@ class WordEmitter(Emitter):
         self._task = task
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: int, collector: BatchOutputCollector) -> None:
-        """Emit this task's share."""
         emit = collector.emit
         for word in self._words.share(metadata, self._task):
             emit((attempt, word))
 
 
 class WordSpout(TransactionalSpout):
-    """Draws words.
-
-    Args:
-        words: what it draws.
-        transactions: how often.
-        interval_secs: time between two transactions; None: all are available at once.
-    """
+    """Emits drawn words; a transaction is due every ``interval_secs``, or at once if that is None."""
 
     output_fields = Fields("attempt", "word")
 
@@ -102,16 +92,14 @@ class WordSpout(TransactionalSpout):
         self._transactions = transactions
         self._interval_secs = interval_secs
         self.begun_at: dict[int, float] = {}
-        """When each transaction was begun; with an interval, when it became available. In the driver only."""
+        """When each transaction was begun; with an interval, when it was due. Filled in the driver only."""
 
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
-        """Return a coordinator that counts, or goes by the clock."""
         if self._interval_secs is None:
             return NumberedCoordinator(self._transactions, self.begun_at)
         return ClockCoordinator(self._transactions, self._interval_secs, self.begun_at)
 
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
-        """Return an emitter of a task's share."""
         return WordEmitter(self._words, context.this_task_index)
 
 
@@ -122,18 +110,12 @@ class BatchEmitter(Emitter):
         self._rows = rows
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: int, collector: BatchOutputCollector) -> None:
-        """Emit all rows."""
         for batch in self._rows.batch(metadata).to_batches(max_chunksize=100_000):
             collector.emit_batch(batch)
 
 
 class BatchSpout(TransactionalSpout):
-    """Emits rows that are Arrow columns already.
-
-    Args:
-        rows: what it emits.
-        transactions: how many.
-    """
+    """Emits rows that are Arrow columns already."""
 
     output_fields = Fields("attempt", "word: string", "n: long")
 
@@ -142,22 +124,14 @@ class BatchSpout(TransactionalSpout):
         self._transactions = transactions
 
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
-        """Return a coordinator that counts."""
         return NumberedCoordinator(self._transactions)
 
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
-        """Return an emitter of all rows."""
         return BatchEmitter(self._rows)
 
 
 class FileSpout(DataFrameSpout):
-    """Lets Spark read some Parquet files for a transaction.
-
-    Args:
-        folder: where they lie, see :func:`tests.harness.benchmarks.inputs.files.write_files`.
-        transactions: how many there are.
-        files: files of a transaction.
-    """
+    """Lets Spark read ``files`` Parquet files a transaction, as ``inputs.files.write_files`` wrote them."""
 
     output_fields = Fields("attempt", "word: string", "n: long")
 
@@ -167,7 +141,6 @@ class FileSpout(DataFrameSpout):
         self._files = files
 
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
-        """Return a coordinator that counts."""
         return NumberedCoordinator(self._transactions)
 
     def read(self, spark: SparkSession, metadata: int) -> DataFrame:

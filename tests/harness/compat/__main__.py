@@ -36,21 +36,17 @@ QUICK = (
     "tests/acceptance/test_frames.py",
     "tests/acceptance/test_words.py",
 )
-"""What depends on Spark's insides."""
+"""The tests that depend on Spark's internals."""
 
 EVERY = ("tests/spark", "tests/acceptance", "tests/committers", "tests/examples", "tests/spouts/test_conformance.py")
-"""All tests that start Spark, but those of disasters, which come by other versions as they do by one."""
+"""All tests that start Spark, except those of disasters, which do not depend on its version."""
 
 SIDE_BY_SIDE = 2
 """How many versions are tested at the same time."""
 
 
 class Environment:
-    """A virtual environment with one version of Spark.
-
-    Args:
-        version: of Spark.
-    """
+    """A virtual environment with one version of Spark."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -58,7 +54,7 @@ class Environment:
         self.python = self._folder / "bin" / "python"
 
     def make(self) -> None:
-        """Install the project with this Spark, unless that was done before."""
+        """Install the project with this Spark, unless the environment was made from the same pyproject.toml."""
         wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
         mark = self._folder / "made-of"
         if mark.exists() and mark.read_text() == wanted:
@@ -69,11 +65,12 @@ class Environment:
             print(f"Spark {self.version}: there is no delta-spark for it; without", flush=True)
             if not self._install(".[test]"):
                 raise click.ClickException(f"pip can't install this project with Spark {self.version}")
-        mark.write_text(wanted)
+        mark.write_text(wanted)  # last: an install that was interrupted is made again
 
     def test(self, tests: tuple[str, ...]) -> tuple[bool, str]:
         """Run tests; return whether they have passed, and their output."""
         command = [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+        # These would lead pyspark to another Spark, or its workers to another Python.
         others = {"SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV"}
         environment = {name: value for name, value in os.environ.items() if name not in others}
         ended = subprocess.run(
@@ -82,7 +79,7 @@ class Environment:
         return ended.returncode == 0, ended.stdout
 
     def packages(self) -> str:
-        """Return what was installed, of what matters here."""
+        """Return the versions of the installed packages that matter here."""
         command = [self.python, "-m", "pip", "list", "--format=freeze"]
         listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         matter = re.compile(r"^(pyspark|delta.spark|py4j|numpy|pandas|pyarrow|deltalake)==", re.IGNORECASE)

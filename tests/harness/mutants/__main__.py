@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def judge(bug: Bug, seeds: int, markers: str = "") -> Verdict:
-    """Put a bug in, and return who found it: seeds of the simulator, or tests that an expression of markers chooses."""
+    """Put a bug in, and return who caught it: seeds of the simulator, or tests that a marker expression selects."""
     started = time.monotonic()
     try:
         with mutated(bug) as folder:
@@ -84,6 +84,7 @@ def mutated(bug: Bug) -> Iterator[Path]:
         shutil.copy(ROOT / "pyproject.toml", folder)
         path = folder / bug.path
         source = path.read_text()
+        # A text that is there twice would put in two bugs, of which one could be caught for the other.
         assert source.count(bug.old) == 1, f"{bug.name!r} is out of date: see {bug.path}"
         path.write_text(source.replace(bug.old, bug.new))
         yield folder
@@ -105,6 +106,7 @@ def _hunt(bug: Bug, folder: Path, seeds: int, markers: str) -> Iterator[tuple[st
 
 
 def _run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    # The copy comes first on the path, before the sources that are installed here in place.
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "CI": "true"}
     return subprocess.run(
         [sys.executable, *command],

@@ -1,7 +1,6 @@
-"""Real bugs, to be re-introduced one at a time: where each goes, and who is to find it.
+"""Real bugs, to be put back one at a time: where each goes, and who must find it.
 
-A bug is a text in a source file and what stands there instead. The text must be there exactly once, so a bug
-that the code has outgrown shows at once.
+A bug replaces a text in a source file. The text must be there exactly once, so a test fails once the code has moved on.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ class Bug:
     """One bug.
 
     Args:
-        name: what it is.
-        path: the file it goes into.
-        old: what stands there.
-        new: what stands there instead.
-        subjects: what the simulator runs to find it; empty where the simulator's tables stand in for that code.
+        name: what goes wrong.
+        path: the source file.
+        old: its text without the bug.
+        new: its text with the bug.
+        subjects: what the simulator runs to find it; empty if the simulator's own tables or store replace that code.
         tests: the tests that find it otherwise.
     """
 

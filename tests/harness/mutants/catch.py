@@ -1,6 +1,6 @@
 """Runs the simulator until it finds something: ``python -m tests.harness.mutants.catch SEEDS SUBJECT …``.
 
-Prints one line of JSON for each subject: the seeds it took, and the violation, or null.
+It prints a line of JSON for each subject: the failing seed, and the violation, null if there is none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def subject_of(name: str) -> Simulated:
-    """Return what the simulator runs under a name."""
+    """Return the subject of the simulator with a name."""
     if name == TANGLE:
         return PlainSubject(tangle(), roots=20)
     return make_subject(case(name).topology, invariant=case(name).invariant)

@@ -19,7 +19,7 @@ CAUGHT_IN_CI = (
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_bug_is_up_to_date(bug: Bug) -> None:
-    """Its text is in its file, once; so it can be put in."""
+    """The old text of each bug is in its file exactly once, and somebody looks for the bug."""
     assert (ROOT / bug.path).read_text().count(bug.old) == 1
     assert bug.subjects or bug.tests, "somebody looks for it"
 
@@ -27,7 +27,7 @@ def test_a_bug_is_up_to_date(bug: Bug) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CAUGHT_IN_CI)
 def test_a_bug_is_caught(name: str) -> None:
-    """The command finds all of them; three stand for the rest here."""
+    """Three bugs are caught here; the command tries all."""
     (bug,) = (each for each in BUGS if each.name == name)
     verdict = judge(bug, seeds=500)
     assert verdict.catcher == "simulator", verdict.detail

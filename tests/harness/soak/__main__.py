@@ -1,7 +1,7 @@
 """Soaks by name: ``python -m tests.harness.soak transactions|trees|kafka``; each takes ``--help``.
 
-Each kills processes at random for as long as it is asked to, and then sees that nothing was lost, doubled or told too
-early.
+Each kills processes at random for as long as it is told to, and then checks that nothing was lost, doubled or confirmed
+too early.
 """
 
 from __future__ import annotations

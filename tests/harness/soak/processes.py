@@ -1,4 +1,4 @@
-"""The processes of a run: a session of their own, for Spark's Python workers leave the driver's process group."""
+"""The processes of a run, in a session of their own: Spark's Python workers leave the driver's process group."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ class Member:
 
     @property
     def is_java(self) -> bool:
-        """Whether it is a JVM."""
         return bool(self.command) and Path(self.command[0]).name == "java"
 
     @property
@@ -72,10 +71,11 @@ def kill_process(pid: int) -> bool:
 
 
 def kill_session(session: int) -> None:
-    """Kill all processes of a session, and those that they have started meanwhile; return when they are gone."""
+    """Kill all processes of a session, and those that they start meanwhile; return when they are gone."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(session, signal.SIGKILL)
     deadline = time.monotonic() + END_SECS
+    # A process may fork between the look and its death. So look again until none is left.
     while left := members(session):
         assert time.monotonic() < deadline, f"processes survive SIGKILL: {left}"
         for member in left:
@@ -84,5 +84,5 @@ def kill_session(session: int) -> None:
 
 
 def pause() -> None:
-    """Let a moment pass between two looks at a condition."""
+    """Wait a moment between two looks at a condition."""
     threading.Event().wait(POLL_SECS)

@@ -1,8 +1,8 @@
 """The cluster: ``python -m tests.harness.spark_cluster --kill``.
 
-Runs a words topology on this machine's cores, and then on a real standalone cluster of two workers whose Python
-knows nothing of txtopo; with ``--kill`` once more, and one worker with its executor dies in the middle. All tables
-must be equal, row by row, and be what a plain count says.
+It runs a words topology on this machine's cores, and then on a real standalone cluster of two workers whose Python
+knows nothing of txtopo. With ``--kill`` it runs once more, and one worker dies with its executor in the middle. All
+tables must be equal, row by row, and agree with a plain count.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Tables = dict[str, list[dict[str, Any]]]
 
 @attrs.frozen
 class Outcome:
-    """What one run came to."""
+    """The result of one run."""
 
     name: str
     report: RunReport
@@ -52,7 +52,7 @@ class Outcome:
 
 @attrs.define(eq=False)
 class Killer:
-    """Kills a worker with its executor when half of a run is committed and more is being processed."""
+    """Kills a worker with its executor once half of a run is committed and more is being processed."""
 
     cluster: StandaloneCluster
     console: Console
@@ -60,7 +60,7 @@ class Killer:
     killed_at: int | None = None
 
     def look(self, progress: Progress) -> None:
-        """Kill, once, if it is time."""
+        """Kill once, when it is time."""
         if self.killed_at is None and progress.processing and progress.transactions >= self.transactions // 2:
             self.killed_at = progress.transactions
             killed = self.cluster.workers[0].kill()
@@ -73,7 +73,7 @@ class Killer:
 
 @attrs.define(eq=False)
 class Comparison:
-    """Runs the same topology in several places and compares what comes out."""
+    """Runs the same topology in several places and compares the tables."""
 
     lines: Lines
     folder: Path
@@ -86,10 +86,10 @@ class Comparison:
             self._run("two cores", session)
 
     def run_on(self, cluster: StandaloneCluster, kill: bool) -> None:
-        """Run on a cluster, whose Python is a bare one, and once more with a kill if asked for.
+        """Run on a cluster whose Python has no txtopo, and with ``kill`` once more under a kill.
 
         Raises:
-            Violation: the executors can import what they must not, or a worker was not killed when it should.
+            Violation: the executors can import txtopo before it is shipped, or no worker was killed in the middle.
         """
         os.environ["PYSPARK_PYTHON"] = str(make_bare_python(self.folder / "python"))
         with spark_session(self._config(cluster.url), "there") as session:
@@ -109,7 +109,7 @@ class Comparison:
         """Compare all tables.
 
         Raises:
-            Violation: they differ from each other, or from what they must be; or no layout but one was seen.
+            Violation: they differ from each other or from a plain count, or a run had jobs of one layout only.
         """
         counts, buckets = dict(self.lines.word_counts()), dict(self.lines.buckets())
         for outcome in self.outcomes:
@@ -123,7 +123,6 @@ class Comparison:
                 raise Violation(f"{outcome.name}: not both layouts were seen: {outcome.jobs}")
 
     def tell(self) -> None:
-        """Print what was seen."""
         titles = ("run", "transactions", "attempts", "failures", "jobs spread", "together", "tasks lost", "seconds")
         table = Table(*titles)
         for outcome in self.outcomes:

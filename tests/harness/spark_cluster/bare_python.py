@@ -1,4 +1,4 @@
-"""A Python that has all that is installed here but txtopo: the one that executors run."""
+"""The executors' Python: it has all that is installed here except txtopo."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 HIDDEN = ("txtopo", "spouts", "committers", "state", "examples", "tests")
-"""What it cannot import."""
+"""The packages that it cannot import."""
 
 
 def make_bare_python(folder: Path) -> Path:
     """Make a virtual environment that links to what is installed here, and return its interpreter.
 
-    Whatever ``pip install`` has left of txtopo stays out, be it the packages or a ``.pth`` file that leads to them.
+    Everything that ``pip install`` has made of txtopo stays out: packages and the ``.pth`` files that lead to them.
     """
     venv.create(folder, symlinks=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))

@@ -1,4 +1,4 @@
-"""What Spark itself has seen of its executors and of a run's jobs."""
+"""What Spark itself reports about its executors and the jobs of a run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MANY = 100
 
 @attrs.frozen
 class ExecutorSight:
-    """What a task finds where it runs: the executor's working folder, and what it can import."""
+    """What a task finds on its executor: the working folder, and the packages that it can import."""
 
     folder: str
     found: tuple[str, ...]
 
 
 def look_at_executors(context: SparkContext, executors: int) -> set[ExecutorSight]:
-    """Return what executors find, once there are so many; to be called before anything is shipped."""
+    """Wait for so many executors, and return what each finds; call it before anything is shipped."""
     deadline = time.monotonic() + START_SECS
     while executors_alive(context) < executors:
         assert time.monotonic() < deadline, "executors do not start"
@@ -42,18 +42,18 @@ def look_at_executors(context: SparkContext, executors: int) -> set[ExecutorSigh
 
 
 def executors_alive(context: SparkContext) -> int:
-    """Return the number of executors that Spark takes for alive."""
+    """Return the number of executors that Spark considers alive."""
     return len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1  # one of them is the driver
 
 
 @attrs.frozen
 class JobsSeen:
-    """jobs so far.
+    """The jobs so far.
 
     Args:
-        together: those of one stage, in which each transaction ran in one place.
-        spread: those with shuffles between their stages.
-        tasks_lost: their tasks that failed, with an executor or otherwise.
+        together: jobs of one stage, in which each transaction ran in one place.
+        spread: jobs with shuffles between their stages.
+        tasks_lost: their failed tasks, lost with an executor or otherwise.
     """
 
     together: int = 0
@@ -65,7 +65,7 @@ class JobsSeen:
 
 
 def jobs_of_packs(context: SparkContext) -> JobsSeen:
-    """Return what Spark's own record of jobs, which ``spark.ui.retainedJobs`` bounds, says of those of jobs."""
+    """Return the jobs of processing phases in Spark's own record, which ``spark.ui.retainedJobs`` bounds."""
     jobs = context._jsc.sc().statusStore().jobsList(None)
     together = spread = tasks_lost = 0
     for index in range(jobs.size()):

@@ -18,19 +18,14 @@ HOST = "127.0.0.1"
 START_SECS = 120.0
 
 _FOREIGN = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV", "TXTOPO")
-"""What the names of variables begin with that are not for the cluster's processes."""
+"""The beginnings of environment variables that the cluster's processes must not inherit."""
 
 _MASTER_STARTED = re.compile(r"Starting Spark master at (spark://\S+)")
 _WORKER_REGISTERED = re.compile(r"Successfully registered with master")
 
 
 class Daemon:
-    """A process of the cluster, in a session of its own with all that it starts.
-
-    Args:
-        folder: its working folder, made here; its log lies beside it.
-        command: the class to run, with its arguments.
-    """
+    """A process of the cluster, in a session of its own with all that it starts; its log lies beside its folder."""
 
     def __init__(self, folder: Path, *command: str) -> None:
         folder.mkdir(parents=True)
@@ -41,6 +36,7 @@ class Daemon:
         assert specification is not None
         assert specification.origin is not None
         home = Path(specification.origin).parent
+        # A PYTHONPATH of this checkout would let executors import txtopo before it is shipped.
         environment = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)} | {
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": HOST,
@@ -62,10 +58,10 @@ class Daemon:
             )
 
     def wait_for(self, pattern: re.Pattern[str]) -> re.Match[str]:
-        """Return what its log says, once it does.
+        """Return the first match in its log.
 
         Raises:
-            RuntimeError: it ended, or does not say so in time; the message has the end of its log.
+            RuntimeError: it ended, or logged nothing like that in time; the message has the end of its log.
         """
         deadline = time.monotonic() + START_SECS
         while time.monotonic() < deadline and self._process.poll() is None:
@@ -76,11 +72,11 @@ class Daemon:
         raise RuntimeError(f"Spark does not start: {self.log.read_text(errors='replace')[-2000:]}")
 
     def processes(self) -> list[Member]:
-        """Return its own process and those that it has started, executors and their Python among them."""
+        """Return its own process and those that it has started, such as executors and their Python."""
         return members(self._process.pid)
 
     def kill(self) -> list[Member]:
-        """Kill all its processes, as ``kill -9`` does, and return them; return when they are gone."""
+        """Kill all its processes, as ``kill -9`` does; return them when they are gone."""
         killed = self.processes()
         kill_session(self._process.pid)
         self._process.wait()
@@ -88,12 +84,7 @@ class Daemon:
 
 
 class StandaloneCluster:
-    """A master with workers of one core each.
-
-    Args:
-        folder: where their working folders and logs lie.
-        workers: how many.
-    """
+    """A master with workers of one core each."""
 
     def __init__(self, folder: Path, workers: int) -> None:
         self._folder = folder
@@ -103,11 +94,7 @@ class StandaloneCluster:
         self.url = ""
 
     def start(self) -> None:
-        """Start all processes; return when the master knows all workers.
-
-        Raises:
-            RuntimeError: one of them does not start.
-        """
+        """Start all processes; return when the master knows all workers, or raise a RuntimeError."""
         ports = ("--port", "0", "--webui-port", "0")
         self._master = Daemon(self._folder / "master", "org.apache.spark.deploy.master.Master", "--host", HOST, *ports)
         self.url = self._master.wait_for(_MASTER_STARTED)[1]
@@ -120,14 +107,12 @@ class StandaloneCluster:
             worker.wait_for(_WORKER_REGISTERED)
 
     def kill(self) -> None:
-        """Kill all processes."""
         for daemon in [*self.workers, *([self._master] if self._master else [])]:
             daemon.kill()
 
 
 @contextlib.contextmanager
 def running_cluster(folder: Path, workers: int = 2) -> Iterator[StandaloneCluster]:
-    """Run a cluster for the time of a ``with`` block."""
     cluster = StandaloneCluster(folder, workers)
     try:
         cluster.start()
@@ -137,7 +122,7 @@ def running_cluster(folder: Path, workers: int = 2) -> Iterator[StandaloneCluste
 
 
 def java_options(scratch: Path) -> str:
-    """Return the options of a JVM that starts soon and leaves nothing outside a folder."""
+    """Return JVM options for a quick start, which leave nothing outside a folder."""
     return f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.io.tmpdir={scratch}"
 
 

@@ -19,7 +19,7 @@ DEADLINE_SECS = 400
 
 
 def left_below(folder: Path) -> list[str]:
-    """Return the processes that work in a folder or below it."""
+    """Return the processes whose working folder is this one or below it."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

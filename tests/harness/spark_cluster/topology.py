@@ -1,4 +1,4 @@
-"""What the cluster runs: the bolts of the example of transactional words, below a spout that makes its lines up."""
+"""The topology of the cluster's runs: the bolts of the example transactional words, below a spout of invented lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from txtopo import Fields, Topology, TransactionalTopologyBuilder
 from txtopo.api.spout import Coordinator, Emitter
 
 LARGE_TRANSACTIONS = 3
-"""So many come first, each too large for one place, and with a rest behind it: so the first has a job to itself."""
+"""The number of large transactions at the start. Each is too large for one place, and the spout waits after each, so
+that it has a job to itself.
+"""
 
 _LARGE_LINES = 24_000
 _SMALL_LINES = 20
@@ -26,18 +28,16 @@ _TASKS = 2
 
 @attrs.frozen
 class Lines:
-    """The input: the same lines wherever they are asked for."""
+    """The input, the same wherever it is computed."""
 
     transactions: int
 
     def of_task(self, txid: int, task: int) -> list[str]:
-        """Return the lines that a task of the spout emits."""
         count = (_LARGE_LINES if txid <= LARGE_TRANSACTIONS else _SMALL_LINES) // _TASKS
         words = random.Random(f"{txid} {task}").choices(_WORDS, k=count * _LINE_WORDS)
         return [" ".join(words[start : start + _LINE_WORDS]) for start in range(0, len(words), _LINE_WORDS)]
 
     def word_counts(self) -> Counter[str]:
-        """Return how often each word occurs."""
         counts: Counter[str] = Counter()
         for txid in range(1, self.transactions + 1):
             for task in range(_TASKS):

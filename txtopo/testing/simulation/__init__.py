@@ -8,7 +8,7 @@ A *workload* is a kind of fault (see ``workloads``); each schedule draws some of
 checks a promise (see ``checkers``).
 
 Two coordinators at once need no threads. If a workload pauses one of them at a failpoint, the schedule runs its
-successor *inside* that failpoint, and then lets the first one continue as a zombie.
+successor inside that failpoint, and then lets the first one continue as a zombie.
 
 Models: FoundationDB's simulation, TigerBeetle's VOPR; swarm testing (Groce et al. 2012).
 """

@@ -1,9 +1,9 @@
-"""Commit phases of a world's groups: run, or told again as earlier schedules have run them.
+"""Commit phases of a world's groups: run, or reused from earlier schedules.
 
-What the commit phases of a group put depends on the attempts, on what their bolts took along from the processing phase,
-and on the tables. Where all of it is the same, the group is told again once it has been run twice and came to the very
-same both times; now and then it is run all the same. As with jobs (see ``memory``), attempts of later epochs are the
-same but for their number, and it is drawn beforehand where faults strike: a group that one strikes is run.
+The writes of a group depend on its attempts, on the bolts that they carry over from the processing phase, and on the
+tables. Once a group has been run twice with exactly the same result, later groups with the same attempts, bolts and
+tables reuse it; one in 32 is run anyway. As with jobs (see ``memory``), attempts of later epochs differ only in their
+number, and the places where faults strike are drawn beforehand: a group in which a fault strikes is run.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ from txtopo.transactional.tasks.fingerprint import Fingerprints
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 ROWS_MAX = 500
-"""Rows of all tables together that are remembered with a group."""
+"""Rows of all tables together, up to which a group is remembered: the tables are part of its key."""
 
 NUMBER = b"<number>"
-"""Stands for the number of an attempt that is known without its epoch."""
+"""Replaces the number of an attempt in pickled bolts, if attempts are identified without their epoch."""
 
 EXACT = frozenset({int, bool, str, bytes, type(None)})
-"""Types whose equal values are the very same; 0.0 and -0.0 are equal."""
+"""Types whose equal values are identical. No floats: 0.0 equals -0.0."""
 
 KeyedRows = Mapping[Key, StateValue | None]
-"""Rows by key; None for those that are removed."""
+"""Rows by key; None for a removed row."""
 
 
 @attrs.frozen(eq=False)
 class Tables:
-    """What stands in each table when a group begins; they are equal if they hold the same, in whatever order."""
+    """The rows of each table when a group begins; equal whatever the order of their rows."""
 
     rows: Mapping[str, Mapping[Key, StateValue]]
 
     def __hash__(self) -> int:
+        # Lengths only: users' values need not be hashable, and the order of rows must not count.
         return hash(tuple(map(len, self.rows.values())))
 
     def __eq__(self, other: object) -> bool:
@@ -55,7 +56,7 @@ class Tables:
 
 @attrs.frozen
 class GroupKey:
-    """What a group is remembered by: its attempts, what their bolts took along, and the tables."""
+    """Identifies a group: its attempts, the bolts that they carry, and the tables."""
 
     attempts: tuple[tuple[int, int], ...]
     carried: tuple[tuple[str, int, bytes], ...]
@@ -64,17 +65,17 @@ class GroupKey:
 
 @attrs.define(eq=False)
 class Group:
-    """A group all of whose commit phases ran to their end, and what that came to."""
+    """A group whose commit phases all ran to their end, with their result."""
 
     attempts: tuple[TransactionAttempt, ...]
     steps: tuple[int, ...]
-    """How many failpoints each attempt came by."""
+    """How many failpoints each attempt reached."""
     writes: Mapping[str, KeyedRows]
     fingerprints: tuple[Fingerprints, ...]
     progress: tuple[int, int]
-    """Tuples and steps that the probe has shown: the core is told that the group gets on."""
+    """Tuples and steps that the progress probe counted."""
     is_known: bool = False
-    """Whether it has come to the same twice."""
+    """Whether two runs had this result."""
 
     @property
     def attempt(self) -> TransactionAttempt:
@@ -82,7 +83,7 @@ class Group:
         return self.attempts[0]
 
     def is_same(self, other: Group) -> bool:
-        """Whether two runs have come to the same, but for the number of their attempts."""
+        """Whether two runs had the same result, except for the numbers of their attempts."""
         return (
             self.steps == other.steps
             and self.progress == other.progress
@@ -101,8 +102,9 @@ class Group:
         )
 
     def told(self, attempts: Sequence[TransactionAttempt], probe: ProgressProbe) -> GroupOutcome:
-        """Return what it comes to once more, and show that it got there."""
+        """Return the result for other attempts, and count its progress."""
         tuples, steps = self.progress
+        # The run loop renews the group's timeout while the probe changes, as it would in a run.
         if steps:
             probe.attempt = attempts[-1]
             probe.tuples += tuples
@@ -114,10 +116,7 @@ class Group:
 class CommitPhases:
     """The commit phases of one world's groups.
 
-    Args:
-        memory: remembers them for all worlds; None: they are run.
-        reaching: where the failpoints of bolts arrive.
-        passage: draws where faults strike an attempt.
+    ``memory`` remembers them for all worlds; without it, all are run. ``passage`` draws where faults strike an attempt.
     """
 
     def __init__(
@@ -135,7 +134,7 @@ class CommitPhases:
         load_carried: LoadCarried,
         probe: ProgressProbe,
     ) -> GroupOutcome:
-        """Run the commit phases of a group, or tell again what they came to."""
+        """Run the commit phases of a group, or reuse their result."""
         passages = {attempt: self._passage(attempt) for attempt in attempts}
         memory = self._memory
         if memory is None or not memory.is_on:
@@ -170,7 +169,7 @@ class CommitPhases:
             return run_commit_phases(task_factory, states, tuple(passages), load_carried, probe)
 
     def _as_known(self, attempt: TransactionAttempt, bolt: CarriedBolt) -> tuple[str, int, bytes]:
-        """Return what a bolt took along, without the epoch where the attempt is known without it."""
+        """Return a carried bolt, without the attempt's epoch if the attempt is identified without it."""
         assert self._memory is not None, "it asks"
         if self._memory.is_whole_number(attempt):
             return bolt.component, bolt.task, bolt.state
@@ -193,7 +192,7 @@ def _rows_of(state: OpenedState) -> Mapping[Key, StateValue]:
 
 
 def _are_same(some: KeyedRows, others: KeyedRows) -> bool:
-    """Whether each row is the same, to the types of its values."""
+    """Whether each row is the same, including the types of its values."""
     try:
         return all(_is_same(row, others[key]) for key, row in some.items())
     except KeyError:

@@ -1,4 +1,4 @@
-"""Remember the results of jobs of earlier schedules, so that thousands of schedules need not run the same bolts again.
+"""Remembers the results of jobs of earlier schedules, so that thousands of schedules need not run the same bolts again.
 
 A schedule tests coordinators, recovery and tables. Its processing phases mostly repeat those of other schedules: the
 same attempt of the same transaction in the same layout. So once an attempt has been run twice with exactly the same
@@ -145,7 +145,7 @@ class Part:
     points: tuple[Point, ...] = attrs.field(init=False)
     """The failpoints among its steps."""
     _emissions: list[tuple[int, Emission]] = attrs.field(factory=list, init=False)
-    """The emissions among them, each with how many failpoints come before it."""
+    """The emissions among its steps, each with the number of failpoints before it."""
     size: int = attrs.field(init=False)
     """The size of the bolts that it carries, in bytes."""
     _renamed: dict[TransactionAttempt, tuple[Report, ...]] = attrs.field(factory=dict, init=False)
@@ -199,7 +199,7 @@ class Part:
         )
 
     def told(self, passage: Passage, attempt: TransactionAttempt) -> tuple[Report, ...]:
-        """Return the reports again; if a fault strikes, only the report of the failure."""
+        """Return the reports for another attempt; if a fault strikes, only the report of the failure."""
         if not passage.faults or passage.faults[0] >= len(self.points):
             return self.reports_of(attempt)
         passage.strike(self.points[passage.faults[0]].failpoint)
@@ -230,6 +230,8 @@ def _renamed(report: Report, attempt: TransactionAttempt, before: bytes, after: 
 @functools.lru_cache(maxsize=1_000)
 def pickled_number(attempt: TransactionAttempt) -> bytes:
     """Return the pickled form of an attempt's number in a later epoch, which has more than four bytes."""
+    # A number of this length is pickled as LONG1, its length and its bytes; the last byte of the pickle is STOP. Bolts
+    # are pickled with the number in this form, so it can be replaced in their bytes.
     pickled = pickle.dumps(attempt.attempt, protocol=5)
     return pickled[pickled.index(pickle.LONG1) : -1]
 
@@ -274,17 +276,17 @@ class Reaching:
 
 
 class Remembered(Protocol):
-    """What can be remembered: a part of a job, or the commit phases of a group."""
+    """A result that can be remembered: of a part of a job, or of the commit phases of a group."""
 
     is_known: bool
-    """Whether it has come to the same twice."""
+    """Whether two runs had this result."""
 
     @property
     def attempt(self) -> TransactionAttempt:
         """The attempt; of a group, the first one."""
 
     def is_same(self, other: Any) -> bool:
-        """Whether two runs have come to the same, but for the number of their attempts."""
+        """Whether two runs had the same result, except for the numbers of their attempts."""
 
 
 PartKey = Hashable
@@ -301,10 +303,9 @@ class Learned:
 
 
 class JobMemory:
-    """Remembers what attempts and commit groups (see ``commits``) came to, for all schedules of a topology.
+    """Remembers the results of attempts and commit groups (see ``commits``) for all schedules of a topology.
 
-    Args:
-        is_on: whether it remembers anything; otherwise every job and every commit phase is run.
+    If ``is_on`` is false, it remembers nothing, and every job and every commit phase is run.
     """
 
     def __init__(self, *, is_on: bool = True) -> None:
@@ -322,10 +323,8 @@ class JobMemory:
     def run(self, job: Job, task_factory: ListeningTaskFactory, passages: Passages) -> Sequence[Report]:
         """Return the reports of a job: reused ones of its known attempts, and those of a run of the others.
 
-        Args:
-            job: the job; not of an opaque spout, whose emitters may emit something else each time.
-            task_factory: makes the tasks' objects.
-            passages: the passages of its attempts, still without steps.
+        The spout must not be opaque: its emitters may emit something else each time. The passages are still without
+        steps.
         """
         known = self._known_parts(job, task_factory, passages) if self.is_on else {}
         self.told += len(known)
@@ -336,7 +335,6 @@ class JobMemory:
         return reports
 
     def _run(self, job: Job, task_factory: ListeningTaskFactory, passages: Passages) -> list[Report]:
-        """Run a job, and remember its results."""
         with task_factory.heard(passages):
             ran = run_stages(job, [task_factory] * job.layout.partitions, lambda sent: sent)
         reports = [*map(_as_it_travels, ran)]
@@ -374,9 +372,11 @@ class JobMemory:
                 known[attempt] = part
         if not known or (_is_spread(job) and len(known) < len(job.attempts)):
             return {}
+        # Beyond the limit, a run would spill bolts to files, which reuse does not do.
         if self.is_due(Part) or sum(part.size for part in known.values()) > job.report_bytes_max:
             return {}
         try:
+            # The emitters must be as a run of the job would find them, so they forget committed transactions first.
             task_factory.cleanup_before(job.committed)
             are_same = all(
                 part.emits_the_same(task_factory, passages[attempt], attempt) for attempt, part in known.items()
@@ -386,7 +386,9 @@ class JobMemory:
         return known if are_same else {}
 
     def _compare(self, key: PartKey, part: Part, passage: Passage) -> None:
-        """Remember the result of an attempt, and compare it with the remembered one."""
+        """Remember the result of an attempt, or compare its failure with the one that reuse would report."""
+        # A first result with a failure of its own is not remembered. Nor is a spilled one: whether an attempt spills
+        # depends on the others of its job.
         if passage.struck == 0:
             if part.is_in_memory and not (part.has_failed and key not in self._parts):
                 self.remember(key, part)
@@ -398,33 +400,35 @@ class JobMemory:
                 self.forget_all()
 
     def known(self, key: PartKey, kind: type[P]) -> P | None:
-        """Return what has come to the same twice under a key; None if nothing has."""
+        """Return the result that two runs had under a key; None if there is none."""
         part = self._parts.get(key)
         return part if isinstance(part, kind) and part.is_known else None
 
     def is_due(self, kind: type) -> bool:
-        """Whether what is known is to be run all the same: of each kind, one in so many."""
+        """Whether a known result is to be run anyway, as one in :data:`RUN_ALL_THE_SAME` of each kind is."""
         self._told_or_due[kind] += 1
         return self._told_or_due[kind] % RUN_ALL_THE_SAME == 0
 
     def remember(self, key: PartKey, part: Remembered) -> None:
-        """Remember what was run, and see that it is what it came to before."""
+        """Remember the result of a run, and compare it with the one before."""
         before = self._parts.get(key)
         if before is None:
             if self.is_on and len(self._parts) < PARTS_MAX:
                 self._parts[key] = self._learned[key] = part
         elif before.is_same(part):
+            # Under a key without the epoch, two runs of one epoch prove nothing about other epochs. A part that another
+            # process has sent as known has passed this already.
             is_another = part.is_known or before.attempt != part.attempt or self.is_whole_number(part.attempt)
             if is_another and not before.is_known:
                 before.is_known = True
                 self._learned[key] = before
-        elif before.attempt == part.attempt:
+        elif before.attempt == part.attempt:  # not even the very same attempt repeats its result
             self.forget_all()
-        else:
+        else:  # only the epoch is another one
             self._know_epochs()
 
     def _know_epochs(self) -> None:
-        """From now on, identify each attempt by its whole number, because something depends on it."""
+        """From now on, identify each attempt by its whole number, because a bolt depends on its epoch."""
         self.knows_epochs = True
         self._parts.clear()
         self._learned.clear()
@@ -445,7 +449,7 @@ class JobMemory:
         return self.knows_epochs or attempt.epoch == FIRST_EPOCH
 
     def forget_all(self) -> None:
-        """Trust nothing any more: something depends on more than it is known by."""
+        """Remember nothing from now on, because a result depends on more than its key."""
         self.is_on = False
         self._parts.clear()
         self._learned.clear()
@@ -460,7 +464,7 @@ def _words(report: Report) -> str:
 
 
 def _as_it_travels(report: Report) -> Report:
-    """Return a report as it arrives from another process, which loses a failure's traceback."""
+    """Return a report as it arrives from an executor: pickling loses a failure's traceback."""
     if report.failure is None:
         return report
     return attrs.evolve(report, failure=pickle.loads(pickle.dumps(report.failure)))  # noqa: S301 - our own bytes

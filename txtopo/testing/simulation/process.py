@@ -1,4 +1,4 @@
-"""The processes of a simulated world: each has a coordinator with a checked core, and runs its jobs in place."""
+"""The processes of a simulated world: each has a coordinator with a checked core, and runs its own jobs."""
 
 from __future__ import annotations
 
@@ -88,14 +88,15 @@ class SimulatedRunner(JobRunner):
                 )
             else:
                 reports = self._memory.run(job, self._task_factory, passages)
-        self._world.struck[struck:] = sorted(self._world.struck[struck:])  # those of reused attempts came first
+        # The memory strikes reused attempts first. By number, the list is the same as if every attempt had been run.
+        self._world.struck[struck:] = sorted(self._world.struck[struck:])
         failed = {report.attempt.txid for report in reports if report.failure is not None}
         self._world.failed(failed, len(self._world.struck) - struck)
         self._world.job_runs(is_done=True)
         return reports
 
     def cancel(self, job_id: int) -> None:
-        """Record that a job is no longer needed."""
+        """Refuse a job that has not begun; one that has begun ends within :meth:`run`."""
         self._cancelled.add(job_id)
 
     def close(self) -> None:
@@ -142,7 +143,7 @@ class Process:
             self._run_loop.step()
 
     def work(self, choose: Callable[[Sequence[Any]], Any], post: Callable[[Any, int], None]) -> bool:
-        """Do some work or deliver events; return False if nothing waits."""
+        """Do one piece of work or make one delivery; return False if nothing waits."""
         threads = self.threads
         works, deliveries = threads.doable(), threads.deliverable()
         if not works and not deliveries:
@@ -151,6 +152,7 @@ class Process:
         if chosen in works:
             posted = len(threads.deliveries)
             threads.do(chosen)
+            # Workloads strike at the answers of a job. Its progress and its loss come as single events.
             for delivery in threads.deliveries[posted:]:
                 if delivery.order is None and len(delivery.events) > 1:
                     post(delivery, self.job_id)
@@ -160,11 +162,7 @@ class Process:
         return True
 
     def end(self) -> StopReason | None:
-        """End if the core has stopped, and return the reason; None if it is still running.
-
-        Raises:
-            TxtopoError: the error that stopped it.
-        """
+        """End if the core has stopped; return the reason or raise the error of the stop, or return None."""
         if self._run_loop.is_running:
             return None
         self.is_over = True
@@ -174,7 +172,7 @@ class Process:
             return self.reason
 
     def die(self) -> None:
-        """Die immediately, without any clean-up."""
+        """Die without any clean-up."""
         self.is_over = True
         self.threads.works.clear()
         self.threads.deliveries.clear()

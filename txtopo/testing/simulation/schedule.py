@@ -19,10 +19,8 @@ Kind = TypeVar("Kind")
 class Schedule(ABC):
     """A world in which faults strike.
 
-    Args:
-        seed: what everything is drawn from.
-        only: the faults that strike, by their number; None for all of them.
-        log: is told what happens, line by line.
+    Everything is drawn from ``seed``. If ``only`` is given, only the faults with these numbers strike. ``log`` receives
+    what happens, line by line.
     """
 
     def __init__(self, seed: int, only: frozenset[int] | None, log: Callable[[str], None] | None) -> None:
@@ -35,7 +33,7 @@ class Schedule(ABC):
         self._log = log
         self._only = only
         self._drawn = 0
-        """How many faults were drawn, those among them that are left out."""
+        """How many faults were drawn, including those that are left out."""
 
     @abstractmethod
     def run(self) -> None:
@@ -43,27 +41,31 @@ class Schedule(ABC):
 
         Raises:
             Violation: a promise is broken.
-            Exception: something that no fault explains.
+            Exception: an error that no fault explains.
         """
 
     @abstractmethod
     def dissolve(self) -> None:
-        """Let go of everything, for the schedule is over and told of: little is left to look for as garbage then."""
+        """Drop all references once the schedule is over and reported, so that little is left to the garbage collector.
+
+        Worlds, processes and tables refer to each other, so counting references alone frees none of them.
+        """
 
     @abstractmethod
     def now(self) -> str:
-        """Return the time, and who acts, as the log shows them."""
+        """Return the time and who acts, as the log shows them."""
 
     def draw_rates(self, kinds: Iterable[Kind], middle: Mapping[Kind, float]) -> dict[Kind, float]:
-        """Draw which kinds of fault there are, and the rate of each round its middle."""
+        """Draw which kinds of fault there are, and a rate for each around its middle."""
         return {
+            # 0.18 to 2.8 times the middle, evenly on a scale of powers: some schedules have few faults, others many.
             kind: middle[kind] * 2 ** self.random.uniform(-2.5, 1.5)
             for kind in kinds
             if self.random.random() < KIND_DRAWN
         }
 
     def strike(self, *what: object) -> bool:
-        """Let a fault strike that was drawn, unless it is left out; return whether it does."""
+        """Count a fault that was drawn; return False if it is left out."""
         number = self.next_fault()
         if number is None:
             return False
@@ -72,27 +74,28 @@ class Schedule(ABC):
 
     def next_fault(self) -> int | None:
         """Return the number of the next fault; None if it is left out."""
+        # Faults that are left out count, too: the others keep their numbers while a failure is shrunk.
         self._drawn += 1
         return self._drawn if self._only is None or self._drawn in self._only else None
 
     def note_fault(self, number: int, what: str) -> None:
-        """Take note of a fault that strikes."""
+        """Record a fault that strikes."""
         self.struck.append((number, what))
         self.log(f"fault {number}: {what}")
 
     def log(self, text: str) -> None:
-        """Tell what happens."""
+        """Write a line to the log, if there is one."""
         if self._log is not None:
             self._log(f"{self.now()}  {text}")
 
 
 class Simulated(ABC):
-    """What is simulated: a topology of either kind."""
+    """A simulated topology of either kind."""
 
     kinds: ClassVar[Kinds]
-    """All the kinds of fault that there are."""
+    """All kinds of fault."""
     warnings: Sequence[str] = ()
-    """What the schedule without faults has shown that need not be wrong."""
+    """Findings of the schedule without faults that may be intended."""
 
     @abstractmethod
     def world(
@@ -102,17 +105,13 @@ class Simulated(ABC):
         only: frozenset[int] | None = None,
         log: Callable[[str], None] | None = None,
     ) -> Schedule:
-        """Return the schedule of a seed.
+        """Return the schedule of a seed, with faults of some kinds.
 
-        Args:
-            seed: the seed.
-            kinds: the kinds of fault that may be drawn; empty for none.
-            only: the numbers of the faults to inject; None for all.
-            log: called with each step of the schedule as a line.
+        See :class:`Schedule` for ``only`` and ``log``.
         """
 
     def take_learned(self) -> Any:
-        """Return what was learned since the last call, of use to later schedules in any process; None for nothing."""
+        """Return what was learned since the last call, for later schedules in any process; None for nothing."""
 
     def learn(self, learned: Any) -> None:
         """Take what another process has learned."""

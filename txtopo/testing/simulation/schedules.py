@@ -51,7 +51,7 @@ class Failure:
     trace: str
     """The traceback of the violation."""
     says_all: bool = False
-    """Whether the broken promise says all, so that nobody needs the traceback."""
+    """Whether ``violation`` says enough, so that the traceback need not be shown."""
 
     @classmethod
     def of(cls, seed: int, faults: Sequence[tuple[int, str]], error: Exception) -> Failure:
@@ -76,7 +76,7 @@ class Result:
 
     schedules: int
     faults: Counter[str]
-    """The number of injected faults by workload."""
+    """The number of injected faults, by workload."""
     failures: tuple[Failure, ...]
     elapsed_secs: float
 
@@ -90,7 +90,7 @@ def make_subject(
 ) -> Subject:
     """Run a topology once without faults, and return it with the result of that run as its oracle.
 
-    Of a source that never ends, the input is what it has given when it gives nothing more for a while.
+    The input of an endless source is what it gives until it pauses for half a minute of simulated time.
 
     Args:
         topology: the topology; its spout and bolts run in this process.
@@ -113,6 +113,7 @@ def make_subject(
     world = World(subject, seed=FAULTLESS, workloads=(), log=log)
     world.on_version = note
     world.run()
+    # The first version with a txid is the write; a coordinator that opens the table adds versions with the same txid.
     transactions = [each for part in world.journal() for entry in part.entries for each in entry.transactions]
     tuples = sum(each.fingerprints.get(topology.plan.spout.id, (0, 0))[0] for each in transactions)
     oracle = Oracle(rows, tuples, len(transactions), world.has_failures)
@@ -137,12 +138,7 @@ def run_schedule(
 ) -> tuple[Schedule, Failure | None]:
     """Run one schedule; return its world, and the failure if it broke a promise.
 
-    Args:
-        subject: the simulated topology.
-        seed: the seed of the schedule.
-        kinds: the kinds of fault that may be drawn; None for all.
-        only: the numbers of the faults to inject; None for all.
-        log: called with each step of the schedule as a line.
+    The kinds of fault are drawn from ``kinds``; None for all. See :class:`Schedule` for ``only`` and ``log``.
     """
     world = subject.world(seed, subject.kinds if kinds is None else kinds, only, log)
     try:
@@ -153,7 +149,11 @@ def run_schedule(
 
 
 def shrink(subject: Simulated, failure: Failure, kinds: Kinds | None = None) -> Failure:
-    """Return the failure with as few faults as possible, found by leaving them out one by one."""
+    """Return a failure of the same schedule with fewer faults, found by leaving them out one by one.
+
+    Its violation may be another one. Each round replays the schedule up to once per fault, so the number of replays is
+    at most the square of the number of faults.
+    """
     smallest = failure
     is_smaller = True
     while is_smaller:
@@ -167,7 +167,7 @@ def shrink(subject: Simulated, failure: Failure, kinds: Kinds | None = None) -> 
     return smallest
 
 
-def run_schedules(  # noqa: PLR0913 - what a command may say of it
+def run_schedules(  # noqa: PLR0913 - the options of the command
     subject: Simulated,
     seeds: range,
     kinds: Kinds | None = None,
@@ -176,15 +176,10 @@ def run_schedules(  # noqa: PLR0913 - what a command may say of it
     failures_max: int = 1,
     on_progress: Callable[[int], None] | None = None,
 ) -> Result:
-    """Run schedules on all cores, until they are done or enough have failed.
+    """Run schedules on all cores, until they are done or ``failures_max`` have failed.
 
-    Args:
-        subject: what is simulated; other processes inherit it by fork.
-        seeds: the seeds.
-        kinds: the kinds of fault that may be drawn; None for all.
-        processes: how many processes share the work; None: one a core.
-        failures_max: failures after which no more are looked for.
-        on_progress: called with the number of schedules done.
+    Other processes inherit the subject by fork; ``processes`` defaults to one per core. ``on_progress`` is called with
+    the number of schedules done.
     """
     started = time.monotonic()
     shares = [seeds[start : start + SHARE] for start in range(0, len(seeds), SHARE)]
@@ -208,13 +203,13 @@ def run_schedules(  # noqa: PLR0913 - what a command may say of it
 
 @attrs.frozen
 class _Share:
-    """What a share of the seeds came to."""
+    """The result of a share of the seeds."""
 
     schedules: int
     faults: Counter[str]
     failures: list[Failure]
     learned: bytes | None = None
-    """What another process has learned of jobs; None if that does not pickle."""
+    """The pickled job results of another process; None if they do not pickle."""
 
 
 @attrs.frozen
@@ -234,7 +229,7 @@ class _Job:
         share = self._run(seeds, lambda: None)
         try:
             return attrs.evolve(share, learned=pickle.dumps(self.subject.take_learned()))
-        except Exception:  # noqa: BLE001 - whatever a value that was emitted raises: other processes do without
+        except Exception:  # noqa: BLE001 - an emitted value may raise anything when pickled; other processes do without
             return share
 
     def _run(self, seeds: range, collect: Callable[[], None]) -> _Share:
@@ -265,15 +260,15 @@ def _run_share(seeds: range) -> _Share:
 
 
 def _prepare_process() -> None:
-    """Ignore Ctrl-C, which the waiting parent process handles by ending this one."""
+    """Ignore Ctrl-C, which the waiting parent handles by ending this process."""
     assert _job is not None, "it was inherited"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.disable()
+    gc.disable()  # the process ends before its garbage matters; see SHARES_PER_PROCESS
     _job.subject.take_learned()  # the parent process already has these results
 
 
 class _results:  # noqa: N801 - reads as a function
-    """The results of all shares, in the order in which they complete; run in this process if there is only one."""
+    """The results of all shares, as they complete; one process or one share runs in this process."""
 
     def __init__(self, subject: Simulated, shares: list[range], kinds: Kinds, size: int) -> None:
         global _job  # noqa: PLW0603 - what fork passes on
@@ -281,6 +276,7 @@ class _results:  # noqa: N801 - reads as a function
         self._shares = shares
         self._pool: Any = None
         if size > 1 and len(shares) > 1:
+            # fork passes the subject on without pickling it: a topology may hold what does not pickle.
             context = multiprocessing.get_context("fork")
             self._pool = context.Pool(size, initializer=_prepare_process, maxtasksperchild=SHARES_PER_PROCESS)
 
@@ -292,5 +288,5 @@ class _results:  # noqa: N801 - reads as a function
 
     def __exit__(self, *error: object) -> None:
         if self._pool is not None:
-            self._pool.terminate()
+            self._pool.terminate()  # shares may still be running if enough have failed
             self._pool.join()

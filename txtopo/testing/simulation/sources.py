@@ -1,7 +1,7 @@
-"""What stands in for the outside in a simulated run: folders that don't settle, Kafka that nobody is connected to.
+"""Replaces the outside in a simulated run: folders whose files are taken at once, and Kafka without a broker.
 
-Schedules have their own time, and there are thousands of them. So nothing in them may wait for the real clock, and
-nothing may be written to the outside: a consumer group whose offsets they commit is that of the real topology.
+Thousands of schedules run on simulated time. So nothing in them may wait for the real clock. Nothing may be written to
+the outside either: if a schedule committed offsets, it would commit those of the real topology's consumer group.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TO_A_BROKER = attrs.fields(KafkaSpoutConfig).connect.default
 
 def standing_in(plan: Plan) -> Plan:
     """Return a transactional plan whose spout takes what is there without waiting, and publishes nothing."""
-    spout = copy.copy(plan.spout.component)
+    spout = copy.copy(plan.spout.component)  # the user may run the topology after it was simulated
     match spout:
         case FilesTransactionalSpout(watch=WatchTimes()):
             spout.watch = WatchTimes(settle_secs=0, poll_secs=0, now_secs=_no_time)
@@ -57,18 +57,14 @@ def check_sources(plan: PlainPlan) -> None:
 
 @attrs.define(eq=False)
 class Outside:
-    """The outside of one schedule of a plain topology.
-
-    Args:
-        clock: tells the time, in seconds.
-    """
+    """The outside of one schedule of a plain topology; ``clock`` returns the time in seconds."""
 
     clock: Callable[[], float]
     _logs: dict[MemoryLog, MemoryLog] = attrs.field(factory=dict)
-    """By the log that a spout was given, this schedule's own: each one begins with the same records and offsets."""
+    """This schedule's copy of each log that a spout was given: every schedule begins with the same records."""
 
     def stand_in(self, made: Any) -> None:
-        """Connect a component's object that was just made to what stands in for the outside."""
+        """Connect a new object of a component to this outside."""
         match made:
             case KafkaSpout():
                 made.clock = self.clock
@@ -90,14 +86,14 @@ class Outside:
 
 
 class _Taken(DeadLetterHook):
-    """Takes records that are given up."""
+    """Replaces the user's hook, which would write dead letters to the outside."""
 
     def take(self, letters: Sequence[DeadLetter]) -> None:
-        """Keep nothing: what would be written is out of the simulator's world."""
+        """Keep nothing."""
 
 
 class _Sender(KafkaSender):
-    """A sender whose records are all acknowledged at once."""
+    """A sender that acknowledges every record at once."""
 
     def __init__(self, settings: SenderSettings) -> None:
         del settings
@@ -109,10 +105,10 @@ class _Sender(KafkaSender):
         return True
 
     def serve(self, timeout_secs: float) -> None:
-        """Do nothing: all is settled."""
+        """Do nothing: every record is acknowledged already."""
 
     def close(self, timeout_secs: float) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing."""
 
 
 def _no_time() -> float:

@@ -1,7 +1,7 @@
 """Simulated tables: versioned, with application transactions and optimistic conflicts, like Delta's.
 
-A write reads the table's newest version, checks the fence in it, and adds the version after it; it fails if another
-writer has added that version meanwhile. Every new version is passed to the checkers.
+A write reads the newest version, checks the fence in it, and adds the next version. If another writer has added that
+version meanwhile, the write starts again. Every new version is passed to the checkers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WRITE_TRIES_MAX = 10
 
 
 OnVersion = Callable[[str, Version, Version], None]
-"""Called with each new version of a table: the table's name, the version before, and the new one."""
+"""Called with the table's name, the version before, and the new one."""
 
 
 @attrs.define(eq=False)
@@ -61,12 +61,7 @@ class HasFields(Protocol):
 
 
 class SimulatedState(State):
-    """Replaces a topology's state in a simulation.
-
-    Args:
-        of: the state to replace, whose fields and kind are copied.
-        table: its table.
-    """
+    """Replaces a topology's state in a simulation; copies the fields and the kind of the state ``of``."""
 
     def __init__(self, of: HasFields, table: SimulatedTable) -> None:
         self.key: Fields = of.key
@@ -82,7 +77,7 @@ class SimulatedState(State):
         return False
 
     def as_rows(self, name: str, rows: Rows) -> pa.Table:
-        """Return rows with the columns of the table of rows that it replaces."""
+        """Return rows with the columns of the rows table that it replaces."""
         if not isinstance(self._of, State):
             return super().as_rows(name, rows)
         return self._of.as_rows(name, rows)
@@ -100,6 +95,8 @@ class SimulatedState(State):
             else OpenedSimulatedState(self, table, epoch)
         )
         opened.check_fence(table.newest)
+        # A version with the epoch alone fences: every write of an earlier epoch reads it and stops, even one whose
+        # coordinator is past its check of the lead.
         newest = table.newest
         table.add(Version(newest.number + 1, newest.txid, epoch, newest.rows))
         return opened
@@ -126,7 +123,7 @@ class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
 
     @property
     def rows(self) -> Mapping[Key, StateValue]:
-        """All that stands in the table now."""
+        """The newest rows."""
         return self._table.newest.rows
 
     @property
@@ -159,7 +156,7 @@ class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
                 if stored is None:
                     kept[key] = stored_value(self._kind, part.txid, value)
                 elif key not in kept and stored.is_applied(part.txid):
-                    return None
+                    return None  # a lost answer: the row is written already, and the caller folds key by key
                 else:
                     kept[key] = stored.written(part.txid, reduction.function(stored.value, value))
         return kept
@@ -170,10 +167,12 @@ class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
         for _ in range(WRITE_TRIES_MAX):
             seen = table.newest
             self.check_fence(seen)
-            if seen.txid is not None and seen.txid >= txid:
+            if seen.txid is not None and seen.txid >= txid:  # an earlier try landed, and its answer was lost
                 return
+            # 1. This coordinator is paused here. 2. Its successor opens the table, which adds a version. 3. This one
+            # resumes, finds the next version taken, and the check of the fence stops it at the next try.
             reach("delta.write.checked")
-            if table.newest is not seen:  # the version after it is taken
+            if table.newest is not seen:
                 continue
             rows = dict(seen.rows)
             for key, value in by_key(values).items():
@@ -182,7 +181,7 @@ class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
                 else:
                     rows[key] = value
             table.add(Version(seen.number + 1, txid, self._epoch, rows))
-            reach("delta.write.landed")
+            reach("delta.write.landed")  # a crash or an error here loses the answer to a durable write
             return
         raise FailedException(f"state {table.name!r}: other writers were faster")
 
@@ -203,7 +202,7 @@ class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
             self.write(txid, values)
 
     def discard_staged(self) -> None:
-        """Drop the staged writes of this coordinator and of earlier ones."""
+        """Drop the staged writes of this coordinator and of earlier ones; those of a successor stay."""
         staged = self._table.staged
         self._table.staged = {key: values for key, values in staged.items() if key[0] > self._epoch}
 
@@ -216,14 +215,14 @@ class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
 
 @attrs.frozen
 class RowCount:
-    """The number of occurrences of a row in a table of rows, and the transactions that have put it."""
+    """How often a row occurs in a rows table, and the transactions that wrote it."""
 
     value: int
     txids: tuple[int, ...]
 
 
 class OpenedSimulatedRows(OpenedSimulatedState):
-    """A simulated table of rows opened by one coordinator: each row is a key, and its :class:`RowCount` the value."""
+    """A simulated rows table, opened by one coordinator: each row is a key, and its :class:`RowCount` the value."""
 
     def __init__(self, state: SimulatedState, name: str, table: SimulatedTable, epoch: int) -> None:
         super().__init__(state, table, epoch)

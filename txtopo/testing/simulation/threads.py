@@ -40,12 +40,7 @@ class Work:
 
 
 class SimulatedThreads(Threads):
-    """Keeps work and deliveries until the schedule picks one.
-
-    Args:
-        clock: the world's clock.
-        is_eager: returns whether a job that is submitted now is run immediately.
-    """
+    """Keeps work and deliveries until the schedule picks one; a job for which ``is_eager`` holds runs at once."""
 
     def __init__(self, clock: Clock, is_eager: Callable[[], bool]) -> None:
         self.works: list[Work] = []
@@ -64,18 +59,19 @@ class SimulatedThreads(Threads):
         self._clock.now_ms += int(duration_secs * 1000)
 
     def submit(self, role: Role, work: Callable[[], None]) -> None:
-        """Keep work until the schedule picks it; an eager job runs immediately."""
+        """Keep work until the schedule picks it."""
         self.works.append(Work(role, work))
         if role is Role.JOB and self._is_eager():
             self.do(self.works[-1])
 
     def post(self, events: tuple[Event, ...]) -> None:
         """Keep events until the schedule delivers them."""
+        # Jobs have several threads, so their events may overtake each other. Other roles have one thread each.
         self.deliveries.append(Delivery(events, None if self._role is Role.JOB else self._role))
 
     def take(self, timeout_secs: float) -> tuple[Event, ...]:
         """Return the events that the schedule delivers now."""
-        del timeout_secs
+        del timeout_secs  # nothing waits on simulated time
         delivery, self._next = self._next, None
         return delivery.events if delivery is not None else ()
 
@@ -84,7 +80,7 @@ class SimulatedThreads(Threads):
         return contextlib.nullcontext()
 
     def abandon_commit(self) -> int | None:
-        """Abandon waiting commit work, as if its thread hung forever; return None if there is none."""
+        """Drop waiting commit work, as if its thread hung forever; return None if there is none."""
         waiting = [work for work in self.works if work.role is Role.COMMIT]
         self.works = [work for work in self.works if work.role is not Role.COMMIT]
         return 0 if waiting else None

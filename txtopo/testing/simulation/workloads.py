@@ -1,7 +1,7 @@
-"""Workloads: the faults of a schedule. Each is one idea; a schedule draws some, and a rate for each.
+"""Workloads: the faults of a schedule. Each is one kind; a schedule draws some, and a rate for each.
 
-A workload strikes at failpoints, between two moves of a schedule, or at a letter on its way. It asks the
-world whether it may, so that a failing schedule can be replayed without the faults that do not matter.
+A workload strikes at failpoints, between two moves of a schedule, or at the answers of a job. It first asks the world
+whether it may, so that a failing schedule can be replayed without the faults that do not matter.
 """
 
 from __future__ import annotations
@@ -36,16 +36,12 @@ TABLE_STEPS = ("table.open", "table.write", "table.maintain", "recovery.write", 
 
 
 class CrashError(ProcessDeath):
-    """A process dies here; nothing of ours catches it."""
+    """A process dies here; no code of txtopo catches it."""
 
 
 @attrs.define(eq=False)
 class Workload(ABC):
-    """One kind of fault.
-
-    Args:
-        rate: how probably it strikes where it can.
-    """
+    """One kind of fault; ``rate`` is the probability that it strikes where it can."""
 
     rate: float
 
@@ -53,28 +49,28 @@ class Workload(ABC):
         """Return what the command line calls it."""
         return type(self).__name__.lower()
 
-    def is_at(self, failpoint: str) -> bool:  # noqa: ARG002 - of a workload that is at some
+    def is_at(self, failpoint: str) -> bool:  # noqa: ARG002 - used where a subclass overrides it
         """Whether it may strike at a failpoint."""
         return False
 
     def reach(self, world: World, failpoint: str) -> None:
-        """A coordinator reaches one of these failpoints; an exception strikes it there."""
+        """Strike, perhaps, at one of these failpoints: raise, or let something else happen first."""
 
     def move(self, world: World) -> None:
-        """The schedule makes its next move."""
+        """Strike, perhaps, before the next move."""
 
     def post(self, world: World, delivery: Delivery, job_id: int) -> None:
-        """A job's answers are on their way; the letter may be changed, or taken out of the threads."""
+        """Strike, perhaps, at the answers of a job: change the delivery, or add another one."""
 
     def run_job(self, world: World, *, is_done: bool) -> None:
-        """A job begins, or is done; an exception loses it."""
+        """Strike, perhaps, at a job before its work or after it: raise to lose it."""
 
 
 class Crashes(Workload):
-    """A process dies at any failpoint, or between any two actions."""
+    """A process dies at any failpoint, or between any two moves."""
 
     def is_at(self, failpoint: str) -> bool:
-        """Strike at our own steps."""
+        """Strike at txtopo's own steps."""
         return failpoint not in USER_POINTS
 
     def reach(self, world: World, failpoint: str) -> None:
@@ -93,24 +89,26 @@ class Failures(Workload):
 
     def passed(self, draw: random.Random) -> int:
         """Draw the number of failpoints before it strikes, with the distribution of a draw at each failpoint."""
+        # The geometric distribution, by inversion. One draw beforehand, not one at each failpoint: a reused attempt
+        # reaches none, and must not shift later draws.
         return int(math.log(1 - draw.random()) / math.log(1 - self.rate))
 
 
 class StoreErrors(Workload):
-    """The store does not answer: a write has been made, or has not."""
+    """The store does not answer, and its write may have been made or not."""
 
     def is_at(self, failpoint: str) -> bool:
         """Strike at the store's steps."""
         return failpoint.startswith(STORE_STEPS)
 
     def reach(self, world: World, failpoint: str) -> None:
-        """Raise before or after a write."""
+        """Raise before or after a write: the coordinator cannot tell which."""
         if world.strikes(self, f"at {failpoint}"):
             raise StopError("the simulator told the store not to answer")
 
 
 class TableErrors(Workload):
-    """A table's write fails, or lands without its answer."""
+    """A Delta write fails, or lands and its answer is lost."""
 
     def is_at(self, failpoint: str) -> bool:
         """Strike at the tables' steps."""
@@ -123,20 +121,20 @@ class TableErrors(Workload):
 
 
 class Pauses(Workload):
-    """A process stops at a failpoint, loses its lead meanwhile, and goes on as a zombie."""
+    """A process stops at a failpoint, loses its lead, and goes on as a zombie."""
 
     def is_at(self, failpoint: str) -> bool:
-        """Strike at our own steps."""
+        """Strike at txtopo's own steps."""
         return failpoint not in USER_POINTS
 
     def reach(self, world: World, failpoint: str) -> None:
-        """Let a successor work inside the failpoint."""
+        """Run a successor inside the failpoint."""
         if world.can_pause and world.strikes(self, f"at {failpoint}"):
             world.pause_current()
 
 
 class LostLeads(Workload):
-    """The lead is lost and taken by another process, beside which the first one works on."""
+    """Another process takes the lead, and the first one works on beside it."""
 
     def move(self, world: World) -> None:
         """Start a successor."""
@@ -145,7 +143,7 @@ class LostLeads(Workload):
 
 
 class LostJobs(Workload):
-    """A job is lost, before or after it was done."""
+    """A job is lost, before or after its work."""
 
     def run_job(self, world: World, *, is_done: bool) -> None:
         """Lose the job."""
@@ -154,26 +152,27 @@ class LostJobs(Workload):
 
 
 class LateAnswers(Workload):
-    """Slow work: answers come long after, past the timeout too."""
+    """The answers of a job come late, some of them after the timeout."""
 
     def post(self, world: World, delivery: Delivery, job_id: int) -> None:
-        """Hold a letter back."""
+        """Delay a delivery by up to three timeouts."""
         if world.strikes(self, f"of job {job_id}"):
             delivery.due_ms = world.clock.now_ms + world.random.randrange(3 * world.timeout_ms)
 
 
 class LostAnswers(Workload):
-    """Answers never come; the job is found lost when it is cancelled."""
+    """The answers of a job never come; the job is found lost after its timeout."""
 
     def post(self, world: World, delivery: Delivery, job_id: int) -> None:
-        """Lose a letter."""
+        """Replace the answers by the loss of the job."""
         if world.strikes(self, f"of job {job_id}"):
+            # Some event must end the job: the thread of a real job ends when the job is cancelled.
             delivery.events = (JobLost(job_id, "its answers were lost"),)
             delivery.due_ms = world.clock.now_ms + 2 * world.timeout_ms
 
 
 class DoubledAnswers(Workload):
-    """Answers come a second time, later."""
+    """The answers of a job come a second time, later."""
 
     def post(self, world: World, delivery: Delivery, job_id: int) -> None:
         """Post a copy."""
@@ -184,19 +183,19 @@ class DoubledAnswers(Workload):
 
 
 class ClockJumps(Workload):
-    """Time leaps ahead, past timeouts."""
+    """The clock jumps ahead, perhaps past a timeout."""
 
     def move(self, world: World) -> None:
-        """Leap."""
+        """Advance the clock by up to two timeouts."""
         if world.strikes(self, "ahead"):
             world.clock.now_ms += world.random.randrange(2 * world.timeout_ms)
 
 
 class SlowWork(Workload):
-    """Work that was submitted is not begun for a while."""
+    """Submitted work does not begin for a while."""
 
     def move(self, world: World) -> None:
-        """Let the run loop look at the clock while work waits."""
+        """Let the run loop read a later clock while work waits."""
         works: list[Work] = world.moving.threads.works
         if works and world.strikes(self, "waits"):
             world.clock.now_ms += world.random.randrange(world.timeout_ms)
@@ -204,10 +203,10 @@ class SlowWork(Workload):
 
 
 class StopRequests(Workload):
-    """Somebody asks for an orderly stop."""
+    """A user requests a clean stop."""
 
     def move(self, world: World) -> None:
-        """Ask."""
+        """Request it."""
         if world.strikes(self, "asked for"):
             world.moving.request_stop()
 
@@ -237,4 +236,4 @@ RATES: dict[type[Workload], float] = {
     StopRequests: 0.01,
     OtherTuples: 0.1,
 }
-"""The middle rate of each workload; a schedule draws its own round it."""
+"""The middle rate of each workload; a schedule draws its own around it."""

@@ -72,15 +72,15 @@ PROCESSES_MAX = 40
 
 @attrs.frozen
 class Subject(Simulated):
-    """What is simulated: a transactional topology, and what is known of it beforehand.
+    """A simulated transactional topology, and what is known about it before the first schedule.
 
     Args:
-        topology: the topology, whose states are replaced by simulated ones.
-        until: the last txid to commit; None for as many as there are.
-        invariant: what must hold of all tables together; see the command ``txtopo simulate``.
-        oracle: what a run without a fault makes; None in that very run.
-        dries_up: whether a schedule ends when its source gives nothing more: one that never ends and is opaque may cut
-            what it has into other transactions each time.
+        topology: its states are replaced by simulated ones.
+        until: the last txid to commit; None for all.
+        invariant: must raise if the tables do not fit together; see the command ``txtopo simulate``.
+        oracle: the result of a run without faults; None in that run itself.
+        dries_up: whether a schedule ends when its source gives nothing more. An endless opaque source needs this: it
+            may cut its input into other transactions each time, so no txid is the last one.
     """
 
     topology: TransactionalTopology
@@ -91,9 +91,9 @@ class Subject(Simulated):
     prototypes: dict[str, bytes] = attrs.field(
         default=attrs.Factory(lambda self: prototypes_of(self.topology.plan), takes_self=True)
     )
-    """The frozen components: the same in every schedule."""
+    """The pickled components, the same in every schedule."""
     memory: JobMemory = attrs.field(factory=JobMemory, eq=False)
-    """What jobs of earlier schedules came to."""
+    """The results of jobs of earlier schedules."""
 
     kinds: ClassVar[Kinds] = tuple(RATES)
 
@@ -108,11 +108,11 @@ class Subject(Simulated):
         return World(self, seed, kinds, only, log)
 
     def take_learned(self) -> Learned:
-        """Return what jobs have come to since the last call."""
+        """Return the job results that were learned since the last call."""
         return self.memory.take_learned()
 
     def learn(self, learned: Learned) -> None:
-        """Take what jobs in another process have come to."""
+        """Add the job results of another process."""
         self.memory.learn(learned)
 
 
@@ -131,9 +131,9 @@ class World(Schedule):
         self.clock = Clock()
         self.timeout_ms = TIMEOUT_MS
         self.on_version: Callable[[str, Version], None] | None = None
-        """Is told of each new version of a table."""
+        """Called with the name and the new version of a table."""
         self.has_failures = False
-        """Whether something failed that no fault explains."""
+        """Whether a transaction failed without a fault."""
         self.has_dried_up = False
         """Whether an endless source has given all that it had."""
         self.violation: BaseException | None = None
@@ -141,6 +141,8 @@ class World(Schedule):
         self._may_dry_up = subject.oracle is None or subject.dries_up
         self._plan = subject.topology.plan
         self._repeats = self._plan.semantics.policy.repeats
+        # The replay of a failure and a logged schedule run every job. So does an opaque spout, whose emitters may emit
+        # something else each time.
         remembers = only is None and log is None and self._repeats
         self._memory = subject.memory if remembers else None
         self._reaching = Reaching()
@@ -151,7 +153,7 @@ class World(Schedule):
         """The last move in which an attempt was emitted or a transaction was committed."""
         self._workloads = [kind(rate) for kind, rate in self.draw_rates(workloads, RATES).items()]
         self._striking: dict[str, list[Workload]] = {}
-        """Those that can strike at a failpoint."""
+        """By failpoint, the workloads that can strike there."""
         self._failures = next((each for each in self._workloads if isinstance(each, Failures)), None)
         self._running = [each for each in self._workloads if type(each).run_job is not Workload.run_job]
         self._moving = [each for each in self._workloads if type(each).move is not Workload.move]
@@ -160,8 +162,9 @@ class World(Schedule):
         self._journal: list[SimulatedJournal] = []
         self._processes: list[Process] = []
         self.acting: list[Process] = []
-        """The processes whose move it is: the last one's, within those of others that are paused."""
+        """A stack: the last process is acting, inside failpoints of the others, which are paused."""
         self._skips = bool(workloads) and self.random.random() < SKIPPING
+        # Tables may differ from the oracle's if transactions are given up, or if an opaque source cuts other batches.
         oracle = None if self._skips or not self._repeats else subject.oracle
         self._tables = TableChecker(oracle, subject.invariant)
         self._attempts = AttemptChecker(self._plan.semantics.policy)
@@ -181,14 +184,14 @@ class World(Schedule):
                     "once faults stop, everything commits within a bound of moves",
                 )
                 self._move()
-                if self.violation is not None:
+                if self.violation is not None:  # raised here, since the code under test may have swallowed it
                     raise self.violation
                 if self._may_dry_up and self._moves > self._active_move + IDLE_MOVES_MAX and not self.has_faults:
                     self._stop_dried_up()
         self._check_end()
 
     def dissolve(self) -> None:
-        """Let go of everything."""
+        """Drop all references; see :meth:`Schedule.dissolve`."""
         for process in self._processes:
             vars(process).clear()
         vars(self).clear()
@@ -197,7 +200,7 @@ class World(Schedule):
 
     @property
     def moving(self) -> Process:
-        """The process whose move it is."""
+        """The process that is acting."""
         return self.acting[-1]
 
     @property
@@ -216,10 +219,12 @@ class World(Schedule):
         return self.has_faults and self.random.random() < workload.rate and self.strike(workload, where)
 
     def passage(self, attempt: TransactionAttempt) -> Passage:
-        """Draw the places where faults strike an attempt in the user's code: one, or two in a spread layout."""
+        """Draw where faults strike an attempt in the user's code."""
         failures = self._failures
         if failures is None or not self.has_faults:
             return Passage()
+        # Both places are drawn even if the fault is left out, so that leaving it out shifts no later draw. The second
+        # counts in a spread layout only, where other partitions go on after the first failure.
         first = failures.passed(self.random)
         second = first + 1 + failures.passed(self.random)
         number = self.next_fault()
@@ -232,20 +237,23 @@ class World(Schedule):
         return Passage((first, second), strike)
 
     def kill_current(self) -> None:
-        """Let the process that runs just now die."""
+        """Kill the acting process."""
         self.kill(self.moving)
         raise CrashError
 
     def kill(self, process: Process) -> None:
-        """Let a process die; its lead is free, as an flock is."""
+        """Kill a process; its lead becomes free, as the system frees an flock."""
         process.die()
         self._store_place.forget_holder(self._plan.topology_id)
 
     def pause_current(self) -> None:
-        """Stop the process that runs just now, let others work for a while, and let it go on."""
+        """Pause the acting process, let others work for a while, and resume it."""
         process = self.moving
         process.is_paused = True
         self._paused += 1
+        # Without its lead a successor can start, and the process is a zombie when it resumes:
+        # 1. it has passed a check, such as that of a table's fence; 2. it is paused; 3. a successor takes the lead and
+        # writes; 4. it resumes behind the check.
         self._store_place.forget_holder(self._plan.topology_id)
         for _ in range(self.random.randrange(1, 80)):
             if self._is_finished(paused_too=False):
@@ -270,26 +278,27 @@ class World(Schedule):
         spout.set_disabled(partition, self.random.choice((True, False)))
 
     def job_runs(self, *, is_done: bool) -> None:
-        """A job begins, or is done."""
+        """Let workloads lose a job at its start or its end."""
         for workload in self._running:
             workload.run_job(self, is_done=is_done)
 
     def is_eager(self) -> bool:
-        """Draw whether work is done the moment it is submitted, as a thread may do it."""
+        """Draw whether work runs the moment it is submitted, as it may on a thread."""
         return self.random.random() < EAGER
 
     def emits(self, process: Process, attempt: TransactionAttempt, metadata: Any) -> None:
-        """An attempt is about to emit."""
+        """Check that the metadata of an attempt is durable before the attempt emits."""
         self._active_move = self._moves
         with _Kept(self):
-            if self._leads(process):
+            if self._leads(process):  # a zombie may emit anything: fences refuse its writes
                 durable = self._store_place.values.get(f"{self._plan.topology_id}/metadata/{attempt.txid:020d}")
                 self._attempts.emits(attempt, metadata, None if durable is None else _decoded(durable))
 
     def failed(self, txids: set[int], struck: int) -> None:
-        """Transactions of a job have failed, of which so many were told to."""
+        """Check the failed transactions of a job, in which ``struck`` faults have struck."""
         self.has_failures |= bool(txids) and struck == 0
         oracle = self._subject.oracle
+        # Only where user code never fails by itself is each failure a fault's.
         if oracle is not None and not oracle.has_failures and self._repeats:
             with _Kept(self):
                 if len(txids) > struck:
@@ -304,7 +313,7 @@ class World(Schedule):
     def _end_faults(self) -> None:
         self.has_faults = False
         self.log("the faults end")
-        if self.can_switch:
+        if self.can_switch:  # the checks at the end expect the input of every partition
             for partition in self._plan.spout.component.rows.lengths():
                 self._plan.spout.component.set_disabled(partition, False)
 
@@ -318,7 +327,7 @@ class World(Schedule):
             if self.has_faults:
                 for workload in self._moving:
                     workload.move(self)
-            if not process.is_running:
+            if not process.is_running:  # a workload has killed it
                 return
             waits = self.random.random() < WAITING
             if waits or not process.work(self.random.choice, self._post):
@@ -326,7 +335,7 @@ class World(Schedule):
             self._look_for_end(process)
 
     def _stop_dried_up(self) -> None:
-        """End the run of an endless source that has given all that it had."""
+        """Request a stop of every process, because an endless source gives nothing more."""
         self.log("the source gives nothing more")
         self.has_dried_up = True
         self._active_move = self._moves
@@ -355,13 +364,14 @@ class World(Schedule):
             config = _config(
                 pending_max,
                 jobs_max=self.random.randrange(1, 4),
+                # Without faults, each transaction is a group: the oracle needs a version of the tables for every txid.
                 group_transactions_max=self.random.randrange(1, 5) if self._workloads else 1,
                 layout=self.random.choice(LAYOUTS),
                 skips=self._skips,
             )
             self.log(f"starts with at most {pending_max} pending transactions")
             process.begin(self._topology, config, self._environment(process), self._subject.until)
-            if self._leads(process):
+            if self._leads(process):  # then recovery is over, and nothing may be half-written
                 self._settled()
             self._look_for_end(process)
 
@@ -371,7 +381,7 @@ class World(Schedule):
             task_factory = ListeningTaskFactory(plan, config, prototypes)
             runner = SimulatedRunner(self, process, task_factory, self._memory, self._reaching)
             yield runner
-            runner.close()
+            runner.close()  # not in a `finally`: a process that dies closes nothing
 
         def make_coordinator(limits: Limits) -> Coordinator:
             checker = CoreChecker(self._attempts, self._plan.semantics.policy, limits.timeout_ms)
@@ -399,7 +409,7 @@ class World(Schedule):
 
     def let_go(self, process: Process) -> None:
         """Count a process as over."""
-        if not process.is_over:  # it was not assembled
+        if not process.is_over:
             process.die()
 
     def violated(self, error: BaseException) -> None:
@@ -410,9 +420,9 @@ class World(Schedule):
     def _reach(self, failpoint: str) -> None:
         if not self.acting:
             return
-        if self.acting[-1].is_over:
+        if self.acting[-1].is_over:  # a dead process takes no further step, whatever its `finally` blocks try
             raise CrashError
-        if failpoint == "group.commit.after":
+        if failpoint == "group.commit.after":  # tables and coordinator state are both written
             self._settled()
         if failpoint in USER_POINTS:
             self._reaching.reach(failpoint)
@@ -472,7 +482,7 @@ class World(Schedule):
                     self._check_values(name, oracle)
 
     def _check_values(self, name: str, oracle: Oracle) -> None:
-        """An opaque source may cut its batches otherwise, but the values come out the same."""
+        """Compare only the final values: an opaque source may cut other batches, and then txids differ."""
         last = oracle.as_of(name, oracle.transactions)
         require(
             {key: row.value for key, row in self.tables[name].newest.rows.items()}
@@ -499,13 +509,13 @@ class World(Schedule):
         return self._state("dead-letters", _DeadLetters(key, value))
 
     def journal(self) -> list[JournalPart]:
-        """Return the journal, as it would be read back."""
+        """Return the journal as a reader finds it."""
         parts = (JournalPart(each.header, tuple(each.entries)) for each in self._journal)
         return sorted(parts, key=lambda part: part.header.epoch)
 
 
 class _Acting:
-    """Lets a process act, and takes in how it ends, if it does."""
+    """Puts a process on the stack of acting ones, and swallows the errors that may end it."""
 
     __slots__ = ("_process", "_world")
 
@@ -529,9 +539,10 @@ class _Acting:
             case CrashError():
                 world.log("dies")
             case StopError() | FailedException() | PoisonTransaction():
-                if isinstance(error, DivergenceError):
+                if isinstance(error, DivergenceError):  # no fault may part coordinator state and tables
                     world.violated(error)
-                world.log(f"ends: {type(error).__name__}")  # messages name process ids
+                # Not the message, which may name process ids: the log of a seed is the same each time.
+                world.log(f"ends: {type(error).__name__}")
                 world.let_go(self._process)
             case TxtopoError():
                 world.violated(error)
@@ -541,7 +552,7 @@ class _Acting:
 
 
 class _Kept:
-    """Keeps a violation, which the code under test might take for its user's."""
+    """Records a violation even if the code under test swallows it as an error of user code."""
 
     __slots__ = ("_world",)
 
@@ -579,5 +590,5 @@ def _config(pending_max: int, *, jobs_max: int, group_transactions_max: int, lay
 
 @functools.lru_cache(maxsize=10_000)
 def _decoded(value: bytes) -> Any:
-    """Return what a store holds; to be looked at only."""
+    """Return a decoded value; callers share it and must not change it."""
     return json.loads(value)

@@ -1,4 +1,4 @@
-"""Checking: a total that is wrong ends a benchmark."""
+"""Checks of totals: a wrong one ends a benchmark."""
 
 from __future__ import annotations
 
@@ -11,16 +11,11 @@ from deltalake import DeltaTable
 
 
 class WrongTotalsError(Exception):
-    """Somebody came to other totals than the rows add up to: no figure of theirs counts."""
+    """The totals of a contender differ from those of the rows, so none of its figures counts."""
 
 
 def check_totals(who: str, table: pa.Table, totals: np.ndarray) -> None:
-    """Compare every row of a table of words with what it must be.
-
-    Args:
-        who: has made it.
-        table: columns word and n; a word whose total is 0 has no row.
-        totals: the total of each word.
+    """Compare every row of ``who``'s table, with the columns word and n, with the total of each word; 0 means no row.
 
     Raises:
         WrongTotalsError: a word is missing, doubled, unknown, or has another total.
@@ -36,5 +31,5 @@ def check_totals(who: str, table: pa.Table, totals: np.ndarray) -> None:
 
 
 def check_delta(who: str, path: Path, totals: np.ndarray) -> None:
-    """Compare every row of a Delta table with what it must be; see :func:`check_totals`."""
+    """Compare every row of a Delta table with the totals; see :func:`check_totals`."""
     check_totals(who, pa.table(DeltaTable(str(path)).scan(columns=["word", "n"])), totals)

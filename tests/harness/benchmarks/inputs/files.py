@@ -1,4 +1,4 @@
-"""Rows in Parquet files, some files a transaction: for Spark to read."""
+"""Rows in Parquet files, a number of files for each transaction, for Spark to read."""
 
 from __future__ import annotations
 
@@ -13,19 +13,12 @@ SCHEMA = "word string, n long"
 
 
 def file_names(txid: int, files: int) -> list[str]:
-    """Return the names of a transaction's files; in order of names is in order of txids."""
+    """Return the names of a transaction's files; names sort as txids do."""
     return [f"{txid:06d}-{part}.parquet" for part in range(files)]
 
 
 def write_files(folder: Path, rows: Rows, transactions: int, files: int = 1) -> Path:
-    """Write the transactions from 1 on, unless they are there, and return their folder.
-
-    Args:
-        folder: holds a folder for each number of transactions.
-        rows: what they hold.
-        transactions: how many.
-        files: files of a transaction.
-    """
+    """Write the transactions from 1 on, ``files`` files each, unless they are there; return their folder."""
     made = folder / f"{type(rows).__name__}-{abs(hash(rows)):x}-{transactions}-in-{files}"
     if made.exists():
         return made

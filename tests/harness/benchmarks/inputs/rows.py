@@ -1,4 +1,4 @@
-"""Rows: what a transaction holds, and the totals that everyone must come to, calculated without any of them."""
+"""The rows of transactions, and their totals, calculated without any contender."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEYS = 10_000
 
 @functools.cache
 def words(keys: int) -> list[str]:
-    """Return the words there are; word ``i`` is the key of total ``i``."""
+    """Return all words; word ``i`` is the key of total ``i``."""
     return [f"w{i}" for i in range(keys)]
 
 
@@ -31,35 +31,27 @@ class Rows(Protocol):
         """Return one transaction's rows: word and n."""
 
     def totals(self, transactions: int) -> np.ndarray:
-        """Return the sum of n of each word after so many transactions."""
+        """Return the sum of n of each word after a number of transactions."""
 
 
 @attrs.frozen
 class DrawnWords:
-    """Words drawn one by one, as a per-tuple emitter draws them; n is 1.
-
-    Args:
-        tuples: of a transaction.
-        keys: words to draw from.
-        tasks: shares that a transaction is drawn in.
-    """
+    """Words drawn one by one, as a per-tuple emitter draws them; n is 1. Each task draws its share of a transaction."""
 
     tuples: int = 1_000
     keys: int = KEYS
     tasks: int = 1
 
     def share(self, txid: int, task: int) -> list[str]:
-        """Return the words of one share."""
         drawn: list[str] = _word_objects(self.keys)[self._draw(txid, task)].tolist()
         return drawn
 
     def batch(self, txid: int) -> pa.Table:
-        """Return one transaction's rows."""
         drawn = [word for task in range(self.tasks) for word in self.share(txid, task)]
         return pa.table({"word": pa.array(drawn), "n": pa.array(np.ones(len(drawn), np.int64))})
 
     def totals(self, transactions: int) -> np.ndarray:
-        """Return the totals, by drawing numbers where the words are."""
+        """Return the totals, from the drawn numbers instead of the words."""
         totals = np.zeros(self.keys, np.int64)
         for txid in range(1, transactions + 1):
             for task in range(self.tasks):
@@ -75,23 +67,16 @@ class DrawnWords:
 
 @attrs.frozen
 class LargeRows:
-    """A large transaction: rows with numbers from 1 to 9.
-
-    Args:
-        rows: of a transaction.
-        keys: words there are.
-    """
+    """Large transactions, of rows with numbers from 1 to 9."""
 
     rows: int
     keys: int
 
     def batch(self, txid: int) -> pa.Table:
-        """Return one transaction's rows."""
         indexes, numbers = self._draw(txid)
         return pa.table({"word": pa.array(words(self.keys)).take(pa.array(indexes)), "n": pa.array(numbers)})
 
     def totals(self, transactions: int) -> np.ndarray:
-        """Return the totals."""
         totals = np.zeros(self.keys, np.int64)
         for txid in range(1, transactions + 1):
             indexes, numbers = self._draw(txid)
@@ -105,12 +90,12 @@ class LargeRows:
 
 @attrs.frozen
 class TouchedKeys:
-    """Many keys, put there by the first transactions; each later one touches some of them once.
+    """Many keys, written by the first transactions; each later one touches some of them once.
 
     Args:
-        keys: words there are.
-        touched: keys of a transaction after the first ones, each once.
-        loads: the first transactions, which put a share of all keys each.
+        keys: the number of words.
+        touched: the number of keys of each later transaction.
+        loads: the number of first transactions, which write equal shares of all keys.
     """
 
     keys: int
@@ -118,17 +103,14 @@ class TouchedKeys:
     loads: int = 1
 
     def indexes(self, txid: int) -> np.ndarray:
-        """Return the keys of a transaction."""
         if txid <= self.loads:
             return np.arange(self.keys * (txid - 1) // self.loads, self.keys * txid // self.loads)
         return np.random.default_rng(txid).choice(self.keys, self.touched, replace=False)
 
     def batch(self, txid: int) -> pa.Table:
-        """Return one transaction's rows."""
         return rows_of(self.indexes(txid))
 
     def totals(self, transactions: int) -> np.ndarray:
-        """Return the totals."""
         totals = np.zeros(self.keys, np.int64)
         for txid in range(1, transactions + 1):
             totals[self.indexes(txid)] += 1
@@ -136,7 +118,7 @@ class TouchedKeys:
 
 
 def rows_of(indexes: np.ndarray) -> pa.Table:
-    """Return a row with n = 1 for each of some keys, without a list of all words."""
+    """Return a row with n = 1 for each key, without a list of all words: there may be millions."""
     digits = pa.array(indexes).cast(pa.string())
     named = pc.binary_join_element_wise("w", digits, "")
     return pa.table({"word": named, "n": pa.array(np.ones(len(indexes), np.int64))})

@@ -13,13 +13,12 @@ _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_lo
 
 
 class DeltaRsPeer:
-    """Merges in the driver's process; the log knows the last batch, so that a batch counts once."""
+    """Merges in the driver's process; the log records the last batch, so that each counts once."""
 
     name = "foreachBatch + delta-rs"
     needs_delta_jars = False
 
     def create(self, spark: SparkSession, table: Path) -> None:
-        """Make the table, and keep a handle of it."""
         del spark
         self._table = DeltaTable.create(str(table), pa.schema([("word", pa.string()), ("n", pa.int64())]))
 
@@ -31,10 +30,7 @@ class DeltaRsPeer:
 def merge_rows(table: DeltaTable, rows: pa.Table, batch_id: int) -> None:
     """Add the rows' numbers to a table, in one delta-rs ``MERGE``, unless it has that batch.
 
-    Args:
-        table: a handle, brought up to date afterwards.
-        rows: each word once.
-        batch_id: what tells batches apart; only rises.
+    Each word is once in ``rows``, and ``batch_id`` only rises. The table's handle is brought up to date afterwards.
     """
     last = table.transaction_version(_APPLICATION)
     if last is not None and last >= batch_id:

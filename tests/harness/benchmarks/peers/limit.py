@@ -18,14 +18,7 @@ LIMIT = "one plain Spark job"
 
 
 def limit_contender(spark: SparkSession, source: Path, rows: Rows, transactions: int) -> Contender:
-    """Return the limit as a contender, in transactions a second.
-
-    Args:
-        spark: the session.
-        source: the files.
-        rows: what is in them.
-        transactions: how many there are in them.
-    """
+    """Return the limit as a contender, in transactions a second."""
 
     def run(folder: Path) -> Sample:
         started = time.perf_counter()

@@ -8,19 +8,17 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 
 class MergePeer:
-    """Merges by Spark; a row knows the batch that changed it last, so that a batch counts once."""
+    """Merges by Spark; each row records the batch that changed it last, so that a batch counts once."""
 
     name = "foreachBatch + MERGE"
     needs_delta_jars = True
 
     def create(self, spark: SparkSession, table: Path) -> None:
-        """Make the table."""
         self._spark = spark
         self._table = str(table)
         spark.createDataFrame([], "word string, n long, txid long").write.format("delta").save(self._table)
 
     def merge(self, frame: DataFrame, batch_id: int) -> None:
-        """Merge a batch."""
         from delta import DeltaTable  # as that peer does; whoever has no delta-spark leaves it out
 
         sums = frame.groupBy("word").agg(F.sum("n").alias("n")).withColumn("txid", F.lit(batch_id).cast("long"))

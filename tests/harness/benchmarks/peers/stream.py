@@ -33,15 +33,9 @@ class Peer(Protocol):
 def stream_contender(
     spark: SparkSession, peer: Peer, source: Path, rows: Rows, batches: int, files: int = 1
 ) -> Contender:
-    """Return a peer as a contender, in batches a second from the third one on.
+    """Return a peer as a contender, in batches a second from the third one on: the first two start the stream.
 
-    Args:
-        spark: the session.
-        peer: what merges.
-        source: the files.
-        rows: what is in them.
-        batches: how many; at least 4.
-        files: files of a batch.
+    There must be at least 4 batches, of ``files`` files each.
     """
 
     def run(folder: Path) -> Sample:
@@ -56,6 +50,7 @@ def stream_contender(
         writer = stream.writeStream.foreachBatch(merge).option("checkpointLocation", str(folder / "checkpoint"))
         writer.trigger(availableNow=True).start().awaitTermination()
         check_delta(peer.name, folder / "words", rows.totals(batches))
+        # From the end of the second batch: the first ones start the query and compile its plans.
         return Sample({"": (len(ends) - 2) / (ends[-1] - ends[1])})
 
     return Contender(peer.name, Role.PEER, run, needs_delta_jars=peer.needs_delta_jars)

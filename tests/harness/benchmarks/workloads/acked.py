@@ -1,4 +1,4 @@
-"""Plain topologies: how many tuples a worker executes in a second of processor time, acked and unacked."""
+"""Plain topologies: executed tuples per second of the workers' processor time, acked and unacked; and latency."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ WORDS = 10_000
 WORDS_A_SENTENCE = 5
 SENTENCES = 5_000
 SETTLING_SECS = 3.0
-"""The first seconds, which are left out: workers that start."""
+"""The first seconds, which are left out because the workers start."""
 MEASURED_SECS = 10.0
 WAIT_SECS = 60.0
 PACE = 10_000
-"""Trees a second, of both spout tasks together, for the latency at that pace."""
+"""Trees a second, of both spout tasks together, at which latency is measured."""
 
 _random = random.Random(1)
 _WORDS = [f"word{number}" for number in range(WORDS)]
@@ -44,12 +44,7 @@ _SENTENCES = [" ".join(_random.choices(_WORDS, k=WORDS_A_SENTENCE)) for _ in ran
 
 
 class Sentences(Spout):
-    """Emits sentences for ever.
-
-    Args:
-        is_tracked: whether they have message ids.
-        pace: how many a second, of this task; None: as many as it can.
-    """
+    """Emits sentences for ever, ``pace`` a second in each task, or as many as it can; tracked ones have message ids."""
 
     output_fields = Fields("sentence", "number")
 
@@ -58,14 +53,12 @@ class Sentences(Spout):
         self._pace = pace
 
     def open(self, config: Mapping[str, Any], context: TopologyContext, collector: SpoutOutputCollector) -> None:
-        """Begin with the first."""
         del config, context
         self._emit = collector.emit
         self._next = 0
         self._began = time.perf_counter()
 
     def next_tuple(self) -> None:
-        """Emit a sentence."""
         if self._pace is not None and self._next >= (time.perf_counter() - self._began) * self._pace:
             return
         number = self._next
@@ -79,12 +72,10 @@ class Split(RichBolt):
     output_fields = Fields("word")
 
     def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:
-        """Keep what it calls for each tuple."""
         del config, context
         self._emit, self._ack = collector.emit, collector.ack
 
     def execute(self, tuple: Tuple) -> None:
-        """Emit the words."""
         emit = self._emit
         for word in tuple.values[0].split(" "):
             emit((word,), tuple)
@@ -95,13 +86,11 @@ class Count(RichBolt):
     """Counts words."""
 
     def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:
-        """Nothing is counted yet."""
         del config, context
         self._ack = collector.ack
         self._counts: dict[str, int] = {}
 
     def execute(self, tuple: Tuple) -> None:
-        """Count a word."""
         word = tuple.values[0]
         self._counts[word] = self._counts.get(word, 0) + 1
         self._ack(tuple)
@@ -117,7 +106,7 @@ def word_count(spout: Spout) -> PlainTopology:
 
 
 def acked(bench: Bench) -> Outcome:
-    """Measure tuples for each second of the workers' processor time."""
+    """Measure executed tuples per second of the workers' processor time."""
     measured = measure(_throughputs, bench)
     return Outcome(
         workload="acked",
@@ -135,7 +124,7 @@ def acked(bench: Bench) -> Outcome:
 
 
 def acked_latency(bench: Bench) -> Outcome:
-    """Measure how long a tree takes from its emission to its ack."""
+    """Measure the time of a tree from its emission to its ack."""
     measured = measure(_latencies, bench)
     return Outcome(
         workload="acked_latency",
@@ -191,7 +180,7 @@ def _latencies(bench: Bench) -> Sequence[Contender]:
 
 
 def _two_reports(running: RunningTopology, bench: Bench) -> tuple[PlainReport, PlainReport]:
-    """Return what a topology had done some seconds after its start, and some more seconds later."""
+    """Return the reports of a topology some seconds after its start, and some more seconds later."""
     deadline = time.monotonic() + WAIT_SECS
     while _executed(running.report()) == 0:
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""What small, medium and shuffled transactions have in common: drawn words, beside peers that read them from files."""
+"""What the workloads small, medium and shuffled have in common: drawn words, beside peers that read them from files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BATCHES = 12
 """Batches of a peer in a round."""
 
 BATCHES_MIN = 4
-"""The first two say nothing, and two are needed for a time between them."""
+"""The first two start the stream, and two more are needed for a time between them."""
 
 _READY_MADE = f"{TXTOPO}, ReduceCommitter"
 
@@ -39,13 +39,13 @@ def beside_peers(
     bounds: tuple[float, float],
     title: str,
 ) -> Outcome:
-    """Measure a topology, with a committer by hand and with a ready-made one, beside both peers.
+    """Measure a topology, with a hand-written and with a ready-made committer, beside both peers.
 
     Args:
-        bench: where.
+        bench: what it runs on.
         name: the workload's.
-        words: of a transaction.
-        transactions: of txtopo in a round, before scaling.
+        words: the words of a transaction.
+        transactions: how many of txtopo's are in a round, before scaling.
         make: returns the topology for a folder, a number of transactions, and whether its committer is ready-made.
         bounds: the ratio to foreachBatch + MERGE that must be reached, and the aim.
         title: what is measured.

@@ -1,4 +1,4 @@
-"""A big state: transactions that touch few of five million keys. Does the table's size cost?"""
+"""A big state: transactions that touch few of five million keys. Does the size of the table cost anything?"""
 
 from __future__ import annotations
 

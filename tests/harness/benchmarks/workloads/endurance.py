@@ -28,7 +28,7 @@ PYTHON, JVM = "Python MiB", "JVM MiB"
 
 
 def endurance(bench: Bench) -> Outcome:
-    """Measure a long run by its own beginning."""
+    """Measure a long run against its own first tenth."""
     measured = measure(_contenders, bench)
     (samples,) = measured.samples.values()
     lines = [
@@ -97,7 +97,7 @@ def _contenders(bench: Bench) -> Sequence[Contender]:
 
 
 def _secs_each(visible: np.ndarray, start: float) -> np.ndarray:
-    """Return for each transaction the time since the Delta write before its own, shared by all that it wrote."""
+    """Return for each transaction its share of the time since the Delta write before its own."""
     times, members, counts = np.unique(visible, return_inverse=True, return_counts=True)
     gaps = np.diff(times, prepend=start) / counts
     return gaps[members]

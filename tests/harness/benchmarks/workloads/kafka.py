@@ -1,4 +1,4 @@
-"""Kafka: a backlog of messages counted by key into Delta beside Spark's own source, and a trickle of them."""
+"""Kafka: a backlog of messages counted by key into Delta, beside Spark's own source; and a trickle of messages."""
 
 from __future__ import annotations
 
@@ -73,7 +73,6 @@ class CountKeys(ArrowBatchBolt):
     output_fields = Fields("attempt", "word: string", "n: long")
 
     def execute(self, batch: pa.RecordBatch) -> None:
-        """Emit each key with its count."""
         counts = pc.value_counts(batch["key"])
         self.collector.emit_batch(
             pa.RecordBatch.from_arrays([counts.field("values"), counts.field("counts")], names=["word", "n"])
@@ -115,7 +114,7 @@ def kafka(bench: Bench) -> Outcome:
 
 
 def kafka_latency(bench: Bench) -> Outcome:
-    """Measure how long messages take to become visible when few come, beside the same pace without Kafka."""
+    """Measure how long a few messages take to become visible, beside the same pace without Kafka."""
     with KafkaBroker(bench.work / "kafka", heap_mb=384) as broker:
         measured = measure(lambda each: _trickles(each, broker), bench)
     return Outcome(
@@ -241,7 +240,7 @@ def _contenders(bench: Bench, broker: KafkaBroker) -> Sequence[Contender]:
 
 
 def _options(broker: KafkaBroker, topic: str) -> dict[str, str]:
-    """Return what Spark's source needs; it is quicker with more records a poll than the default."""
+    """Return the options of Spark's source; more records a poll than the default make it quicker."""
     return {
         "kafka.bootstrap.servers": broker.servers,
         "subscribe": topic,
@@ -267,7 +266,7 @@ def _foreach_batch(spark: SparkSession, broker: KafkaBroker, topic: str, batches
 
 
 def _fill(broker: KafkaBroker, topic: str, transactions: int) -> None:
-    """Produce the words of some transactions to a topic, unless it is there."""
+    """Produce the words of some transactions to a topic, unless it exists."""
     if topic in broker.admin().list_topics(timeout=10).topics:
         return
     broker.create_topic(topic, PARTITIONS)

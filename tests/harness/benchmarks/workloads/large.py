@@ -25,10 +25,12 @@ TRANSACTIONS = 24
 """In a row, so that processing and commit phases overlap."""
 BATCHES = 8
 FILES = 2
-"""Files of a transaction: one a core of a small machine, for txtopo and the peers alike."""
+"""Files of a transaction, for txtopo and the peers alike: one for each core of a small machine."""
 
 WARM_UP = 1
-"""A whole round: Spark's planner, which a transaction calls and the limit does not, is compiled for a minute and more."""
+"""A whole round. The JVM needs a minute and more to compile Spark's planner, which each transaction calls and the limit
+does not.
+"""
 
 WITHOUT_FRAME = f"{TXTOPO}, no DataFrameBolt"
 BY_ARROW = f"{TXTOPO}, FilesTransactionalSpout"

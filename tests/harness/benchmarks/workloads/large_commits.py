@@ -22,7 +22,7 @@ SIZES = (100_000, 1_000_000, 10_000_000)
 EXECUTORS, DRIVER, MERGE = f"{TXTOPO}, executors", f"{TXTOPO}, driver", "delta-spark MERGE"
 PEAK = "Python peak MiB"
 DRIVER_KEYS_MAX = 1_000_000
-"""More are not folded in the driver here: its memory is the point."""
+"""Larger transactions are not folded in the driver here, because its memory is what is measured."""
 
 
 def large_commits(bench: Bench) -> Outcome:

@@ -30,9 +30,9 @@ WORDS = DrawnWords(tuples=1_000)
 INTERVAL_SECS = 0.2
 TRANSACTIONS = 150
 SETTLING = 10
-"""The first transactions, that are left out: a stream or topology that starts."""
+"""The first transactions, which are left out because the stream or topology starts."""
 DEADLINE_SECS = 120
-"""How long a peer may take for what is left when the last file has arrived."""
+"""How long a peer may still work when the last file has arrived."""
 
 
 def latency(bench: Bench) -> Outcome:
@@ -104,13 +104,13 @@ def _run_peer(bench: Bench, peer: Peer, prepared: Path, folder: Path) -> Sample:
 
 
 def _let_files_arrive(prepared: Path, source: Path, transactions: int) -> list[float]:
-    """Let a file arrive at each interval, whole at once, and return when each did."""
+    """Let a file arrive at each interval, by a rename, and return when each did."""
     arrived: list[float] = []
     start = time.time()
     pause = threading.Event()
     for txid in range(1, transactions + 1):
         (name,) = file_names(txid, 1)
-        draft = source / f"_{name}"  # Spark passes such names over
+        draft = source / f"_{name}"  # Spark skips names with an underscore, so it never reads half a file
         draft.write_bytes((prepared / name).read_bytes())
         pause.wait(max(0.0, start + txid * INTERVAL_SECS - time.time()))
         draft.rename(source / name)
@@ -137,7 +137,7 @@ def _await_batches(query: StreamingQuery, checkpoint: Path, table: Path, transac
 
 
 def _batches_by_file(checkpoint: Path) -> dict[str, int]:
-    """Return which batch took each file, as the stream's own log of its source says."""
+    """Return the batch of each file, from the log of the stream's source."""
     batches: dict[str, int] = {}
     for path in (checkpoint / "sources" / "0").glob("[0-9]*"):
         for line in path.read_text(encoding="utf-8").splitlines()[1:]:
@@ -155,5 +155,5 @@ def latency_sample(available: np.ndarray, visible: np.ndarray) -> Sample:
 
 
 def arrivals_of(bench: Bench) -> int:
-    """Return how many transactions, or arrivals, there are."""
+    """Return the number of transactions, or of arrivals."""
     return bench.times(TRANSACTIONS, 2 * SETTLING)

@@ -1,4 +1,4 @@
-"""Medium transactions: what a tuple costs in a per-tuple Python bolt."""
+"""Medium transactions: the cost of a tuple in a per-tuple Python bolt."""
 
 from __future__ import annotations
 

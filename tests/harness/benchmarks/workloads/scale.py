@@ -1,4 +1,4 @@
-"""Scale: what a run costs as one thing grows and the others stay."""
+"""Scale: the cost of a run as one size grows and the others stay."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Point:
     window: int = 256
 
     def scaled(self, bench: Bench) -> Point:
-        """Return the point for a bench: fewer transactions, the rest is what is compared."""
+        """Return the point for a bench: with fewer transactions, since the other sizes are compared."""
         return attrs.evolve(self, transactions=bench.times(self.transactions, 4))
 
 
@@ -40,11 +40,11 @@ SERIES: Mapping[str, Mapping[int, Point]] = {
     "parallelism": {n: Point(transactions=200, tuples=10_000, parallelism=n) for n in (1, 2, 4, 8)},
     "window": {n: Point(transactions=max(60, 3 * n), window=n) for n in (1, 4, 16, 64, 256, 768)},
 }
-"""What grows, and the runs: spout, bolt and committer all have the parallelism."""
+"""By the size that grows, its runs; spout, bolt and committer all have the parallelism."""
 
 
 def scale(bench: Bench) -> Outcome:
-    """Measure each series; one of its runs is one contender."""
+    """Measure each series; each of its runs is a contender."""
     measured = measure(_contenders, bench)
     series = {
         name: [

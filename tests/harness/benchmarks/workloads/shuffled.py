@@ -1,4 +1,4 @@
-"""Shuffled transactions: what a tuple costs on its way to another task."""
+"""Shuffled transactions: the cost of a tuple that goes to another task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small transactions: what a batch costs beside its tuples."""
+"""Small transactions: the cost of a batch apart from its tuples."""
 
 from __future__ import annotations
 

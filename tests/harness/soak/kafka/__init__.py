@@ -1,1 +1,1 @@
-"""The soak of KafkaSpout on a real broker: kills, rebalances and failures, and nothing is committed that was not processed."""
+"""The soak of KafkaSpout on a real broker: kills, rebalances and failures; no offset is committed before its record."""

@@ -1,12 +1,12 @@
 """The soak of KafkaSpout: ``python -m tests.harness.soak kafka --records 200000``.
 
-Topics are read by processes of their own, and 5 % of the tuples fail at random. The *manual* one is shared by two
-tasks of one process, which is killed three times; after the first kill it has three tasks. The *subscribed* one is read
-by two members of a group, which are killed once each; a third one joins meanwhile and leaves again. A third topic,
-*leaders*, has three brokers, each of which is killed and comes back.
+Processes of their own read three topics, and 5 % of the tuples fail at random. Two tasks of one process share the
+topic *manual*; the process is killed three times, and has three tasks from the first kill on. Two members of a group
+read the topic *subscribed*; each is killed once, while a third one joins and leaves again. The topic *leaders* has
+three brokers, each of which is killed and comes back.
 
-All the time, every record below the group's committed offset must have been processed. In the end all were, and the
-committed offset is the log end.
+At every look, each record below the group's committed offset must have been processed. In the end all are processed,
+and the committed offset is the log end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from txtopo.testing.kafka import KafkaBroker, KafkaCluster, KafkaTopics
 PARTITIONS = 6
 TRICKLE = 60
 START_SECS = 120.0
-"""How long nothing may happen."""
+"""How long nothing may happen before the soak fails."""
 
 ANSWER_SECS = 10.0
 """How long Kafka may take to say what is committed."""
@@ -45,27 +45,20 @@ _LOOK_SECS = 0.1
 
 @attrs.define
 class Outcome:
-    """What a soak of one topic came to."""
+    """The result of one topic."""
 
     topic: str
     records: int = 0
     processed: int = 0
-    """How often records were processed: more than there are, if some were processed again."""
+    """How often records were processed: replays count, too."""
     kills: int = 0
     looks: int = 0
-    """How often it was checked that no commit is ahead."""
+    """How often the committed offsets were checked."""
     secs: float = 0.0
 
 
 class Soak:
-    """One topic, the processes that read it, and what is known of them.
-
-    Args:
-        broker: the broker, or a cluster.
-        topic: the topic, which is also the group.
-        folder: for what the processes write down.
-        spark: whether they run on Spark.
-    """
+    """One topic and the processes that read it; the topic's name is also the group's."""
 
     def __init__(self, broker: KafkaTopics, topic: str, folder: Path, *, spark: bool) -> None:
         self.outcome = Outcome(topic)
@@ -82,14 +75,13 @@ class Soak:
         broker.create_topic(topic, PARTITIONS)
 
     def append(self, records: int) -> None:
-        """Write records, the same number in each partition, about."""
+        """Write records, spread evenly over the partitions."""
         for number in range(PARTITIONS):
             share = records // PARTITIONS + (number < records % PARTITIONS)
             self._broker.produce(self._topic, ["x" * 20] * share, number)
         self.outcome.records += records
 
     def start(self, mode: str, name: str, tasks: int = 1) -> subprocess.Popen[bytes]:
-        """Start a process."""
         kind = "spark" if self._spark else "inline"
         arguments = [self._broker.servers, self._topic, str(self._folder), name, str(tasks), mode, kind]
         command = [sys.executable, "-m", "tests.harness.soak.kafka.member", *arguments]
@@ -98,29 +90,24 @@ class Soak:
         return member
 
     def kill(self, member: subprocess.Popen[bytes]) -> None:
-        """Kill a process."""
         member.kill()
         member.wait()
         self._members.remove(member)
         self.outcome.kills += 1
 
     def stop(self, member: subprocess.Popen[bytes]) -> None:
-        """Let a process end in an orderly way.
-
-        Raises:
-            AssertionError: it ends with an error.
-        """
+        """Stop a process cleanly; fail if it ends with an error."""
         member.send_signal(signal.SIGTERM)
         code = member.wait(START_SECS)
         assert code == 0, f"a member ended with exit code {code}"
         self._members.remove(member)
 
     def wait_for(self, share: float) -> None:
-        """Wait until that share of the records was processed."""
+        """Wait until a share of the records is processed."""
         self._wait(lambda: len(self._processed) >= share * self.outcome.records, f"{share:.0%} of the records")
 
     def wait_for_member(self, name: str) -> None:
-        """Wait until a process has processed a record; meanwhile, write a few all the time."""
+        """Wait until a process has processed a record; write a few records meanwhile, so that it gets one."""
 
         def has_processed() -> bool:
             if any(path.stat().st_size for path in self._folder.glob(f"{name}-*")):
@@ -132,7 +119,7 @@ class Soak:
         self._wait(has_processed, f"record processed by {name}")
 
     def wait_for_end(self) -> None:
-        """Wait until all is committed, and see that it stays so while the processes end."""
+        """Wait until all is committed, and check that no process takes a commit back when it ends."""
         ends = self._broker.end_offsets(self._topic)
         self._wait(lambda: self._committed() == ends, "commits up to the log end")
         self._look()
@@ -143,7 +130,7 @@ class Soak:
         self.outcome.processed = self._processed.total()
 
     def close(self) -> None:
-        """Kill what still runs."""
+        """Kill the processes that still run."""
         for member in self._members:
             member.kill()
             member.wait()
@@ -155,6 +142,7 @@ class Soak:
             self._look()
             if condition():
                 return
+            # New records are progress, and begin the time limit anew; replays are not.
             if len(self._processed) > before:
                 before, end = len(self._processed), time.monotonic() + START_SECS
             ended = [member.returncode for member in self._members if member.poll() is not None]
@@ -164,16 +152,17 @@ class Soak:
             time.sleep(_LOOK_SECS)
 
     def _look(self) -> None:
-        """See that all records below the committed offsets were processed.
+        """Check that all records below the committed offsets were processed.
 
-        The offsets are read first: what they cover was written down before it was acked.
+        The offsets are read before the files. A record's line is written before its tuple is acked, and so before its
+        offset is committed. The other way round, a line written between the two reads would be missed.
         """
         committed = self._committed()
         for path in self._folder.iterdir():
             with path.open() as file:
                 file.seek(self._read.get(path, 0))
                 lines = file.read()
-            lines = lines[: lines.rfind("\n") + 1]
+            lines = lines[: lines.rfind("\n") + 1]  # a killed process leaves half a line, a running one may be at it
             self._read[path] = self._read.get(path, 0) + len(lines)
             self._processed.update(
                 (int(partition), int(offset)) for partition, offset in map(str.split, lines.splitlines())
@@ -187,13 +176,14 @@ class Soak:
         try:
             found = self._log.stored(self._partitions, self._topic)
         except SourceFailure:
+            # Kafka does not answer while a broker is gone. Zeros check nothing now; the next look checks the offsets.
             return dict.fromkeys(range(PARTITIONS), 0)
         return {each.partition: found[each].offset if each in found else 0 for each in self._partitions}
 
 
 @contextlib.contextmanager
 def soaking(broker: KafkaTopics, topic: str, folder: Path, *, spark: bool) -> Iterator[Soak]:
-    """Soak one topic; whatever happens, no process stays."""
+    """Soak one topic; leave no process behind."""
     made = Soak(broker, topic, folder / topic, spark=spark)
     began = time.monotonic()
     try:
@@ -204,7 +194,7 @@ def soaking(broker: KafkaTopics, topic: str, folder: Path, *, spark: bool) -> It
 
 
 def soak_manual(broker: KafkaBroker, records: int, folder: Path, *, spark: bool = False) -> Outcome:
-    """Read a topic by manual assignment: three kills, after the first of which there are three tasks."""
+    """Read a topic by manual assignment: three kills, and three tasks from the first kill on."""
     with soaking(broker, "manual", folder, spark=spark) as soak:
         soak.append(records // 2)
         member = soak.start("manual", "two", tasks=2)
@@ -240,7 +230,7 @@ def soak_subscribed(broker: KafkaBroker, records: int, folder: Path, *, spark: b
 
 
 def soak_leaders(cluster: KafkaCluster, records: int, folder: Path, *, spark: bool = False) -> Outcome:
-    """Read a topic by manual assignment, while each broker in turn is killed and comes back later."""
+    """Read a topic by manual assignment, while each broker in turn is killed and comes back."""
     with soaking(cluster, "leaders", folder, spark=spark) as soak:
         soak.append(records // 4)
         soak.start("manual", "two", tasks=2)

@@ -1,6 +1,6 @@
 """A process that reads a topic: ``python -m tests.harness.soak.kafka.member SERVERS TOPIC FOLDER NAME TASKS MODE KIND``.
 
-It runs until SIGTERM, and then stops in an orderly way.
+It runs until SIGTERM, and then stops cleanly.
 """
 
 from __future__ import annotations
@@ -34,19 +34,13 @@ FAILED_SHARE = 0.05
 
 
 class Record(RichBolt):
-    """Writes down which record was processed, and acks it then; fails some at random instead.
-
-    Args:
-        folder: takes a file from each process and task.
-        name: their names begin with it.
-    """
+    """Writes each processed record to a file of its task, and acks it then; fails some at random instead."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
         self._name = name
 
     def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:
-        """Open a file of this process's own."""
         del config
         self._collector = collector
         name = f"{self._name}-{os.getpid()}-{context.this_task_id}-{time.monotonic_ns()}"
@@ -54,7 +48,7 @@ class Record(RichBolt):
         self._rng = random.Random(name)
 
     def execute(self, tuple: Tuple) -> None:
-        """Write a line; it is the kernel's before the tuple is acked, so a kill takes nothing back."""
+        """Write a line, which the kernel has before the tuple is acked: a kill of the process loses none."""
         if self._rng.random() < FAILED_SHARE:
             self._collector.fail(tuple)
             return
@@ -62,20 +56,10 @@ class Record(RichBolt):
         self._collector.ack(tuple)
 
     def cleanup(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
 def soak_topology(servers: str, topic: str, record: Record, tasks: int, *, subscribe: bool) -> PlainTopology:
-    """Return the topology.
-
-    Args:
-        servers: of the broker.
-        topic: to be read.
-        record: writes down what was processed.
-        tasks: of the spout.
-        subscribe: whether it joins the group.
-    """
     spout = KafkaSpoutConfig(
         servers,
         topic,
@@ -93,7 +77,6 @@ def soak_topology(servers: str, topic: str, record: Record, tasks: int, *, subsc
 
 
 def main() -> None:
-    """Run until SIGTERM."""
     servers, topic, folder, name, tasks, mode, kind = sys.argv[1:8]
     logging.basicConfig(level=logging.ERROR)
     topology = soak_topology(servers, topic, Record(Path(folder), name), int(tasks), subscribe=mode == "subscribe")

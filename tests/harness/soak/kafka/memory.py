@@ -1,7 +1,7 @@
 """Is the driver's memory flat? ``python -m tests.harness.soak.kafka.memory --transactions 10000``.
 
-A topology counts the keys of a backlog in Kafka, in many small transactions, on Spark. At each tenth of them the memory
-of the driver is printed: what its Python process holds, and what is alive on the heap of its JVM.
+A topology on Spark counts the keys of a backlog in Kafka, in many small transactions. After each tenth of them, the
+driver's memory is printed: the resident memory of its Python process, and the live objects on the heap of its JVM.
 """
 
 from __future__ import annotations
@@ -30,20 +30,14 @@ from txtopo.testing.kafka import KafkaBroker
 KEYS = 5_000
 TENTHS = 10
 GROWTH_MAX = 1.05
-"""How much more memory the last tenth may take than the second, which comes after all is warm."""
+"""The bound of the last tenth's memory relative to the second's, the first one to begin warm."""
 
 TOPIC = "memory"
 
 
 @attrs.define(eq=False)
 class DriverMemory:
-    """What the driver held in each tenth of a run.
-
-    Args:
-        spark: its session.
-        transactions: of the whole run.
-        tell: takes a line for each tenth.
-    """
+    """The driver's memory in each tenth of a run; ``tell`` takes a line for each."""
 
     _spark: SparkSession
     _transactions: int
@@ -51,18 +45,18 @@ class DriverMemory:
     python_mib: list[float] = attrs.field(factory=list)
     """The median of each tenth."""
     heap_mib: list[float] = attrs.field(factory=list)
-    """At its end, after a collection."""
+    """At the end of each tenth, after a collection."""
     _samples: list[float] = attrs.field(factory=list)
 
     def note(self, progress: Progress) -> None:
-        """Take a sample; at the end of a tenth, keep and tell it."""
+        """Take a sample; at the end of a tenth, keep and print it."""
         self._samples.append(resident_mib())
         tenth = len(self.python_mib) + 1
         if progress.transactions < tenth * self._transactions / TENTHS:
             return
         self.python_mib.append(statistics.median(self._samples))
         self._samples.clear()
-        gc.collect()
+        gc.collect()  # Python's proxies of JVM objects keep these alive
         self.heap_mib.append(jvm_heap_mib(self._spark))
         self._tell(
             f"{progress.transactions:>9,} transactions  {progress.tuples:>12,} records  {progress.elapsed_secs:>6.0f} s  "
@@ -71,13 +65,13 @@ class DriverMemory:
 
     @property
     def growth(self) -> dict[str, float]:
-        """How many times as much the last tenth holds as the second."""
+        """The memory of the last tenth relative to the second."""
         held = {"Python": self.python_mib, "JVM heap": self.heap_mib}
         return {name: mib[-1] / mib[1] for name, mib in held.items()}
 
 
 def fill(broker: KafkaBroker, records: int) -> Counter[str]:
-    """Produce the same number of records to each partition; return how often each key is there."""
+    """Produce the same number of records to each partition; return the number of records of each key."""
     broker.create_topic(TOPIC, PARTITIONS)
     keys = [f"w{number}" for number in range(KEYS)]
     share = records // PARTITIONS
@@ -92,11 +86,7 @@ def fill(broker: KafkaBroker, records: int) -> Counter[str]:
 def measure(
     broker: KafkaBroker, spark: SparkSession, folder: Path, transactions: int, batch: int, tell: Callable[[str], None]
 ) -> DriverMemory:
-    """Run so many transactions of so many records, and measure the memory of this process and its JVM.
-
-    Raises:
-        AssertionError: a total is wrong.
-    """
+    """Run transactions of ``batch`` records, check every total, and return the memory of this process and its JVM."""
     made = fill(broker, transactions * batch)
     memory = DriverMemory(spark, transactions, tell)
     config = Config(max_spout_pending=64)

@@ -1,4 +1,4 @@
-"""Short soaks; ``python -m tests.harness.soak kafka`` is a long one, ``tests.harness.soak.kafka.memory`` another."""
+"""Short soaks; ``python -m tests.harness.soak kafka`` and ``tests.harness.soak.kafka.memory`` are the long ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from txtopo.testing.kafka import KafkaBroker
 @pytest.mark.slow
 @pytest.mark.parametrize("soak", [soak_manual, soak_subscribed])
 def test_short_soak(soak, kafka: KafkaBroker, tmp_path: Path) -> None:
-    """Nothing is committed ahead of what was processed; in the end everything is, whatever was killed meanwhile."""
+    """No offset is committed before its record is processed, and in the end all are, whatever was killed."""
     outcome = soak(kafka, 12_000, tmp_path)
     assert outcome.records >= 12_000
     assert outcome.kills >= 2
@@ -25,7 +25,7 @@ def test_short_soak(soak, kafka: KafkaBroker, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_memory(kafka: KafkaBroker, spark: SparkSession, tmp_path: Path) -> None:
-    """Each tenth of a run is measured and told; the totals are right."""
+    """Each tenth of a run is measured and printed, and the totals are right."""
     told: list[str] = []
     memory = measure(kafka, spark, tmp_path, 20, 40, told.append)
     assert len(memory.python_mib) == len(memory.heap_mib) == len(told) == TENTHS

@@ -1,6 +1,6 @@
-"""A process of the topology: ``python -m tests.harness.soak.transactions.child SETUP``, the setup being JSON.
+"""A process of the topology: ``python -m tests.harness.soak.transactions.child SETUP``, with the setup as JSON.
 
-It says on standard output when a job is lost because a Python worker died.
+It prints when a job is lost because a Python worker died.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SPARK_SAYS = "Python worker exited unexpectedly"
 
 
 class DeadWorkers(logging.Handler):
-    """Prints when a job was lost with a Python worker; others are lost because they were cancelled."""
+    """Prints when a job is lost with a Python worker; other jobs are lost because they were cancelled."""
 
     def emit(self, record: logging.LogRecord) -> None:
         event = record.args[0] if isinstance(record.args, tuple) and record.args else None
@@ -28,7 +28,6 @@ class DeadWorkers(logging.Handler):
 
 
 def main() -> None:
-    """Run the topology to its end."""
     setup = Setup(**json.loads(sys.argv[1]))
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     logger = logging.getLogger("txtopo")

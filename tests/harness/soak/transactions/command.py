@@ -1,8 +1,8 @@
 """The soak: ``python -m tests.harness.soak transactions --kills 200``.
 
-Runs a topology of two tables in a process of its own, kills it at each failpoint in turn and at random moments,
-and starts it again, until so many kills have struck. When a run has come to the end of its input, all rows are
-compared with what they must be, and another round begins on new tables.
+It runs a topology of two tables in a process of its own, kills it at each failpoint in turn and at random moments, and
+starts it again, until the given number of kills has struck. When a run has finished its input, all rows are compared
+with the expected ones, and another round begins on new tables.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from txtopo.testing.zookeeper import running_zookeeper
 
 @attrs.frozen
 class Options:
-    """What was asked for."""
+    """The options of the command."""
 
     kills: int
     seed: int
@@ -55,8 +55,6 @@ class Options:
 
 @attrs.define(eq=False)
 class Soak:
-    """Round after round."""
-
     options: Options
     folder: Path
     hosts: str
@@ -74,11 +72,7 @@ class Soak:
     started: float = attrs.field(factory=time.monotonic)
 
     def run(self) -> None:
-        """Kill until all kills have struck, and let the last round come to its end.
-
-        Raises:
-            Violation: a promise is broken.
-        """
+        """Run rounds until all kills have struck; the last one finishes its input."""
         rng = random.Random(self.options.seed)
         plan = Plan(rng, self.options.inline)
         while self.kills.total() < self.options.kills:
@@ -115,6 +109,7 @@ class Soak:
                 self.kills[kill.name] += 1
                 self.failpoints[kill.failpoint] += bool(kill.failpoint)
                 self._tell(str(kill), death.committed)
+            # The run finished its input first. The failpoint waits for another run, or its turn would be lost.
             for kill in kills[len(death.kills) :]:
                 plan.put_back(kill)
                 self._tell(f"not reached: {kill}", death.committed)
@@ -125,6 +120,7 @@ class Soak:
             return []
         kill = plan.next(round_.leftover)
         survives = kill.victim is Victim.WORKER
+        # A run survives its worker, so a second kill follows in the same run; it would otherwise finish its input.
         return [kill, plan.moment([Victim.ALL, Victim.DRIVER])] if survives and left > 1 else [kill]
 
     def _tell(self, what: str, committed: int) -> None:
@@ -135,7 +131,6 @@ class Soak:
         )
 
     def tell_summary(self) -> None:
-        """Print what was done."""
         table = Table("killed at", "times")
         for name, times in sorted(self.kills.items()):
             table.add_row(name, str(times))

@@ -1,4 +1,4 @@
-"""Kills: what is killed, and where; and the plan that has every failpoint in turn, with random moments between."""
+"""Kills: who dies where; and the plan that takes every failpoint in turn, with random moments between."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from txtopo.failpoints import FAILPOINTS
 
 
 class Victim(enum.Enum):
-    """What is killed."""
-
     ALL = "all"
     DRIVER = "the driver"
     JVM = "the JVM"
@@ -21,7 +19,7 @@ class Victim(enum.Enum):
 
 
 class Leftover(enum.Enum):
-    """What a killed run has left for recovery to settle."""
+    """What a killed run leaves for recovery to settle."""
 
     NOTHING = "nothing"
     UNWRITTEN = "a group none of whose writes landed"
@@ -35,9 +33,9 @@ class Kill:
 
     Args:
         victim: what dies.
-        failpoint: where: the driver at its ``count``-th reach (then all with it, or it alone), or each Python
-            worker at its own. Empty: when ``count`` further transactions are committed.
-        count: how often the failpoint is reached, or how many transactions.
+        failpoint: the driver dies when it reaches this for the ``count``-th time, alone or with everything; or each
+            Python worker does. Empty: the victim dies when ``count`` further transactions are committed.
+        count: of reaches or transactions.
     """
 
     victim: Victim
@@ -46,12 +44,12 @@ class Kill:
 
     @property
     def armed(self) -> str:
-        """What is armed, as the environment takes it."""
+        """The value that arms the failpoint in the environment."""
         return f"{self.failpoint}=kill:{self.count}" if self.failpoint else ""
 
     @property
     def name(self) -> str:
-        """What it is counted as."""
+        """The name that it is counted under."""
         where = self.failpoint or "a random moment"
         return where if self.victim is Victim.ALL else f"{where}, {self.victim.value}"
 
@@ -73,11 +71,12 @@ ELSEWHERE = (
     "recovery.aside.",
     "recovery.begun.",
 )
-"""How those failpoints begin that have tests of their own: of repairs, of a spout that keeps something, of a cluster's
-daemons, and of states that are begun empty."""
+"""The beginnings of failpoints that have tests of their own: of repairs, of a spout that keeps something, of a
+cluster's daemons, and of states that are begun empty.
+"""
 
 RUN_FAILPOINTS = tuple(name for name in FAILPOINTS if not name.startswith(ELSEWHERE))
-"""The failpoints that a run can come to."""
+"""The failpoints that a run can reach."""
 
 _EMIT = "spout.emit"
 _USER_CODE = frozenset({_EMIT, "bolt.execute", "bolt.finish"})
@@ -90,24 +89,24 @@ _SETTLES = {
     "recovery.write": {Leftover.STAGED},
     "recovery.commit": {Leftover.WRITTEN, Leftover.STAGED},
 }
-"""What must be left over for recovery to reach a step."""
+"""The leftovers with which recovery reaches a step."""
 
 _LEAVES = {
     "recovery.drop": ("group.begin.after",),
     "recovery.write": ("table.write.after", "delta.write.landed", "group.commit.before"),
     "recovery.commit": ("table.write.after", "delta.write.landed", "group.commit.before"),
 }
-"""Where a kill leaves that, more often than not."""
+"""Where a kill mostly leaves what a step of recovery needs."""
 
 NOTED = frozenset(
     {"group.begin.after", "group.commit.before", "table.write.before", "table.write.after"}
     | {"delta.write.checked", "delta.write.landed"}
     | {"recovery.drop.before", "recovery.write.before", "recovery.write.after", "recovery.commit.before"}
 )
-"""A kill at one of these leaves a group that the coordinator state has noted."""
+"""A kill at one of these leaves a group that the coordinator state has recorded."""
 
 UNSETTLED = frozenset({"lead.take.before", "lead.take.after", "table.open.before", "table.open.after"})
-"""A kill at one of these leaves what the kill before has left."""
+"""A kill at one of these leaves whatever the kill before has left: recovery has not begun."""
 
 _STEPS_MAX = 20
 _USER_CODE_MAX = 80
@@ -117,13 +116,7 @@ _MOMENTS = (Victim.ALL, Victim.ALL, Victim.DRIVER, Victim.JVM, Victim.WORKER)
 
 @attrs.define(eq=False)
 class Plan:
-    """Decides on kills.
-
-    Args:
-        rng: draws.
-        inline: whether there is one process only, without Spark.
-        moments: how probably a kill is at a random moment.
-    """
+    """Decides on kills; ``moments`` is the probability of a random moment. ``inline``: one process is all to kill."""
 
     rng: random.Random
     inline: bool

@@ -1,4 +1,4 @@
-"""What the tables must hold: computed in plain Python from the batches alone, and compared row for row."""
+"""The expected tables: computed in plain Python from the batches alone, and compared row by row."""
 
 from __future__ import annotations
 
@@ -18,15 +18,11 @@ from txtopo.transactional.journal.journal import FOLDER, JournalEntry, counting_
 
 TABLES = ("words", "buckets")
 SHOWN_MAX = 20
-"""Differences that are told one by one."""
+"""Differences that a message shows one by one."""
 
 
 def oracle_of(batches: Sequence[Sequence[str]]) -> Oracle:
-    """Return what each transaction makes of the tables, without a fault.
-
-    Args:
-        batches: the words of each transaction, from the first on.
-    """
+    """Return the tables after each transaction without faults, from the words of each transaction."""
     tables: dict[str, dict[Key, TransactionalValue]] = {name: {} for name in TABLES}
     versions: dict[str, list[tuple[int, Rows]]] = {name: [] for name in TABLES}
     for txid, batch in enumerate(batches, 1):
@@ -48,7 +44,7 @@ def oracle_of(batches: Sequence[Sequence[str]]) -> Oracle:
 
 
 def batches_of_journal(setup: Setup, entries: Sequence[JournalEntry]) -> list[list[str]]:
-    """Return the words of each transaction, as the journal says that they were cut.
+    """Return the words of each transaction, as the journal records the cuts.
 
     Raises:
         Violation: a transaction does not begin where the one before has ended.
@@ -72,11 +68,7 @@ def batches_of_journal(setup: Setup, entries: Sequence[JournalEntry]) -> list[li
 
 
 def rows_of(table: pa.Table) -> Rows:
-    """Return a table's rows by key.
-
-    Raises:
-        Violation: a key is there twice.
-    """
+    """Return a table's rows by key; raise a Violation if a key is there twice."""
     keys, counts, txids = (column.to_pylist() for column in table.columns)
     if len(set(keys)) < len(keys):
         raise Violation(f"each key has one row: {[key for key, times in Counter(keys).items() if times > 1]}")
@@ -84,18 +76,14 @@ def rows_of(table: pa.Table) -> Rows:
 
 
 def differences(name: str, actual: Rows, expected: Rows) -> list[str]:
-    """Return in words how a table differs from what it must be."""
+    """Return, as lines of text, how a table differs from the expected one."""
     keys = sorted(key for key in {*actual, *expected} if actual.get(key) != expected.get(key))
     lines = [f"{name}[{key!r}] is {actual.get(key)}, not {expected.get(key)}" for key in keys[:SHOWN_MAX]]
     return [*lines, f"… and {len(keys) - SHOWN_MAX} more"] if len(keys) > SHOWN_MAX else lines
 
 
 def check_buckets(tables: Mapping[str, Mapping[Key, int]]) -> None:
-    """See that the lower table is what the upper one says: so they are of the same transaction.
-
-    Raises:
-        Violation: they are not.
-    """
+    """Raise a Violation unless the lower table follows from the upper one, so that both are of one transaction."""
     expected = Counter(count // BUCKET_SIZE for count in tables["words"].values())
     if tables["buckets"] != expected:
         raise Violation(f"a consistent view is torn (promise 9): buckets {tables['buckets']}, of {dict(expected)}")
@@ -103,7 +91,7 @@ def check_buckets(tables: Mapping[str, Mapping[Key, int]]) -> None:
 
 @attrs.define(eq=False)
 class Judge:
-    """Compares the tables of a round with what they must be, and counts what it has seen."""
+    """Compares the tables of a round with the expected ones, and counts its checks."""
 
     setup: Setup
     rows_checked: int = 0
@@ -118,15 +106,10 @@ class Judge:
 
     @property
     def journal(self) -> Path:
-        """The journal's folder."""
         return Path(self.setup.output) / "_txtopo" / FOLDER
 
     def check_view(self) -> None:
-        """Read all tables as of one transaction, and see that they are whole; there may be none yet.
-
-        Raises:
-            Violation: they are torn, or wrong, or older than before.
-        """
+        """Read all tables as of one transaction; raise a Violation if they are torn, wrong, or older than before."""
         try:
             view = read_tables(self.setup.output)
         except ConfigError:  # no journal yet
@@ -141,14 +124,7 @@ class Judge:
         self._compare(view, self._fixed or self._oracle_until(view.txid))
 
     def check_end(self, committed: int) -> int:
-        """See that the round has come to its end, and that every row is exact; return the number of transactions.
-
-        Args:
-            committed: the last committed transaction, as the coordinator state has it.
-
-        Raises:
-            Violation: something is lost, doubled, or wrong.
-        """
+        """Raise a Violation unless all input is committed and every row is exact; return the last committed txid."""
         entries = check_journal(read_journal(self.journal), committed)
         rows = sum(map(len, data_of(self.setup).values()))
         check_input(entries, SPOUT, rows)
@@ -170,6 +146,6 @@ class Judge:
         self.rows_checked += sum(map(len, tables.values()))
 
     def _oracle_until(self, txid: int) -> Oracle:
-        """Return what the transactions up to one make of the tables, which an opaque spout has cut as it liked."""
+        """Return the expected tables of an opaque spout, whose batches only the journal knows."""
         entries = counting_entries(read_journal(self.journal), lambda entry: entry.last <= txid)
         return oracle_of(batches_of_journal(self.setup, [entry for entry in entries if entry.last <= txid]))

@@ -1,4 +1,4 @@
-"""Rounds: one output folder, and the lives of the processes that work on it, one after another."""
+"""Rounds: one output folder, and the processes that work on it, one after another."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ STALL_SECS = 120.0
 """How long a process may make no progress."""
 
 READ_SECS = 0.1
-"""How often the tables are read while a process runs."""
+"""The pause between two reads of the tables while a process runs."""
 
 GONE = b"Spark is gone"
-"""What a driver says whose JVM has died."""
+"""What a driver prints when its JVM has died."""
 
 _LOG_TAIL_CHARACTERS = 4000
 
 
 @attrs.frozen
 class Death:
-    """How an incarnation has ended.
+    """The end of an incarnation.
 
     Args:
-        kills: the kills that have struck, in order.
-        is_finished: whether it came to the end of its input.
-        committed: the last committed transaction, as the journal tells for certain.
+        kills: those that struck, in order.
+        is_finished: whether it finished its input.
+        committed: the last transaction that the journal proves committed.
     """
 
     kills: tuple[Kill, ...]
@@ -52,12 +52,7 @@ class Death:
 
 
 class Round:
-    """A topology's tables, and what is done to the processes that write them.
-
-    Args:
-        folder: where everything lies.
-        setup: what is run; its output is set here.
-    """
+    """The tables of a topology, and the lives of the processes that write them; ``setup.output`` is set here."""
 
     def __init__(self, folder: Path, setup: Setup) -> None:
         self.folder = folder
@@ -70,13 +65,12 @@ class Round:
             (folder / scratch).mkdir(parents=True)
 
     def live(self, *kills: Kill) -> Death:
-        """Run the topology until it is killed or at its end, and look at the tables meanwhile and after.
+        """Run the topology until it is killed or finished, and check the tables meanwhile and afterwards.
 
-        Args:
-            kills: one; or one of a worker, which the run survives, and another; none: it comes to its end.
+        Pass one kill; or one of a worker, which the run survives, and a second one; or none, to finish the input.
 
         Raises:
-            Violation: it ended otherwise, makes no progress, or its tables are wrong.
+            Violation: the run ends in another way, makes no progress, or its tables are wrong.
         """
         self.lives += 1
         incarnation = _Life(self, kills)
@@ -96,7 +90,7 @@ class Round:
         return death
 
     def check_end(self) -> int:
-        """See that all is exact once an incarnation has finished; return the number of transactions."""
+        """Check that all tables are exact once an incarnation has finished; return the number of transactions."""
         topology, config = topology_of(self.setup), config_of(self.setup)
         store = make_store(topology.plan, config)
         try:
@@ -106,21 +100,21 @@ class Round:
         return self.judge.check_end(committed)
 
     def kill_orphans(self) -> None:
-        """Kill all processes that are left of earlier lives."""
+        """Kill all processes that earlier lives have left."""
         while self._orphans:
             kill_session(self._orphans.pop())
 
     def committed(self) -> int:
-        """Return the last transaction that is committed for certain.
+        """Return the last transaction that is surely committed.
 
-        From the journal, which lies there for everyone: whoever opened the store would take the recovery of
-        SQLite's own log away from the run that comes next.
+        It comes from the journal, which anyone may read. Opening the store instead would carry out the recovery of
+        SQLite's own log, which is left to the next run.
         """
         end = read_end(self.judge.journal)
         return 0 if end is None else _committed(end)
 
     def _leftover(self, death: Death) -> Leftover:
-        """Return what recovery will find, as far as can be told from outside."""
+        """Return what recovery will find, as far as the journal and the tables tell."""
         if death.is_finished or not death.kills:
             return Leftover.NOTHING
         failpoint = death.kills[-1].failpoint
@@ -192,7 +186,7 @@ class _Life:
         return kill.victim is Victim.WORKER and DIED.encode() in self.log.read_bytes()
 
     def _strike_failpoint(self, kill: Kill) -> bool:
-        """Note that the driver has died at its failpoint; return False where it has ended before."""
+        """Record that the driver has died at its failpoint; return False if it ended otherwise."""
         if not kill.failpoint or kill.victim is Victim.WORKER or self.process.returncode != -signal.SIGKILL:
             return False
         self._note(kill)
@@ -200,7 +194,7 @@ class _Life:
         return True
 
     def _strike(self, kill: Kill) -> None:
-        """Kill what is to be killed while the process runs; a worker that is armed has done it itself."""
+        """Kill the victim while the process runs; an armed worker has killed itself."""
         session = self.process.pid
         match kill.victim:
             case Victim.ALL:
@@ -233,6 +227,7 @@ class _Life:
             if time.monotonic() - read > READ_SECS:
                 self._round.judge.check_view()
                 read = time.monotonic()
+            # A commit or a kill is progress, and begins the time limit anew.
             now = (self._round.committed(), len(self._struck))
             if now != position:
                 deadline, position = time.monotonic() + STALL_SECS, now
@@ -243,6 +238,8 @@ class _Life:
     def _judge_end(self) -> Death:
         code = self.process.wait()
         struck = {kill.victim for kill in self._struck}
+        # A driver that is killed says nothing. One whose JVM is killed must end by itself, with an error that names the
+        # cause. One whose worker is killed must go on, so any other end than the input's is a violation.
         is_killed = bool(struck & {Victim.ALL, Victim.DRIVER}) and code == -signal.SIGKILL
         is_bereft = Victim.JVM in struck and code > 0 and GONE in self.log.read_bytes()
         if code != 0 and not is_killed and not is_bereft:

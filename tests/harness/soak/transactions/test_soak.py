@@ -36,30 +36,30 @@ CHAINS = [
     ("delta.stage.drafted", "bolt.finish"),
     ("spout.emit", "bolt.execute"),
 ]
-"""Failpoints that kill one after the other, each the run that goes on after the one before."""
+"""Failpoints that kill one after another, each in the run that resumes after the kill before."""
 
 SHORT = {"table.write.before", "group.commit.before"}
-"""What the chains begin with that are not left to ``make long``."""
+"""The first failpoints of the chains that are not left to ``make long``."""
 
 COUNTS = {"lead.take": 1, "table.open": 2, "recovery": 1, "table.maintain": 5, "spout": 12, "bolt": 20}
-"""At which time that it is reached a failpoint kills, by the beginning of its name; 2 elsewhere."""
+"""By the beginning of a failpoint's name, at which reach it kills; 2 for all others."""
 
 SETUPS = {
     "recovery.drop": Kill(Victim.ALL, "group.begin.after", 2),
     "recovery.write": Kill(Victim.ALL, "group.commit.before", 2),
     "recovery.commit": Kill(Victim.ALL, "group.commit.before", 2),
 }
-"""What recovery needs to come to a step: a crash before, which leaves a group under way."""
+"""By step of recovery, the kill before it, which leaves a group under way."""
 
 
 def kill_at(failpoint: str) -> Kill:
-    """Return the kill that a failpoint is tested by."""
+    """Return the kill that tests a failpoint."""
     return Kill(Victim.ALL, failpoint, next((n for name, n in COUNTS.items() if failpoint.startswith(name)), 2))
 
 
 @pytest.fixture
 def soaked(tmp_path: Path) -> Iterator[Round]:
-    """A round without Spark; its processes are gone at the end."""
+    """A round without Spark, whose processes are gone at the end."""
     round_ = Round(tmp_path / "round", Setup("", SEED, TRANSACTIONS, inline=True))
     yield round_
     round_.kill_orphans()
@@ -71,7 +71,7 @@ def soaked(tmp_path: Path) -> Iterator[Round]:
     ids="+".join,
 )
 def test_killed_at_each_failpoint(soaked: Round, chain: tuple[str, ...]) -> None:
-    """A process that dies at a failpoint, whichever, is followed by one that goes on, with exact tables all the way."""
+    """Whatever failpoint a process dies at, the next one resumes, and the tables are exact all the way."""
     setup = SETUPS.get(step_of(chain[0]))
     if setup is not None:
         assert soaked.live(setup).kills == (setup,)
@@ -83,13 +83,13 @@ def test_killed_at_each_failpoint(soaked: Round, chain: tuple[str, ...]) -> None
 
 
 def test_each_failpoint_has_its_test() -> None:
-    """All are killed at, but those that have tests of their own."""
+    """Every failpoint kills in a chain here, or has tests of its own."""
     killed = [failpoint for chain in CHAINS for failpoint in chain]
     assert sorted(killed) == sorted(name for name in FAILPOINTS if not name.startswith(ELSEWHERE))
 
 
 def test_upkeep_is_killed_too(soaked: Round) -> None:
-    """Where a table's upkeep is killed, it had really something to do: a checkpoint of the log."""
+    """When a table's upkeep is killed, it really had something to do: a checkpoint of the log."""
     checkpoint = Path(soaked.setup.output) / "words" / "_delta_log" / "_last_checkpoint"
     assert soaked.live(kill_at("table.maintain.before")).kills
     assert not checkpoint.exists()
@@ -99,7 +99,7 @@ def test_upkeep_is_killed_too(soaked: Round) -> None:
 
 @pytest.mark.long
 def test_killed_at_random_moments_opaque(tmp_path: Path) -> None:
-    """A spout whose replays carry other tuples loses and doubles nothing, either: every row is what the journal says."""
+    """A spout whose replays carry other tuples loses and doubles nothing: every row follows from the journal."""
     round_ = Round(tmp_path / "round", Setup("", SEED, TRANSACTIONS, opaque=True, inline=True))
     kills = [Kill(Victim.ALL, count=5), Kill(Victim.ALL, "delta.write.landed", 3), Kill(Victim.ALL, count=6)]
     for kill in kills:
@@ -122,7 +122,7 @@ def test_killed_with_input_from_kafka(kafka: KafkaBroker, tmp_path: Path, opaque
 
 
 def test_a_wrong_row_is_found(tmp_path: Path) -> None:
-    """The judge is no rubber stamp: a count, a txid, and a missing or superfluous row are told one by one."""
+    """The judge names a wrong count, a wrong txid, and a missing or superfluous row, one by one."""
     setup = Setup(str(tmp_path / "tables"), SEED, 4, inline=True)
     run_inline(topology_of(setup), config_of(setup))
     oracle = oracle_of(batches_of(setup))
@@ -134,7 +134,7 @@ def test_a_wrong_row_is_found(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_round_is_found(soaked: Round) -> None:
-    """The judge tells a round that has not come to the end of its input."""
+    """The judge finds a round that has not finished its input."""
     assert soaked.live(Kill(Victim.ALL, "group.commit.after", 3)).kills
     with pytest.raises(Violation):
         soaked.check_end()
@@ -142,7 +142,7 @@ def test_an_unfinished_round_is_found(soaked: Round) -> None:
 
 @pytest.mark.long
 def test_short_soak(tmp_path: Path) -> None:
-    """The command kills real Spark and resumes it, says how, and leaves no process and no file behind."""
+    """The command kills real Spark, resumes it and reports it, and leaves no process and no file behind."""
     command = [
         sys.executable,
         "-m",

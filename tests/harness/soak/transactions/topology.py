@@ -1,4 +1,4 @@
-"""What the soak runs: words counted in one table, and how many words have which count in another one below it."""
+"""The topology of the soak: one table counts words, and one below it counts how many words have which count."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from txtopo.testing.kafka import KafkaBroker
 TOPOLOGY_ID, SPOUT = "soak", "spout"
 BUCKET_SIZE = 10
 FAILING = 0.004
-"""How probably a task fails where it can: it makes about one attempt in twenty."""
+"""The probability that a task fails where it can; about one attempt in twenty fails."""
 
 _WORDS = [f"w{number}" for number in range(60)]
 _PARTITIONS = 2
@@ -41,16 +41,16 @@ _TASKS = 2
 
 @attrs.frozen
 class Setup:
-    """One round: what a process of the topology is told, in JSON.
+    """One round, as a process of the topology receives it in JSON.
 
     Args:
         output: the folder of the tables.
         seed: decides on the input, and on which attempts fail.
-        transactions: how many transactions the input makes; an opaque spout makes more of it.
+        transactions: how many the input makes; an opaque spout makes more of it.
         opaque: whether a replay carries other tuples.
         inline: whether it runs without Spark.
-        hosts: the ZooKeeper servers of coordinator state; SQLite where there are none.
-        kafka: the Kafka brokers that the input comes from; memory where there are none.
+        hosts: the ZooKeeper servers of coordinator state; empty for SQLite.
+        kafka: the Kafka brokers of the input; empty for input in memory.
         worker_failpoints: what is armed in Spark's Python workers.
     """
 
@@ -139,7 +139,7 @@ class CountWords(BatchBolt, ICommitter):
 
 
 class Bucketize(BasicBolt):
-    """Tells which bucket a word has come into, and which it has left; runs in the commit phase."""
+    """Emits which bucket a word enters and which it leaves; runs in the commit phase."""
 
     output_fields = Fields("attempt", "bucket: long", "delta: long")
 
@@ -149,7 +149,7 @@ class Bucketize(BasicBolt):
 
 
 class CountBuckets(BatchBolt, ICommitter):
-    """Below a committer: counts the words of each bucket, and removes those that nothing is left in."""
+    """Below a committer: counts the words of each bucket, and removes empty buckets."""
 
     def __init__(self, flaw: Flaw) -> None:
         self.flaw = flaw
@@ -168,7 +168,7 @@ class CountBuckets(BatchBolt, ICommitter):
 
 
 def moves(old: int, new: int) -> list[tuple[int, int]]:
-    """Return by how much which buckets change when a word's count goes from ``old``, 0 for none, to ``new``."""
+    """Return the change of each bucket when a word's count goes from ``old``, 0 for a new word, to ``new``."""
     if old == 0:
         return [(new // BUCKET_SIZE, 1)]
     if old // BUCKET_SIZE != new // BUCKET_SIZE:
@@ -211,14 +211,12 @@ def topic_of(setup: Setup) -> str:
 
 
 def fill_topic(setup: Setup, broker: KafkaBroker) -> None:
-    """Produce a round's input."""
     broker.create_topic(topic_of(setup), _PARTITIONS)
     for partition, rows in data_of(setup).items():
         broker.produce(topic_of(setup), [json.dumps({"word": word}).encode() for (word,) in rows], partition)
 
 
 def spout_of(setup: Setup):
-    """Return the spout of a round."""
     fields = Fields("word: string")
     if setup.kafka:
         kind = OpaqueKafkaSpout if setup.opaque else TransactionalKafkaSpout

@@ -1,1 +1,1 @@
-"""The soak of plain topologies: kills at random, and every message acked in the end, none before its tree was done."""
+"""The soak of plain topologies: random kills; every message is acked in the end, and none before its tree was done."""

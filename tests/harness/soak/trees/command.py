@@ -33,34 +33,29 @@ END_SECS = 120.0
 
 @attrs.define
 class Outcome:
-    """What a soak came to."""
+    """The result of a soak."""
 
     kills: Counter[str] = attrs.field(factory=Counter)
     messages: int = 0
     deliveries: int = 0
     recoveries_secs: dict[str, list[float]] = attrs.field(factory=dict)
-    """By what was killed: from each kill until every worker had done something again."""
+    """By what was killed: the seconds from each kill until every worker works again."""
     early: int = 0
-    """Messages that were confirmed before all of their words were written down."""
+    """Messages that were confirmed before all of their words were written."""
     left: int = 0
-    """Processes that were there after the end."""
+    """Processes that are left at the end."""
     secs: float = 0.0
 
 
 @attrs.define
 class Place:
-    """The Spark that a soak runs on.
-
-    Args:
-        master: its URL; None for the default, which is local.
-        cluster: what provides it, if that is a cluster of its own.
-    """
+    """The Spark that a soak runs on: its master's URL, None for local, and the cluster that the soak started."""
 
     master: str | None = None
     cluster: StandaloneCluster | None = None
 
     def executors(self) -> list[int]:
-        """Return the executors that the cluster's workers have started and that are there still."""
+        """Return the living executors of the cluster's workers."""
         daemons = self.cluster.workers if self.cluster else []
         return [each.pid for daemon in daemons for each in daemon.processes() if _is_executor(each)]
 
@@ -111,17 +106,9 @@ def main(messages: int, kills: int, seed: int | None, pause_secs: float, kind: s
 
 
 def soak(messages: int, kills: int, seed: int, pause_secs: float, place: Place) -> Outcome:
-    """Run a soak.
+    """Run a soak; raise a TimeoutError if the driver does not start, or if messages are not confirmed in the end.
 
-    Args:
-        messages: how many there are.
-        kills: how many processes are killed; more messages are added until they were.
-        seed: of the kills.
-        pause_secs: about how long to wait between two of them.
-        place: where it runs.
-
-    Raises:
-        TimeoutError: the driver does not start, or messages are not confirmed in the end.
+    It kills ``kills`` processes, about ``pause_secs`` apart, and adds messages until it has.
     """
     confirmed: dict[int, int] = {}
     began = time.monotonic()
@@ -135,6 +122,7 @@ def soak(messages: int, kills: int, seed: int, pause_secs: float, place: Place) 
             for _ in range(kills):
                 run.wait_for_acks()
                 time.sleep(run.rng.uniform(0.0, 2 * pause_secs))
+                # While kills are left, the queue must not run empty: a kill is to strike work.
                 if queue.unconfirmed < 1_000:
                     queue.put(range(len(confirmed) + queue.unconfirmed, len(confirmed) + queue.unconfirmed + 50_000))
                 run.kill()
@@ -151,7 +139,7 @@ def soak(messages: int, kills: int, seed: int, pause_secs: float, place: Place) 
 
 @attrs.define
 class _Soak:
-    """A soak that runs: its driver, and what has been killed."""
+    """A running soak: its drivers, and the last kill."""
 
     rng: random.Random
     _queue: RedeliveringQueue
@@ -161,9 +149,9 @@ class _Soak:
     outcome: Outcome = attrs.field(factory=Outcome)
     _drivers: list[subprocess.Popen[bytes]] = attrs.field(factory=list)
     _killed: tuple[str, float] | None = None
-    """What was killed last, and when; None once messages were acked again."""
+    """The last victim and when it was killed; None once messages were acked again."""
     _doomed: set[int] = attrs.field(factory=set)
-    """The workers that die with what was killed last, if not at once."""
+    """The workers that the last kill must end, perhaps not at once."""
 
     def start_driver(self) -> None:
         """Start a driver, in a session of its own."""
@@ -179,7 +167,7 @@ class _Soak:
         driver.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             driver.wait(END_SECS)
-        driver.kill()
+        driver.kill()  # does nothing if the driver has ended
 
     def kill(self) -> None:
         """Kill a worker, an executor that runs one, or now and then the driver, which is started again."""
@@ -202,7 +190,7 @@ class _Soak:
             self._kill_process("worker", worker)
 
     def wait_for_acks(self) -> None:
-        """Wait until every worker works and messages are acked: a kill while nothing runs shows nothing."""
+        """Wait until every worker works and messages are acked: a kill while nothing runs tests nothing."""
         before, end = len(self._confirmed), time.monotonic() + START_SECS
         while not self._all_work() or len(self._confirmed) < before + 100:
             if not self._queue.unconfirmed:
@@ -217,7 +205,7 @@ class _Soak:
             self._killed = None
 
     def _all_work(self) -> bool:
-        """Return whether every worker works, and none of those that were to die with what was killed is left."""
+        """Whether every worker works, and none that the last kill must end is left."""
         workers = _workers(self._folder)
         return len(workers) >= WORKERS and not self._doomed.intersection(workers)
 
@@ -243,8 +231,10 @@ class _Soak:
 
 
 def _workers(folder: Path) -> list[int]:
-    """Return the workers that work: processes that have written something down and have their files open."""
+    """Return the processes that have written words and still have their files open."""
     found = []
+    # Files of dead workers stay in the folder, and the kernel may give their process ids to others. An open file of the
+    # folder tells the workers apart.
     for pid in {int(path.name.partition("-")[0]) for path in folder.iterdir() if path.stat().st_size}:
         with contextlib.suppress(OSError):
             if any(str(link.readlink()).startswith(str(folder)) for link in Path(f"/proc/{pid}/fd").iterdir()):

@@ -1,4 +1,4 @@
-"""A word count whose bolts write down what they did, and when."""
+"""A word count whose bolts record what they did, and when."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from txtopo import (
 from txtopo.testing.redelivering_queue import QueueSpout
 
 WORDS = 5
-"""Words of a message: a tree has a tuple for each, and one more."""
+"""Words of a message; its tree has one tuple for each, and the root."""
 
 
 WORKERS = 2
-"""Workers of the topology."""
 
 
 class Split(BasicBolt):
@@ -35,45 +34,32 @@ class Split(BasicBolt):
     output_fields = Fields("number", "position")
 
     def execute(self, tuple: Tuple, collector: BasicOutputCollector) -> None:
-        """Emit a tuple for each word."""
         for position in range(WORDS):
             collector.emit((tuple["number"], position))
 
 
 class Record(RichBolt):
-    """Writes down each word with the time, and acks it then.
-
-    Args:
-        folder: takes a file from each process and task.
-    """
+    """Writes each word with the time, and acks it then; each task has a file of its own in the folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:
-        """Open a file of this process's own."""
         del config
         self._collector = collector
         path = self._folder / f"{os.getpid()}-{context.this_task_id}-{time.monotonic_ns()}"
         self._file = path.open("w", buffering=1)
 
     def execute(self, tuple: Tuple) -> None:
-        """Write a line; it is the kernel's before the tuple is acked, so a kill takes nothing back."""
+        """Write a line, which the kernel has before the tuple is acked: a kill of the process loses none."""
         self._file.write(f"{tuple['number']} {tuple['position']} {time.monotonic_ns()}\n")
         self._collector.ack(tuple)
 
     def cleanup(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
 def soak_topology(address: tuple[str, int], folder: Path) -> PlainTopology:
-    """Return the topology.
-
-    Args:
-        address: of the queue of messages.
-        folder: for what the bolts write down.
-    """
     builder = TopologyBuilder("acked-soak")
     builder.set_spout("messages", QueueSpout(address, Fields("number"), is_endless=True), 2)
     builder.set_bolt("split", Split(), 2).shuffle_grouping("messages")

@@ -1,19 +1,19 @@
-"""Finds bolts that ack what they only keep in memory: a worker that dies then loses inputs whose roots were acked.
+"""Finds bolts that ack inputs and then keep them only in memory, where they are lost if the worker dies.
 
-No ledger sees that, since it does not know what a bolt keeps. So the inputs of a schedule without faults are given to
-the bolt again, alone, in a world without acks and workers:
+The ledger cannot see that, since it does not know what a bolt keeps. So the bolt receives the inputs of the schedule
+without faults again, alone, without ackers and other workers:
 
-1. It gets them once as they were. An input that it acks at once, emitting nothing for it, is *silent*. A filter has
-   silent inputs too.
-2. It gets them again, but a silent one is left out, or has the values of another input. If what it emits *later* is
-   different, it had kept the input: the emission came after the ack.
+1. First it receives all of them. An input that it acks at once, and for which it emits nothing, is *silent*. Filters
+   have silent inputs, too.
+2. Then it receives them again, but one silent input is left out, or has the values of another input. If the bolt's
+   *later* tuples differ, it had kept the input: it acked first and emitted afterwards.
 
-What is emitted at a tick has no input of its own, so any difference counts. What is emitted for another input counts
-if that input's place emits both times, but other values: a sampler, whose every tenth input is now another one, is
-right. Leaving out an input changes numbers that a bolt gives to what it sees, so there only other values count.
+A tuple that is emitted at a tick has no input of its own, so any difference counts. At another input, a difference
+counts if the bolt emits both times, but other values: a sampler that emits every tenth input only chooses another one.
+Leaving out an input shifts any numbers that a bolt gives to its inputs, so it counts at ticks only.
 
-A bolt that emits nothing at all writes itself, which nobody sees. It is found if it collects silent inputs in a list or
-dict among its attributes, and empties that later.
+A bolt that emits nothing writes to the outside, which the simulator does not see. It is found if it collects silent
+inputs in a list or dict among its attributes, and empties that later.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from txtopo.testing.simulation.plain.ledger import named
 from txtopo.topology.plain_plan import SYSTEM, SYSTEM_TASK, TICK_STREAM, PlainComponent, PlainKind, PlainPlan
 
 INPUTS = 250
-"""Inputs that a bolt gets; those that were recorded come again until there are so many, as they may at least once."""
+"""Inputs that a bolt receives; fewer recorded ones are repeated, as delivery at least once allows."""
 TICK_EVERY = 20
 """Inputs between two ticks."""
 SUSPECTS_MAX = 8
-"""Silent inputs that are left out, one at a time."""
+"""About how many silent inputs are left out, one at a time."""
 RUN_SECS_MAX = 2.0
 """A bolt that takes longer, because it waits for something, is not tried again."""
 
@@ -66,33 +66,30 @@ TICK = Input(SYSTEM_TASK, (1,), TupleSource(SYSTEM, TICK_STREAM, SYSTEM_TASK, Fi
 
 @attrs.define(eq=False)
 class _Turn:
-    """What a bolt has done when it got an input."""
+    """What a bolt did when it received an input."""
 
     input: Input
     emitted: list[str] = attrs.field(factory=list)
-    """The streams and values, as texts."""
+    """The stream and values of each tuple, as text: users' values need not be comparable."""
     is_acked: bool = False
     has_offloaded: bool = False
 
     @property
     def is_silent(self) -> bool:
-        """Whether the input was acked at once, and nothing was done for it that can be seen."""
+        """Whether the input was acked at once, with no tuple and no slow call."""
         return self.is_acked and not self.emitted and not self.has_offloaded
 
 
 def check_buffers(
     plan: PlainPlan, config: Config, make_object: Callable[[str], Any], inputs: Mapping[str, Sequence[Input]]
 ) -> None:
-    """Check that bolts ack no input that they still need.
+    """Check that bolts ack no input that they still need; raise a :class:`Violation` otherwise.
 
     Args:
         plan: the plan, without fields for tokens.
-        config: of the topology.
-        make_object: makes a bolt, given the component's id.
-        inputs: what the tasks of each bolt have received of tracked tuples, by component.
-
-    Raises:
-        Violation: one does.
+        config: the topology's configuration.
+        make_object: makes a new object of the component with an id.
+        inputs: the recorded inputs of each bolt, by component id.
     """
     for component in plan.components:
         if inputs.get(component.id):
@@ -111,7 +108,7 @@ def _sequence(recorded: Sequence[Input], component: PlainComponent) -> list[Inpu
 
 @attrs.define(eq=False)
 class _Trial:
-    """Lets one bolt of a topology run alone."""
+    """Runs one bolt of a topology alone."""
 
     plan: PlainPlan
     component: PlainComponent
@@ -119,23 +116,20 @@ class _Trial:
     make_object: Callable[[str], Any]
 
     def run(self, sequence: list[Input]) -> None:
-        """Try the bolt.
-
-        Raises:
-            Violation: it acks what it only keeps.
-        """
+        """Try the bolt; raise a :class:`Violation` if it acks an input that it only keeps."""
         began = time.monotonic()
         try:
             turns = self._turns(sequence, watches_attributes=True)
             if time.monotonic() - began > RUN_SECS_MAX or _told(turns) != _told(self._turns(sequence)):
-                return  # it takes its time, or draws or reads what it emits: no two runs compare
+                return  # it is slow; or no two runs compare, as of a bolt that draws at random or reads a clock
         except Violation:
             raise
-        except Exception:  # noqa: BLE001 - the user's code, which may not bear to run alone
+        except Exception:  # noqa: BLE001 - user code may need more than a bolt alone, which is no finding
             return
         silent = [at for at, turn in enumerate(turns) if turn.is_silent and turn.input is not TICK]
         if not any(turn.emitted for turn in turns):
             return
+        # The first ones, and others spread over all: a bolt may begin to keep inputs at any point.
         for at in silent[: SUSPECTS_MAX // 2] + silent[SUSPECTS_MAX // 2 :: max(1, len(silent) // SUSPECTS_MAX)]:
             try:
                 later = self._differs(turns, sequence, at)
@@ -149,7 +143,7 @@ class _Trial:
                 )
 
     def _differs(self, turns: list[_Turn], sequence: list[Input], at: int) -> str | None:
-        """Say where the bolt emits something else without an input, or with other values of it; None if nowhere."""
+        """Return where the bolt emits something else without an input or with other values of it; None if nowhere."""
         suspect = sequence[at]
         without = self._turns(sequence[:at] + sequence[at + 1 :])
         for turn, other in zip(turns[at + 1 :], without[at:], strict=True):
@@ -162,7 +156,7 @@ class _Trial:
         if other_values is None:
             return None
         changed = self._turns([*sequence[:at], other_values, *sequence[at + 1 :]])
-        if not changed[at].is_silent:
+        if not changed[at].is_silent:  # with these values it emits at once, so later tuples prove nothing
             return None
         for turn, other in zip(turns[at + 1 :], changed[at + 1 :], strict=True):
             if turn.emitted != other.emitted:
@@ -173,7 +167,7 @@ class _Trial:
         return None
 
     def _turns(self, sequence: Sequence[Input], *, watches_attributes: bool = False) -> list[_Turn]:
-        """Let a new object of the bolt run, and return what it did for each input."""
+        """Run a new object of the bolt, and return what it did for each input."""
         made = self.make_object(self.component.id)
         offloading = _Offloading()
         config = component_config(self.config, self.component.configuration)
@@ -228,35 +222,31 @@ def _execute_of(
 
 
 class _Collector(OutputCollector):
-    """Notes what a bolt does in a turn."""
+    """Records what a bolt does in a turn."""
 
     turn: _Turn
     current: Tuple
 
     def emit(self, values: Sequence[Any], anchors: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
-        """Note a tuple."""
         del anchors
         self.turn.emitted.append(f"{stream}: {list(values)!r}")
         return []
 
     def emit_direct(self, task: int, values: Sequence[Any], anchors: Any = None, stream: str = DEFAULT_STREAM) -> None:
-        """Note a tuple; not its task, which may be chosen in turn."""
-        del task
+        del task  # a bolt may choose tasks in turn, which leaving out an input shifts
         self.emit(values, anchors, stream)
 
     def ack(self, tuple: Tuple) -> None:
-        """Note whether the input of this turn is acked."""
         self._settle(tuple, is_acked=True)
 
     def fail(self, tuple: Tuple) -> None:
-        """Note nothing: what fails comes again."""
         self._settle(tuple, is_acked=False)
 
     def reset_timeout(self, tuple: Tuple) -> None:
-        """Note nothing."""
+        """Record nothing."""
 
     def report_error(self, error: BaseException) -> None:
-        """Note nothing."""
+        """Record nothing."""
 
     def _settle(self, tuple: Tuple, *, is_acked: bool) -> None:
         if tuple is self.current and tuple.roots is not SETTLED:  # type: ignore[attr-defined] # of a TreeTuple
@@ -265,21 +255,19 @@ class _Collector(OutputCollector):
 
 
 class _Offloading(Offloading):
-    """Slow calls that are not made, and end well after the turn."""
+    """Slow calls that are not made, and end without an error after the turn."""
 
     def __init__(self) -> None:
         super().__init__()
         self._waiting: deque[Callable[[Future[Any]], None]] = deque()
 
     def submit(self, task: int, call: Callable[[], Any], on_done: Callable[[Future[Any]], None]) -> None:
-        """Let a call begin."""
         del task, call
         self.under_way += 1
         self._waiting.append(on_done)
 
     def run_done(self) -> bool:
-        """Let the calls end that have begun."""
-        for _ in range(len(self._waiting)):
+        for _ in range(len(self._waiting)):  # calls that these submit end after a later turn
             self.under_way -= 1
             done: Future[Any] = Future()
             done.set_result(None)
@@ -288,7 +276,7 @@ class _Offloading(Offloading):
 
 
 class _Attributes:
-    """The lists and dicts among a bolt's attributes: which silent inputs they grew by, and when they are emptied."""
+    """The lists and dicts among a bolt's attributes: the silent inputs that they grew by, and when they are emptied."""
 
     def __init__(self, made: Any) -> None:
         self._made = made
@@ -296,7 +284,7 @@ class _Attributes:
         self._grown: dict[str, list[Input]] = {}
 
     def see(self, turn: _Turn) -> tuple[str, Input] | None:
-        """Look after a turn; return the attribute that was emptied in it and the first silent input that it held."""
+        """Return the attribute that was emptied in a turn, and the first silent input that it held; None for none."""
         found = None
         for name, value in vars(self._made).items() if hasattr(self._made, "__dict__") else ():
             if not isinstance(value, (list, deque, dict)):
@@ -322,7 +310,7 @@ def _told(turns: Sequence[_Turn]) -> list[tuple[list[str], bool, bool]]:
 
 
 def objects_of(prototypes: Mapping[str, bytes], connect: Callable[[Any], None]) -> Callable[[str], Any]:
-    """Return what makes a component's object from its prototype, connected to what stands in for the outside."""
+    """Return a function that makes a component's object from its prototype, and connects it to an outside."""
 
     def make_object(component: str) -> Any:
         made = cloudpickle.loads(prototypes[component])

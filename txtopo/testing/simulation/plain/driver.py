@@ -27,21 +27,16 @@ if TYPE_CHECKING:
     from txtopo.testing.simulation.plain.world import PlainWorld
 
 KILLED_AT_ONCE = 0.5
-"""How probable it is that a cancelled job's process is killed at once; otherwise it does some more before it ends."""
+"""How probable it is that a cancelled job's process is killed at once; otherwise it works on for a while."""
 
 
 class Driver:
-    """Carries out what the supervisor decides, as :class:`~txtopo.plain.supervision.control.ControlServer` does.
-
-    Args:
-        world: the schedule that it is in.
-        workers: how many workers there are.
-    """
+    """Carries out what the supervisor decides, as :class:`~txtopo.plain.supervision.control.ControlServer` does."""
 
     def __init__(self, world: PlainWorld, workers: int) -> None:
         self.is_over = False
-        """Whether the run is over."""
         self._world = world
+        # Restarts without bound: a schedule with many kills must not end the run.
         self._supervisor = Supervisor(workers, restarts_max=1 << 30, period_secs=1, is_active=True, now=world.clock())
         self._by_channel: dict[int, Process] = {}
         self._channels = 0
@@ -52,7 +47,7 @@ class Driver:
 
     @property
     def phase(self) -> RunPhase:
-        """What the run is at."""
+        """The phase of the run."""
         return self._supervisor.phase
 
     def begin(self) -> None:
@@ -60,11 +55,7 @@ class Driver:
         self._carry_out(self._supervisor.begin())
 
     def handle(self, event: Event) -> None:
-        """Give an event to the supervisor, and do what it decides.
-
-        Raises:
-            Exception: what the run has ended by.
-        """
+        """Give an event to the supervisor, and carry out its actions; raise the error that ends the run, if any."""
         if isinstance(event, ChannelLost):
             del self._by_channel[event.channel]
         if self._world.is_logged:
@@ -72,9 +63,10 @@ class Driver:
         self._carry_out(self._supervisor.handle(event, self._world.clock()))
 
     def run(self) -> bool:
-        """Let the driver hear one thing, or Spark start a job or report an end; return whether there was any of it."""
+        """Hear one message, start one job or report one end, whichever is drawn; return False if there is none."""
         spoken = [process for process in self._by_channel.values() if process.to_driver]
         waiting = [job for job, process in self._of_job.items() if process is None]
+        # Messages of one process keep their order, as on a socket, and so do the ends of jobs.
         choices: list[Process | JobEnded | tuple[int, int]] = [*spoken, *waiting, *list(self._ended)[:1]]
         if not choices:
             return False
@@ -84,7 +76,7 @@ class Driver:
                 self.handle(chosen.to_driver.popleft())
             case JobEnded():
                 self._ended.popleft()
-                for process in spoken:  # as the real one does: last words count before the end of the job
+                for process in spoken:  # as the real driver does: it reads a process's last messages before the end
                     if (process.number, process.job) == (chosen.worker, chosen.job):
                         self._hear(process)
                 self.handle(chosen)
@@ -93,18 +85,12 @@ class Driver:
         return True
 
     def hear_all(self) -> None:
-        """Hear all that was said."""
+        """Hear all messages."""
         for process in list(self._by_channel.values()):
             self._hear(process)
 
     def process_ended(self, process: Process, error: Exception | None, *, again: bool) -> None:
-        """Take note of the end of a process; Spark will say so.
-
-        Args:
-            process: the process.
-            error: what it has ended by.
-            again: whether Spark starts the task of its job again instead.
-        """
+        """Record the end of a process, which Spark reports later; if ``again``, Spark restarts its task instead."""
         process.to_driver.append(ChannelLost(process.channel))
         job = (process.number, process.job)
         if self._of_job.get(job) is not process:
@@ -146,6 +132,7 @@ class Driver:
                     assert_never(action)
 
     def _tell(self, channel: int, message: ToWorker) -> None:
+        # The ledger learns of a death no later than any worker: from now on, roots may fail because of it.
         if isinstance(message, PeerReplaced):
             self._world.ledger.dead.add(message.dead)
         if channel in self._by_channel:

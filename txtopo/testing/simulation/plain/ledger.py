@@ -1,4 +1,4 @@
-"""The ledger: what was emitted in a plain topology and what is open of it; checks what spouts are told of it."""
+"""The ledger: every tuple of a plain topology and whether it is settled; checks the acks and failures of spouts."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ from txtopo.testing.checkers import Violation
 LOOK_SECS_MAX = 1.0
 """How much later than its timeout a root may fail."""
 FORGOTTEN = 2
-"""References to a tuple that only the ledger has: its own, and that of the function that counts them."""
+"""References to a tuple that only the ledger holds: its own, and that of ``sys.getrefcount`` while it counts."""
 
 
 @attrs.define(eq=False)
 class Root:
-    """A tuple that a spout has emitted with a message id, and what is known of its tree.
+    """A tuple that a spout emitted with a message id, and what is known of its tree.
 
-    Args:
-        serial: its number in the schedule.
-        message_id: what the spout calls it.
-        emitted_at: when.
+    ``serial`` is its number in the schedule. All times are seconds of simulated time.
     """
 
     serial: int
@@ -37,13 +34,14 @@ class Root:
     sent_to: set[int] = attrs.field(factory=set)
     """The incarnations that tuples of its tree were sent to."""
     told_of: dict[int, set[int]] = attrs.field(factory=dict)
-    """By the incarnation that tells the acker, those of them: of the root's tuples, and of those that were acked."""
+    """By incarnation, the incarnations in the messages that it sends to the acker: those that the root was sent to, if
+    it has the spout task, and those that tuples anchored to an acked input were sent to."""
     is_failed: bool = False
     """Whether a tuple of its tree failed."""
     is_doubled: bool = False
-    """Whether a tuple of its tree came twice: one copy may be done before the other, so what is open says nothing."""
+    """Whether a tuple of its tree came twice. One copy may be acked before the other, so ``open`` proves nothing."""
     renewed_at: float = 0.0
-    """When its timeout was last asked to begin anew."""
+    """When a bolt last reset its timeout."""
     outcome: str | None = None
 
 
@@ -52,7 +50,7 @@ class Held:
     """A tuple that a task has received and has neither acked nor failed."""
 
     tuple: Any
-    """The tuple itself: while it is here, no other one has its identity."""
+    """The tuple itself. The reference keeps Python from giving its ``id()`` to another tuple."""
     token: int
     sent_to: set[int] = attrs.field(factory=set)
     """The incarnations that tuples anchored to it were sent to."""
@@ -60,35 +58,32 @@ class Held:
 
 @attrs.define(eq=False)
 class Life:
-    """One life of a worker, as the ledger sees it.
-
-    Args:
-        incarnation: its incarnation.
-    """
+    """One incarnation of a worker, as the ledger sees it."""
 
     incarnation: int
     held: dict[int, Held] = attrs.field(factory=dict)
-    """What its tasks hold, by the tuple's identity."""
+    """The inputs that its tasks hold, by ``id()``."""
     tasks: dict[int, int] = attrs.field(factory=dict)
-    """The task of each of these."""
+    """The task of each held input, by the same ``id()``."""
     roots: dict[int, Root] = attrs.field(factory=dict)
     """The roots of its spout tasks that are neither acked nor failed, by serial."""
     acked: Any = None
-    """The tuple that the bolt whose turn it is has acked in this turn; the last one of several."""
+    """The last tuple that the running bolt has acked in this turn."""
     is_broken: bool = False
-    """Whether an exception was drawn in a component: one that caught it may ack what it has failed, or the reverse."""
+    """Whether a schedule raised an exception in a component. A component that catches it may ack an input that it has
+    failed, and is not blamed for that."""
 
 
 @attrs.define(eq=False)
 class Ledger:
-    """All the tuples of a schedule.
+    """All tuples of a schedule.
 
     Args:
-        clock: tells the time, in seconds.
-        timeout_secs: when a root fails; None: never.
+        clock: returns the simulated time, in seconds.
+        timeout_secs: the age at which a root fails; None: no root times out.
         is_acking: whether tuple trees are tracked.
         components: the component of each task.
-        say: is told what happens, line by line; None: nobody is.
+        say: called with a line for each root that is emitted or settled; None: nothing is logged.
     """
 
     clock: Callable[[], float]
@@ -97,31 +92,32 @@ class Ledger:
     components: Mapping[int, str]
     say: Callable[[str], None] | None = None
     dead: set[int] = attrs.field(factory=set)
-    """The incarnations that have died."""
+    """The dead incarnations that the driver has announced."""
     emitted: int = 0
     """How many roots were emitted."""
     acked: int = 0
     failed: int = 0
     recorded: list[tuple[int, Any, Any]] | None = None
-    """The task, the values and the source of each tracked tuple that bolts have received, if they are recorded."""
+    """The task, the values and the source of each tracked input of bolts; None: they are not recorded."""
     violation: Violation | None = None
-    """The first promise that was broken in the components' code, where they might catch an exception."""
+    """The first broken promise found while a component's code runs. It is kept, as the component may catch an
+    exception."""
     _tokens: int = 0
     _roots_of: dict[int, tuple[Root, ...]] = attrs.field(factory=dict)
     """By token, the roots whose trees the tuple belongs to."""
 
     @property
     def tuples(self) -> int:
-        """How many tuples were emitted, by spouts and bolts."""
+        """How many tuples spouts and bolts have emitted."""
         return self._tokens
 
     def token(self) -> int:
-        """Return a number for a tuple that is about to be emitted."""
+        """Return a new token, for a tuple that is about to be emitted."""
         self._tokens += 1
         return self._tokens
 
     def begin(self, message_id: Any) -> Root:
-        """Take note that a spout is about to emit a root."""
+        """Record a root that a spout is about to emit."""
         self.emitted += 1
         root = Root(self.emitted, message_id, self.clock())
         if self.say is not None:
@@ -131,18 +127,18 @@ class Ledger:
     def sent_root(
         self, life: Life, root: Root, token: int, tasks: Iterable[int], incarnations: Collection[int]
     ) -> None:
-        """Take note of the tasks that a root went to, and of the incarnations that these tasks are in."""
+        """Record the tasks that a root was sent to, and their incarnations."""
         self._roots_of[token] = (root,)
         root.open.update((token, task) for task in tasks)
         root.sent_to.update(incarnations)
         root.told_of[life.incarnation] = set(incarnations)
-        if root.outcome is None:
+        if root.outcome is None:  # without ackers, a root is acked before its emit returns
             life.roots[root.serial] = root
 
     def sent(
         self, life: Life, anchors: Iterable[Any], token: int, tasks: Collection[int], incarnations: Collection[int]
     ) -> None:
-        """Take note of a tuple that a bolt has emitted."""
+        """Record a tuple that a bolt has emitted; it joins the trees of those anchors that the bolt holds."""
         held = [life.held[id(each)] for each in anchors if id(each) in life.held]
         roots: dict[int, Root] = {}
         for each in held:
@@ -156,7 +152,7 @@ class Ledger:
             root.sent_to.update(incarnations)
 
     def received(self, life: Life, tuple: Any, token: int, task: int) -> None:
-        """Take note that a task has received a tuple."""
+        """Record an input of a task, if it belongs to a tree."""
         if token in self._roots_of:
             life.held[id(tuple)] = Held(tuple, token)
             life.tasks[id(tuple)] = task
@@ -164,7 +160,7 @@ class Ledger:
                 self.recorded.append((task, tuple.values, tuple.source))
 
     def tuple_acked(self, life: Life, tuple: Any) -> None:
-        """Take note that a task has acked a tuple; one that it does not hold any more is ignored."""
+        """Record an ack; ignore a tuple that the task does not hold."""
         held = life.held.pop(id(tuple), None)
         if held is None:
             return
@@ -175,7 +171,7 @@ class Ledger:
             root.told_of.setdefault(life.incarnation, set()).update(held.sent_to)
 
     def tuple_failed(self, life: Life, tuple: Any) -> None:
-        """Take note that a task has failed a tuple."""
+        """Record a failure; ignore a tuple that the task does not hold."""
         held = life.held.pop(id(tuple), None)
         if held is not None:
             del life.tasks[id(tuple)]
@@ -183,7 +179,7 @@ class Ledger:
                 root.is_failed = True
 
     def settled_again(self, life: Life, task: int, tuple: Any, what: str) -> None:
-        """Take note that a task acks or fails a tuple that it has acked or failed before."""
+        """Blame a task that acks or fails a tuple a second time."""
         self._judge(
             life,
             lambda: (
@@ -193,7 +189,7 @@ class Ledger:
         )
 
     def anchored_late(self, life: Life, task: int, values: Any, anchors: Iterable[Any]) -> None:
-        """Take note that a task may not anchor a tuple as it wants to."""
+        """Blame a task that anchors a tuple to an input that it has settled before."""
         settled = [each for each in anchors if getattr(each, "roots", None) is SETTLED]
         if settled:
             self._judge(
@@ -205,10 +201,7 @@ class Ledger:
             )
 
     def emitted_after_ack(self, life: Life, task: int, values: Any, anchors: Iterable[Any]) -> None:
-        """Take note that a task has emitted a tuple after it has acked an input in the same turn.
-
-        That is wrong unless the tuple is anchored to something that the task still holds.
-        """
+        """Blame a task that emits after an ack in the same turn, unless it anchors to an input that it still holds."""
         if not any(id(each) in life.held for each in anchors):
             self._judge(
                 life,
@@ -220,25 +213,25 @@ class Ledger:
             )
 
     def name_of(self, task: int) -> str:
-        """Return what findings call a task."""
+        """Return the name of a task in findings."""
         return f"bolt {self.components[task]!r} (task {task})"
 
     def renewed(self, life: Life, tuple: Any) -> None:
-        """Take note that a task has asked for more time."""
+        """Record that a task has reset the timeout of an input's roots."""
         held = life.held.get(id(tuple))
         for root in self._roots_of[held.token] if held is not None else ():
             root.renewed_at = self.clock()
 
     def doubled(self, token: int) -> None:
-        """Take note that a tuple comes twice."""
+        """Record that a tuple arrives twice."""
         for root in self._roots_of.get(token, ()):
             root.is_doubled = True
 
     def root_acked(self, life: Life, root: Root) -> None:
-        """Check that a spout may be told of an ack."""
+        """Check an ack that a spout is about to receive."""
         self._settle(life, root, "acked")
         self.acked += 1
-        if not self.is_acking or root.is_doubled:
+        if not self.is_acking or root.is_doubled:  # without ackers, an ack says nothing about the tree
             return
         if root.is_failed:
             self._break(f"{_name(root)} was acked though a tuple of its tree had failed (acking)")
@@ -246,7 +239,7 @@ class Ledger:
             self._break(f"{_name(root)} was acked with {len(root.open)} tuples of its tree open (acking)")
 
     def root_failed(self, life: Life, root: Root) -> None:
-        """Check that a spout may be told of a failure: a root fails for a reason."""
+        """Check a failure that a spout is about to receive: a root fails only for a reason."""
         self._settle(life, root, "failed")
         self.failed += 1
         secs = self.clock() - root.emitted_at
@@ -259,7 +252,7 @@ class Ledger:
             )
 
     def check_in_time(self, life: Life) -> None:
-        """Check that no root of a worker that has just looked is older than its timeout allows."""
+        """Check that no root is pending past its timeout on a worker that has just failed its old roots."""
         if self.timeout_secs is None:
             return
         latest = self.clock() - self.timeout_secs - LOOK_SECS_MAX
@@ -268,12 +261,10 @@ class Ledger:
                 raise Violation(f"{_name(root)} is pending {-latest + self.clock():g} s after it was emitted")
 
     def check_forgotten(self, lives: Iterable[Life]) -> None:
-        """Check that bolts still have the inputs that they have neither acked nor failed.
+        """Check that bolts still refer to the inputs that they have neither acked nor failed.
 
-        Joins, windows and sinks hold inputs for as long as they like. Nobody can ack a tuple that only the ledger has.
-
-        Raises:
-            Violation: a bolt has let go of an input.
+        Joins, windows and sinks may hold inputs for as long as they like. But if only the ledger refers to an input,
+        no bolt can ever ack it.
         """
         for life in lives if self.is_acking else ():
             for key, held in () if life.is_broken else life.held.items():
@@ -288,14 +279,14 @@ class Ledger:
         return Counter(self.name_of(task) for life in lives for task in life.tasks.values())
 
     def check_at_rest(self, lives: Collection[Life]) -> None:
-        """Check that nothing is pending that had to be settled at once, now that all is quiet and nothing was lost.
+        """Check, once no worker does anything and no frame was lost, that no root is pending that should be settled.
 
-        What a worker that has died had to tell may be lost with it. Then the one that had sent it the tuple tells of
-        it, as soon as that one acks its own.
+        A dead worker's messages to the acker may be lost with it. Then the worker that sent it the tuple names it to
+        the acker, when it acks its own input.
 
         Raises:
-            Violation: a root is pending all of whose tuples were acked, one of whose tuples failed, or that has
-                touched a worker that died; or nobody holds anything of it any more.
+            Violation: a root is pending though its whole tree was acked, a tuple of it failed, it has touched a dead
+                worker, or no task holds a tuple of it any more.
         """
         holding = {(held.token, life.tasks[key]) for life in lives for key, held in life.held.items()}
         for life in lives:
@@ -310,12 +301,12 @@ class Ledger:
                     raise Violation(f"{_name(root)} is pending though no task holds a tuple of it")
 
     def _judge(self, life: Life, text: Callable[[], str]) -> None:
-        """Take note of what a bolt does wrong, unless something was drawn that explains it."""
+        """Keep a bolt's mistake as the violation, unless a drawn exception explains it."""
         if self.violation is None and self.is_acking and not life.is_broken:
             self.violation = Violation(text())
 
     def _break(self, text: str) -> NoReturn:
-        """Take note of what a spout must not be told, and tell it nothing."""
+        """Keep a wrong ack or failure as the violation, and raise before the spout receives it."""
         self.violation = self.violation or Violation(text)
         raise self.violation
 
@@ -325,17 +316,19 @@ class Ledger:
         root.outcome = outcome
         if self.say is not None:
             self.say(f"{_name(root)} is {outcome}")
+        # A root that this incarnation does not have is one of an earlier incarnation. Or it is acked within its emit,
+        # before any tuple of it is open.
         if life.roots.pop(root.serial, None) is None and root.open:
             self._break(f"{_name(root)} was {outcome} in another life of its spout task")
 
 
 def named(tuple: Any) -> str:
-    """Return what findings call a tuple."""
+    """Return the name of a tuple in findings."""
     return f"{shown(tuple.values)} of {tuple.source.component!r}"
 
 
 def shown(values: Any) -> str:
-    """Return values as findings show them: cut, if they are long."""
+    """Return values as text, cut if they are long."""
     return reprlib.repr(values)
 
 

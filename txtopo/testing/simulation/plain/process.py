@@ -1,4 +1,4 @@
-"""A simulated process of a worker: the real worker, and what its sockets would do."""
+"""A simulated process of a worker: the real worker, with simulated sockets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Fault(enum.Enum):
-    """A kind of fault, with the name that the command line calls it."""
+    """A kind of fault, with its name on the command line."""
 
     KILLS = "kills"
     ERRORS = "errors"
@@ -47,17 +47,13 @@ class Fault(enum.Enum):
 
 
 class BrokenError(TxtopoError):
-    """A component's exception that a schedule has drawn."""
+    """An exception in a component, raised by the schedule."""
 
 
 class Process:
     """One process of a worker; it follows the rules of :mod:`txtopo.plain.loop.process`.
 
-    Args:
-        world: the schedule that it is in.
-        number: the worker's number.
-        job: the job that has started it.
-        channel: the number of its control channel.
+    ``job`` has started it, and ``channel`` is its control channel to the driver.
     """
 
     def __init__(self, world: PlainWorld, number: int, job: int, channel: int) -> None:
@@ -73,7 +69,7 @@ class Process:
         self.is_closed = False
         """Whether the driver has closed its control channel."""
         self.wakes_at: float | None = None
-        """Until when it stands still."""
+        """The time at which it resumes, if it is paused."""
         self.roster = Roster()
         self.world = world
         self._activity = 0
@@ -81,13 +77,13 @@ class Process:
     # -- what watched components ask
 
     def incarnations_of(self, tasks: Sequence[int]) -> list[int]:
-        """Return the incarnations that tasks are in, as far as this process knows."""
+        """Return the incarnations of tasks' workers, as this process knows them: a frame goes to these."""
         worker_of = self.world.assignment.worker_of
         of_task = [worker_of[t] for t in tasks]
         return [self.life.incarnation if n == self.number else self.roster[n].incarnation for n in of_task]
 
     def step(self, where: str) -> None:
-        """Raise an exception here if the schedule says so."""
+        """Draw whether the component raises an exception here."""
         if self.world.strikes(Fault.ERRORS, where, "of worker", self.number):
             self.life.is_broken = True
             raise BrokenError("a simulated error")
@@ -104,7 +100,7 @@ class Process:
             return False
         try:
             has_worked = self.worker.run_pass()
-        except Exception as error:  # noqa: BLE001 - whatever components raise
+        except Exception as error:  # noqa: BLE001 - components may raise anything; _end_by raises all but drawn errors
             self._end_by(error)
             return True
         self._judge()
@@ -127,13 +123,13 @@ class Process:
         message = self.from_driver.popleft()
         try:
             self._take(message)
-        except Exception as error:  # noqa: BLE001 - whatever components raise
+        except Exception as error:  # noqa: BLE001 - as in run_pass
             self._end_by(error)
         self._judge()
         return True
 
     def receive(self, sender: int, frame: bytes) -> None:
-        """Take a frame of another incarnation."""
+        """Hand a frame of another incarnation to the worker."""
         assert self.worker is not None, "frames are read after the welcome"
         self.roster.received[sender] += 1
         self.worker.receive(frame)
@@ -158,6 +154,7 @@ class Process:
                 self.worker.set_active(is_active=is_active)
             case Stop():
                 assert self.worker is not None, "a worker is welcomed first"
+                # Before the process ends: its last message comes before the loss of its channel.
                 self.to_driver.append(Received(self.channel, Stopped(self._health(self.worker))))
                 self.world.stopped(self)
             case _:
@@ -203,12 +200,12 @@ class Process:
         )
 
     def _judge(self) -> None:
-        """Raise what the ledger has found in the components' code, which may catch exceptions."""
+        """Raise the ledger's violation, which the component may have caught."""
         if self.ledger.violation is not None:
             raise self.ledger.violation
 
     def _end_by(self, error: Exception) -> None:
-        """End by an exception that a schedule has drawn; raise any other one, and first what the ledger has found."""
+        """End by an exception that the schedule has drawn; raise the ledger's violation, or any other exception."""
         if self.ledger.violation is not None:
             raise self.ledger.violation from None
         if not isinstance(error, BrokenError):

@@ -1,6 +1,6 @@
-"""Watching: spouts and bolts whose every emit, ack and failure the ledger sees, and that fail when a schedule says so.
+"""Watched spouts and bolts: the ledger sees every emit, ack and failure, and the schedule makes them fail.
 
-A token travels with the values of each tuple, in a field that the plan gets for it and that components never see.
+A token travels with the values of each tuple, in an additional field that components never see.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from txtopo.testing.simulation.plain.process import Process
 
 FIELD = "__simulated"
-"""The field that tokens travel in."""
+"""The field of the tokens."""
 
 
 def with_tokens(plan: PlainPlan) -> PlainPlan:
@@ -48,7 +48,7 @@ def with_tokens(plan: PlainPlan) -> PlainPlan:
 
 
 class _Blind(CustomStreamGrouping):
-    """A grouping of the user's, which sees no tokens."""
+    """Hides the tokens from a user's grouping."""
 
     def __init__(self, custom: CustomStreamGrouping) -> None:
         self._custom = custom
@@ -61,12 +61,12 @@ class _Blind(CustomStreamGrouping):
 
 
 def watched(component: PlainComponent, made: Any, process: Process) -> Any:
-    """Return a component's object as one that the ledger sees."""
+    """Return a component's object, wrapped so that the ledger sees what it does."""
     return (_WatchedSpout if component.kind is PlainKind.SPOUT else _WatchedBolt)(made, process)
 
 
 class CollectorObserver(Observer):
-    """Puts a watch on the collectors of a worker's tasks."""
+    """Watches the collectors of a worker's tasks."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -80,14 +80,9 @@ class CollectorObserver(Observer):
 
 
 class SimulatedOffloading(Offloading):
-    """Slow calls of components: they end some time later, well or by an error.
+    """Slow calls of components, which end some time later with a result or an error.
 
-    Those of spouts are made when they end: they read. Those of bolts are not: what they would write is out of the
-    simulator's world.
-
-    Args:
-        process: the process that they are in.
-        spout_tasks: the tasks of spouts.
+    Calls of spouts read, and are made when they end. Calls of bolts are not made, because they write to the outside.
     """
 
     def __init__(self, process: Process, spout_tasks: Collection[int]) -> None:
@@ -97,12 +92,12 @@ class SimulatedOffloading(Offloading):
         self._calls: list[tuple[Callable[[], Any], Callable[[Future[Any]], None]]] = []
 
     def submit(self, task: int, call: Callable[[], Any], on_done: Callable[[Future[Any]], None]) -> None:
-        """Let a call begin."""
+        """Queue a call."""
         self.under_way += 1
         self._calls.append((call if task in self._spout_tasks else _write_nothing, on_done))
 
     def run_done(self) -> bool:
-        """Let some calls end."""
+        """End some calls, and hand over their results."""
         has_run = False
         while self._calls and self._process.world.call_ends():
             call, on_done = self._calls.pop(0)
@@ -113,7 +108,7 @@ class SimulatedOffloading(Offloading):
             else:
                 try:
                     done.set_result(call())
-                except Exception as error:  # noqa: BLE001 - the user's code, which is told of it
+                except Exception as error:  # noqa: BLE001 - the result of the user's call, as on a real thread
                     done.set_exception(error)
             has_run = True
             self._process.life.acked = None  # another turn begins
@@ -180,7 +175,7 @@ def _watch_bolt(this_task: int, collector: BoltCollector, process: Process) -> N
         watch(values, anchors, lambda sent: emit_direct(task, sent, anchors, stream) or [task])
 
     def watched_ack(tuple: Tuple) -> None:
-        note_settled(tuple, "acked")
+        note_settled(tuple, "acked")  # before the ack, which marks the tuple as settled
         ack(tuple)
         ledger.tuple_acked(life, tuple)
         process.step("after a bolt has acked")
@@ -207,7 +202,7 @@ def _listed(anchors: Any) -> Sequence[Any]:
 
 
 class _WatchedSpout(Spout):
-    """A spout that the ledger sees; what it does not define here, the user's does."""
+    """A watched spout; methods that are not defined here are the user's own."""
 
     def __init__(self, spout: Spout, process: Process) -> None:
         self._spout = spout
@@ -223,6 +218,7 @@ class _WatchedSpout(Spout):
             self._spout.next_tuple()
 
     def ack(self, message_id: Root) -> None:
+        # The root is the message id inside the worker; the user's spout receives its own one.
         self._process.ledger.root_acked(self._process.life, message_id)
         self._spout.ack(message_id.message_id)
 
@@ -232,7 +228,7 @@ class _WatchedSpout(Spout):
 
 
 class _WatchedBolt(RichBolt):
-    """A rich or basic bolt that the ledger sees; a basic one gets its collector with each tuple."""
+    """A watched rich or basic bolt; ``collector`` is a rich one's at ``prepare``, a basic one's at ``execute``."""
 
     def __init__(self, bolt: RichBolt | BasicBolt, process: Process) -> None:
         self._bolt: Any = bolt
@@ -258,5 +254,6 @@ class _WatchedBolt(RichBolt):
         if not is_tick and process.fails("a bolt"):
             raise FailedException("a simulated failure")
         self._bolt.execute(tuple, *collector)
+        # Only a basic bolt may fail here: a rich one may have acked its input already.
         if collector and process.fails("a bolt that has emitted"):
             raise FailedException("a simulated failure")

@@ -1,4 +1,4 @@
-"""The world of one schedule of a plain topology: what is between its workers, and the moves it makes with them."""
+"""The world of one schedule of a plain topology: the network between its workers, and the moves of the schedule."""
 
 from __future__ import annotations
 
@@ -30,31 +30,33 @@ from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
 
 ROOTS = 12
-"""Roots that the spouts of a schedule emit: many short schedules find more than a few long ones."""
+"""Roots that the spouts of a schedule emit; many short schedules find more than a few long ones."""
 TIMEOUT_SECS = 4
-"""The message timeout of a schedule: whatever the topology's is, time is simulated."""
+"""The message timeout of a schedule, in simulated time, whatever the topology's is."""
 STEP_SECS = 0.01
 STEPS_MIN = 20
 STEPS_MAX = 200
 """Steps in which faults strike."""
 STEPS_WITHOUT_FAULTS = 4_000
 ROOTS_WITHOUT_FAULTS = 200
-"""How long the schedule without faults is, which is run once: a bolt may be wrong only now and then."""
+"""Roots of the schedule without faults. It is long, because a bolt may be wrong only now and then, and runs once."""
 TIMEOUTS_MAX = 20
-"""Message timeouts within which bolts must have let go of what they hold, if they ever do."""
+"""Message timeouts within which bolts must have settled the inputs that they hold, if they ever do."""
 QUIET_TIMEOUTS = 3
-"""Message timeouts without a message to an acker after which all is forgotten, stray messages among it."""
+"""Message timeouts without a message to an acker, after which ackers must have forgotten everything."""
 ROUNDS_MAX = 2_000
-"""Rounds, of every worker, within which all is quiet once the faults stop."""
+"""Rounds, each of every worker, within which nothing is left to do once the faults stop."""
 TREE_BYTES_MAX = 200
 """Memory of a tree in an acker: its numbers as objects, without the bits of incarnations."""
 WORKERS_MAX = 4
 HEARS = (0.02, 0.05, 0.15, 0.3)
-"""How often a worker hears the driver, while others may have heard it long ago; drawn for each schedule."""
+"""How often a worker reads the driver's messages; drawn for each schedule. With a low one, workers know different peers
+for long."""
 MAY_BE_LEFT = ("trees in ackers", "queued tuples")
-"""What may be left when a run ends: messages that came after their root was settled look like trees; and ticks."""
+"""What may be left when a run ends: an acker keeps a message that comes after its root was settled as a tree; and ticks
+are queued."""
 RETRY = 0.3
-"""How probable it is that Spark starts the task of a worker that died again, without a word to the driver."""
+"""How probable it is that Spark restarts the task of a dead worker without telling the driver."""
 
 
 RATES = {
@@ -66,20 +68,17 @@ RATES = {
     Fault.FAILURES: 0.03,
     Fault.CLOCKJUMPS: 0.01,
 }
-"""The middle rate of each kind, where it can strike; a schedule draws its own round it."""
+"""The middle rate of each kind, where it can strike; a schedule draws its own around it."""
 
 MOVING = (Fault.KILLS, Fault.PAUSES, Fault.CLOCKJUMPS)
-"""Those that strike between two moves; the others do where a process asks."""
+"""The kinds that strike between two moves; the others strike where a process asks."""
 
 
 @attrs.frozen(slots=False)
 class PlainSubject(Simulated):
-    """What is simulated: a plain topology.
+    """A simulated plain topology, whose spouts emit up to ``roots`` roots in a schedule.
 
-    Args:
-        topology: the topology.
-        config: its configuration; message timeout, pending roots and workers are drawn by the schedules.
-        roots: how many roots a schedule's spouts may emit.
+    The schedules set its message timeout, and draw its pending roots and workers.
     """
 
     topology: PlainTopology
@@ -120,7 +119,7 @@ class PlainSubject(Simulated):
         return PlainWorld(self, seed, kinds, only, log)
 
     def source_of(self, source: TupleSource) -> TupleSource:
-        """Return where a tuple comes from, as components know it: without the field for tokens."""
+        """Return a tuple's source as components know it: without the field for tokens."""
         key = (source.stream, source.task)
         found = self._sources.get(key)
         if found is None:
@@ -134,16 +133,10 @@ def make_plain_subject(
 ) -> PlainSubject:
     """Run a topology once without faults, try its bolts one by one, and return it.
 
-    Args:
-        topology: the topology.
-        config: its configuration.
-        roots: how many roots a schedule's spouts may emit.
-        log: is told what happens in that run, line by line.
-
     Raises:
         ConfigError: a spout reads from a broker.
         TopologyError: its spouts emit nothing, so there is nothing to simulate.
-        Violation: a bolt does not do with its inputs what it must.
+        Violation: a bolt acks, fails or anchors its inputs wrongly.
         Exception: the topology fails without a fault.
     """
     check_sources(topology.plan)
@@ -202,26 +195,26 @@ class PlainWorld(Schedule):
         )
         self.ledger.recorded = [] if self._is_faultless else None
         self.held = Counter[str]()
-        """How many inputs bolts hold at the end, though their roots have timed out."""
+        """By bolt, how many inputs it holds at the end, though their roots have timed out."""
         self.spout_tasks = subject.spout_tasks
         self.outside = Outside(self.clock)
         self._rates = self.draw_rates(kinds, RATES)
         self._moving = [kind for kind in MOVING if kind in self._rates]
         self._has_lost = False
-        """Whether a frame was lost or came twice: then a root may need its timeout."""
+        """Whether a frame was lost or came twice: then a root may stay pending until its timeout."""
         self._driver = Driver(self, self._workers)
         self._is_asked_to_stop = False
         self._may_end_early = self.random.random() < 0.5  # noqa: PLR2004
-        """Whether workers say so when nothing happens any more: then the driver ends the run once all is done."""
+        """Whether workers report that nothing happens any more, so that the driver ends the run once all is done."""
         self._hears = self.random.choice(HEARS)
         self.processes: list[Process] = []
-        """Those that are alive."""
+        """The living ones."""
         self._incarnations: dict[int, Process] = {}
         self._links: dict[tuple[int, int], deque[bytes]] = {}
-        """By the incarnations of sender and receiver, the frames on their way."""
+        """By the incarnations of sender and receiver, the frames in transit."""
 
     def run(self) -> None:
-        """Make moves while faults strike, and then let all come to rest; see :meth:`Schedule.run`."""
+        """Make moves while faults strike, and then run until nothing is left to do; see :meth:`Schedule.run`."""
         self._driver.begin()
         steps = STEPS_WITHOUT_FAULTS if self._is_faultless else self.random.randrange(STEPS_MIN, STEPS_MAX)
         for _ in range(steps):
@@ -233,7 +226,7 @@ class PlainWorld(Schedule):
             self._come_to_an_end()
 
     def dissolve(self) -> None:
-        """Let go of everything."""
+        """Drop all references; see :meth:`Schedule.dissolve`."""
         for process in self.processes:
             vars(process).clear()
         vars(self).clear()
@@ -262,19 +255,19 @@ class PlainWorld(Schedule):
         return not self.has_faults or self.random.random() < 0.3  # noqa: PLR2004 - some passes later
 
     def welcomed(self, process: Process) -> None:
-        """Take note of a process that knows its incarnation."""
+        """Record a process that knows its incarnation."""
         self._incarnations[process.life.incarnation] = process
         self.log(f"worker {process.number} begins as incarnation {process.life.incarnation}")
 
     def send(self, sender: int, receiver: int, frame: bytes) -> None:
-        """Put a frame on its way."""
+        """Put a frame in transit."""
         link = self._links.get((sender, receiver))
         if link is None:
             link = self._links[sender, receiver] = deque()
         link.append(frame)
 
     def stopped(self, process: Process) -> None:
-        """Check that a worker may be told to stop: if nobody has asked for it, all its roots are settled."""
+        """End a worker that was told to stop; unless a stop was requested, check that all its roots are settled."""
         left = {} if process.worker is None else process.worker.left()
         left = {name: count for name, count in left.items() if count and name not in MAY_BE_LEFT}
         if left and not self._is_asked_to_stop:
@@ -282,7 +275,7 @@ class PlainWorld(Schedule):
         self.end_process(process, None)
 
     def end_process(self, process: Process, error: Exception | None) -> None:
-        """Let a process end, in good order or by an error; Spark will say so, or start the job again."""
+        """End a process, cleanly or by an error; Spark reports the end of its job or starts the job again."""
         if not process.is_alive:
             return
         process.is_alive = False
@@ -309,9 +302,10 @@ class PlainWorld(Schedule):
             return
 
     def _kill(self, process: Process) -> None:
-        """Let a process die at once: of what it has sent, some arrives."""
+        """Kill a process; of the frames that it has sent on a link, the first ones arrive."""
         for (sender, _), frames in self._links.items():
             if sender == process.life.incarnation:
+                # From the end: a broken connection loses the last frames, never one in the middle.
                 for _ in range(self.random.randint(0, len(frames)) if self.random.random() < 0.5 else 0):  # noqa: PLR2004
                     frames.pop()
         self.end_process(process, RuntimeError("killed"))
@@ -330,7 +324,7 @@ class PlainWorld(Schedule):
                 self._move(process)
 
     def _is_awake(self, process: Process) -> bool:
-        """Return whether a process does not stand still; while one does, time passes."""
+        """Whether a process is not paused; while one is, time passes."""
         if process.wakes_at is None:
             return True
         if self._now < process.wakes_at:
@@ -342,7 +336,7 @@ class PlainWorld(Schedule):
         return True
 
     def _move(self, process: Process) -> None:
-        """Let a process do some of what it can."""
+        """Let a process run a pass, deliver a frame, read the driver's message or send a heartbeat."""
         chance = self.random.random()
         if chance < 0.5:  # noqa: PLR2004
             process.run_pass()
@@ -354,7 +348,7 @@ class PlainWorld(Schedule):
             process.beat()
 
     def _deliver(self, link: tuple[int, int]) -> bool:
-        """Let the next frame of a link arrive; return whether anything has become of it."""
+        """Deliver the next frame of a link, or drop frames that the receiver finds stale; return whether it did."""
         sender, receiver = link
         process = self._incarnations.get(receiver)
         if receiver in self.ledger.dead and (process is None or not process.is_alive):
@@ -374,7 +368,7 @@ class PlainWorld(Schedule):
         return True
 
     def _receive(self, process: Process, sender: int, frame: bytes) -> None:
-        """Let a frame arrive, unless it is lost; or twice."""
+        """Let a frame arrive once, twice or never."""
         where = ("a frame of incarnation", sender, "to", process.life.incarnation)
         if self.strikes(Fault.LOSSES, *where):
             self._has_lost = True
@@ -384,14 +378,16 @@ class PlainWorld(Schedule):
         process.receive(sender, frame)
         if self.strikes(Fault.DOUBLES, *where):
             self._has_lost = True
+            # One copy may be acked before the other, so the ledger judges such roots by nothing that is open.
             for columns in decode(frame).tuples:
                 for values in columns.values:
                     self.ledger.doubled(values[-1])
             process.receive(sender, frame)
 
     def _let_pass(self, secs: float) -> None:
-        """Let time pass: whoever does not stand still says that it lives."""
+        """Advance the clock; every process that is not paused sends heartbeats meanwhile."""
         while secs > 0:
+            # In steps below the limit of silence: only a paused process may seem dead.
             step = min(secs, SILENCE_SECS / 2)
             secs -= step
             self._now += step
@@ -410,12 +406,8 @@ class PlainWorld(Schedule):
             process.wakes_at = None
 
     def _come_to_an_end(self) -> None:
-        """Let all come to rest, check that nothing is left, and stop.
-
-        Raises:
-            Violation: something is left.
-        """
-        for secs in (0.0, TIMEOUT_SECS / 4):  # the second time, bolts that let go of tuples on a tick have done so
+        """Run until nothing is left to do, check that nothing is left in maps and queues, and stop."""
+        for secs in (0.0, TIMEOUT_SECS / 4):  # by the second time, a tick has come to bolts that settle inputs on ticks
             self._let_pass(secs)
             if not self._rest():
                 return
@@ -429,7 +421,7 @@ class PlainWorld(Schedule):
         require(not self._rest(), "a run that is asked to stop ends")
 
     def inputs(self) -> dict[str, list[Input]]:
-        """Return the tracked tuples that bolts have received, by component, as far as they were recorded."""
+        """Return the recorded inputs of bolts, by component: tracked tuples only."""
         inputs: dict[str, list[Input]] = {}
         for task, values, source in self.ledger.recorded or ():
             inputs.setdefault(self.ledger.components[task], []).append(Input(task, values, source))
@@ -441,7 +433,7 @@ class PlainWorld(Schedule):
             self.ledger.check_at_rest([process.life for process in self.processes])
 
     def _let_timeouts_pass(self) -> None:
-        """Let time pass until nothing is left, or has to be."""
+        """Let timeouts pass until nothing is left, or until what is left is a violation."""
         quiet, heard = 0, self._acker_messages()
         for _ in range(TIMEOUTS_MAX):
             if quiet == QUIET_TIMEOUTS or not self._left():
@@ -470,18 +462,18 @@ class PlainWorld(Schedule):
             )
 
     def _check_nothing_left(self) -> None:
-        """Check that all maps are empty, but for roots that wait for ever if there are no timeouts."""
+        """Check that all maps and queues are empty; without timeouts, roots may wait for ever."""
         if self.ledger.timeout_secs is not None:
             for worker, left in self._left().items():
                 raise Violation(f"at the end, worker {worker} still has {left}")
 
     def _left(self) -> dict[int, dict[str, int]]:
-        """Return what each worker still has in its maps and queues."""
+        """Return what is left in each worker's maps and queues, without the empty ones."""
         left = {p.number: p.worker.left() for p in self.processes if p.worker is not None}
         return {number: some for number, each in left.items() if (some := {k: v for k, v in each.items() if v})}
 
     def _rest(self) -> bool:
-        """Let everything arrive, and run until nothing is done any more; return whether the run goes on."""
+        """Deliver everything, and run until no process does anything; return whether the run goes on."""
         for _ in range(ROUNDS_MAX):
             is_working = False
             while self._driver.run():
@@ -499,7 +491,7 @@ class PlainWorld(Schedule):
         raise Violation(f"all comes to rest within {ROUNDS_MAX} rounds once the faults stop")
 
     def _settle_supervisor(self) -> bool:
-        """Let workers say twice that nothing happens any more; return whether the driver makes anything of it."""
+        """Let workers report twice, since two equal reports show that one is idle; return whether the driver acted."""
         before = self._driver.phase
         for _ in range(2):
             for process in self.processes:
