@@ -70,6 +70,7 @@ class KafkaConnection:
         Raises:
             ConfigError: librdkafka refuses a property.
         """
+        # Last, so that no setting replaces the callback that finds refusals.
         own = {"bootstrap.servers": self.servers, "error_cb": self._on_error}
         try:
             return kind({"log_level": _LIBRDKAFKA_QUIET, **settings, **own}, logger=_log)

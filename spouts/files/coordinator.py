@@ -255,6 +255,7 @@ class ListingCoordinator(FilesCoordinator):
         del txid
         there = {file.name: file for file in self._listing.files}
         pending = list(self._files_from(self._place))
+        # Before ``new`` is made: a waiting file that has changed leaves the log, and is admitted again as a new one.
         self._log.remove([file.number for file in pending if not is_same(file, there.get(file.name))])
         new = [file for file in self._listing.files if file.name not in self._log]
         folder = self._log.folder_of(self._folders())

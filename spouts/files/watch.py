@@ -229,7 +229,7 @@ class WatchingCoordinator(FilesCoordinator):
                 self._elsewhere.add(file.name)
             else:
                 numbers.append(file.number)
-        self._log.remove(numbers)
+        self._log.remove(numbers)  # from here on, a name that comes back is a new file
 
     def _recognize(self, found: Mapping[str, str], folder: int) -> None:
         """Recognise a folder that was moved or copied by files that are known from their former folder.

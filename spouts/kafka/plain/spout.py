@@ -288,6 +288,7 @@ class KafkaSpout(Spout):
         if self._is_looking:
             return
         self._is_looking = True
+        # What look() needs is taken here: it runs in another thread, and must not touch the spout's own state.
         log, topics, is_first = self._consumer.log, self.config.topics, not self._has_looked
         ids = {partition: progress.topic_id for partition, progress in self._partitions.items()}
 
@@ -612,6 +613,7 @@ class KafkaSpout(Spout):
             if error is not None:
                 self._collector.report_error(error)
             for message_id, _ in given:
+                # None if the partition was revoked while the hook ran: its new owner gives these records up again.
                 progress = self._progress_of(message_id)
                 if progress is not None and error is None:
                     progress.done(message_id.offset)

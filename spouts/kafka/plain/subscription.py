@@ -46,7 +46,7 @@ class NamedTopicFilter(TopicFilter):
     back, with a warning.
 
     Raises:
-        ConfigError: there is no name, or one is no text or empty.
+        ConfigError: there is no name, or a name is empty or no string.
     """
 
     def __init__(self, *names: str) -> None:
