@@ -1,4 +1,4 @@
-"""A real cluster, through confluent-kafka (librdkafka): the only module of the spouts that imports it.
+"""A real cluster, through confluent-kafka (librdkafka): the only module of the spouts that uses it.
 
 :class:`BrokerLog` answers questions and reads spans. It reads a span exactly, whatever the offsets hold: a read ends
 with a record at or after the span's end, or with librdkafka's end-of-partition event, and never by counting records.
@@ -125,7 +125,7 @@ _GROUP: Mapping[str, Any] = {
 _UNKNOWN = "UNKNOWN_TOPIC_OR_PART"
 _END_OF_PARTITION = "_PARTITION_EOF"
 _NOT_NOW = frozenset({"ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID"})
-"""What a group answers to a commit during a rebalance, or from a former member. The records come again anyway."""
+"""What a group answers to a commit during a rebalance, or from a former member."""
 
 T = TypeVar("T")
 
@@ -152,7 +152,7 @@ class BrokerLog(KafkaLog):
         self._complaints_seen = connection.complaints
         """The complaints until the last answer: if there are more now, the client has lost a broker since."""
         self._is_replaced = False
-        """Whether the admin client was replaced since the last answer. A second time, slow answers would never come."""
+        """Whether the admin client was replaced since the last answer. Replaced again, it would lose slow answers."""
         self._has_come = True
         """Whether the last read got records before its deadline."""
         self._asking = threading.RLock()  # questions come from several threads; _drop_admin takes it within _answers
@@ -382,7 +382,7 @@ class BrokerLog(KafkaLog):
                     break
                 self._asked[key] = answers
                 if self._admin is not None:
-                    self._admin.poll(0)  # error callbacks, which count complaints and find refusals, run only in here
+                    self._admin.poll(0)  # runs the error callbacks, which count complaints and find refusals
                 self._connection.check_refusal()
                 if self._connection.complaints > self._complaints_seen and not self._is_replaced:
                     self._drop_admin()
