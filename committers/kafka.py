@@ -1,7 +1,7 @@
 """KafkaBolt: a sink of plain topologies that writes tuples to Kafka topics, at least once.
 
-A tuple is acked when the broker has acknowledged its record, and failed if it did not. librdkafka sends in threads of
-its own; the bolt waits for its answers in a thread beside the worker's loop, as long as any are open.
+A tuple is acked when the broker has acknowledged its record, and fails otherwise. librdkafka sends in threads of its
+own; while answers are open, the bolt waits for them in a thread beside the worker's loop.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from txtopo.repeated import Repeated
 _log = logging.getLogger(__name__)
 
 SERVE_SECS = 0.1
-"""How long a call beside the loop waits for answers at most."""
+"""The longest wait for answers of a call beside the loop."""
 
 CLOSE_SECS = 10.0
-"""How long the end of a run waits for them."""
+"""The longest wait for answers at the end of a run."""
 
 _SHOWN_CHARACTERS = 200
 """How much of a key or a value an error shows."""
@@ -43,15 +43,10 @@ _RESERVED = {"bootstrap.servers": "it is the first argument, servers"}
 
 @attrs.frozen
 class KafkaMessage:
-    """A record to be written.
+    """A record to write.
 
-    Args:
-        topic: the topic.
-        key: its key; records with equal keys go to the same partition.
-        value: its value.
-        partition: the partition; None: by the key, or any if there is none.
-        timestamp_ms: its time, in ms since 1970; None: now.
-        headers: names and values.
+    Without a partition, records with equal keys go to the same one, and records without a key to any. The timestamp is
+    in ms since 1970; None is now.
     """
 
     topic: str
@@ -63,7 +58,7 @@ class KafkaMessage:
 
 
 Mapper = Callable[[Tuple], KafkaMessage | None]
-"""Makes a record of a tuple; None: the tuple is acked, and nothing is written."""
+"""Makes a record of a tuple; None to write nothing and ack the tuple."""
 
 Serializer = Callable[[Any], bytes | None]
 """Makes bytes of a value."""
@@ -73,11 +68,8 @@ Serializer = Callable[[Any], bytes | None]
 class SenderSettings:
     """How to reach Kafka.
 
-    Args:
-        servers: host:port, separated by commas.
-        properties: further properties of librdkafka.
-        timeout_ms: after so long an answer counts as an error, unless a property says otherwise.
-        report: takes errors that belong to no record.
+    A record fails that is not acknowledged within ``timeout_ms``, unless a property says otherwise. ``report`` takes
+    errors that belong to no record.
     """
 
     servers: str
@@ -93,17 +85,17 @@ class KafkaSender(ABC):
     def send(self, message: KafkaMessage, on_delivery: Callable[[Exception | None], None]) -> bool:
         """Begin to write a record; return False if there is no room for it now.
 
-        ``on_delivery`` is called in :meth:`serve` or :meth:`close`: with None when the broker has acknowledged the
-        record, otherwise with the error.
+        :meth:`serve` or :meth:`close` calls ``on_delivery``: with None when the broker has acknowledged the record,
+        otherwise with the error.
 
         Raises:
-            SourceFailure: the client does not take it.
+            SourceFailure: the client does not take the record.
             FieldsError: it is no record, for example because its key is not bytes.
         """
 
     @abstractmethod
     def serve(self, timeout_secs: float) -> None:
-        """Call ``on_delivery`` of records that are settled; wait for one if there is none.
+        """Call ``on_delivery`` of settled records; wait for one if there is none.
 
         Raises:
             InputError: Kafka refuses this client.
@@ -111,7 +103,7 @@ class KafkaSender(ABC):
 
     @abstractmethod
     def close(self, timeout_secs: float) -> None:
-        """Wait for what is open, but no longer than that, and let everything go."""
+        """Wait for open records, at most so long, and close the connections."""
 
 
 class ConfluentSender(KafkaSender):
@@ -125,6 +117,7 @@ class ConfluentSender(KafkaSender):
         self._connection = KafkaConnection(settings.servers, settings.properties, "the bolt", settings.report)
         self._library = self._connection.library
         given = settings.properties.resolved()
+        # The user's acks win: an idempotent producer accepts acks=all only.
         self._configuration = {
             "enable.idempotence": "acks" not in given and "request.required.acks" not in given,
             "message.timeout.ms": settings.timeout_ms,
@@ -141,7 +134,7 @@ class ConfluentSender(KafkaSender):
             optional["timestamp"] = message.timestamp_ms
         try:
             for name, _ in message.headers:
-                str(name).encode()  # for a name that is no text, confluent-kafka 2.16 ends the process
+                str(name).encode()  # a name that can't be encoded would crash the process in confluent-kafka 2.16
             self._producer.produce(
                 message.topic,
                 message.value,
@@ -156,7 +149,8 @@ class ConfluentSender(KafkaSender):
             kinds = f"its key has type {type(message.key).__name__} and its value {type(message.value).__name__}"
             raise FieldsError(f"it is no record ({error}); {kinds}") from None
         except self._library.KafkaException as error:
-            if error.args[0].fatal():  # an idempotent producer that has lost its sequence sends nothing any more
+            if error.args[0].fatal():
+                # An idempotent producer that has lost its sequence sends nothing any more.
                 self._producer = self._connection.make(self._library.Producer, self._configuration)
             raise self._connection.failure(error) from None
         return True
@@ -183,13 +177,8 @@ class ConfluentSender(KafkaSender):
 class FieldsMapper:
     """Makes records of fields of tuples.
 
-    Args:
-        topic: the topic; None if a field has it.
-        topic_field: the field that has the topic.
-        key_field: the field that has the key; None, or a field that a tuple does not have: no key.
-        value_field: the field that has the value.
-        key_serializer: makes the key's bytes.
-        value_serializer: makes the value's bytes.
+    ``topic_field`` has the topic if it is given, otherwise ``topic`` is the topic. A tuple without ``key_field`` gives
+    a record without a key.
     """
 
     topic: str | None
@@ -222,17 +211,13 @@ class FieldsMapper:
 
 
 def _shown(value: Any) -> str:
-    """Return a value for an error: not too much of it, and without control characters."""
+    """Return the beginning of a value, without control characters, for an error."""
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 def as_bytes(value: Any) -> bytes | None:
-    """Return text as UTF-8, bytes and None as they are.
-
-    Raises:
-        FieldsError: it is neither.
-    """
+    """Return text as UTF-8, bytes and None as they are; raise FieldsError for anything else."""
     match value:
         case None | bytes():
             return value
@@ -246,11 +231,11 @@ class KafkaBolt(RichBolt):
     """Writes every tuple as a record to Kafka, at least once.
 
     *You* give it any grouping and any number of tasks; with a fields grouping on the key, records with equal keys stay
-    in order unless one fails. *txtopo* guarantees that a root is acked only after the broker has acknowledged the
-    records of its tuples, by all replicas that are in sync, and that an error fails the tuple and is reported. The
-    worker's loop never waits for Kafka. While the client's queue is full, tuples wait in the bolt.
+    in order unless one fails. *txtopo* guarantees that a root is acked only after all replicas in sync have the records
+    of its tuples, and that an error fails the tuple and is reported. The worker's loop never waits for Kafka. While the
+    client's queue is full, tuples wait in the bolt.
 
-    A record may be written twice: if its tuple is replayed. For exactly once, use a transactional topology.
+    A record is written twice if its tuple is replayed. For exactly once, use a transactional topology.
 
     Args:
         servers: host:port of brokers, separated by commas.
@@ -259,9 +244,9 @@ class KafkaBolt(RichBolt):
         key_field: the field that has the key; tuples without such a field have none.
         value_field: the field that has the value.
         key_serializer: makes bytes of a key; text becomes UTF-8 unless given.
-        value_serializer: makes bytes of a value, as above.
-        mapper: makes the whole record, in place of the fields above; None of it: the tuple is acked, and nothing is
-            written.
+        value_serializer: makes bytes of a value, likewise.
+        mapper: makes the whole record, in place of the fields above; it returns None to write nothing and ack the
+            tuple.
         properties: settings of librdkafka by its names; secrets as ``env:NAME`` or ``file:PATH``.
         connect: makes the sender; tests give that of a ``txtopo.testing.MemoryLog``.
 
@@ -310,7 +295,7 @@ class KafkaBolt(RichBolt):
 
     def execute(self, tuple: Tuple) -> None:
         """Begin to write the record of a tuple."""
-        if tuple.source_component.startswith("__"):
+        if tuple.source_component.startswith("__"):  # the system's tuples, such as ticks, are no data
             return
         try:
             message = self._mapper(tuple)
@@ -324,12 +309,13 @@ class KafkaBolt(RichBolt):
         if message is None:
             self._collector.ack(tuple)
             return
+        # Behind those that wait, even if there is room now: records with equal keys stay in order.
         if self._waiting or not self._send(tuple, message):
             self._waiting.append((tuple, message))
         self._serve()
 
     def cleanup(self) -> None:
-        """Write what is left: its roots are pending, and nobody would be told of them."""
+        """Write what is left. It is too late for acks, so a source that redelivers sends these roots again."""
         deadline = time.monotonic() + CLOSE_SECS
         while self._waiting and time.monotonic() < deadline:
             if self._send(*self._waiting[0]):
@@ -340,7 +326,7 @@ class KafkaBolt(RichBolt):
 
     def _send(self, tuple: Tuple, message: KafkaMessage) -> bool:
         """Hand a record over; return False if there is no room for it."""
-        settled = self._settled
+        settled = self._settled  # a queue, since serve() may call on_delivery in another thread
         try:
             has_room = self._sender.send(message, lambda error: settled.put((tuple, message, error)))
         except (SourceFailure, FieldsError) as error:
@@ -350,7 +336,7 @@ class KafkaBolt(RichBolt):
         return has_room
 
     def _serve(self) -> None:
-        """Wait for answers beside the worker's loop, while any are open."""
+        """Wait for answers beside the worker's loop, one call at a time, while any are open."""
         if self._open and not self._is_serving:
             self._is_serving = True
             sender = self._sender
@@ -382,14 +368,14 @@ class KafkaBolt(RichBolt):
         self._collector.fail(tuple)
 
     def _report(self, error: Exception) -> None:
-        """Report an error that belongs to no record; the same over and over only now and then."""
+        """Report an error that belongs to no record; repeats only now and then."""
         text = self._errors.shown(str(error))
         if text is not None:
             self._collector.report_error(SourceFailure(text))
 
 
 def _about(message: KafkaMessage, error: Exception) -> Exception:
-    """Return an error with the record that it is about."""
+    """Return an error whose message names its record."""
     if isinstance(error, TxtopoError):
         key = "no key" if message.key is None else f"key {_shown(message.key)}"
         error.message = f"record for topic {message.topic!r}, {key}: {error.message}"

@@ -17,14 +17,14 @@ from txtopo.api.reduction import Combiner, Reduction, is_reducible, reduced
 from txtopo.api.tuples import TupleSource
 
 ROWS_WAITING_MAX = 1_000_000
-"""The minimum number of rows that wait to be reduced together."""
+"""How many rows wait, at least, before they are reduced together."""
 
 ROWS_REDUCED_MIN = 10_000
-"""The number of rows from which a task reduces them before they move; it is faster to reduce fewer with their group."""
+"""A task reduces at least so many rows before they move; fewer are reduced faster with those of their commit group."""
 
 
 _ALIKE = frozenset({str, int, float, bytes, bool, dt.date})
-"""Classes of which either all values fit a type or none, except for numbers that are too large. Those need no check
+"""Classes of which either all values fit a type or none, except for numbers that are too large. A number needs no check
 here, because only the sum must fit."""
 
 
@@ -49,7 +49,7 @@ class ReduceCommitter(SpillingCommitter):
     """
 
     _source: TupleSource | None = None
-    """The source of the last tuple; the positions of its fields are known."""
+    """The source of the last tuple, whose fields' positions are known."""
 
     _known: frozenset[tuple[type, type]] = frozenset()
     """Classes of keys and values that fit."""
@@ -105,6 +105,7 @@ class ReduceCommitter(SpillingCommitter):
             return
         self._rows.append(rows)
         self._rows_waiting += rows.num_rows
+        # Twice what the last reduction left, or a task with many keys would reduce the same rows again and again.
         if self._rows_waiting >= max(ROWS_WAITING_MAX, 2 * self._rows_reduced):
             self._reduce()
 
@@ -157,11 +158,7 @@ class ReduceCommitter(SpillingCommitter):
         folded[key] = self._function(folded[key], value) if key in folded else value
 
     def _fitted(self, key: Any, value: Any) -> tuple[Any, Any]:
-        """Return key and value in the form in which they are folded.
-
-        Raises:
-            FieldsError: one of them does not fit the state's types.
-        """
+        """Return key and value as they are folded; raise FieldsError if one does not fit the state's types."""
         key = tuple(map(_plain, key)) if type(key) is tuple else _plain(key)
         value = _plain(value)
         kinds = type(key), type(value)

@@ -63,6 +63,7 @@ class RowsCommitter(SpillingCommitter):
             rows = rows.select(names)
         else:  # by position, whatever their names
             order = [f" {position}" for position in range(len(self._fields))]  # no field has such a name
+            # With names, as_rows would match a field that has another column's name by that name.
             rows = rows.select(list(self._fields)).rename_columns(order)
         self._rows.append(self._state.as_rows(rows))
 
@@ -76,7 +77,7 @@ class RowsCommitter(SpillingCommitter):
 
     @abstractmethod
     def put(self, state: MapState, rows: Rows) -> None:
-        """Put some rows of the batch into the table."""
+        """Put some of the batch's rows into the table."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Convert waiting tuples to columns before the object moves to the commit phase; spill large ones to a file."""
@@ -94,11 +95,7 @@ class RowsCommitter(SpillingCommitter):
         return [fields.index(name) for name in names]
 
     def _make_columns(self) -> None:
-        """Convert the waiting tuples to columns.
-
-        Raises:
-            FieldsError: a value does not fit its field.
-        """
+        """Convert the waiting tuples to columns; raise FieldsError if a value does not fit its field."""
         if self._tuples:
             tuples, self._tuples = self._tuples, []
             self._rows.append(self._state.as_rows(tuples))
@@ -119,7 +116,7 @@ class AppendCommitter(RowsCommitter):
     """
 
     def put(self, state: MapState, rows: Rows) -> None:
-        """Append some rows of the batch."""
+        """Append some of the batch's rows."""
         state.append(rows)
 
 
@@ -140,5 +137,5 @@ class ReplaceCommitter(RowsCommitter):
     """
 
     def put(self, state: MapState, rows: Rows) -> None:
-        """Replace the partitions of some rows of the batch."""
+        """Replace the partitions of some of the batch's rows."""
         state.replace_partitions(rows)

@@ -1,8 +1,8 @@
-"""Sinks of plain topologies: bolts that write what they receive into a Delta table, at least once.
+"""Sinks of plain topologies: bolts that write their tuples into a Delta table, at least once.
 
-A tuple is acked when the Delta write that holds it is durable, and failed if that write failed. So a root that is
-acked is in the table. One that is replayed, because a worker died between the write and the ack for example, is
-written again: appended twice, or upserted to no effect. For exactly once, use a transactional topology.
+A tuple is acked when the Delta write that holds it is durable, and fails if that write fails. So a root that is acked
+is in the table. A root that is replayed, for example because a worker died between the write and the ack, is written
+again: appended twice, or upserted to no effect. For exactly once, use a transactional topology.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from txtopo.api.types import ddl_name
 from txtopo.errors import ConfigError, FieldsError
 
 ATTEMPTS_MAX = 10
-"""How often a write that conflicts with somebody else's is tried."""
+"""How often a write that conflicts with another writer's is tried."""
 
 _PAUSE_SECS = 0.1
 
 _REFUSALS = ("Invalid data found", "Cast error")
-"""How delta-rs says that a table takes no such value: a column is not null or narrower, or a constraint does not hold.
-There is no class of errors for it."""
+"""How delta-rs says that a table refuses a value: a column is not nullable or is narrower, or a constraint fails. There
+is no class of errors for it."""
 
 DIVISIONS_MAX = 64
-"""How often a refused write is divided to find the rows that are to blame: five of them among 10,000, say."""
+"""How often a refused write is divided to find the bad rows: enough for about five among 10,000."""
 
 
 class _DeltaSink(RichBolt):
-    """Gathers tuples and writes them together, in a thread of its own."""
+    """Gathers tuples and writes them together, in a thread beside the worker's loop."""
 
     output_fields = None
 
@@ -73,11 +73,11 @@ class _DeltaSink(RichBolt):
         self._bytes_max = bytes_max
 
     def component_configuration(self) -> Mapping[str, Any]:
-        """Ask for the ticks on which it writes."""
+        """Ask for the ticks that make it write."""
         return {"topology.tick.tuple.freq.secs": self._flush_secs}
 
     def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:
-        """Begin to gather."""
+        """Start with no tuples."""
         del config
         self._context = context
         self._collector = collector
@@ -96,7 +96,7 @@ class _DeltaSink(RichBolt):
             self._flush()
 
     def cleanup(self) -> None:
-        """Write what is left: its roots are pending, and nobody would be told of them."""
+        """Write what is left. It is too late for acks, so a source that redelivers sends these roots again."""
         rows, _ = self._take_gathered()
         if len(rows):
             self._write_what_fits(rows, {})
@@ -115,11 +115,9 @@ class _DeltaSink(RichBolt):
             )
 
     def _write_what_fits(self, rows: pa.Table, refused: dict[int, Exception]) -> None:
-        """Write rows; if the table refuses some of them, divide them until these are found, and write the others.
+        """Write rows; if the table refuses some, divide them until those are found, and write the others.
 
-        Args:
-            rows: the rows.
-            refused: takes the positions of the rows that the table refuses, and why.
+        ``refused`` takes the positions of the refused rows, and why they were refused.
         """
         divisions = 0
         parts = [(0, len(rows))]
@@ -129,15 +127,17 @@ class _DeltaSink(RichBolt):
                 self._write(rows.slice(start, end - start))
             except Exception as error:
                 if not any(text in str(error) for text in _REFUSALS):
-                    raise  # it is the world's fault: parts would fare no better
+                    raise  # no row is to blame, so parts would fail as well
                 if end - start == 1 or divisions == DIVISIONS_MAX:
+                    # Past the bound, good rows of the part fail with the bad ones; they are replayed.
                     refused.update(dict.fromkeys(range(start, end), error))
                 else:
                     divisions += 1
                     middle = (start + end) // 2
-                    parts += [(middle, end), (start, middle)]
+                    parts += [(middle, end), (start, middle)]  # a stack: the first half is next, so rows stay in order
 
     def _written(self, error: BaseException | None, refused: Mapping[int, Exception], tuples: Sequence[Tuple]) -> None:
+        # One report for each first line: many rows are refused for the same reason.
         causes: dict[str, BaseException] = {str(each).partition("\n")[0]: each for each in refused.values()}
         if error is not None:
             causes = {"": error}
@@ -148,7 +148,7 @@ class _DeltaSink(RichBolt):
             settle(each)
 
     def _take_gathered(self) -> tuple[pa.Table, list[Tuple]]:
-        """Return what was gathered, as rows and as tuples; fail the tuples that do not fit. Then begin anew."""
+        """Return what was gathered, as rows and as tuples, and begin anew; fail the tuples that do not fit."""
         gathered, self._tuples, self._bytes = self._tuples, [], 0
         by_fields: dict[Fields, list[Tuple]] = {}  # streams may have their fields in another order
         for each in gathered:
@@ -161,7 +161,7 @@ class _DeltaSink(RichBolt):
         return pa.concat_tables(tables), fitting
 
     def _as_rows(self, fields: Fields, tuples: list[Tuple]) -> tuple[pa.Table, list[Tuple]]:
-        """Return the tuples that fit, as rows and as they are; fail the others."""
+        """Return the tuples that fit, as rows and as tuples; fail the others."""
         try:
             positions = [fields.index(name) for name in self._fields]
         except FieldsError as error:
@@ -176,14 +176,15 @@ class _DeltaSink(RichBolt):
             if array is None:
                 values = columns[at]
                 found = [n for n, each in enumerate(values) if n not in misfits and self._column(field, [each]) is None]
-                if found:  # else they have failed for another field
+                if found:  # otherwise its misfits have failed for another field
                     misfits.update(found)
                     what = f"field '{field.name}: {ddl_name(field.type)}': {_shown(values[found[0]])} does not fit the"
                     self._refuse(f"{what} table {self._path}", [tuples[n] for n in found])
+        # Again, without the misfits: it ends, since a column without misfits is an array.
         return self._as_rows(fields, [each for row, each in enumerate(tuples) if row not in misfits])
 
     def _column(self, field: pa.Field, values: Sequence[Any]) -> Any:
-        """Return a column; None if a value does not fit, or cannot be compared and must be."""
+        """Return a column; None if a value does not fit, or is NaN where values are compared."""
         array = fit_array(values, field.type)
         if array is None or field.name not in self._compared or not pa.types.is_floating(field.type):
             return array
@@ -192,7 +193,7 @@ class _DeltaSink(RichBolt):
         return pc.add(array, pa.scalar(0.0, field.type))  # -0.0, which equals 0.0, becomes 0.0
 
     def _refuse(self, what: str, tuples: Sequence[Tuple]) -> None:
-        """Fail tuples, with one error for all of them."""
+        """Fail tuples, with one error for all."""
         self._collector.report_error(FieldsError(f"{what}; {len(tuples)} of the batch failed for it"))
         for each in tuples:
             self._collector.fail(each)
@@ -234,9 +235,9 @@ class DeltaAppendBolt(_DeltaSink):
 class DeltaUpsertBolt(_DeltaSink):
     """Keeps the newest version of each key in a Delta table; a tuple that comes again changes nothing.
 
-    Of two tuples with equal keys the one with the higher version wins, whichever comes first; one with an equal
-    version changes nothing. So a replay is harmless. No version (null) is older than every other. Null is a key like
-    any other. NaN is neither a key nor a version.
+    Of two tuples with equal keys the one with the higher version wins, whichever comes first; a tuple with an equal
+    version changes nothing. So a replay is harmless. Null as a version is older than any other; null as a key is a key
+    like any other. NaN is neither a key nor a version.
 
     *You* give it a fields grouping on the key, so that its tasks do not write the same rows. *txtopo* guarantees that
     a root is acked only after the table holds its tuples, or newer ones. A tuple that does not fit the fields or the
@@ -285,7 +286,7 @@ class DeltaUpsertBolt(_DeltaSink):
         for attempt in range(ATTEMPTS_MAX):
             try:
                 self._merge(newest)
-            except CommitFailedError:  # another task, or somebody else, has written meanwhile
+            except CommitFailedError:  # another task, or another writer, has written meanwhile
                 if attempt == ATTEMPTS_MAX - 1:
                     raise
                 time.sleep(_PAUSE_SECS * (attempt + 1))
@@ -298,13 +299,14 @@ class DeltaUpsertBolt(_DeltaSink):
         except TableNotFoundError:
             try:
                 table = DeltaTable.create(self._path, rows.schema, mode="error")
-            except DeltaError:  # another task has made it just now
+            except DeltaError:  # another task has created it meanwhile
                 table = DeltaTable(self._path)
         same_key = " AND ".join(f"old.`{name}` IS NOT DISTINCT FROM new.`{name}`" for name in self._key)
         old, new = f"old.`{self._version}`", f"new.`{self._version}`"
         is_newer = f"{new} > {old} OR ({old} IS NULL AND {new} IS NOT NULL)"
         if pa.types.is_floating(rows.schema.field(self._version).type):
-            is_newer += f" OR isnan({old})"  # somebody else wrote it; it would be above every number
+            # Another writer may have written NaN, which is above every number: no version would ever replace it.
+            is_newer += f" OR isnan({old})"
         (
             table.merge(rows, same_key, source_alias="new", target_alias="old")
             .when_matched_update_all(is_newer)
@@ -322,10 +324,10 @@ class DeltaUpsertBolt(_DeltaSink):
 
 
 def _shown(value: Any) -> str:
-    """Return a value and its type, short, whatever the value is."""
+    """Return the beginning of a value, and its type."""
     try:
         text = reprlib.repr(value)
-    except ValueError:  # an integer of thousands of digits
+    except ValueError:  # Python refuses to print an integer of more than 4,300 digits
         text = "a value"
     return f"{text} ({type(value).__name__})"
 

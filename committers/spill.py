@@ -12,7 +12,7 @@ from txtopo.api.reduction import RowsFile
 from txtopo.columnar.rows_file import rows_of_bytes, rows_to_bytes, write_rows_file
 
 FILE_ROWS_MIN = 250_000
-"""The number of rows of one task from which they are spilled to a file."""
+"""A task spills at least so many rows to a file."""
 
 
 class SpillingCommitter(BatchBolt, ICommitter):
@@ -22,11 +22,7 @@ class SpillingCommitter(BatchBolt, ICommitter):
     _files: list[RowsFile]
 
     def _spill(self, keys: Sequence[str]) -> None:
-        """Write the rows to a file if there are at least ``FILE_ROWS_MIN``.
-
-        Args:
-            keys: the columns by which the file is divided into parts.
-        """
+        """Write at least ``FILE_ROWS_MIN`` rows to a file, divided into parts by the columns ``keys``."""
         if sum(rows.num_rows for rows in self._rows) >= FILE_ROWS_MIN and self.context.staging_dir:
             name = f"{self.attempt.txid}-{self.attempt.attempt}-{self.context.this_task_index}"
             self._files.append(write_rows_file(self.context.staging_dir, name, pa.concat_tables(self._rows), keys))

@@ -1,8 +1,8 @@
 """Clicks from Kafka: clicks and bytes of each page, the users of each day, and the errors, each exactly once.
 
-Four committers write four tables in the same commit groups: a page's sums, the days on which each user came, below that
-in the commit phase the number of users of each day, and the clicks that the server answered with an error. Clicks that
-are not readable are kept in a fifth table, with their place in Kafka.
+Four committers write four tables in the same commit groups: each page's sums; the days on which each user came; below
+that, in the commit phase, each day's number of users; and the clicks that the server answered with an error. A fifth
+table keeps clicks that are not readable, with their place in Kafka.
 
 Start a broker, produce a known load, and run::
 
@@ -54,7 +54,7 @@ _ERROR = Fields("time: timestamp", "page: string", "user: string", "status: int"
 
 
 class Sort(ArrowBatchBolt):
-    """Sums clicks by page, reduces visits to one a day and user, and passes errors on; all of it as columns."""
+    """Sums clicks by page, reduces visits to one a day and user, and passes errors on, all as columns."""
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         """Declare a stream for each committer."""
@@ -133,7 +133,7 @@ class FirstVisits(BatchBolt, ICommitter):
         self.seen.add((tuple["day"], tuple["user"]))
 
     def finish_batch(self) -> None:
-        """Keep those that are new, and count them for their days."""
+        """Keep the new visits, and count them for their days."""
         visits = sorted(self.seen)
         known = self.visits.multi_get(visits)
         new = [visit for visit, old in zip(visits, known, strict=True) if old is None]
@@ -173,15 +173,7 @@ def topology(
     *,
     until_end: bool = False,
 ) -> TransactionalTopology:
-    """Return the topology.
-
-    Args:
-        servers: Kafka's brokers.
-        topic: the topic of clicks, in JSON.
-        output: the folder of the tables.
-        parallelism: the number of tasks of each spout and bolt.
-        until_end: whether to end with the clicks that are there.
-    """
+    """Return the topology; the topic has clicks in JSON, and ``until_end`` ends with those that are there."""
     tables = Path(output)
     spout = TransactionalKafkaSpout(
         servers, topic, CLICK, dead_letter=tables / "unreadable", publish_group="clickstream", until_end=until_end

@@ -24,7 +24,7 @@ _CLICKS_A_TRANSACTION = 1_000
 
 
 def clicks(first: int, count: int) -> Iterator[dict[str, object] | None]:
-    """Return clicks by their numbers; None for one that is not readable."""
+    """Yield clicks in the order of their numbers; None for a click that is not readable."""
     for n in range(first, first + count):
         if n % 5_003 == 5_002:  # noqa: PLR2004 - any rare number
             yield None
@@ -40,7 +40,7 @@ def clicks(first: int, count: int) -> Iterator[dict[str, object] | None]:
 
 
 def expected(first: int, count: int) -> Results:
-    """Return what the tables must say after a load."""
+    """Return what the tables must hold after a load."""
     numbers: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     visits: set[tuple[str, str]] = set()

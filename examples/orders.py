@@ -1,9 +1,9 @@
 """Orders of a shop, read from SQLite: eleven components, every grouping, several streams, and tables that must agree.
 
-A custom spout reads orders by number. The bolts after it check and price them, and a committer keeps each customer's
-balance; after that, in the commit phase, a ledger adds up the changes of the balances. Another committer counts the
-pieces sold of each product, and a third counts the refused orders by reason. Whatever fails, the customers' balances
-must equal the ledger: the simulator calls ``check_state`` to check it.
+A custom spout reads orders by number. Bolts check and price them, and a committer keeps each customer's balance; below
+it, in the commit phase, a ledger adds up the changes of the balances. Another committer counts the pieces sold of each
+product, and a third counts the refused orders by reason. Whatever fails, the customers' balances must equal the ledger:
+the simulator calls ``check_state`` to check it.
 
 Run it with ``txtopo run examples.orders``, or through disasters: ``txtopo simulate examples.orders``.
 """
@@ -65,6 +65,7 @@ def make_database(path: Path, orders: int) -> None:
         database.execute("CREATE TABLE prices (product TEXT PRIMARY KEY, cents INTEGER)")
         database.executemany("INSERT INTO orders VALUES (?, ?, ?, ?)", rows)
         database.executemany("INSERT INTO prices VALUES (?, ?)", prices)
+    # A crash before this line leaves a file that nobody reads, and the next run makes a new one.
     unfinished.replace(path)
 
 
@@ -81,6 +82,7 @@ class OrdersCoordinator(Coordinator):
 
     def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
         """Take the next numbers."""
+        # From the metadata, not from self._taken: only what is durable says where the previous transaction ends.
         first = (previous_metadata["last"] if previous_metadata else 0) + 1
         self._taken = min(first + ORDERS_PER_TRANSACTION - 1, self._newest())
         return {"first": first, "last": self._taken}
@@ -258,13 +260,7 @@ class CountProducts(BatchBolt):
 
 
 class Adder(BatchBolt, ICommitter):
-    """Adds amounts to a state, key by key, and emits the change of each key.
-
-    Args:
-        state: the state's name.
-        key: the field with the key.
-        amount: the field with the amount; None: each tuple counts as 1.
-    """
+    """Adds amounts to a state by key, and emits each key's change; without an amount field, a tuple counts as 1."""
 
     output_fields = Fields("attempt", "key", "change")
 
@@ -309,11 +305,8 @@ def topology(
 ) -> TransactionalTopology:
     """Return the topology.
 
-    Args:
-        database: a SQLite file with the tables ``orders`` and ``prices``; by default one is made beside the tables.
-        output: the folder of the tables.
-        orders: the number of orders to make.
-        parallelism: the number of tasks of the components that can have several.
+    The database is a SQLite file with the tables ``orders`` and ``prices``. By default one is made beside the tables,
+    of which ``orders`` is the number of orders. Components that can have several tasks have about ``parallelism``.
     """
     path = Path(output) / "orders.sqlite" if database is None else Path(database)
     if database is None and not path.exists():

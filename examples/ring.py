@@ -77,13 +77,7 @@ def check_state(tables: Mapping[str, Mapping[Any, Any]]) -> None:
 
 
 def topology(output: str = OUTPUT, turns: int = TURNS, parallelism: int = 2) -> TransactionalTopology:
-    """Return the topology.
-
-    Args:
-        output: the folder of the tables ``next`` and ``back``.
-        turns: the number of swaps in all; each transaction makes one to three of them.
-        parallelism: the number of tasks of the spout.
-    """
+    """Return the topology, which makes ``turns`` swaps, some in each transaction."""
     rows = [[turn, (turn * turn + turn // 3) % NODES] for turn in range(turns)]
     spout = MemoryTransactionalSpout({0: rows[0::2], 1: rows[1::2]}, Fields("turn: long", "node: long"), 2)
     builder = Builder("ring", "spout", spout, parallelism)

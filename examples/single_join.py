@@ -1,7 +1,7 @@
-"""Storm's SingleJoin: two streams are joined by a key, and a joined tuple is anchored to both of its halves.
+"""Storm's SingleJoin: it joins two streams by a key, and anchors each joined tuple to both of its halves.
 
-Run it with ``txtopo run examples.single_join``. If the joined tuple fails further down, both halves come again, from
-two spouts. A half that waits too long for its other half fails, and comes again.
+Run it with ``txtopo run examples.single_join``. If a joined tuple fails further down, both spouts emit their halves
+again. A half that waits too long for its other half fails, and is emitted again.
 """
 
 from __future__ import annotations
@@ -31,12 +31,9 @@ OUTPUT = "txtopo-data/single-join"
 
 
 class People(Spout):
-    """Emits a number for each person, in an order of its own, and each again until it is acked.
+    """Emits one field of each person, and again after each failure.
 
-    Args:
-        field: what is known of a person.
-        people: how many there are.
-        step: the order: every so-many-th, round and round; it must share no divisor with ``people``.
+    It takes every ``step``-th person, round and round; ``step`` must share no divisor with ``people``.
     """
 
     def __init__(self, field: str, people: int, step: int) -> None:
@@ -52,7 +49,7 @@ class People(Spout):
         self._again: list[int] = []
 
     def next_tuple(self) -> None:
-        """Emit somebody who failed, or the next one."""
+        """Emit a person that failed, or the next one."""
         if self._again:
             person = self._again.pop()
         elif self._next < self._people:
@@ -67,7 +64,7 @@ class People(Spout):
         self._again.append(message_id)
 
     def is_exhausted(self) -> bool:
-        """Whether everybody was emitted, and nobody has to be again."""
+        """Whether all people were emitted, and none waits to be emitted again."""
         return self._next == self._people and not self._again
 
 
@@ -76,11 +73,7 @@ def _known_of(person: int, field: str) -> Any:
 
 
 class Join(RichBolt):
-    """Joins tuples with equal ids from two streams; holds each until the other comes, or its time is over.
-
-    Args:
-        timeout_secs: how long a tuple waits.
-    """
+    """Joins tuples with equal ids from two streams; each waits at most ``timeout_secs`` for the other."""
 
     output_fields = Fields("id", "gender", "age")
 
@@ -88,11 +81,11 @@ class Join(RichBolt):
         self._timeout_secs = timeout_secs
 
     def component_configuration(self) -> dict[str, Any]:
-        """Ask for ticks, on which tuples that have waited too long are failed."""
+        """Ask for ticks, at which it fails tuples that have waited too long."""
         return {"topology.tick.tuple.freq.secs": self._timeout_secs / 4}
 
     def prepare(self, config: Any, context: TopologyContext, collector: OutputCollector) -> None:
-        """Nothing waits yet."""
+        """Start with no tuples."""
         self._collector = collector
         self._waiting: dict[int, tuple[Tuple, float]] = {}
 
@@ -104,7 +97,7 @@ class Join(RichBolt):
         other, _ = self._waiting.get(tuple["id"], (None, 0.0))
         if other is None:
             self._waiting[tuple["id"]] = (tuple, time.monotonic() + self._timeout_secs)
-        elif other.source_component == tuple.source_component:  # it has come again: its root failed meanwhile
+        elif other.source_component == tuple.source_component:  # emitted again: the former root failed meanwhile
             self._collector.fail(other)
             self._waiting[tuple["id"]] = (tuple, time.monotonic() + self._timeout_secs)
         else:
@@ -124,14 +117,7 @@ class Join(RichBolt):
 def topology(
     people: int = 5_003, timeout_secs: float = 5.0, parallelism: int = 2, output: str = OUTPUT
 ) -> PlainTopology:
-    """Return the topology.
-
-    Args:
-        people: how many there are.
-        timeout_secs: how long a half waits for the other.
-        parallelism: how many tasks join.
-        output: the Delta table of the joined rows.
-    """
+    """Return the topology; ``output`` is the Delta table of the joined rows."""
     builder = TopologyBuilder("single-join")
     builder.set_spout("genders", People("gender", people, 1))
     builder.set_spout("ages", People("age", people, 7))
@@ -143,10 +129,10 @@ def topology(
 
 
 def config() -> Config:
-    """Return its configuration: two workers, and room for everybody who waits for the other half."""
+    """Return its configuration: two workers, and enough pending roots for all people whose halves wait."""
     return Config({"topology.workers": 2, "topology.max.spout.pending": 10_000})
 
 
 def show_results(console: Console, output: str) -> None:
-    """Print how many rows there are."""
+    """Print the number of rows."""
     console.print(f"{pa.table(DeltaTable(output).scan(columns=['id'])).num_rows:,} rows", highlight=False)

@@ -109,7 +109,7 @@ class BucketUpdater(BatchBolt):
         self.deltas[tuple["bucket"]] += tuple["delta"]
 
     def finish_batch(self) -> None:
-        """Update the buckets, and remove those that no word is left in."""
+        """Update the buckets, and remove empty ones."""
 
         def add(bucket: Any, old: int | None) -> int:
             return (old or 0) + self.deltas[bucket]
@@ -119,13 +119,7 @@ class BucketUpdater(BatchBolt):
 
 
 def topology(input: str | None = None, output: str = OUTPUT, parallelism: int = 4) -> TransactionalTopology:
-    """Return the topology.
-
-    Args:
-        input: a folder of UTF-8 text; by default the sources of Python's standard library.
-        output: the folder of the tables ``word_counts`` and ``buckets``.
-        parallelism: the number of tasks of each spout and bolt.
-    """
+    """Return the topology; the input is a folder of UTF-8 text, or by default Python's standard library."""
     files = standard_library_sources() if input is None else all_files(input)
     spout = FilesTransactionalSpout(files, Fields("line: string"), "text", batch_bytes=BATCH_BYTES)
     builder = TransactionalTopologyBuilder("transactional-words", "spout", spout, parallelism)

@@ -1,7 +1,7 @@
-"""Storm's word count: a plain topology whose every sentence is fully processed, at least once.
+"""Storm's word count: a plain topology that fully processes every sentence, at least once.
 
-Run it with ``txtopo run examples.word_count``, and with ``--set failing=1`` to let 1 % of the sentences fail on their
-first way. Kill one of its Python workers while it runs: what it had under way fails at once and comes again. ``txtopo
+Run it with ``txtopo run examples.word_count``. With ``--set failing=1``, 1 % of the sentences fail, and come again.
+Kill one of its Python workers while it runs: the sentences that it had in flight fail at once and come again. ``txtopo
 show examples.word_count`` draws it.
 """
 
@@ -45,7 +45,7 @@ OUTPUT = "txtopo-data/word-count"
 
 
 class Sentences(Spout):
-    """Emits so many sentences, and each of them again until it is acked."""
+    """Emits ``count`` sentences, and each again after a failure."""
 
     output_fields = Fields("sentence", "number")
 
@@ -53,7 +53,7 @@ class Sentences(Spout):
         self._count = count
 
     def open(self, config: Any, context: TopologyContext, collector: SpoutOutputCollector) -> None:
-        """Begin with this task's first sentence: task i of n emits every n-th."""
+        """Begin with this task's first sentence: task i of n emits every n-th sentence from i on."""
         self._collector = collector
         self._numbers = iter(range(context.this_task_index, self._count, len(context.component_tasks("sentences"))))
         self._again: list[int] = []
@@ -72,7 +72,7 @@ class Sentences(Spout):
         self._again.append(message_id)
 
     def is_exhausted(self) -> bool:
-        """Whether all sentences were emitted, and none has to be again."""
+        """Whether all sentences were emitted, and none waits to be emitted again."""
         return self._is_at_end and not self._again
 
 
@@ -85,7 +85,7 @@ class Split(BasicBolt):
         self._failing = failing
 
     def prepare(self, config: Any, context: TopologyContext) -> None:
-        """Draw failures alike in every run."""
+        """Seed the random failures, so that every run has the same."""
         self._random = random.Random(context.this_task_id)  # noqa: S311 - it only fails sentences
 
     def execute(self, tuple: Tuple, collector: BasicOutputCollector) -> None:
@@ -107,7 +107,7 @@ class Count(RichBolt):
         self._counts: dict[str, int] = {}
 
     def execute(self, tuple: Tuple) -> None:
-        """Count one word; what is emitted is anchored, so the sentence is acked when the count is in the table."""
+        """Count one word; its count is anchored, so the sentence is acked when the count is in the table."""
         word = tuple["word"]
         self._counts[word] = self._counts.get(word, 0) + 1
         self._collector.emit((word, self._counts[word]), tuple)
@@ -117,14 +117,7 @@ class Count(RichBolt):
 def topology(
     sentences: int = 20_000, failing: float = 0.0, parallelism: int = 2, output: str = OUTPUT
 ) -> PlainTopology:
-    """Return the topology.
-
-    Args:
-        sentences: how many there are.
-        failing: how many in a hundred fail on their way.
-        parallelism: how many tasks each component has.
-        output: the Delta table of the counts.
-    """
+    """Return the topology; ``failing`` percent of the sentences fail, and ``output`` is the table of the counts."""
     builder = TopologyBuilder("word-count")
     builder.set_spout("sentences", Sentences(sentences), parallelism)
     builder.set_bolt("split", Split(failing), parallelism).shuffle_grouping("sentences")

@@ -1,7 +1,7 @@
-"""The table of a spout's bad records: those that cannot be read as its fields say.
+"""The table of a spout's bad records: those that do not fit its fields.
 
-Without such a table the first bad record stops the run. With one, bad records are emitted to a stream of their own, and
-a committer of the topology appends them to the table, each exactly once.
+Without such a table the first bad record stops the run. With one, the spout emits bad records on a stream of their own,
+and a committer of the topology appends them to the table, each exactly once.
 """
 
 from __future__ import annotations
@@ -26,12 +26,7 @@ BYTES_WAITING_MAX = 4 * 1024 * 1024
 
 
 class BadRecordRows:
-    """Emits the rows of bad records, some thousand at a time.
-
-    Args:
-        fields: their fields.
-        emit: called with batches of them.
-    """
+    """Emits the rows of bad records, some thousand at a time."""
 
     def __init__(self, fields: Fields, emit: Callable[[pa.RecordBatch], None]) -> None:
         self._fields = fields
@@ -40,14 +35,14 @@ class BadRecordRows:
         self._bytes = 0
 
     def add(self, row: tuple[Any, ...], size_bytes: int) -> None:
-        """Add a row; emit those that wait if there are enough."""
+        """Add a row; emit the waiting rows if there are enough."""
         self._rows.append(row)
         self._bytes += size_bytes
         if len(self._rows) >= ROWS_WAITING_MAX or self._bytes >= BYTES_WAITING_MAX:
             self.finish()
 
     def finish(self) -> None:
-        """Emit the rows that wait."""
+        """Emit the waiting rows."""
         if self._rows:
             columns = [list(column) for column in zip(*self._rows, strict=True)]
             self._rows, self._bytes = [], 0
@@ -56,7 +51,7 @@ class BadRecordRows:
 
 
 class WithBadRecords(Component):
-    """A spout that may have a table of bad records: a base class in front of the spout's."""
+    """A spout that may have a table of bad records; name this base class before the spout's."""
 
     dead_letter: str | None
     """The path of the table, if the spout has one."""

@@ -21,16 +21,10 @@ _VALUE = re.compile(r"couldn't parse: ?(.+)$|\): (\S+) requires|'(.+)'")
 
 
 class JsonRecords:
-    """Parses JSON objects, one a line, into the columns of a schema.
+    """Parses JSON objects, one a line, into the columns of a schema, which must not have maps.
 
     A missing member is null; extra members and blank lines are ignored. Values must have their column's type;
     timestamps and dates are ISO 8601 strings.
-
-    Args:
-        schema: the columns.
-
-    Raises:
-        FieldsError: a column is a map.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -103,7 +97,7 @@ def is_json(record: bytes) -> bool:
     """Return whether a record is any JSON value."""
     try:
         json.loads(record)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # the latter for thousands of nested arrays
         return False
     return True
 

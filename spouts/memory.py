@@ -65,15 +65,7 @@ class MemoryTransactionalSpout(TransactionalSpout):
 
 
 class MemoryRows:
-    """Checked rows by partition, as of the last :meth:`read`, here and in every pickled copy.
-
-    Args:
-        data: as for the spouts; the rows are copied when they are read.
-        fields: the fields of a row, without the attempt.
-
-    Raises:
-        FieldsError: a row does not fit the fields.
-    """
+    """Rows by partition, copied and checked at the last :meth:`read`, here and in every pickled copy."""
 
     def __init__(self, data: Data, fields: Fields) -> None:
         if isinstance(data, str | bytes):
@@ -98,7 +90,7 @@ class MemoryRows:
         self._checked = checked
 
     def lengths(self) -> dict[Partition, int]:
-        """Return the number of rows of each partition at the last reading, sorted by partition."""
+        """Return the number of rows of each partition at the last :meth:`read`, sorted by partition."""
         return {partition: len(checked.rows) for partition, checked in self._checked.items()}
 
     def emit(
@@ -109,11 +101,7 @@ class MemoryRows:
         end: int,
         collector: BatchOutputCollector,
     ) -> None:
-        """Emit the rows ``start`` to ``end - 1`` of a partition.
-
-        Raises:
-            InputError: the rows are missing.
-        """
+        """Emit the rows ``start`` to ``end - 1`` of a partition; raise InputError if they are missing."""
         checked = self._checked.get(partition)
         if checked is None or end > len(checked.rows):
             have = 0 if checked is None else len(checked.rows)
@@ -130,7 +118,7 @@ class MemoryRows:
             emit(first + row)
 
     def _check(self, partition: Partition) -> _CheckedRows:
-        """Return a partition's rows in the form in which they are emitted; only new rows are checked."""
+        """Return a partition's rows as they are emitted; check only those that are new since the last reading."""
         data = self._data[partition]
         before = self._checked.get(partition)
         count = 0 if before is None else len(before.rows)
@@ -246,7 +234,7 @@ class _MemoryEmitter(Emitter):
         self._tasks = tasks
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector) -> None:
-        # The shares depend on the metadata alone, so that partitions added meanwhile do not shift them.
+        # The shares depend on the metadata alone: partitions added since must not shift them between two attempts.
         partitions = [partition for partition in self._rows.lengths() if str(partition) in metadata]
         if len(partitions) != len(metadata):
             lost = set(metadata) - {str(partition) for partition in partitions}
@@ -271,11 +259,7 @@ class _Frozen(Sequence[Any]):
 
 
 def checked_take(take_per_batch: int) -> int:
-    """Check and return ``take_per_batch``.
-
-    Raises:
-        ConfigError: it is not a whole number, at least 1.
-    """
+    """Return ``take_per_batch``; raise ConfigError unless it is a whole number, at least 1."""
     if not isinstance(take_per_batch, int) or take_per_batch < 1:
         raise ConfigError(f"take_per_batch is {take_per_batch!r}; give a whole number of rows, at least 1")
     return take_per_batch

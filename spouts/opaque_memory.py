@@ -21,7 +21,7 @@ from txtopo.errors import InputError
 
 
 class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
-    """Emits rows in memory; if a partition is switched meanwhile, another attempt emits other rows.
+    """Emits rows in memory; if a partition is switched off or on meanwhile, another attempt emits other rows.
 
     The rows are read when a run starts, as for :class:`spouts.MemoryTransactionalSpout`.
 

@@ -1,7 +1,7 @@
 """Settings of a client library, with secrets that are resolved only where a client is made.
 
 A value may be ``env:NAME``, the value of an environment variable, or ``file:PATH``, the content of a file without the
-line end. What is shipped to executors, logged or recorded is that name, never the secret.
+line end. Only that reference is shipped to executors, logged or recorded, never the secret.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Value = str | int | float | bool | Callable[..., Any]
 """A setting's value; some clients take callables, for example to refresh a token."""
 
 _SHORTEST_SECRET = 4
-"""Shorter values are not searched for in texts, where they would hide ordinary words."""
+"""The shortest secret that is hidden in texts; hiding shorter ones would hide parts of ordinary words."""
 
 HIDDEN = "***"
 
 
 class ClientProperties(Mapping[str, Value]):
-    """A client's settings by name. Their values as given are here; :meth:`resolved` returns the real ones.
+    """A client's settings by name, with their values as given; :meth:`resolved` returns the real values.
 
     Args:
         properties: the settings by the client's names, for example ``{"sasl.password": "env:KAFKA_PASSWORD"}``.
@@ -48,7 +48,7 @@ class ClientProperties(Mapping[str, Value]):
         self._given = given
 
     def resolved(self) -> dict[str, Value]:
-        """Return the settings with their secrets; call it where the client is made, and keep the result nowhere else.
+        """Return the settings with their secrets; call this only where the client is made, and keep the result nowhere.
 
         Raises:
             ConfigError: a variable is not set, or a file can't be read, on this machine.
@@ -63,7 +63,7 @@ class ClientProperties(Mapping[str, Value]):
             try:
                 secret = _resolved(name, value)
             except ConfigError:
-                continue
+                continue  # this process can't resolve it, so the text can't have it from here
             if isinstance(secret, str) and len(secret) >= _SHORTEST_SECRET:
                 text = text.replace(secret, HIDDEN)
         return text
@@ -76,7 +76,7 @@ class ClientProperties(Mapping[str, Value]):
         }
 
     def without(self, names: Collection[str]) -> ClientProperties:
-        """Return the settings without some of them."""
+        """Return the settings without those of some names."""
         return ClientProperties({name: value for name, value in self._given.items() if name not in names})
 
     def __getitem__(self, name: str) -> Value:

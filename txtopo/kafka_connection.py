@@ -12,10 +12,10 @@ from txtopo.extras import how_to_install
 from txtopo.printable import escaped
 
 REPEAT_SECS = 30.0
-"""How often the same error of Kafka is reported while it lasts: a client complains dozens of times a second."""
+"""How often an error of Kafka is reported while it lasts: a client complains dozens of times a second."""
 
 _LIBRDKAFKA_QUIET = 2
-"""Its log level: critical. What matters comes as an error as well."""
+"""Log level "critical": librdkafka also reports what matters to the error callback."""
 
 _REFUSALS = frozenset(
     {
@@ -33,18 +33,11 @@ _log = logging.getLogger("txtopo.kafka")
 
 
 class KafkaConnection:
-    """Makes the clients of one component, and turns what they say into txtopo's errors.
+    """Makes the clients of one component, and turns their errors into txtopo's.
 
-    Args:
-        servers: ``host:port`` of some brokers, with commas between them.
-        properties: settings of the clients.
-        who: whose clients they are, for errors: "the spout", or "the bolt".
-        report: takes errors that the clients survive; called where a client is polled. None: nobody wants them.
-
-    Attributes:
-        library: confluent_kafka.
-        complaints: how often the clients have complained.
-        trouble: their last complaint.
+    ``servers`` are ``host:port`` of some brokers, with commas between them; error messages call the component ``who``.
+    ``report`` takes errors that the clients survive, where a client is polled. Attributes: ``library`` is
+    confluent_kafka, ``complaints`` counts errors, and ``trouble`` is the last one.
 
     Raises:
         ConfigError: confluent-kafka is not installed.
@@ -72,43 +65,33 @@ class KafkaConnection:
         self._is_admitted = False
 
     def make(self, kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
-        """Return a client.
-
-        Args:
-            kind: its class.
-            settings: its settings; the properties, with their secrets, are between those for txtopo's own reasons.
+        """Return a client of a class; the caller merges the properties, with their secrets, into the settings.
 
         Raises:
             ConfigError: librdkafka refuses a property.
         """
+        # Last, so that no setting replaces the callback that finds refusals.
         own = {"bootstrap.servers": self.servers, "error_cb": self._on_error}
         try:
             return kind({"log_level": _LIBRDKAFKA_QUIET, **settings, **own}, logger=_log)
         except (self.library.KafkaException, TypeError, ValueError) as error:
+            # "from None": the cause's text may have a secret in it.
             raise ConfigError(f"properties: Kafka's client refuses them: {self._scrubbed(error)}") from None
 
     def admitted(self) -> None:
-        """Note that Kafka has answered: a refusal after that may pass, as when a broker starts again."""
+        """Note that Kafka has answered: a later refusal may pass, for example while a broker restarts."""
         self._is_admitted = True
 
     def check_refusal(self) -> None:
-        """Raise what Kafka said when it refused the client. librdkafka goes on trying, in vain if it was never let in.
-
-        Raises:
-            InputError: it has refused the client, and has not answered before.
-        """
+        """Raise the InputError if Kafka has refused the client and never answered it: librdkafka retries in vain."""
         if self._refusal is not None and not self._is_admitted:
             raise self._refusal
 
     def failure(self, error: Any, where: str = "") -> InputError | SourceFailure:
-        """Return txtopo's error for one of a client.
+        """Return txtopo's error for a ``KafkaError``, or for a ``KafkaException`` with one.
 
-        Args:
-            error: a ``KafkaError``, or a ``KafkaException`` with one.
-            where: the topic, partition or group in question, if it is known.
-
-        Returns:
-            InputError if Kafka refuses this client, until somebody changes something; else SourceFailure.
+        It is an InputError if Kafka refuses this client until somebody changes something, otherwise a SourceFailure.
+        ``where`` names the topic, partition or group, if it is known.
         """
         if isinstance(error, self.library.KafkaException):
             error = error.args[0]
@@ -124,7 +107,7 @@ class KafkaConnection:
         return InputError(f"Kafka at {self.servers} refuses: {what}; {cure}see {self._who}'s properties")
 
     def _on_error(self, error: Any) -> None:
-        """Take what librdkafka says of its connections. What is raised here gets lost, so a refusal waits."""
+        """Take an error of librdkafka's connections. An exception in this callback is lost, so a refusal is kept."""
         self.complaints += 1
         self.trouble = self._scrubbed(error.str())
         found = self.failure(error)

@@ -1,4 +1,4 @@
-"""The same message over and over: which of them to show."""
+"""Which messages to show when the same one repeats."""
 
 from __future__ import annotations
 
@@ -9,23 +9,17 @@ _KINDS_MAX = 1_000
 
 
 class Repeated:
-    """Shows a message when it comes first, and while it repeats, only so many times in each period.
-
-    Args:
-        period_secs: the period; it begins with a message that is shown.
-        shown_max: how many of a kind are shown in a period.
-        clock: tells the time, in seconds.
-    """
+    """Shows at most ``shown_max`` messages of a kind in a period, which begins with a message that is shown."""
 
     def __init__(self, period_secs: float, shown_max: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
         self._period_secs = period_secs
         self._shown_max = shown_max
         self._clock = clock
         self._seen: dict[Hashable, tuple[float, int]] = {}
-        """By kind: when its period began, and how many have come in it. The oldest kinds are forgotten."""
+        """By kind: when its period began, and how many messages came in it. The oldest kinds are forgotten."""
 
     def due(self, kind: Hashable) -> int | None:
-        """Return how many of a kind were left out before this one; None if this one is to be left out, too."""
+        """Return how many messages of a kind were left out before this one; None to leave this one out, too."""
         now = self._clock()
         began, count = self._seen.get(kind, (now, 0))
         left_out = 0
@@ -38,12 +32,12 @@ class Repeated:
         return left_out if count < self._shown_max else None
 
     def shown(self, text: str) -> str | None:
-        """Return a text with how often it was left out; None to leave it out. Numbers in it make no other kind."""
+        """Return a text with how often it was left out; None to leave it out. Texts of a kind differ only in digits."""
         left_out = self.due("".join(character for character in text if not character.isdigit()))
         if left_out is None:
             return None
         return f"{text} (and {left_out} times before, which was not logged)" if left_out else text
 
     def over(self, kind: Hashable) -> None:
-        """Forget a kind: it is shown at once when it comes again."""
+        """Forget a kind, so that its next message is shown."""
         self._seen.pop(kind, None)

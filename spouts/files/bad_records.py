@@ -1,8 +1,8 @@
 """Bad records of text formats: refused, which is the default, or kept in a table of their own.
 
-A record is bad if Arrow refuses that record alone. So the result does not depend on the records around it, on where its
-file is cut, or on the attempt. Formats read whole blocks and search for bad records only in a block that Arrow has
-refused (:func:`sieve`); input without bad records costs nothing.
+A record is bad if Arrow refuses that record alone. So the verdict does not depend on the records around it, on where
+its file is cut, or on the attempt. Formats parse whole blocks, and search only blocks that Arrow has refused for bad
+records (:func:`sieve`), so that input without bad records costs nothing.
 """
 
 from __future__ import annotations
@@ -104,13 +104,7 @@ class LineNumbers:
 
 
 class BadRecords:
-    """Receives the bad records of one range, and refuses the first.
-
-    Args:
-        path: the file.
-        piece: the range.
-        numbers: counts lines.
-    """
+    """Takes the bad records of one range of a file, and refuses the first."""
 
     def __init__(self, path: str, piece: FileRange, numbers: LineNumbers) -> None:
         self.path = path
@@ -118,15 +112,9 @@ class BadRecords:
         self._numbers = numbers
 
     def add(self, block_offset: int, record: Record, reason: str) -> None:
-        """Receive a bad record.
+        """Take a bad record of the block at an offset, or raise InputError to refuse it.
 
-        Args:
-            block_offset: the offset of the record's block.
-            record: the record.
-            reason: why it is bad; must not depend on the records around it.
-
-        Raises:
-            InputError: bad records are refused.
+        *You* give a reason that does not depend on the records around it.
         """
         shown = "" if record.is_too_long else f": {_decoded(record.content[:TEXT_SHOWN_MAX])}"
         raise InputError(f"{self.place(block_offset, record)}: {reason}{shown} (byte {record.offset}); {_REMEDY}")
@@ -136,39 +124,27 @@ class BadRecords:
         return f"{self.path}, line {self._line(block_offset, record)}"
 
     def refuse_long(self, offset: int, size_max: int) -> None:
-        """Refuse a record as soon as it is known to be too long, before its end is found.
+        """Raise InputError for a record that is longer than ``size_max`` bytes, before its end is found.
 
-        Args:
-            offset: the offset of one of its bytes.
-            size_max: the maximum length of a record in bytes.
-
-        Raises:
-            InputError: bad records are refused.
+        ``offset`` is that of any of its bytes.
         """
         line = self._numbers.before(self.path, self.piece, offset) + 1
         raise InputError(f"{self.path}, line {line}: {TOO_LONG.format(size_max)} {_REMEDY}")
 
     def add_all(self, block_offset: int, records: Sequence[Record], reasons: Mapping[int, str]) -> None:
-        """Receive, in order, those records of a block that have a reason."""
+        """Take, in order, the records of a block that have a reason."""
         for index in sorted(reasons):
             self.add(block_offset, records[index], reasons[index])
 
     def finish(self) -> None:
-        """Emit the records that wait, at the end of the range."""
+        """Emit the waiting records, at the end of the range."""
 
     def _line(self, block_offset: int, record: Record) -> int:
         return self._numbers.before(self.path, self.piece, block_offset) + record.line + 1
 
 
 class BadRecordsTable(BadRecords):
-    """Receives the bad records of one range, and emits them on the stream of their table.
-
-    Args:
-        path: the file.
-        piece: the range.
-        numbers: counts lines.
-        emit: called with batches of :data:`BAD_RECORDS_FIELDS`.
-    """
+    """Emits the bad records of one range of a file, in batches of :data:`BAD_RECORDS_FIELDS`."""
 
     def __init__(
         self, path: str, piece: FileRange, numbers: LineNumbers, emit: Callable[[pa.RecordBatch], None]
@@ -179,7 +155,7 @@ class BadRecordsTable(BadRecords):
         """The offset of the last block, and the number of lines that end before it."""
 
     def add(self, block_offset: int, record: Record, reason: str) -> None:
-        """Receive a bad record."""
+        """Keep a bad record until a batch is full."""
         text = _cut(record.content)
         if len(text) < record.size:
             reason = f"{reason} (the text is its first {len(text)} bytes of {record.size})"
@@ -190,7 +166,7 @@ class BadRecordsTable(BadRecords):
         """Do nothing: the reader continues to the end of the record."""
 
     def finish(self) -> None:
-        """Emit the records that wait."""
+        """Emit the waiting records."""
         self._rows.finish()
 
     def _line(self, block_offset: int, record: Record) -> int:
@@ -200,14 +176,9 @@ class BadRecordsTable(BadRecords):
 
 
 def checked_dead_letter(path: str | os.PathLike[str], inputs: Sequence[str]) -> str:
-    """Return the path of a table of bad records, after a check that it is not among the input files.
+    """Return the path of a table of bad records; raise ConfigError if the spout would read the table as input.
 
-    Args:
-        path: the path as given by the user.
-        inputs: absolute paths and globs of the input.
-
-    Raises:
-        ConfigError: the spout would read the table as input.
+    The inputs are absolute paths and globs.
     """
     text = os.fspath(path)
     if "://" not in text:
@@ -243,16 +214,9 @@ def read_each(  # noqa: PLR0913, PLR0917 - what a format knows of its records
 ) -> Iterator[pa.Table]:
     """Yield the good records of a block, and pass the bad ones to ``bad``.
 
-    Works on a few thousand records at a time, because each emitted batch reports progress of the transaction.
-
-    Args:
-        block_offset: the offset of the block.
-        records: its records.
-        fault: returns why a record is bad if that is known without Arrow, else None.
-        parse: parses some of the other records.
-        suspect: interprets Arrow's messages.
-        bad: receives the bad ones.
+    ``fault`` returns why a record is bad if that is known without Arrow, otherwise None.
     """
+    # A few thousand records at a time, since each emitted batch reports progress and renews the attempt's timeout.
     for start in range(0, len(records), SIEVED_RECORDS_MAX):
         some = records[start : start + SIEVED_RECORDS_MAX]
         reasons = {index: found for index, record in enumerate(some) if (found := fault(record)) is not None}
@@ -270,11 +234,6 @@ def sieve(records: Sequence[bytes], parse: Parse, suspect: Suspect) -> tuple[lis
     If Arrow's message points to a record, that record is parsed alone and removed if it is bad. If the message points
     nowhere, the block is halved. In the end Arrow has parsed every good record in a block that it accepts, and has
     refused every bad one on its own. Each bad record takes only a few tries.
-
-    Args:
-        records: the records of a block.
-        parse: parses some of them.
-        suspect: interprets Arrow's messages.
 
     Returns:
         The good records in their order, and the reason of each bad one by its index.
@@ -305,6 +264,7 @@ def sieve(records: Sequence[bytes], parse: Parse, suspect: Suspect) -> tuple[lis
             blocks += [block[middle:], block[:middle]]
             continue
         reasons[block.pop(at)] = reason
+        # Each try parses the whole block again, so a block with many bad records is cut into small pieces.
         if tries >= _WHOLE_TRIES_MAX and len(block) > _PIECE_RECORDS:
             starts = range(0, len(block), _PIECE_RECORDS)
             blocks += [block[start : start + _PIECE_RECORDS] for start in reversed(starts)]

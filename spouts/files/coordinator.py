@@ -50,17 +50,7 @@ START = Place(0, 0)
 
 @attrs.frozen
 class FilesOptions:
-    """The options of a coordinator.
-
-    Args:
-        paths: absolute paths.
-        make_format: makes a format from its name.
-        guess_format: returns the name of the format that suffixes of file names indicate.
-        format_name: the name of the format; None: the one that the suffixes indicate.
-        batch_bytes: the maximum number of bytes in a transaction.
-        batch_files_max: the maximum number of files in a transaction.
-        tasks: the number of the spout's tasks.
-    """
+    """The options of a coordinator. Paths are absolute; without a format name, ``guess_format`` goes by suffixes."""
 
     paths: tuple[str, ...]
     make_format: Callable[[str], FileFormat]
@@ -211,7 +201,7 @@ class FilesCoordinator(Coordinator):
         return self._log.entries_from(place.number)
 
     def _begin(self, txid: int) -> None:
-        """Prepare to take files, once the place is known."""
+        """Prepare to take files; the place is known."""
 
     def _more(self, plan: Plan | None) -> dict[str, Any]:
         del plan
@@ -231,12 +221,7 @@ class FilesCoordinator(Coordinator):
 
 
 class ListingCoordinator(FilesCoordinator):
-    """Takes the files of one listing, and ends.
-
-    Args:
-        options: the options.
-        listing: the files.
-    """
+    """Takes the files of one listing, and ends."""
 
     def __init__(self, options: FilesOptions, listing: Listing) -> None:
         super().__init__(options)
@@ -270,6 +255,7 @@ class ListingCoordinator(FilesCoordinator):
         del txid
         there = {file.name: file for file in self._listing.files}
         pending = list(self._files_from(self._place))
+        # Before ``new`` is made: a waiting file that has changed leaves the log, and is admitted again as a new one.
         self._log.remove([file.number for file in pending if not is_same(file, there.get(file.name))])
         new = [file for file in self._listing.files if file.name not in self._log]
         folder = self._log.folder_of(self._folders())

@@ -104,7 +104,7 @@ class CsvFormat(ByteRangeFormat):
             return
         start = self._records_start(handle)
         if _has_records(handle, start):
-            # Arrow's reader fails on a file that has only a header or blank lines.
+            # Arrow's reader fails on a file with only a header or blank lines.
             yield from self._read_whole(handle, piece, names, start, bad)
 
     def _read_lines(
@@ -167,7 +167,8 @@ class CsvFormat(ByteRangeFormat):
         return read_each(block_offset, records, _length_fault, parse, _suspect, bad)
 
     def _parse(self, content: bytes, names: Sequence[str]) -> pa.Table:
-        if content.startswith(codecs.BOM_UTF8):  # Arrow would remove it, but it is a mark only at a file's beginning
+        if content.startswith(codecs.BOM_UTF8):
+            # Arrow would remove it, but a byte order mark is one only at a file's beginning. A blank line protects it.
             content = b"\n" + content
         table = pacsv.read_csv(
             pa.BufferReader(content),
@@ -178,11 +179,7 @@ class CsvFormat(ByteRangeFormat):
         return check_decimals(table.select(self._schema.names))
 
     def _column_names(self, handle: IO[bytes], path: str) -> list[str]:
-        """Return a file's column names: from its header, or the names of the fields.
-
-        Raises:
-            InputError: the header lacks a field or has it twice.
-        """
+        """Return a file's column names: from its header, or the names of the fields."""
         if not self.options.header:
             return list(self.fields.names)
         number, names = next(self._records(handle), (1, []))
@@ -243,7 +240,7 @@ class CsvFormat(ByteRangeFormat):
 
 
 class _Lent(io.RawIOBase):
-    """Wraps a handle for a text wrapper, which would otherwise close it."""
+    """Wraps a handle for a text wrapper, which closes what it wraps."""
 
     def __init__(self, handle: IO[bytes]) -> None:
         super().__init__()

@@ -51,12 +51,7 @@ class _Found:
 
 
 class QuotedRecords:
-    """Finds the records of files.
-
-    Args:
-        delimiter: the character between two values.
-        quote: the character that may enclose a value.
-    """
+    """Finds the records of files, by the delimiter between values and the quote that may enclose a value."""
 
     def __init__(self, delimiter: str, quote: str) -> None:
         self._quote = quote.encode()
@@ -88,13 +83,9 @@ class QuotedRecords:
     def read(
         self, handle: IO[bytes], start: int, size_max: int, records_max: int | None = None
     ) -> Iterator[QuotedBlock]:
-        """Yield the records from an offset on, in blocks of about 1 MiB.
+        """Yield the records from a record's offset on, in blocks of about 1 MiB and at most ``records_max`` records.
 
-        Args:
-            handle: the file.
-            start: the offset of a record.
-            size_max: the maximum length of a record; of a longer one, only the beginning is kept.
-            records_max: the maximum number of records in a block; None: no limit.
+        Only the beginning is kept of a record that is longer than ``size_max`` bytes.
         """
         handle.seek(start)
         parts = self._parts(handle, size_max)

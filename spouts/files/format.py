@@ -56,15 +56,10 @@ class FileFormat(ABC):
 
     @abstractmethod
     def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a piece as batches of :attr:`fields`.
-
-        Args:
-            handle: the file.
-            piece: the part to read.
-            bad: receives each record that does not fit the fields, and may refuse it; knows the file's path.
+        """Yield the records of a piece as batches of :attr:`fields`; give those that do not fit the fields to ``bad``.
 
         Raises:
-            InputError: the file cannot be read; the message says where.
+            InputError: the file cannot be read, or ``bad`` refuses a record; the message says where.
         """
 
 
@@ -88,15 +83,9 @@ class FileChangedError(InputError):
 
 
 def check_unchanged(path: str, planned: FileRange | InputFile, handle: IO[bytes] | None = None) -> None:
-    """Check that a file has not changed since it was planned.
+    """Raise FileChangedError if a file is missing, or has another size or mtime than when it was planned.
 
-    Args:
-        path: its path.
-        planned: its size and mtime when it was planned.
-        handle: the open file to check; None: check the current file at the path.
-
-    Raises:
-        FileChangedError: the file is missing or has changed.
+    Without a handle this checks the file that is at the path now.
     """
     before = InputFile(planned.name, path, planned.size, planned.mtime_ns)
     try:
@@ -113,33 +102,22 @@ def check_unchanged(path: str, planned: FileRange | InputFile, handle: IO[bytes]
 
 
 def path_of_handle(handle: IO[bytes], path: str) -> str:
-    """Return a path to an open file, even if another file has its name now; Arrow opens files by path.
-
-    Args:
-        handle: the open file.
-        path: its path, used on systems without ``/proc``.
-    """
+    """Return a path to an open file, even if another file has its name now; without ``/proc``, its former path."""
+    # Arrow opens files by path only.
     own = f"/proc/self/fd/{handle.fileno()}"
     return own if os.path.exists(own) else path  # noqa: PTH110 - a str, as everywhere here
 
 
 def typed_schema(fields: Fields, format_name: str) -> pa.Schema:
-    """Return the Arrow schema of a typed format's fields.
-
-    Raises:
-        FieldsError: there are no fields, or one has no type.
-    """
+    """Return the Arrow schema of a typed format's fields; raise FieldsError if one has no type, or there are none."""
     if not len(fields):
         raise FieldsError(f"a {format_name} spout needs fields with types, such as Fields('word: string', 'n: long')")
     return fields.arrow_schema()
 
 
 def check_decimals(table: pa.Table) -> pa.Table:
-    """Check that the decimals of a table that Arrow has parsed fit their precision; Arrow only checks their scale.
-
-    Raises:
-        pyarrow.ArrowInvalid: one does not fit; it would be truncated when the table is written.
-    """
+    """Return the table; raise pyarrow.ArrowInvalid if a decimal does not fit its precision."""
+    # Arrow's parsers check only the scale, and the value would be truncated when the table is written.
     for column in table.columns:
         if _holds_decimals(column.type):
             column.validate(full=True)
@@ -161,5 +139,5 @@ def in_batches(table: pa.Table | pa.RecordBatch) -> Iterable[pa.RecordBatch]:
 
 
 def misfit(path: str, line: int, what: str, cause: str | None = None) -> InputError:
-    """Return the error for a record that does not fit, with its place."""
+    """Return the error for a record that does not fit."""
     return InputError(f"{path}, line {line}: {what}; fix the file or the spout's fields", cause=cause)

@@ -38,11 +38,7 @@ class Lines:
 
 
 def read_lines(handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[Lines]:
-    """Yield the lines of a range in chunks of about 1 MiB; a line longer than ``RECORD_BYTES_MAX`` is a bad record.
-
-    Raises:
-        InputError: the file is shorter than when it was planned.
-    """
+    """Yield the lines of a range in chunks of about 1 MiB; a line longer than ``RECORD_BYTES_MAX`` is a bad record."""
     start = _line_start(handle, piece.start, piece.end, bad)
     end = _line_start(handle, piece.end, piece.size, bad) if start < piece.end else start
     handle.seek(start)

@@ -80,10 +80,7 @@ def absolute_paths(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str
 def list_files(paths: Sequence[str]) -> Listing:
     """List the files of folders (with all subfolders), files and globs.
 
-    Names that begin with ``.`` or ``_`` are skipped, unless a path names them explicitly.
-
-    Args:
-        paths: absolute paths.
+    Names that begin with ``.`` or ``_`` are skipped, unless a path, which is absolute, names them explicitly.
 
     Raises:
         InputError: a path matches no file, or a file cannot be read.
@@ -161,7 +158,7 @@ def _scan_folder(top: str, *, is_given: bool) -> Iterator[str]:
                         folders.append(entry.path)
                     else:
                         yield entry.path
-        except FileNotFoundError:
+        except FileNotFoundError:  # somebody removed it after it was listed
             if is_given and folder == top:
                 raise
 
@@ -180,11 +177,7 @@ def look_at(name: str, path: str) -> InputFile | None:
 
 
 def check_complete(file: InputFile) -> None:
-    """Check that a complete file of a growing folder can be read.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """Raise InputError if a complete file of a growing folder can't be read."""
     _check_readable(file.path, os.stat(file.path))  # noqa: PTH116 - as above
     _check_name(file.name, file.path)
 

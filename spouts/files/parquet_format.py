@@ -42,11 +42,7 @@ class ParquetFormat(FileFormat):
         self._groups_of: tuple[InputFile, list[int]] | None = None
 
     def next_span(self, file: InputFile, start: int, bytes_max: int) -> Span | None:
-        """Return the next row groups, at least one.
-
-        Raises:
-            InputError: the file is not Parquet, or lacks a column.
-        """
+        """Return the next row groups, at least one; raise InputError if the file is not Parquet or lacks a column."""
         sizes = self._group_sizes(file)
         if start >= len(sizes):
             return None
@@ -65,11 +61,7 @@ class ParquetFormat(FileFormat):
         return [Span(start, end, sum(sizes[start:end])) for start, end in itertools.pairwise(cuts)]
 
     def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the row groups.
-
-        Raises:
-            InputError: a row group cannot be read, which is never a single bad record.
-        """
+        """Yield the rows of the row groups; raise InputError if one can't be read: it never has a single bad record."""
         path = bad.path
         with self._open(path, handle) as file:  # Arrow reads the file itself, without the GIL
             self._check_schema(path, file.schema_arrow)

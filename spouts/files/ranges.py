@@ -68,14 +68,9 @@ class Plan:
 
 @attrs.frozen
 class Cutter:
-    """Cuts transactions from files.
+    """Cuts transactions from files, where their format allows it.
 
-    Args:
-        root: the folder that contains the files.
-        files_format: the format, which decides where files may be cut.
-        batch_bytes: the maximum number of bytes in a transaction, unless its first span alone is larger.
-        files_max: the maximum number of files in a transaction.
-        tasks: the approximate number of ranges of a transaction.
+    A transaction has at most ``batch_bytes``, unless its first span alone is larger, and about ``tasks`` ranges.
     """
 
     root: str
@@ -85,11 +80,9 @@ class Cutter:
     tasks: int
 
     def plan(self, files: Iterable[Admitted], place: Place) -> Plan | None:
-        """Plan a new transaction; return None if nothing is left.
+        """Plan the transaction that begins at a place; return None if nothing is left.
 
-        Args:
-            files: the files from ``place`` on, in order of their numbers.
-            place: the place where the transaction begins.
+        *You* give the files from that place on, in order of their numbers.
         """
         spans: list[tuple[Admitted, Span]] = []
         left, names_left = self.batch_bytes, NAMES_BYTES_MAX
@@ -145,18 +138,12 @@ def path_of(root: str, name: str) -> str:
 
 
 def taken_by_name(files: Sequence[InputFile], position: Position, taken: Taken) -> list[InputFile]:
-    """Return the files that are taken if they were taken in the order of their names.
+    """Return which of the current files, sorted by name, were taken if files were taken in the order of their names.
 
-    Files that have arrived since and sort before the position are identified by the digest.
-
-    Args:
-        files: the current files, sorted by name.
-        position: the place up to which files are taken.
-        taken: the number and digest of the files taken.
+    The digest identifies files that have arrived since and sort before the position.
 
     Raises:
-        InputError: the files up to the position are not those that were taken, or cannot be distinguished from new
-            ones.
+        InputError: the files up to the position are not those that were taken, or can't be told from new ones.
     """
     count = bisect_right([file.name for file in files], position.name)
     until = list(files[:count])
@@ -180,11 +167,7 @@ def taken_by_name(files: Sequence[InputFile], position: Position, taken: Taken) 
 
 
 def check_taken(root: str, taken: Iterable[Admitted], there: Iterable[InputFile]) -> None:
-    """Check that files that were taken still exist and have their original length.
-
-    Raises:
-        InputError: a file is missing or has another length.
-    """
+    """Raise InputError if a file that was taken is missing or has another length."""
     sizes = {file.name: file.size for file in there}
     entries = list(taken)
     gone = [file.name for file in entries if file.name not in sizes]

@@ -135,11 +135,11 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
             self.make_format(format)
 
     def make_format(self, name: str) -> FileFormat:
-        """Return the format of that name, for this spout's fields.
+        """Return the format of a name for this spout's fields.
 
         Raises:
             FieldsError: the fields do not suit the format.
-            ConfigError: the format has no bad records, but ``dead_letter`` is given.
+            ConfigError: ``dead_letter`` is given for Parquet, which has no bad records.
         """
         if self.dead_letter is not None and name == ParquetFormat.name:
             raise ConfigError("dead_letter works for text, CSV and JSON files only; leave it out for Parquet")
@@ -203,6 +203,7 @@ class _FilesEmitter(Emitter):
         for piece in itertools.starmap(FileRange, metadata["ranges"][self._task :: self._tasks]):
             path = str(Path(metadata["root"]) / piece.name)
             try:
+                # Before it is opened, too: the error then says that the file is missing, and what it was.
                 check_unchanged(path, piece)
                 self._emit(attempt, self._formats[name], path, piece, collector)
             except (FileNotFoundError, PermissionError) as error:

@@ -106,11 +106,7 @@ class LogPlace:
 
 
 class FileLog:
-    """The admitted files, in memory and in a store.
-
-    Args:
-        place: the place in a store; None: in memory only.
-    """
+    """The admitted files, in memory and, if there is a place for them, in a store."""
 
     def __init__(self, place: LogPlace | None) -> None:
         self._place = place
@@ -171,13 +167,7 @@ class FileLog:
                 yield entry
 
     def begin(self, root: str, folders: Mapping[str, int], files: Sequence[Admitted] = ()) -> None:
-        """Begin a new log, replacing any existing one.
-
-        Args:
-            root: the folder that the names are relative to.
-            folders: the inodes of the listed folders, by path.
-            files: the initial entries, in order.
-        """
+        """Begin a new log in place of any former one: its root, inodes of the listed folders by path, and entries."""
         generation = 0 if self._head is None else self._head.generation + 1
         self._rewrite(LogHead(uuid.uuid4().hex, generation, root, [folders]), files)
 
@@ -231,6 +221,7 @@ class FileLog:
         if not operations:
             return
         assert self._head is not None, "it was begun"
+        # Durable first: if the lead is lost, the write raises, and memory must not know more than the store.
         self._write(self._head.generation, operations, [])
         for operation in operations:
             self._apply(operation)
@@ -249,6 +240,8 @@ class FileLog:
             if self._head is not None:
                 after.append(Delete(self._place.generation(self._head.generation)))
         self._records = 0
+        # A crash before the head is written leaves the former log and a generation that no head names; one after it
+        # leaves the former generation. _read_back removes either.
         self._write(head.generation, operations, after)
         self._records_needed = self._records
         self._head = head

@@ -43,13 +43,7 @@ logger = logging.getLogger("txtopo.files")
 
 @attrs.frozen
 class WatchTimes:
-    """The timing of a growing folder.
-
-    Args:
-        settle_secs: a file is complete when it has not changed for this many seconds.
-        poll_secs: the seconds between two listings.
-        now_secs: the clock, in seconds.
-    """
+    """The timing of a growing folder; a file is complete when it has not changed for ``settle_secs``."""
 
     settle_secs: float
     poll_secs: float
@@ -67,10 +61,7 @@ class _Seen:
 class WatchingCoordinator(FilesCoordinator):
     """Takes files as they arrive, without end.
 
-    Args:
-        options: the options.
-        times: the timing.
-        list_by_name: lists the files as a run without ``watch`` does; used to resume from such a run's metadata.
+    ``list_by_name`` lists the files as a run without ``watch`` does, to resume from such a run's metadata.
     """
 
     _must_be_moved = True
@@ -238,7 +229,7 @@ class WatchingCoordinator(FilesCoordinator):
                 self._elsewhere.add(file.name)
             else:
                 numbers.append(file.number)
-        self._log.remove(numbers)
+        self._log.remove(numbers)  # from here on, a name that comes back is a new file
 
     def _recognize(self, found: Mapping[str, str], folder: int) -> None:
         """Recognise a folder that was moved or copied by files that are known from their former folder.

@@ -1,7 +1,7 @@
 """What the spouts need of Kafka, behind an interface that a test can implement without a broker.
 
-Offsets count everything in a partition: records, those of aborted transactions, the markers that end transactions, and
-records that compaction has removed. So a range of offsets may hold fewer records than offsets, or none.
+Offsets count everything in a partition: committed and aborted records, the markers that end transactions, and records
+that compaction has removed. So a range of offsets may hold fewer records than offsets, or none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_ID = ""
 """The id of a topic whose broker gives none, as brokers before Kafka 2.8 do."""
 
 _NAMED_MAX = 20
-"""How many topics a message names."""
+"""How many topics an error message lists."""
 
 
 @attrs.frozen(order=True, cache_hash=True)
@@ -39,14 +39,14 @@ class TopicPartition:
 
 @attrs.frozen
 class Topic:
-    """A topic as it is now. A topic that was deleted and made anew has another id."""
+    """A topic as it is now. A topic that was deleted and created again has another id."""
 
     name: str
     id: str
     partitions: int
 
     def all_partitions(self) -> list[TopicPartition]:
-        """Return its partitions in order."""
+        """Return its partitions, from 0."""
         return [TopicPartition(self.name, number) for number in range(self.partitions)]
 
 
@@ -69,7 +69,7 @@ class LogRange:
 
 @attrs.frozen
 class StoredOffset:
-    """What a consumer group has committed for a partition: the next offset to read, and a text."""
+    """What a consumer group has committed for a partition: the next offset to read, and the committer's text."""
 
     offset: int
     metadata: str = ""
@@ -81,7 +81,7 @@ class Lost:
 
     span: Span
     next: int
-    """The offset that was to be read next."""
+    """The next offset to read when the loss was found; below it, everything was read."""
     first_kept: int
 
     def __str__(self) -> str:
@@ -94,23 +94,14 @@ class Lost:
 
 @attrs.frozen
 class TopicChoice:
-    """The topics of a spout: names, or a pattern of names.
-
-    Args:
-        names: the names; empty if there is a pattern.
-        pattern: a regular expression that a whole name must match.
-    """
+    """The topics of a spout: names; or none, and a pattern that a whole name must match."""
 
     names: tuple[str, ...]
     pattern: re.Pattern[str] | None = None
 
     @classmethod
     def of(cls, topics: str | re.Pattern[str] | Sequence[str]) -> TopicChoice:
-        """Return the choice for a spout's argument: a name, names, or a pattern; a text with ``^`` in front is one.
-
-        Raises:
-            ConfigError: it is none of these.
-        """
+        """Return the choice for a spout's argument: a name, names, or a pattern; a text with ``^`` in front is one."""
         if isinstance(topics, re.Pattern):
             return cls((), topics)
         if isinstance(topics, str) and topics.startswith("^"):
@@ -127,12 +118,12 @@ class TopicChoice:
         return cls(names)
 
     def missing(self, found: Iterable[str]) -> str | None:
-        """Return the first of its names that is not among those that were found."""
+        """Return a chosen name that was not found; None if there is none."""
         there = set(found)
         return next((name for name in self.names if name not in there), None)
 
     def takes(self, name: str) -> bool:
-        """Return whether a topic belongs to it; a pattern never takes Kafka's own topics."""
+        """Return whether a topic is chosen; a pattern never chooses Kafka's own topics."""
         if self.pattern is not None:
             return self.pattern.fullmatch(name) is not None and not name.startswith("__")
         return name in self.names
@@ -159,7 +150,7 @@ def no_topic_matches(what: str, there: Iterable[str]) -> str:
 
 
 class Message(Protocol):
-    """A record as the client gives it; its parts are methods. Its headers are for ``records.py`` alone to ask for."""
+    """A record as confluent-kafka gives it. Only ``spouts.kafka.records`` may ask for its headers: see there why."""
 
     def topic(self) -> str: ...  # noqa: D102 - as confluent_kafka.Message
     def partition(self) -> int: ...  # noqa: D102
@@ -171,11 +162,7 @@ class Message(Protocol):
 
 
 def all_of(found: Mapping[TopicPartition, int], wanted: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-    """Return an answer that has all the partitions that were asked for.
-
-    Raises:
-        SourceFailure: one has no leader, so it is left out.
-    """
+    """Return an answer if it has all wanted partitions; raise SourceFailure if it lacks one, which has no leader."""
     missing = next((each for each in wanted if each not in found), None)
     if missing is not None:
         raise SourceFailure(f"{missing} has no leader now")
@@ -186,15 +173,9 @@ def all_of(found: Mapping[TopicPartition, int], wanted: Collection[TopicPartitio
 class KafkaRecord:
     """A record as a deserializer gets it.
 
-    Args:
-        key: its key; None if it has none.
-        value: its value; None if it has none, which in a compacted topic deletes the key.
-        topic: its topic.
-        partition: its partition.
-        offset: its offset.
-        timestamp: its time; None if it has none.
-        headers: pairs of name and value. They are read when somebody looks at them: a ValueError then, if a name is not
-            UTF-8.
+    A key is None if the record has none; so is a value, which deletes the key in a compacted topic. The timestamp is
+    None if the record has none, or one after the year 9999. Headers are pairs of name and value; they are read when
+    they are first looked at, which raises ValueError if a name is not UTF-8.
     """
 
     key: bytes | None
@@ -207,43 +188,41 @@ class KafkaRecord:
 
 
 OnLost = Callable[[Lost], None]
-"""Called when records of a span are gone; returns to go on with what is left of the span, or raises."""
+"""Called when records of a span are gone. It returns to go on with the rest of the span, or raises."""
 
 
 class UnansweredError(SourceFailure):
-    """A question has been asked and not been answered yet; ask again for the answer."""
+    """Kafka has not answered a question yet; ask again for the answer."""
 
 
 class KafkaLog(ABC):
     """The topics of a cluster, as one spout sees them: only records of committed transactions.
 
-    *An implementation* raises SourceFailure if it has no answer now, and InputError if it never will, for example
-    because the client may not read. Asked about no partition, it answers with nothing. Questions may come from several
-    threads; only one reads.
+    *An implementation* raises SourceFailure if it has no answer now, and InputError if it never will have one, for
+    example because the client may not read. Asked about no partitions, it returns an empty answer. Several threads may
+    ask; only one reads.
     """
 
     @abstractmethod
     def topics(self, choice: TopicChoice, *, waits: bool = True) -> list[Topic]:
-        """Return the topics of a choice that exist, by name.
+        """Return the chosen topics that exist, by name.
 
-        Args:
-            choice: the topics.
-            waits: whether to wait for the answer; otherwise UnansweredError is raised until it is there.
+        Unless it ``waits``, it raises UnansweredError until the answer is there.
         """
 
     def names(self) -> list[str]:
-        """Return the names of all topics but Kafka's own."""
+        """Return the names of all topics except Kafka's own."""
         return [topic.name for topic in self.topics(ANY_TOPIC)]
 
     @abstractmethod
     def starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the first offset that each partition still has; one request for all."""
+        """Return the first offset that is still there of each partition; one request for all."""
 
     @abstractmethod
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the end of what can be read of each partition; one request for all.
+        """Return the end of what is readable in each partition; one request for all.
 
-        Partitions that can't be read now, because they have no leader, are left out.
+        A partition that has no leader now is left out.
         """
 
     def ranges(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
@@ -261,30 +240,26 @@ class KafkaLog(ABC):
 
     @abstractmethod
     def store(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
-        """Store offsets for a consumer group; partitions that do not exist any more are left out."""
+        """Store offsets for a consumer group; leave out partitions that no longer exist."""
 
     @abstractmethod
     def read(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
         """Yield the records of spans, span by span and in order, some thousand at a time.
 
-        How they are divided depends on the records alone, not on time: what an attempt emits is the same each time.
+        The chunks depend on the records alone, never on time: every attempt emits the same batches.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
 
 @attrs.frozen
 class ConsumerSettings:
     """How a member of a consumer group reaches Kafka.
 
-    Args:
-        servers: host:port, separated by commas.
-        group_id: the consumer group that offsets are committed to.
-        offset_reset: where to go on if an offset does not exist: earliest, latest or error; None: the client's default.
-        properties: further properties of librdkafka.
-        report: takes errors that the client survives.
+    ``offset_reset`` says where to go on if an offset does not exist: earliest, latest or error; None for the client's
+    default. ``report`` takes errors that the client survives.
     """
 
     servers: str
@@ -295,36 +270,37 @@ class ConsumerSettings:
 
 
 class RebalanceListener(Protocol):
-    """Learns which partitions a consumer is assigned. Called in :meth:`KafkaConsumer.poll`, if it has subscribed."""
+    """Learns which partitions a consumer that has subscribed is assigned; called in :meth:`KafkaConsumer.poll`."""
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Commit what there is: these partitions may go to another member when this returns."""
+        """Commit for these partitions: once this returns, another member may have them."""
 
     def assigned(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Learn all partitions that are assigned from now on, and return where reading begins, or goes on, in each.
+        """Take all partitions that are assigned from now on, and return the next offset to read in each.
 
         Raises:
-            SourceFailure: that can't be found out now; the consumer asks again.
+            SourceFailure: an offset can't be found out now; the consumer asks again.
         """
 
 
 class KafkaConsumer(ABC):
-    """A member of a consumer group. It is either given partitions by :meth:`assign`, or subscribes.
+    """A member of a consumer group. It either gets partitions by :meth:`assign`, or subscribes.
 
     *You* call it in one thread. An *implementation* raises SourceFailure, and has changed nothing, if Kafka can't do
-    something now; partitions that are not assigned to it are passed over.
+    something now; it ignores partitions that are not assigned to it.
     """
 
     log: KafkaLog
-    """What else to ask of the same cluster; its questions never wait for the consumer's calls, nor make them wait."""
+    """Answers further questions about the same cluster; its questions and the consumer's calls never wait for each
+    other."""
 
     @abstractmethod
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions too, from these offsets on; positions of the others stay."""
+        """Read further partitions, from these offsets on; the others keep their positions."""
 
     @abstractmethod
     def unassign(self, partitions: Collection[TopicPartition]) -> None:
-        """Read partitions no more."""
+        """Stop reading partitions."""
 
     @abstractmethod
     def subscribe(self, topics: Collection[str], listener: RebalanceListener) -> None:
@@ -334,39 +310,39 @@ class KafkaConsumer(ABC):
     def poll(
         self, partitions: Collection[TopicPartition], timeout_secs: float, records_max: int
     ) -> dict[TopicPartition, list[KafkaRecord]]:
-        """Return records that are there, and move the positions; call the listener if the assignment changes.
+        """Return records that have arrived, and move the positions; call the listener if the assignment changes.
 
-        Of a partition that is lost and assigned anew meanwhile, only records of the new assignment are returned. If the
-        listener can't say now where to begin, that is reported, and it is asked again in the next poll.
+        If a partition is lost and assigned again meanwhile, only records of the new assignment are returned. If the
+        listener can't say now where to begin, the consumer reports that, and asks again in the next poll.
 
         Args:
             partitions: those to read; the others are paused.
             timeout_secs: how long to wait for the first record.
-            records_max: how many to return at most.
+            records_max: of all partitions together.
         """
 
     @abstractmethod
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Move the position of a partition that is assigned. No record from before the move is returned after it."""
+        """Move the position of an assigned partition. No record fetched before the move is returned after it."""
 
     @abstractmethod
     def position(self, partition: TopicPartition) -> int | None:
-        """Return the offset after the last record that was returned; or after what is known not to exist behind it."""
+        """Return the offset after the last record that was returned, and after offsets behind it without a record."""
 
     @abstractmethod
     def commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> bool:
-        """Commit, and return when that is done; return False if the group accepts no commits, as in a rebalance."""
+        """Commit, and wait for the answer; return False if the group accepts no commit, as in a rebalance."""
 
     @abstractmethod
     def begin_commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> Future[bool]:
-        """Begin to commit, and return at once; what :meth:`commit` would return is there after some later poll.
+        """Begin to commit, and return at once. A later poll settles the answer, which is as that of :meth:`commit`.
 
-        Commits are made in the order in which they were begun.
+        Commits are made in the order in which they are begun.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Leave the group, and close the connections. Nothing is committed."""
+        """Leave the group without a commit, and close the connections."""
 
 
 Connect = Callable[[ConsumerSettings], KafkaConsumer]

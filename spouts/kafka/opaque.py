@@ -1,8 +1,8 @@
-"""The opaque spout over Kafka: what can't be read now is left for later, and states of the opaque kind stay exact.
+"""The opaque spout over Kafka: it leaves for later what can't be read now, and opaque states stay exact.
 
-A partition, as the framework knows it, is ``[topic, number, id of the topic, offset that it begins at]``, so that its
-identity and beginning are durable with its first metadata, ``{"start": …, "end": …}``. The emitter decides what a
-transaction takes: of each partition all that there is, up to the limit.
+To the framework a partition is ``[topic, number, id of the topic, offset that it begins at]``, so that its identity and
+beginning become durable with its first metadata, ``{"start": …, "end": …}``. The emitter decides what a transaction
+takes: all that each partition has, up to the limit.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from txtopo.attempts import TransactionAttempt, epoch_and_try
 from txtopo.errors import ReportedFailedException, SourceFailure
 
 ENDS_SECS = 0.02
-"""How long an emitter's answer about the ends of logs is used for partitions that seem to be at their end."""
+"""How long an emitter trusts an answer by which a partition has nothing new."""
 
 PAUSE_SECS = 0.1
-"""Half of the pause after the first transaction that could read nothing; it doubles with each in a row."""
+"""Half of the pause after a transaction that could read nothing; the pause doubles with each further one in a row."""
 
 PAUSE_SECS_MAX = 5.0
 
@@ -84,11 +84,11 @@ class _OpaqueCoordinator(PartitionedCoordinator):
         self._publisher = Publisher(log, spout.publish_group, spout.options.now_secs)
         self._begins: dict[TopicPartition, int] = {}
         self._begun = 0
-        """Transactions begun since the last metadata came: what they take is not known yet."""
+        """Transactions begun since the last metadata came; only their emitters know what they take."""
         self._now_secs = spout.options.now_secs
         self._last: tuple[int, Mapping[str, Metadata]] = (0, {})
         self._fruitless = 0
-        """Transactions in a row that could read nothing, although there is something."""
+        """How many transactions in a row could read nothing, although there are records."""
         self._ready_at_secs = float("-inf")
 
     def resume(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
@@ -134,7 +134,7 @@ class _OpaqueCoordinator(PartitionedCoordinator):
         self._log.close()
 
     def _note_fruitless(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
-        """Wait longer and longer while transactions read nothing: they would follow each other without a pause."""
+        """Wait longer and longer while transactions read nothing; they would follow each other without a pause."""
         before, last = self._last
         self._last = (txid, dict(metadata))
         if metadata != last:
@@ -161,13 +161,14 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
         self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: Any, previous_metadata: Metadata
     ) -> Metadata:
         topic, number, identity, begin = partition
-        log = self._spout.make_log(self._config, is_shared=True)  # each time: attempts come in several threads
+        log = self._spout.make_log(self._config, is_shared=True)  # for each batch: attempts run in several threads
         place = TopicPartition(topic, number)
         start = begin if previous_metadata is None else previous_metadata["end"]
         _, tries = epoch_and_try(attempt.attempt)
         takes_what_it_can = tries > 1
         try:
             end = self._end(log, place, start)
+            # The first attempt leaves a gap to _lost, which fails it with the reason in the report.
             if takes_what_it_can and end > start:
                 start = _kept(log, place, start)
         except SourceFailure as error:
@@ -177,13 +178,14 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
             return None
         end = min(end, start + self._spout.options.records_max)
         if end <= start:
-            # Where it begins is durable, even if there is nothing yet; so is that all that was left is gone.
+            # Metadata without records makes durable where a new partition begins, or that its next records are gone.
             has_moved = previous_metadata is None or start > previous_metadata["end"]
             return {"start": start, "end": start} if has_moved else None
         share = KafkaShare(self._spout, log, {topic: identity}, attempt, collector)
         try:
             share.emit([Span(place, start, end)], self._format, _lost)
         except SourceFailure as error:
+            # Bolts have the tuples that were emitted; only another attempt can do without them.
             if not takes_what_it_can or share.has_emitted:
                 raise
             logger.warning("%s is left for later: %s", place, error)
@@ -191,10 +193,10 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
         return {"start": start, "end": end}
 
     def _end(self, log: KafkaLog, place: TopicPartition, start: int) -> int:
-        """Return where a partition ends: once known, it is asked again only when all of that is taken."""
+        """Return where a partition ends; ask only when all up to the end that is known is taken."""
         now = time.monotonic()
         if self._ends.get(place, 0) <= start and now - self._asked_at_secs.get(place, -ENDS_SECS) >= ENDS_SECS:
-            known = sorted({*self._ends, place})
+            known = sorted({*self._ends, place})  # one request, so that the other partitions need none
             found = log.ends(known)
             if place not in found:
                 raise SourceFailure(f"{place} has no leader now")
@@ -204,7 +206,7 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
 
 
 def _kept(log: KafkaLog, place: TopicPartition, start: int) -> int:
-    """Return where a partition can be read from: at an offset, or where its log begins after it."""
+    """Return an offset, or where the partition's log begins if that is later."""
     first_kept = log.starts([place])[place]
     if first_kept > start:
         logger.warning("%s; they are skipped", Lost(Span(place, start, first_kept), start, first_kept))
@@ -216,7 +218,7 @@ def _lost(lost: Lost) -> None:
 
 
 def _moved(metadata: Metadata, previous_metadata: Metadata) -> Iterator[tuple[str, int, int, int]]:
-    """Yield what a transaction took of each partition: its name, its end before, first offset read and end."""
+    """Yield of each partition that a transaction has moved: its name, former end, first offset read, and new end."""
     previous = previous_metadata or {}
     for key, taken in (metadata or {}).items():
         if previous.get(key) != taken:

@@ -1,14 +1,14 @@
-"""Plans what the next transaction reads: the partitions there are, the position in each, and where their logs end.
+"""Plans what the next transaction reads: which partitions exist, the position in each, and where their logs end.
 
 These rules ensure that nothing is lost or read twice:
 
-1. A partition that is there when the topology takes its first look begins where ``first_poll`` says. One that appears
-   later begins at its beginning: its records were written while the topology existed. "The latest" is another place
-   the next time, so a transaction without records makes it durable before there are any.
-2. Offsets mean nothing in a topic that was deleted and made anew, so its id is kept with them and checked, in the
-   driver at each look and on the executors after each read.
+1. A partition that exists at the topology's first look begins where ``first_poll`` says. One that appears later begins
+   at its beginning: its records were written while the topology existed. "The latest" means another offset at each
+   start, so a transaction without records makes that offset durable at once.
+2. Offsets mean nothing in a topic that was deleted and created again. So metadata keeps the topic's id, which the
+   driver checks at each look and the executors check after each read.
 3. A log can look shorter for a moment, while its partition changes its leader. If it stays shorter than what was read
-   from it, its records are others, and the run stops.
+   from it, later records under these offsets are others, and the run stops.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ DISCOVERY_SECS = 2.0
 """How often topics and partitions are looked for."""
 
 LATE_SECS = 10.0
-"""How late topics may be looked for because the answer is slow."""
+"""How overdue a look for topics may be before the driver waits for the answer."""
 
 FIRST_QUESTIONS = 6
-"""How often Kafka is asked at the start of a run whether the topics exist; the driver waits a little each time."""
+"""How often a run asks at its start whether the topics exist, each time for ``DRIVER_ANSWER_SECS``."""
 
 SHORTER_SECS = 60.0
-"""How long a log may end before the next offset to plan."""
+"""How long a log may end before the next offset to plan until the run stops; see rule 3."""
 
 PUBLISH_SECS = 1.0
-"""How often offsets are published at most."""
+"""The shortest time between two publications of offsets."""
 
 logger = logging.getLogger("txtopo.kafka")
 
 
 class OnLostRecords(enum.Enum):
-    """What to do if records are gone that were not read yet."""
+    """What to do if retention has removed records that were not read yet."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -67,13 +67,7 @@ class OnLostRecords(enum.Enum):
 
 @attrs.frozen
 class FirstPoll:
-    """Where partitions begin that are there at the first look.
-
-    Args:
-        place: ``earliest``, ``latest``, ``timestamp`` or ``group``.
-        timestamp_ms: the time for ``timestamp``, in ms since 1970.
-        group: the consumer group for ``group``.
-    """
+    """Where partitions begin that exist at the first look: ``earliest``, ``latest``, ``timestamp`` or ``group``."""
 
     place: str
     timestamp_ms: int = 0
@@ -81,11 +75,7 @@ class FirstPoll:
 
     @classmethod
     def of(cls, given: str | int | dt.datetime) -> FirstPoll:
-        """Return the place for a spout's argument.
-
-        Raises:
-            ConfigError: it is none.
-        """
+        """Return the place that a spout's ``first_poll`` says."""
         match given:
             case "earliest" | "latest" as place:
                 return cls(str(place))
@@ -101,7 +91,7 @@ class FirstPoll:
         )
 
     def offsets(self, log: KafkaLog, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return where partitions begin."""
+        """Return where partitions begin; with ``group``, those without a stored offset begin at their beginning."""
         match self.place:
             case "latest":
                 found = log.ends(partitions)
@@ -119,13 +109,8 @@ class FirstPoll:
 class PlannerOptions:
     """The options of a spout that decide what it takes.
 
-    Args:
-        choice: its topics.
-        first_poll: where it begins.
-        records_max: the maximum number of offsets of each partition in a transaction.
-        on_lost: what to do if records are gone.
-        until_end: whether to end where the logs ended at the first look.
-        now_secs: the clock, in seconds.
+    A transaction has at most ``records_max`` offsets of each partition. With ``until_end`` the run ends where the logs
+    ended at its first look.
     """
 
     choice: TopicChoice
@@ -137,79 +122,72 @@ class PlannerOptions:
 
 
 class Planner:
-    """The partitions of a spout, and what the next transaction reads of each.
-
-    Args:
-        log: the cluster.
-        options: what to take of it.
-    """
+    """The partitions of a spout, and what the next transaction reads of each."""
 
     def __init__(self, log: KafkaLog, options: PlannerOptions) -> None:
         self.positions: dict[TopicPartition, int] = {}
-        """The next offset to plan of each partition."""
+        """By partition: the next offset to plan."""
         self.ids: dict[str, str] = {}
-        """The id of each topic."""
+        """By topic: its id."""
         self._log = log
         self._options = options
         self._partitions: list[TopicPartition] = []
         self._ends: Mapping[TopicPartition, int] = {}
         self._last: Mapping[TopicPartition, int] | None = None
-        """With ``until_end``, where each partition ends."""
+        """With ``until_end``: where each partition ended at the first look."""
         self._discover_at_secs = float("-inf")
         self._is_first_look = True
         self._log_starts: Mapping[TopicPartition, int] = {}
-        """If lost records are skipped, the first offset that each partition still has."""
+        """If lost records are skipped: the first offset that is still there of each partition."""
         self._shorter_since: dict[TopicPartition, float] = {}
         self._has_begun = options.first_poll.place != "latest"
         self._is_checked = False
-        """Whether it was seen that the topics exist; what disappears after that is waited for."""
+        """Whether the topics were seen to exist; a topic that disappears after that is waited for."""
 
     @property
     def must_begin(self) -> bool:
-        """Whether a transaction is needed that makes durable where partitions begin, be there records or not."""
+        """Whether a transaction must make durable where partitions begin, even without records; see rule 1."""
         return not self._has_begun and bool(self._partitions)
 
     def begun(self) -> None:
-        """Learn that there is such a transaction."""
+        """Note that such a transaction exists."""
         self._has_begun = True
 
     def resume(self, positions: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> None:
-        """Set the positions of partitions, and the ids of their topics."""
+        """Go on from the metadata of a transaction."""
         self.positions = {**self.positions, **positions}
         self.ids.update(ids)
         self._is_first_look = self._is_first_look and not positions
 
     def check_topics(self) -> None:
-        """Check that there is what is to be read, if Kafka answers; otherwise the first look does.
+        """Check that the topics exist; if Kafka does not answer, leave that to the first look.
 
         Raises:
-            InputError: a topic does not exist, or no topic matches the pattern and the run ends with what is there.
+            InputError: a topic does not exist; or no topic matches the pattern, and with ``until_end`` none may come.
         """
         for _ in range(FIRST_QUESTIONS):
-            with contextlib.suppress(FailedException):
+            with contextlib.suppress(FailedException):  # Kafka may be starting, too; an InputError passes
                 self._check(self._log.topics(self._options.choice))
                 return
 
     def next_spans(self) -> dict[TopicPartition, Span]:
-        """Return the spans of the next transaction, by partition; those without anything to take are left out.
+        """Return the spans of the next transaction, by partition; leave out partitions with nothing to take.
 
-        A span is empty if all that was left of its partition is gone and skipped: it must be planned, or a run would
-        never reach its end, and nothing would tell of the loss.
-
-        All partitions are asked for their ends in one request, and only if nothing is left of the answer before.
+        A span is empty if all that was left of its partition is gone and skipped: without it a run would never reach
+        its end, and no transaction would record the loss.
 
         Raises:
             SourceFailure: Kafka does not answer.
-            InputError: a topic was made anew, or a log is shorter than what was planned of it.
+            InputError: a topic was created again, or a log is shorter than what was planned of it.
         """
         now = self._options.now_secs()
         has_news = now >= self._discover_at_secs and self._discover(now)
-        if has_news or not self._spans():
+        if has_news or not self._spans():  # the ends of the last look serve until nothing is left below them
             self._look(now)
         return self._spans()
 
     def is_exhausted(self) -> bool:
-        """Return whether everything is planned that was there at the first look, if that is the end."""
+        """Return whether everything is planned that was there at the first look; never without ``until_end``."""
         if not self._options.until_end:
             return False
         if self._last is None:
@@ -220,20 +198,20 @@ class Planner:
         )
 
     def transactions_left(self) -> int:
-        """Return how many transactions the known ends make."""
+        """Return how many transactions it takes to reach the known ends."""
         left = self.next_spans()
         sizes = (self._end_of(partition) - span.start for partition, span in left.items())
         return -(-max(sizes, default=0) // self._options.records_max)
 
     def remaining(self, positions: Mapping[TopicPartition, int]) -> int | None:
-        """Return how many transactions are left from some offsets on; None if the spout does not end."""
+        """Return how many transactions are left from given offsets on; None if the spout does not end."""
         if self._last is None:
             return None
         left = (end - positions.get(each, self.positions.get(each, 0)) for each, end in self._last.items())
         return max(0, -(-max(left, default=0) // self._options.records_max))
 
     def lag(self) -> int | None:
-        """Return how many offsets are not planned, as far as the last look at the ends of the logs has shown."""
+        """Return how many offsets were not planned at the last look at the logs' ends; None before the first."""
         if not self._ends:
             return None
         return sum(max(0, end - self.positions.get(each, 0)) for each, end in self._ends.items())
@@ -255,7 +233,7 @@ class Planner:
         """Look for topics and partitions; return False if the answer is not there yet."""
         is_late = now >= self._discover_at_secs + LATE_SECS
         try:
-            # A thread that waits for this answer would see new records later.
+            # To wait for new topics would delay the new records of known ones.
             topics = self._log.topics(self._options.choice, waits=is_late or not self._partitions)
         except UnansweredError:
             if is_late or not self._partitions:
@@ -265,7 +243,7 @@ class Planner:
         missing = self._options.choice.missing(topic.name for topic in topics)
         if missing is not None:
             raise SourceFailure(f"Kafka has no topic {missing!r} now")
-        check_ids(self.ids, topics)
+        check_ids(self.ids, topics)  # before self.ids takes the ids that were found
         partitions = [partition for topic in topics for partition in topic.all_partitions()]
         new = [partition for partition in partitions if partition not in self.positions]
         if new:
@@ -282,7 +260,7 @@ class Planner:
         return True
 
     def _check(self, topics: Sequence[Topic]) -> None:
-        """Check at the beginning that there is something to read."""
+        """Check at the start of a run without metadata that there is something to read."""
         if self._is_checked or self.positions:
             return
         choice = self._options.choice
@@ -309,7 +287,7 @@ class Planner:
         ends = self._log.ends(self._partitions)
         if self._options.until_end and self._last is None:
             if len(ends) < len(self._partitions):
-                raise SourceFailure("a partition has no leader now")
+                raise SourceFailure("a partition has no leader now")  # the run would end without its records
             self._last = dict(ends)
         self._ends = ends
         shorter = {}
@@ -326,11 +304,7 @@ class Planner:
 
 
 def check_ids(expected: Mapping[str, str], topics: Sequence[Topic]) -> None:
-    """Check that topics are those that offsets were taken from.
-
-    Raises:
-        InputError: one was made anew.
-    """
+    """Raise InputError if a topic was deleted and created again since its offsets were taken."""
     for topic in topics:
         before = expected.get(topic.name, NO_ID)
         if NO_ID not in {before, topic.id} and topic.id != before:
@@ -344,12 +318,8 @@ def check_ids(expected: Mapping[str, str], topics: Sequence[Topic]) -> None:
 class Publisher:
     """Publishes the offsets of committed transactions to a consumer group, for Kafka's own tools.
 
-    The group is never read: where the spout continues is part of the transactions' metadata.
-
-    Args:
-        log: the cluster.
-        group: the group; None to publish nothing.
-        now_secs: the clock, in seconds.
+    It never reads the group: metadata says where the spout continues. So a crash before a publication loses nothing.
+    Without a group it does nothing.
     """
 
     def __init__(self, log: KafkaLog, group: str | None, now_secs: Callable[[], float]) -> None:
@@ -363,25 +333,25 @@ class Publisher:
         self._errors = Repeated(REPEAT_SECS, clock=now_secs)
 
     def begun(self, txid: int, ends: Mapping[TopicPartition, int]) -> None:
-        """Learn where a transaction ends, replacing what was said of it and of later ones."""
+        """Note where a transaction ends; a transaction that begins again replaces itself and later ones."""
         if self._group is not None:
             while self._begun and self._begun[-1][0] >= txid:
                 self._begun.pop()
             self._begun.append((txid, dict(ends)))
 
     def committed_before(self, txid: int) -> None:
-        """Learn that the transactions below ``txid`` are committed, and publish their offsets if it is time."""
+        """Note that the transactions below ``txid`` are committed, and publish their offsets if it is time."""
         while self._begun and self._begun[0][0] < txid:
             _, self._due = self._begun.popleft()
         self.publish_if_time()
 
     def publish_if_time(self) -> None:
-        """Publish what is due, if it is time; also called while no transaction follows that would bring it along."""
+        """Publish what is due, if it is time; also called while no further transaction begins."""
         if self._due and self._now_secs() >= self._publish_at_secs:
             self.publish()
 
     def publish(self) -> None:
-        """Publish what is due; a failure is logged, since the next time covers it."""
+        """Publish what is due; log a failure, since the next publication covers it."""
         due, self._due = self._due, {}
         if not due or self._group is None:
             return

@@ -1,4 +1,4 @@
-"""From records to tuples: their own columns, JSON by typed fields, or a function; and what happens to bad ones."""
+"""From Kafka records to tuples, by their own columns, as JSON with typed fields, or by a function; and bad records."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ RECORD_FIELDS = Fields(
     "timestamp: timestamp",
     "headers: array<struct<key:string,value:binary>>",
 )
-"""A record's own columns. The timestamp is the producer's or the broker's, as the topic says; null if there is none, or
-one after the year 9999."""
+"""A record's own columns. The topic's settings say whether the timestamp is the producer's or the broker's; it is null
+if there is none, or if it is after the year 9999."""
 
 BAD_RECORDS_FIELDS = Fields(
     "topic: string", "partition: int", "offset: long", "timestamp: timestamp", "key: binary", "value: binary",
@@ -40,36 +40,32 @@ BAD_RECORDS_FIELDS = Fields(
 _SHOWN_BYTES = 200
 _ask_for_headers = operator.methodcaller("headers")
 _NO_TIMESTAMP = 0
-"""The client's type of a missing timestamp."""
+"""confluent-kafka's type of a missing timestamp."""
 _TIMESTAMP_MS_MAX = 253_402_300_799_999
-"""The end of the year 9999; a producer may write any number, microseconds say, if the topic lets it."""
+"""The end of the year 9999, the last of ``datetime``. A producer may write any number, for example microseconds."""
 
 
 Deserializer = Callable[[KafkaRecord], Sequence[Any] | Mapping[str, Any] | None]
-"""Returns a record's values in the order of the fields, or by their names; None for no tuple. Any exception makes it a
-bad record, except one of txtopo's."""
+"""Returns a record's values in the order of the fields, or by their names; None for no tuple. If it raises anything but
+an error of txtopo's, the record is a bad one."""
 
 
 class BadRecords(ABC):
-    """Receives records that can't be deserialized."""
+    """Takes records that can't be deserialized."""
 
     @abstractmethod
     def add(self, message: Message, reason: str) -> None:
-        """Receive a bad record.
-
-        Raises:
-            InputError: bad records are refused.
-        """
+        """Take a bad record, or raise InputError to refuse it."""
 
     def finish(self) -> None:
-        """Emit the records that wait."""
+        """Emit what waits."""
 
 
 class RefusedRecords(BadRecords):
-    """Refuses the first bad record."""
+    """Refuses any bad record."""
 
     def add(self, message: Message, reason: str) -> None:
-        """Raise an error with the record's place and the beginning of its value."""
+        """Raise InputError with the record's place and the beginning of its value."""
         value = message.value() or b""
         shown = escaped(value[:_SHOWN_BYTES].decode(errors="backslashreplace"))
         raise InputError(
@@ -80,32 +76,24 @@ class RefusedRecords(BadRecords):
 
 
 class BadRecordsTable(BadRecords):
-    """Emits bad records on the stream of their table.
-
-    Args:
-        emit: called with batches of :data:`BAD_RECORDS_FIELDS`.
-    """
+    """Emits batches of bad records, with :data:`BAD_RECORDS_FIELDS`."""
 
     def __init__(self, emit: Callable[[pa.RecordBatch], None]) -> None:
         self._rows = BadRecordRows(BAD_RECORDS_FIELDS, emit)
 
     def add(self, message: Message, reason: str) -> None:
-        """Keep a record until enough wait."""
+        """Keep a record until a batch is full."""
         key, value = message.key(), message.value()
         place = (message.topic(), message.partition(), message.offset(), _timestamp(message))
         self._rows.add((*place, key, value, escaped(reason)), len(key or b"") + len(value or b""))
 
     def finish(self) -> None:
-        """Emit the records that wait."""
+        """Emit what waits."""
         self._rows.finish()
 
 
 class RecordFormat(ABC):
-    """Makes tuples of records.
-
-    Args:
-        fields: the fields after the attempt.
-    """
+    """Makes tuples of records; its fields are those after the attempt."""
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
@@ -117,7 +105,7 @@ class RecordFormat(ABC):
         bad: BadRecords,
         collector: BatchOutputCollector,
     ) -> None:
-        """Emit the tuples of some records, and pass the bad ones on."""
+        """Emit the tuples of records, and pass bad records on."""
         if self.fields.columnar:
             for table in self.tables(messages, bad):
                 for batch in table.combine_chunks().to_batches():
@@ -138,13 +126,10 @@ class RecordFormat(ABC):
 def record_format(fields: Fields, deserializer: str | Deserializer | None) -> RecordFormat:
     """Return the format for a spout's arguments.
 
-    Args:
-        fields: the fields after the attempt.
-        deserializer: None: the record's own columns if the fields are among them, otherwise JSON; ``"json"``; or a
-            function.
+    Without a deserializer it is the record's own columns if all fields are among them, otherwise JSON.
 
     Raises:
-        FieldsError: the fields do not suit it.
+        FieldsError: the fields do not suit the deserializer.
     """
     if callable(deserializer):
         return _FunctionFormat(fields, deserializer)
@@ -156,7 +141,7 @@ def record_format(fields: Fields, deserializer: str | Deserializer | None) -> Re
 
 
 class _OwnFormat(RecordFormat):
-    """The record's own columns, or some of them; key and value may be strings, in UTF-8."""
+    """Some or all of the record's own columns; key and value may be strings, in UTF-8."""
 
     _TYPES: Mapping[str, tuple[pa.DataType, ...]] = {
         "key": (pa.binary(), pa.string()),
@@ -185,6 +170,7 @@ class _OwnFormat(RecordFormat):
         try:
             return [_own_table(messages, schema, headers)]
         except (pa.ArrowInvalid, UnicodeDecodeError):
+            # Only now look at each record: checking all of them first would slow down the usual case, without bad ones.
             good = [index for index, message in enumerate(messages) if self._is_text(message, bad)]
             found = [headers[index] for index in good] if headers else ()
             return [_own_table([messages[index] for index in good], schema, found)] if good else []
@@ -220,7 +206,7 @@ class _OwnFormat(RecordFormat):
 
 
 class _JsonFormat(RecordFormat):
-    """The members of JSON objects, straight into columns. A record without a value gives a tuple of nulls."""
+    """The members of JSON objects, as columns. A record without a value gives a tuple of nulls."""
 
     def __init__(self, fields: Fields) -> None:
         super().__init__(fields)
@@ -242,12 +228,12 @@ class _JsonFormat(RecordFormat):
         raise AssertionError("the fields of JSON have types")
 
     def _whole(self, contents: Sequence[bytes]) -> pa.Table | None:
-        """Return all objects; None if one is bad, or lies on several lines."""
+        """Return the table of all objects; None if one is bad, or has several lines: then each is looked at."""
         lines = b"\n".join(contents)
         if lines.count(b"\n") != len(contents) - 1 or b"\r" in lines:
             return None
         try:
-            # Without a blank line, too: it would be a record that is missing.
+            # The parser skips a blank line, and would give one row less than there are records.
             is_each = count_objects(pa.array(contents, pa.binary()).cast(pa.string())) == len(contents)
             table = self._records.parse(lines) if is_each else None
         except MISFITS:
@@ -294,7 +280,7 @@ class _FunctionFormat(RecordFormat):
                 if values is not None:
                     values = self._in_order(values)
             except TxtopoError:
-                raise
+                raise  # wrong for every record, such as a wrong number of values: not this record's fault
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything for a record
                 bad.add(message, f"the deserializer refuses it, {type(error).__name__}: {error}")
                 continue
@@ -337,7 +323,7 @@ def _json_fault(line: bytes) -> str | None:
 
 
 def _on_one_line(content: bytes) -> bytes:
-    """Return an object on one line; a valid one has line ends only where blanks may be."""
+    """Return an object on one line; in valid JSON a line end is only where a blank may be."""
     if (b"\n" in content or b"\r" in content) and is_json(content):
         return content.replace(b"\n", b" ").replace(b"\r", b" ").strip()
     return content.strip(b" \t")
@@ -361,7 +347,7 @@ def _own_table(messages: Sequence[Message], schema: pa.Schema, headers: Sequence
 
 
 def _topics(messages: Sequence[Message]) -> pa.Array:
-    """Return the column of topics; the messages of one span have one."""
+    """Return the column of topics: all messages are of one span, hence of one topic."""
     return pa.repeat(pa.scalar(messages[0].topic()), len(messages)) if messages else pa.array([], pa.string())
 
 
@@ -382,7 +368,7 @@ def _own_values(messages: Sequence[Message], name: str) -> list[Any]:
 
 
 def record_of(message: Message) -> KafkaRecord:
-    """Return a message of the client as a record."""
+    """Return a message of confluent-kafka as a record."""
     return KafkaRecord(
         message.key(),
         message.value(),
@@ -405,7 +391,7 @@ def _timestamp_ms(message: Message) -> int | None:
 
 
 class _LazyHeaders(Sequence[tuple[str, bytes | None]]):
-    """The headers of a message, read from it when somebody looks at them; most records' are never looked at."""
+    """The headers of a message, read at the first look: most are never looked at."""
 
     __slots__ = ("_found", "_message")
     __hash__ = None  # type: ignore[assignment] # as a list
@@ -420,7 +406,7 @@ class _LazyHeaders(Sequence[tuple[str, bytes | None]]):
                 self._found = _headers(self._message)
             except ValueError as error:
                 self._found = error
-            self._message = None  # a message that was refused must not be asked again
+            self._message = None  # see _headers: a second call would return a list with a hole
         if isinstance(self._found, ValueError):
             raise self._found
         return self._found
@@ -448,20 +434,17 @@ class _LazyHeaders(Sequence[tuple[str, bytes | None]]):
 
 
 def _headers(message: Message) -> list[tuple[str, bytes | None]]:
-    """Return the headers of a record. A message that was refused must not be asked again.
+    """Return the headers of a record, once; raise ValueError if a name is not UTF-8.
 
-    For a name that is not UTF-8, confluent-kafka (up to 2.16.1 at least) sets an exception, but returns a list all the
-    same, with a hole in place of the name. What follows depends on who has called:
+    For such a name, confluent-kafka (up to 2.16.1 at least) sets an exception, but also returns a list, with a hole in
+    place of the name. What follows depends on the caller:
 
-    1. A call from C looks for such an exception. It raises SystemError, with the UnicodeDecodeError as its cause.
-    2. A call from Python code that is hot (``message.headers()`` in a loop, which Python 3.11 and later specialise)
-       does not look, and whoever unpacks the pair reads the hole: the process dies.
-    3. A second call returns the list that was kept, with the hole, and without any exception.
+    1. A call from C checks for such an exception. It raises SystemError, with the UnicodeDecodeError as its cause.
+    2. A hot call from Python (``message.headers()`` in a loop, which Python 3.11 and later specialise) does not check.
+       Whoever unpacks the pair reads the hole, and the process dies.
+    3. A second call returns the list of the first, with the hole, and no exception.
 
-    Hence a methodcaller, which calls from C, and only once.
-
-    Raises:
-        ValueError: the name of a header is not UTF-8.
+    Hence a methodcaller, which calls from C, and only once for each message.
     """
     try:
         found: list[tuple[str, bytes | None]] | None = _ask_for_headers(message)

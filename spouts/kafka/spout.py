@@ -4,8 +4,8 @@
 
     {"topics": {"clicks": {"id": id of the topic, "partitions": [[number, start, end], …]}, …}}
 
-All partitions that are known are in it, also those that give no record to the transaction, since it says where the next
-one continues.
+Metadata names all known partitions, also those that give the transaction no record: it says where the next transaction
+continues.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from txtopo.kafka_connection import KafkaConnection
 _TIMEOUT = "topology.message.timeout.secs"
 _TIMEOUT_SECS = 30.0
 _PATIENCE_SHARE = 3
-"""A read gives up after 1/3 of the transaction's timeout, so that it fails with a reason of its own."""
+"""A read gives up after 1/3 of the transaction's timeout, so that its own error is reported and not the timeout."""
 
 _CURE = (
     "Give the spout on_lost='skip' to go on without these records, or use an OpaqueKafkaSpout, which takes what can be "
@@ -61,7 +61,7 @@ logger = logging.getLogger("txtopo.kafka")
 
 
 class KafkaInput(WithBadRecords):
-    """What both spouts over Kafka have in common; the arguments are those of :class:`TransactionalKafkaSpout`."""
+    """What both batch spouts over Kafka share; the arguments are those of :class:`TransactionalKafkaSpout`."""
 
     bad_records_fields = BAD_RECORDS_FIELDS
 
@@ -101,30 +101,21 @@ class KafkaInput(WithBadRecords):
             OnLostRecords(on_lost),
             until_end,
         )
-        self.make_format()
+        self.make_format()  # for its errors, which are the user's, at once rather than on an executor
 
     def make_format(self) -> RecordFormat:
-        """Return what makes tuples of records.
-
-        Raises:
-            FieldsError: the fields do not suit the deserializer.
-        """
+        """Return what makes tuples of records; raise FieldsError if the fields do not suit the deserializer."""
         return record_format(self.values, self.deserializer)
 
     def make_log(self, config: Mapping[str, Any], *, is_shared: bool) -> KafkaLog:
-        """Return a client of the cluster.
-
-        Args:
-            config: the topology's configuration.
-            is_shared: whether it is this thread's client, which tasks share; otherwise the caller closes it.
-        """
+        """Return a client of the cluster: this thread's, which tasks share, or a new one that the caller closes."""
         secs = float(config.get(_TIMEOUT) or _TIMEOUT_SECS) / _PATIENCE_SHARE
         if is_shared:
             return shared_log(self.servers, self.properties, secs)
         return BrokerLog(KafkaConnection(self.servers, self.properties), secs, DRIVER_ANSWER_SECS)
 
     def bad_records(self, collector: BatchOutputCollector) -> BadRecords:
-        """Return what receives the bad records of an attempt's task."""
+        """Return what takes the bad records of one task of an attempt."""
         if self.dead_letter is None:
             return RefusedRecords()
         return BadRecordsTable(lambda batch: collector.emit_batch(batch, stream=BAD_RECORDS))
@@ -133,7 +124,7 @@ class KafkaInput(WithBadRecords):
 class TransactionalKafkaSpout(KafkaInput, TransactionalSpout):
     """Emits the records of Kafka topics; every attempt at a transaction reads exactly the same ones.
 
-    Only records of committed Kafka transactions are read. A transaction takes records from all partitions that have
+    It reads only records of committed Kafka transactions. A transaction takes records from all partitions that have
     some; it may hold none, if its offsets are all markers, aborted or compacted.
 
     *You* keep records in the topics until their transactions are committed, and install confluent-kafka wherever tasks
@@ -155,12 +146,13 @@ class TransactionalKafkaSpout(KafkaInput, TransactionalSpout):
             1970, or ``"group:NAME"``, the offsets that a consumer group has stored, else the beginning.
         properties: settings of librdkafka, for example for TLS and SASL. A value may be ``env:NAME`` or ``file:PATH``;
             it is resolved where a client is made, on the driver and the executors, and shows nowhere.
-        dead_letter: a Delta table for records that can't be deserialized: topic, partition, offset, timestamp, key,
-            value and reason, each exactly once. None: the first such record stops the run with an error that names it.
+        dead_letter: a Delta table that takes each record that can't be deserialized exactly once: topic, partition,
+            offset, timestamp, key, value and reason. None: the first such record stops the run with an error that
+            names it.
         batch_records_max: the maximum number of offsets, hence of records, of each partition in a transaction. There
             is no limit in bytes: a transaction's size is about this times the size of a record.
-        publish_group: a consumer group to which offsets are published after their commit, for Kafka's own tools. It
-            is never read.
+        publish_group: a consumer group to which offsets are published after their commit, for Kafka's own tools.
+            txtopo never reads it.
         on_lost: what to do if retention has removed records that were not read yet: ``"fail"``, stop with an error
             that names them; or ``"skip"``, go on without them and log a warning; ``txtopo audit`` names them.
         until_end: whether the run ends with the records that were there when it began. Otherwise it ends only by
@@ -183,7 +175,7 @@ class TransactionalKafkaSpout(KafkaInput, TransactionalSpout):
         return coordinator
 
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
-        """Return the emitter of every n-th partition from ``this_task_index`` on, where n is the number of tasks."""
+        """Return the emitter of a task: of n tasks, it takes every n-th partition that has records."""
         tasks = len(context.component_tasks(context.this_component_id))
         return _KafkaEmitter(self, config, context.this_task_index, tasks)
 
@@ -210,12 +202,7 @@ class TransactionalKafkaSpout(KafkaInput, TransactionalSpout):
 class KafkaShare:
     """A task's share of a batch: reads spans and emits their records.
 
-    Args:
-        spout: the spout.
-        log: the cluster.
-        ids: the ids of the topics as planned.
-        attempt: the attempt.
-        collector: collects the tuples.
+    ``ids`` are the topics' ids as they were planned.
     """
 
     def __init__(
@@ -227,7 +214,7 @@ class KafkaShare:
         collector: BatchOutputCollector,
     ) -> None:
         self.has_emitted = False
-        """Whether something was emitted, so that only another attempt can leave it out."""
+        """Whether something was emitted; only another attempt can do without it."""
         self._bad = spout.bad_records(collector)
         self._log = log
         self._ids = ids
@@ -235,16 +222,11 @@ class KafkaShare:
         self._collector = collector
 
     def emit(self, spans: Sequence[Span], records: RecordFormat, on_lost: OnLost) -> None:
-        """Emit the records of spans.
-
-        Args:
-            spans: the spans.
-            records: what makes tuples of records.
-            on_lost: called if records are gone, and the topic is still the same.
+        """Emit the records of spans; ``on_lost`` is called if records are gone from a topic that is still the same.
 
         Raises:
             SourceFailure: they can't be read now.
-            InputError: a topic was made anew, or a record is bad and refused.
+            InputError: a topic was created again, or a record is bad and refused.
         """
         names = tuple(sorted({span.partition.topic for span in spans}))
 
@@ -260,10 +242,17 @@ class KafkaShare:
                 self.has_emitted = True
                 records.emit(self._attempt, messages, self._bad, self._collector)
         except SourceFailure:
-            check_topics()  # a topic that was made anew may lack these offsets, and explains it better
+            check_topics()  # a topic that was created again may lack these offsets; that error says more
             raise
         self._bad.finish()
-        check_topics()  # after the read: an id never comes back, so it was the same topic all the time
+        # After the read rather than before it:
+        #
+        # 1. A check before the read finds the planned id.
+        # 2. Somebody deletes the topic and creates it again.
+        # 3. The read returns other records under the planned offsets, and nothing notices.
+        #
+        # An id never comes back. If it is the planned one after the read, it was the same topic throughout.
+        check_topics()
 
 
 class _KafkaCoordinator(Coordinator):
@@ -276,7 +265,7 @@ class _KafkaCoordinator(Coordinator):
         positions, ids = _planned(metadata)
         self.planner.resume(positions, ids)
         if positions:
-            self.planner.begun()
+            self.planner.begun()  # this metadata is durable, and says where each partition begins
         self._publisher.begun(txid, positions)
 
     def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
@@ -290,6 +279,7 @@ class _KafkaCoordinator(Coordinator):
             planned = topics.setdefault(partition.topic, {"id": self.planner.ids[partition.topic], "partitions": []})
             planned["partitions"].append([partition.partition, start, end])
             if start > before:
+                # Durable with the metadata, so that the audit names the loss.
                 planned.setdefault("skipped", []).append([partition.partition, before, start])
             self.planner.positions[partition] = end
         self._publisher.begun(txid, self.planner.positions)
@@ -338,7 +328,7 @@ class _KafkaEmitter(Emitter):
         if not spans:
             return None
         _, ids = _planned(metadata)
-        log = self._spout.make_log(self._config, is_shared=True)  # each time: attempts come in several threads
+        log = self._spout.make_log(self._config, is_shared=True)  # for each batch: attempts run in several threads
         skipped: dict[str, list[tuple[int, int]]] = {}
 
         def skip(lost: Lost) -> None:
@@ -354,12 +344,12 @@ class _KafkaEmitter(Emitter):
 
 
 def _skipped_from(planned: Mapping[str, Any], number: int, start: int) -> int:
-    """Return where a partition's range begins, with what was skipped below its first offset to read."""
+    """Return where a partition's range begins, including the offsets that were skipped before its first one."""
     return next((before for of, before, _ in planned.get("skipped", ()) if of == number), start)
 
 
 def _all_lost(log: KafkaLog, metadata: Metadata, found: Lost) -> str:
-    """Return what is gone of all partitions, from where a transaction begins; one task has found a part of it."""
+    """Return what is gone of all partitions, from where a transaction begins: a task has found only a part of it."""
     begins = {
         TopicPartition(topic, number): start
         for topic, planned in metadata["topics"].items()
@@ -367,7 +357,7 @@ def _all_lost(log: KafkaLog, metadata: Metadata, found: Lost) -> str:
     }
     try:
         kept = log.starts(sorted(begins))
-    except SourceFailure:
+    except SourceFailure:  # the run stops anyway, with what this task has found
         kept = {found.span.partition: found.first_kept}
     gone = [(each, begins[each], first) for each, first in sorted(kept.items()) if first > begins[each]]
     ranges = "; ".join(f"{each}: offsets {start} to {first - 1}" for each, start, first in gone)
@@ -375,7 +365,7 @@ def _all_lost(log: KafkaLog, metadata: Metadata, found: Lost) -> str:
 
 
 def _planned(metadata: Metadata) -> tuple[dict[TopicPartition, int], dict[str, str]]:
-    """Return how far each partition is positions, and the topics' ids."""
+    """Return the next offset to plan of each partition, and the topics' ids."""
     topics = (metadata or {"topics": {}})["topics"]
     positions = {
         TopicPartition(topic, number): end

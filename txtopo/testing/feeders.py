@@ -19,13 +19,13 @@ from txtopo.api.spout import Spout
 from txtopo.api.tuples import DEFAULT_STREAM
 
 WAIT_SECS = 10.0
-"""How long a test waits for what it expects."""
+"""How long a test waits for a condition."""
 
 _PAUSE_SECS = 0.001
 
 
 class Shared:
-    """An object that pickles as a reference to itself: every copy in this process is the same object."""
+    """An object that pickles as a reference to itself: unpickled in this process, it is the same object."""
 
     _objects: ClassVar[weakref.WeakValueDictionary[str, Shared]] = weakref.WeakValueDictionary()
 
@@ -78,11 +78,11 @@ class AckFailMapTracker(Shared):
         self.failed: Counter[Any] = Counter()
 
     def ack(self, message_id: Any) -> None:
-        """Take note of a root that was acked."""
+        """Note a root that was acked."""
         self.acked[message_id] += 1
 
     def fail(self, message_id: Any) -> None:
-        """Take note of a root that failed."""
+        """Note a root that failed."""
         self.failed[message_id] += 1
 
     def is_acked(self, message_id: Any) -> bool:
@@ -94,11 +94,11 @@ class AckFailMapTracker(Shared):
         return message_id in self.failed
 
     def assert_acked(self, *message_ids: Any) -> None:
-        """Wait until these were acked, and assert it."""
+        """Wait until these messages were acked; fail if some are not in time."""
         _wait_for(self.acked, message_ids, "acked")
 
     def assert_failed(self, *message_ids: Any) -> None:
-        """Wait until these failed, and assert it."""
+        """Wait until these messages have failed; fail if some have not in time."""
         _wait_for(self.failed, message_ids, "failed")
 
 
@@ -119,12 +119,7 @@ def _wait_for(found: Mapping[Any, int], message_ids: Sequence[Any], what: str) -
 
 
 class FeederSpout(Spout, Shared):
-    """Emits what a test feeds it, one tuple each time it is called.
-
-    Args:
-        fields: the fields of its default stream.
-        tracker: is told of every ack and failure.
-    """
+    """Emits what a test feeds it, one tuple a call; its tracker learns of every ack and failure."""
 
     def __init__(self, fields: Fields, tracker: AckTracker | AckFailMapTracker | None = None) -> None:
         Shared.__init__(self)
@@ -135,25 +130,21 @@ class FeederSpout(Spout, Shared):
         self.collector: SpoutOutputCollector | None = None
 
     def feed(self, values: Sequence[Any], message_id: Any = None) -> None:
-        """Give a tuple to the spout and wait until it has emitted it.
-
-        Args:
-            values: of the tuple.
-            message_id: its message id; one is made if there is none.
+        """Give a tuple to the spout and wait until it has emitted it. Without a message id it gets one.
 
         Raises:
-            TimeoutError: no task of it has taken the tuple: the topology is not active, or pending is full.
+            TimeoutError: no task has emitted it: the topology is not active, or max spout pending is reached.
         """
         self.feed_no_wait(values, message_id)
         if not wait_until(lambda: not self._waiting):
             raise TimeoutError(f"no task has emitted {values!r} within {WAIT_SECS:g} s; is the topology active?")
 
     def feed_no_wait(self, values: Sequence[Any], message_id: Any = None) -> None:
-        """Give a tuple to the spout, to emit when it can."""
+        """Give a tuple to the spout, which emits it when it can."""
         self._waiting.append((values, f"fed-{next(self._ids)}" if message_id is None else message_id))
 
     def open(self, config: Mapping[str, Any], context: TopologyContext, collector: SpoutOutputCollector) -> None:
-        """Keep the collector of the task; with several tasks, that of the last one."""
+        """Keep the task's collector; of several tasks, the last one's."""
         del config, context
         self.collector = collector
 
@@ -163,7 +154,7 @@ class FeederSpout(Spout, Shared):
             values, message_id = self._waiting[0]
             assert self.collector is not None, "a spout is opened first"
             self.collector.emit(values, message_id=message_id)
-            self._waiting.popleft()
+            self._waiting.popleft()  # after the emit: feed() returns once nothing waits
 
     def ack(self, message_id: Any) -> None:
         """Tell the tracker."""

@@ -1,7 +1,7 @@
 """Start real Kafka brokers for tests: one or three, without ZooKeeper (KRaft), from JARs that Spark's Ivy fetches.
 
-They need confluent-kafka (the extra ``kafka``), Java 17 and, the first time, Maven Central or a mirror of
-it that Spark is told of.
+They need confluent-kafka (the extra ``kafka``) and Java 17. The first start also needs Maven Central, or a mirror of it
+that Spark knows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SHIPPED = (
     "org.slf4j:*",
     "org.xerial.snappy:*",
 )
-"""What PySpark 4 ships in a version that fits; the Scala and the Jackson of PySpark 3.5 are too old."""
+"""What PySpark 4 ships in a version that suits Kafka; the Scala and the Jackson of PySpark 3.5 are too old."""
 _SHIPPED_JARS = [
     "scala-*.jar",
     "jackson-*.jar",
@@ -84,7 +84,7 @@ _SETTINGS: Mapping[str, object] = {
     "transaction.state.log.num.partitions": 1,
     "share.coordinator.state.topic.replication.factor": 1,
     "share.coordinator.state.topic.min.isr": 1,
-    "group.initial.rebalance.delay.ms": 0,
+    "group.initial.rebalance.delay.ms": 0,  # by default a new group waits 3 s for further members
     # A killed broker comes back only after its last session has ended; the default is 9 s.
     "broker.session.timeout.ms": 2000,
     "broker.heartbeat.interval.ms": 300,
@@ -105,7 +105,7 @@ _REPLICATED_SETTINGS: Mapping[str, object] = {
         f"{name}.replication.factor": _REPLICAS
         for name in ("default", "offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
     },
-    # What was acknowledged is on two of them, so one may die.
+    # What was acknowledged is on two brokers, so one may die.
     "min.insync.replicas": 2,
     "transaction.state.log.min.isr": 2,
     "share.coordinator.state.topic.min.isr": 2,
@@ -113,11 +113,11 @@ _REPLICATED_SETTINGS: Mapping[str, object] = {
 
 
 class KafkaTopics:
-    """The topics of a cluster and their records. Methods raise ``confluent_kafka.KafkaException`` if it refuses.
+    """The topics of a cluster and their records. Methods raise ``confluent_kafka.KafkaException`` if Kafka refuses.
 
     Args:
         servers: ``host:port`` of its brokers, with commas between them.
-        replicas: how many brokers keep a topic's records unless :meth:`create_topic` is told otherwise.
+        replicas: how many brokers keep a topic's records unless :meth:`create_topic` gets another number.
     """
 
     def __init__(self, servers: str, replicas: int = 1) -> None:
@@ -133,14 +133,7 @@ class KafkaTopics:
         config: Mapping[str, str] | None = None,
         replicas: int | None = None,
     ) -> None:
-        """Create a topic, and wait until its partitions can be written.
-
-        Args:
-            topic: its name.
-            partitions: their number.
-            config: the topic's settings, for example ``{"cleanup.policy": "compact"}``.
-            replicas: how many brokers keep its records; None for as many as always.
-        """
+        """Create a topic with settings such as ``{"cleanup.policy": "compact"}``, and wait until it can be written."""
         from confluent_kafka.admin import NewTopic  # noqa: PLC0415 - as above
 
         new = NewTopic(topic, partitions, replicas or self._replicas, config=dict(config or {}))
@@ -148,7 +141,7 @@ class KafkaTopics:
         self._wait(lambda: self._serves(topic, partitions), f"topic {topic!r} is not served")
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        """Give a topic more partitions, ``partitions`` in all, and wait until they can be written."""
+        """Give a topic ``partitions`` partitions in all, and wait until they can be written."""
         from confluent_kafka.admin import NewPartitions  # noqa: PLC0415 - as above
 
         self._done(self.admin().create_partitions([NewPartitions(topic, partitions)]))
@@ -175,12 +168,9 @@ class KafkaTopics:
     ) -> None:
         """Write records, and wait until all of them are acknowledged.
 
-        Args:
-            topic: the topic.
-            records: values, or pairs of key and value.
-            partition: the partition; None to let the client choose by the key.
-            properties: the producer's settings, with ``_`` for ``.``; a ``transactional_id`` makes the records one
-                transaction of Kafka, whose end readers see a moment later.
+        Records are values, or pairs of key and value. Without a partition, the client chooses one by the key.
+        Properties are the producer's settings, with ``_`` for ``.``. A ``transactional_id`` makes the records one
+        transaction of Kafka, whose end readers see a moment later.
 
         Raises:
             confluent_kafka.KafkaException: a record was not written.
@@ -204,7 +194,7 @@ class KafkaTopics:
                 try:
                     producer.produce(topic, value, key, on_delivery=delivered, **where)
                     break
-                except BufferError:
+                except BufferError:  # its queue is full; a poll settles records
                     producer.poll(0.1)
             producer.poll(0)
         producer.flush()
@@ -224,23 +214,23 @@ class KafkaTopics:
         return {place.partition: answer.result().offset for place, answer in answers.items()}
 
     def admin(self) -> AdminClient:
-        """Return a client to administer it with."""
+        """Return the admin client, which the first call makes."""
         from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - as above
 
         if self._admin is None:
-            # While the broker is down, its client would complain on standard error.
+            # While the broker is down, librdkafka would complain on standard error.
             self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         return self._admin
 
     def _led(self, topic: str) -> int | None:
-        """Return how many partitions of a topic have a leader; None if there is no such topic."""
+        """Return how many partitions of a topic have a leader; None if the topic does not exist."""
         found = self.admin().list_topics(timeout=_ANSWER_SECS).topics.get(topic)
         if found is None or found.error is not None:
             return None
         return len([each for each in found.partitions.values() if each.leader >= 0])
 
     def _serves(self, topic: str, partitions: int) -> bool:
-        """Return whether all partitions of a topic answer; that they have a leader is not enough."""
+        """Return whether all partitions of a topic answer; a partition with a leader may not answer yet."""
         from confluent_kafka import KafkaException  # noqa: PLC0415 - as above
 
         try:
@@ -263,7 +253,7 @@ class KafkaTopics:
 
 
 class _Started(KafkaTopics, ABC):
-    """Brokers that run within a context: started at its beginning, killed at its end."""
+    """Brokers that a context manager starts, and kills at its end."""
 
     def __enter__(self) -> Self:
         """Start them."""
@@ -292,16 +282,16 @@ class _Started(KafkaTopics, ABC):
 class KafkaBroker(_Started):
     """A Kafka broker on 127.0.0.1 that can be stopped, killed and restarted on the same data.
 
-    As a context manager it is started, and killed at the end. It dies with this process, too.
+    As a context manager it starts, and is killed at the end. It also dies with this process.
 
     Args:
         folder: the folder of its data and log; created if it does not exist. None: a temporary one, removed when this
             process ends.
         port: the port to listen on; None for a free one.
         heap_mb: its heap in MiB.
-        settings: the broker's settings by name, besides and before those for a small broker of tests.
-        listeners: ports to listen on besides, by their security protocol, for example ``{"SASL_SSL": 9093}``. What the
-            protocol needs, such as certificates, is part of the settings.
+        settings: the broker's settings by name; they override those for a small broker of tests.
+        listeners: further ports by their security protocol, for example ``{"SASL_SSL": 9093}``; the settings have what
+            the protocol needs, such as certificates.
     """
 
     def __init__(
@@ -340,11 +330,7 @@ class KafkaBroker(_Started):
         self.wait_until_ready()
 
     def launch(self) -> None:
-        """Start the process without waiting for it.
-
-        Raises:
-            ConfigError: as for :meth:`start`.
-        """
+        """Start the process without waiting for it; raise ConfigError as :meth:`start` does."""
         _client()
         check_java()
         lock = _locked(self.folder)
@@ -360,14 +346,10 @@ class KafkaBroker(_Started):
                 )
             self._server.launch(class_path, "-Dlog4j2.level=WARN", "kafka.Kafka", str(settings), lock=lock)
         finally:
-            os.close(lock)  # the server has it
+            os.close(lock)  # the server has inherited it, and holds it until it ends
 
     def wait_until_ready(self) -> None:
-        """Wait until it serves requests and leads all partitions.
-
-        Raises:
-            RuntimeError: it ended, or does not serve in time; the message has the end of its log.
-        """
+        """Wait until it serves requests and leads all partitions; raise RuntimeError as :meth:`start` does."""
         self._server.wait_until(self.is_ready, f"Kafka does not serve on {self.servers}")
 
     def is_ready(self) -> bool:
@@ -386,7 +368,7 @@ class KafkaBroker(_Started):
         self._server.signal(number)
 
     def stop(self) -> None:
-        """Stop it in an orderly way, and wait until its process has ended."""
+        """Stop it in an orderly way, and wait for the end of its process."""
         self._server.stop()
 
     def kill(self) -> None:
@@ -410,12 +392,8 @@ class KafkaBroker(_Started):
 class KafkaCluster(_Started):
     """Three Kafka brokers on 127.0.0.1, one of which at a time may be stopped, killed and restarted.
 
-    Each of them keeps the records of all topics. As a context manager it is started, and killed at the end.
-
-    Args:
-        folder: the folder of its brokers' folders. None: a temporary one, removed when this process ends.
-        heap_mb: the heap of each broker in MiB.
-        settings: settings of all brokers by name, besides and before those for small brokers of tests.
+    Each broker keeps the records of all topics. Arguments are as for :class:`KafkaBroker`, for all brokers, which have
+    folders of their own in the folder. As a context manager it starts, and is killed at the end.
     """
 
     def __init__(
@@ -445,16 +423,12 @@ class KafkaCluster(_Started):
 
     @property
     def brokers(self) -> list[KafkaBroker]:
-        """All brokers, whether they run or not."""
+        """All brokers, running or not."""
         return list(self._by_node.values())
 
     def start(self) -> None:
-        """Start the brokers that do not run, and wait until all serve requests.
-
-        Raises:
-            ConfigError: as for :meth:`KafkaBroker.start`.
-            RuntimeError: a broker ended, or does not serve in time; the message has the end of its log.
-        """
+        """Start the brokers that do not run, and wait until all serve; raises as :meth:`KafkaBroker.start` does."""
+        # All are launched before any is waited for: a broker serves only once most of them have elected a controller.
         for broker in self.brokers:
             if not broker.is_running:
                 broker.launch()
@@ -476,7 +450,7 @@ class KafkaCluster(_Started):
 def shared_kafka() -> KafkaBroker:
     """Return a broker that the first call starts and that runs until this process ends.
 
-    Use topics with names of their own in each test, and do not stop the broker.
+    *You* give each test topics with names of their own, and never stop the broker.
     """
     broker = KafkaBroker()
     broker.start()
@@ -513,18 +487,13 @@ def _class_path() -> str:
 
 
 def _locked(folder: Path) -> int:
-    """Make and lock the folder of a broker, whose data two brokers would destroy; return the lock's descriptor.
-
-    A broker whose process was killed with its parent may live for a moment, so this waits for it a little.
-
-    Raises:
-        ConfigError: another broker uses the folder, or it can't be written.
-    """
+    """Make and lock the folder of a broker, whose data two brokers would destroy; return the lock's descriptor."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise ConfigError(f"the folder {folder} can't be used, {error.strerror}: give another folder") from None
+    # A broker that is killed with its parent may hold the lock for a moment longer.
     deadline = time.monotonic() + _LOCK_SECS
     while True:
         try:
@@ -542,7 +511,7 @@ def _locked(folder: Path) -> int:
 
 def _check_port(port: int) -> None:
     with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # former connections do not matter
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # else connections in TIME_WAIT count as in use
         try:
             listener.bind(("127.0.0.1", port))
         except (OSError, OverflowError) as error:

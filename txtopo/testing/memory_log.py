@@ -1,7 +1,7 @@
 """Topics, groups and their offsets in memory: a fake of Kafka for tests of spouts and bolts, without a broker.
 
-It is checked against the real one: the conformance tests of ``KafkaLog``, ``KafkaConsumer`` and ``KafkaSender`` run on
-both. It does what it is asked at once and never waits, so a test moves time as it likes.
+The conformance tests of ``KafkaLog``, ``KafkaConsumer`` and ``KafkaSender`` run on it and on a real broker. It does
+everything at once and never waits, so a test controls the time.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from txtopo.testing.feeders import Shared
 __all__ = ["LogCall", "MemoryLog", "MemoryLogClient", "MemoryLogReader", "MemoryLogSender"]
 
 _CREATE_TIME = 1
-"""The client's type of a timestamp that the producer has given."""
+"""confluent-kafka's type of a timestamp that the producer has given."""
 
 
 @attrs.frozen
 class LogCall:
-    """A call of a client, for assertions: ``poll``, ``seek``, ``commit``, ``assign`` or ``unassign``, and with what."""
+    """A client's call, for assertions: ``poll``, ``seek``, ``commit``, ``assign`` or ``unassign``, and its argument."""
 
     name: str
     given: Any
@@ -58,7 +58,7 @@ class LogCall:
 
 @attrs.frozen
 class _Message:
-    """A record, with the methods of the real client's."""
+    """A record, with the methods of ``confluent_kafka.Message``."""
 
     at: TopicPartition
     place: int
@@ -95,7 +95,7 @@ class _Partition:
     end: int = 0
 
     def index(self, offset: int) -> int:
-        """Return where the messages from an offset on begin."""
+        """Return the index of the first message at or after an offset."""
         return bisect_left(self.messages, offset, key=_Message.offset)
 
 
@@ -109,14 +109,13 @@ class MemoryLog(Shared):
     """Topics in memory. Give its ``connect`` to a ``KafkaSpoutConfig``. It pickles as a reference to itself.
 
     Attributes:
-        calls: what consumers have asked for, in order.
+        calls: the calls of consumers, in order.
         questions: the names of the questions about topics and offsets, in order.
-        is_down: while True, whatever is asked for is refused.
-        is_slow: while True, questions are answered only to those who wait.
+        is_down: while True, every call and question is refused.
+        is_slow: while True, only callers that wait get an answer.
         leaderless: partitions that can't be read, because they have no leader.
-        send_queue_max: how many records a sender keeps that are not settled yet.
-        holds_answers: whether answers to commits that a consumer does not wait for are held back until
-            :meth:`give_answers`.
+        send_queue_max: the maximum number of unsettled records of a sender.
+        holds_answers: whether answers to :meth:`MemoryLogClient.begin_commit` are held back until :meth:`give_answers`.
     """
 
     def __init__(self) -> None:
@@ -144,7 +143,7 @@ class MemoryLog(Shared):
         return MemoryLogSender(self, settings)
 
     def copy(self) -> MemoryLog:
-        """Return another log with the same records and committed offsets, which nobody is connected to."""
+        """Return another log with the same records and committed offsets, and no clients."""
         with self.lock:
             other = MemoryLog()
             other.send_queue_max = self.send_queue_max
@@ -156,14 +155,14 @@ class MemoryLog(Shared):
             return other
 
     def create_topic(self, topic: str, partitions: int = 1) -> None:
-        """Create a topic, or give it more partitions: so many in all."""
+        """Create a topic, or give it ``partitions`` partitions in all."""
         with self.lock:
             logs = self._topics.setdefault(topic, [])
             logs.extend(_Partition() for _ in range(partitions - len(logs)))
             self._ids.setdefault(topic, f"id-{next(self._numbers)}")
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic. One that is made anew under its name has another id."""
+        """Delete a topic. If it is created again, it has another id."""
         with self.lock:
             del self._topics[topic], self._ids[topic]
 
@@ -174,14 +173,7 @@ class MemoryLog(Shared):
         partition: int = 0,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Append records.
-
-        Args:
-            topic: the topic.
-            values: their values, or pairs of key and value.
-            partition: the partition.
-            timestamp_ms: their time.
-        """
+        """Append records: values, or pairs of key and value. Their time is in ms since 1970; None is now."""
         for each in values:
             key, value = each if isinstance(each, tuple) else (None, each)
             self.put(TopicPartition(topic, partition), _bytes(key), _bytes(value), timestamp_ms)
@@ -203,12 +195,12 @@ class MemoryLog(Shared):
             return offset
 
     def skip(self, topic: str, offsets: int, partition: int = 0) -> None:
-        """Let so many offsets pass without a record, as aborted records and the markers of transactions do."""
+        """Use up offsets without a record, as aborted records and the markers of transactions do."""
         with self.lock:
             self.log(TopicPartition(topic, partition)).end += offsets
 
     def compact(self, topic: str, offsets: Collection[int], partition: int = 0) -> None:
-        """Remove records, as compaction does: the offsets stay unused."""
+        """Remove records, as compaction does; no other record gets their offsets."""
         with self.lock:
             log = self.log(TopicPartition(topic, partition))
             log.messages = [message for message in log.messages if message.place not in offsets]
@@ -221,7 +213,7 @@ class MemoryLog(Shared):
                 self.log(TopicPartition(topic, partition)).begin = begin
 
     def cut_off(self, topic: str, end: int, partition: int = 0) -> None:
-        """Remove the records from an offset on, as if a new leader lacked them; the next ones get their offsets."""
+        """Remove the records from an offset on, as if a new leader lacked them; the next records get their offsets."""
         with self.lock:
             log = self.log(TopicPartition(topic, partition))
             del log.messages[log.index(end) :]
@@ -243,36 +235,28 @@ class MemoryLog(Shared):
             return [record_of(message) for message in self.log(TopicPartition(topic, partition)).messages]
 
     def give_answers(self) -> None:
-        """Give the answers to commits that were held back."""
+        """Give the answers that were held back."""
         while self.held_answers:
             self.held_answers.popleft()()
 
     def refuse(self, name: str, times: int = 1) -> None:
-        """Refuse the next calls named topics, starts, ends, at, stored, store, read, poll, seek, commit or send."""
+        """Refuse the next calls of topics, starts, ends, at, stored, store, read, poll, seek, commit or send."""
         self._refusals[name] += times
 
     def expire(self, client: MemoryLogClient) -> None:
-        """Put a member out of its group, as the broker does with one that is silent for too long."""
+        """Expel a member from its group, as a broker expels a member that was silent for too long."""
         with self.lock:
             client.is_expired = True
             self._group(client.settings.group_id).members.remove(client)
 
     def ask(self, name: str) -> None:
-        """Let a client ask for something.
-
-        Raises:
-            SourceFailure: it is refused.
-        """
+        """Count a call of a client; raise SourceFailure if it is to be refused."""
         if self.is_down or self._refusals[name] > 0:
             self._refusals[name] -= not self.is_down
             raise SourceFailure(f"the log refuses to {name}")
 
     def log(self, partition: TopicPartition) -> _Partition:
-        """Return a partition.
-
-        Raises:
-            SourceFailure: there is none.
-        """
+        """Return a partition; raise SourceFailure if it does not exist."""
         logs = self._topics.get(partition.topic, [])
         if partition.partition >= len(logs):
             raise SourceFailure(f"there is no {partition}")
@@ -283,7 +267,7 @@ class MemoryLog(Shared):
         return [Topic(name, self._ids[name], len(logs)) for name, logs in sorted(self._topics.items())]
 
     def share(self, client: MemoryLogClient) -> set[TopicPartition]:
-        """Return the partitions that a member is to be assigned: each topic's in turn, over those who want it."""
+        """Return the partitions that a member is to have: members that want a topic take its partitions in turn."""
         members = self._group(client.settings.group_id).members
         there = [each for topic in self.topics() for each in topic.all_partitions()]
         wants = {member: set(member.topics.chosen(there)) for member in members if member.topics}
@@ -298,23 +282,23 @@ class MemoryLog(Shared):
         return self._groups.setdefault(group_id, _Group())
 
     def store(self, group_id: str, offsets: Mapping[TopicPartition, StoredOffset]) -> None:
-        """Store offsets of a group, as a client or an administrator does."""
+        """Store a group's offsets, as a client or an administrator does."""
         with self.lock:
             self._group(group_id).offsets.update(offsets)
 
     def members(self, group_id: str) -> list[MemoryLogClient]:
-        """Return the members of a group; a client may be added."""
+        """Return the list of a group's members, to which clients add themselves."""
         return self._group(group_id).members
 
 
 class MemoryLogReader(KafkaLog):
-    """Answers questions about a :class:`MemoryLog`, and reads spans of it."""
+    """Answers questions about a :class:`MemoryLog`, and reads its spans."""
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
 
     def topics(self, choice: TopicChoice, *, waits: bool = True) -> list[Topic]:
-        """Return the topics of a choice."""
+        """Return the chosen topics."""
         with self._asking("topics"):
             if self._log.is_slow and not waits:
                 raise UnansweredError("no answer yet")
@@ -326,12 +310,12 @@ class MemoryLogReader(KafkaLog):
             return {each: self._log.log(each).begin for each in partitions}
 
     def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where partitions end that have a leader."""
+        """Return where the partitions that have a leader end."""
         with self._asking("ends"):
             return {each: self._log.log(each).end for each in partitions if each not in self._log.leaderless}
 
     def at(self, partitions: Collection[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
-        """Return the first offsets of a time."""
+        """Return the first offsets at or after a time."""
         with self._asking("at"):
             return {each: self._at(self._log.log(each), timestamp_ms) for each in partitions}
 
@@ -376,19 +360,14 @@ class MemoryLogReader(KafkaLog):
         return next((message.place for message in log.messages if message.at_ms >= timestamp_ms), log.end)
 
     def _asking(self, question: str) -> threading.RLock:
-        """Note a question, and return the lock under which it is answered."""
+        """Note a question, and return the lock for its answer."""
         self._log.questions.append(question)
         self._log.ask(question)
         return self._log.lock
 
 
 class MemoryLogClient(KafkaConsumer):
-    """A consumer of a :class:`MemoryLog`.
-
-    Args:
-        log: the log.
-        settings: group and offset reset; servers and properties do not matter.
-    """
+    """A consumer of a :class:`MemoryLog`; of its settings, servers and properties have no effect."""
 
     def __init__(self, log: MemoryLog, settings: ConsumerSettings) -> None:
         self.settings = settings
@@ -396,17 +375,17 @@ class MemoryLogClient(KafkaConsumer):
         self.topics: TopicFilter | None = None
         self.is_expired = False
         self.positions: dict[TopicPartition, int] = {}
-        """Of the partitions that are assigned."""
+        """By assigned partition: the next offset to return."""
         self._log = log
         self._listener: RebalanceListener | None = None
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Read partitions too."""
+        """Read further partitions."""
         self._log.calls.append(LogCall("assign", dict(starts)))
         self.positions.update(starts)
 
     def unassign(self, partitions: Collection[TopicPartition]) -> None:
-        """Read partitions no more."""
+        """Stop reading partitions."""
         self._log.calls.append(LogCall("unassign", set(partitions)))
         for partition in partitions:
             self.positions.pop(partition, None)
@@ -448,7 +427,7 @@ class MemoryLogClient(KafkaConsumer):
         return self.positions.get(partition)
 
     def commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> bool:
-        """Commit; not if it has expired."""
+        """Commit, unless it has expired."""
         with self._log.lock:
             self._log.ask("commit")
             if self.is_expired:
@@ -479,12 +458,13 @@ class MemoryLogClient(KafkaConsumer):
             self.positions.clear()
 
     def _rebalance(self, listener: RebalanceListener) -> None:
-        """Let go of what another member is to have, and assign what is this one's and free; one member at a time."""
+        """Take one step of a rebalance: let go of what another member is to have, take what this one is to have."""
         if self.is_expired:
             self.positions.clear()
             listener.assigned(())
             self.is_expired = False
             self._log.members(self.settings.group_id).append(self)
+        # As with a cooperative group: a partition moves only after its former member has polled and let go of it.
         share = self._log.share(self)
         gone = set(self.positions) - share
         if gone:
@@ -525,12 +505,7 @@ class MemoryLogClient(KafkaConsumer):
 
 
 class MemoryLogSender(KafkaSender):
-    """A sender to a :class:`MemoryLog`. Records are written, or refused, when it is asked to serve.
-
-    Args:
-        log: the log.
-        settings: nothing of them matters.
-    """
+    """A sender to a :class:`MemoryLog`: it writes records, or refuses them, when it serves. Settings have no effect."""
 
     def __init__(self, log: MemoryLog, settings: SenderSettings) -> None:
         self.settings = settings

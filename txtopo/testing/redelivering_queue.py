@@ -1,8 +1,8 @@
-"""A queue that takes open messages back when its reader is gone, as Kestrel did for Storm's spouts.
+"""A queue that offers a dead reader's open messages again, as Kestrel did for Storm's spouts.
 
-Storm's guarantee rests on the source: a spout keeps nothing when its worker dies, so somebody must offer its open
-messages again. This queue is such a source for tests and soaks, in a thread of the process that makes it, for readers
-in any process of this machine::
+Storm's guarantee rests on the source: a spout keeps nothing when its worker dies, so its source must offer its open
+messages again. This queue is such a source for tests and soaks. It runs in a thread of the process that makes it; its
+readers may be in any process of this machine::
 
     with RedeliveringQueue(messages) as queue:
         builder.set_spout("messages", QueueSpout(queue.address, Fields("message")))
@@ -36,8 +36,8 @@ class RedeliveringQueue:
     again when it aborts them or its connection ends.
 
     Args:
-        messages: what it holds at first; anything that JSON can say.
-        on_confirmed: is called with the number of each message that is confirmed, in a reader's thread.
+        messages: the first messages, of types that JSON has.
+        on_confirmed: called with the number of each confirmed message, in a thread of the queue.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class RedeliveringQueue:
         self._next = 0
         self._on_confirmed = on_confirmed
         self.deliveries = 0
-        """How often a message was given to a reader."""
+        """How many messages were given to readers, repeats included."""
         self.put(messages)
         outer = self
 
@@ -82,11 +82,7 @@ class RedeliveringQueue:
                 self._next += 1
 
     def wait_until_empty(self, timeout_secs: float) -> None:
-        """Wait until every message was confirmed.
-
-        Raises:
-            TimeoutError: some were not.
-        """
+        """Wait until every message is confirmed; raise TimeoutError if some are not."""
         with self._lock:
             if not self._lock.wait_for(lambda: not self._messages, timeout_secs):
                 raise TimeoutError(f"{len(self._messages):,} messages were not confirmed within {timeout_secs:g} s")
@@ -119,7 +115,7 @@ class RedeliveringQueue:
                     self._take_back([argument] if argument in opened else [])
                     opened.discard(argument)
         except OSError:
-            pass  # the reader was killed
+            pass  # the reader was killed; its open messages go back below
         finally:
             self._take_back(sorted(opened))
 
@@ -133,7 +129,7 @@ class RedeliveringQueue:
     def _confirm(self, number: int, opened: set[int]) -> None:
         with self._lock:
             if number not in opened:
-                return
+                return  # another reader may have it by now
             opened.discard(number)
             del self._messages[number]
             self._on_confirmed(number)
@@ -145,31 +141,27 @@ class RedeliveringQueue:
 
 
 class QueueReader:
-    """Reads a queue; its open messages go back when it is closed, or its process dies.
-
-    Args:
-        address: the queue's.
-    """
+    """Reads a queue; its open messages go back when it closes or its process dies."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._connection = socket.create_connection(address)
         self._file = self._connection.makefile("rwb")
 
     def take(self, count: int) -> list[tuple[int, Any]]:
-        """Return up to so many messages with their numbers; none if none wait."""
+        """Return at most ``count`` waiting messages with their numbers."""
         self._say("take", count)
         return [(number, message) for number, message in json.loads(self._file.readline())]
 
     def confirm(self, number: int) -> None:
-        """Say that a message is done with."""
+        """Confirm that a message is processed."""
         self._say("confirm", number)
 
     def abort(self, number: int) -> None:
-        """Give a message back: it is offered again, before the others."""
+        """Give a message back; it is offered again before the others."""
         self._say("abort", number)
 
     def close(self) -> None:
-        """Give everything back that is open."""
+        """Give all open messages back."""
         self._file.close()
         self._connection.close()
 
@@ -181,11 +173,8 @@ class QueueReader:
 class QueueSpout(Spout):
     """Emits the messages of a queue: confirms what is acked, gives back what fails.
 
-    Args:
-        address: the queue's.
-        fields: the fields of its tuples. A message that is a list has a value for each; any other message is the only
-            value.
-        is_endless: whether it waits for more when the queue is empty; otherwise it is exhausted then.
+    A message that is a list has a value for each field; any other message is the value of the only field. With
+    ``is_endless`` the spout waits for more messages when the queue is empty; otherwise it is exhausted then.
     """
 
     def __init__(self, address: tuple[str, int], fields: Fields, *, is_endless: bool = False) -> None:
@@ -223,9 +212,9 @@ class QueueSpout(Spout):
         self._reader.abort(message_id)
 
     def is_exhausted(self) -> bool:
-        """Whether the queue had nothing more, for now."""
+        """Whether the queue had no more messages at the last look."""
         return self._is_empty and not self._taken and not self._is_endless
 
     def close(self) -> None:
-        """Give back what is open."""
+        """Give all open messages back."""
         self._reader.close()

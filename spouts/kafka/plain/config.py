@@ -44,11 +44,11 @@ _STORMS = {
     "topic_filter": "give it as the second argument, topics",
     "kafka_props": "give properties, by librdkafka's names",
 }
-"""Names of Storm's that have no counterpart, or another name; with the reason and what to do."""
+"""Settings of Storm's that have no counterpart or another name, with the reason and what to do."""
 
 _OFFSET_RESET = "auto.offset.reset"
 _FROM_FIELDS = DefaultRecordTranslator()
-"""Stands for the translator that the fields say."""
+"""Stands for the translator that follows from the fields."""
 
 _E = TypeVar("_E", bound=Enum)
 
@@ -56,9 +56,9 @@ _E = TypeVar("_E", bound=Enum)
 class ProcessingGuarantee(Enum):
     """What becomes of a record when something fails.
 
-    ``AT_LEAST_ONCE``: its offset is committed after its tuple was acked; a failed one is emitted again.
-    ``AT_MOST_ONCE``: its offset is committed before it is emitted; it may get lost, and never comes twice.
-    ``NO_GUARANTEE``: what was read is committed now and then; it may get lost, or come more than once.
+    ``AT_LEAST_ONCE``: its offset is committed after its tuple was acked; a failed tuple is emitted again.
+    ``AT_MOST_ONCE``: its offset is committed before it is emitted; it may be lost, and is never emitted twice.
+    ``NO_GUARANTEE``: offsets are committed now and then, acked or not; a record may be lost, or emitted twice.
     """
 
     AT_LEAST_ONCE = "at_least_once"
@@ -70,18 +70,18 @@ _RIGHT_RESETS = {
     ProcessingGuarantee.AT_LEAST_ONCE: ("earliest", "records are skipped that were not processed"),
     ProcessingGuarantee.AT_MOST_ONCE: ("latest", "records may come again"),
 }
-"""What the guarantees need if an offset does not exist, and what happens otherwise."""
+"""The ``auto.offset.reset`` that each guarantee needs, and what happens with another one."""
 
 
 class FirstPollOffsetStrategy(Enum):
     """Where reading begins if this topology has not committed an offset yet.
 
-    A topology that has committed goes on there, whatever the strategy: after a restart, a rebalance, or being
-    deactivated. A topology's id says whether it is the same one. Without ``UNCOMMITTED`` the offsets that others have
-    committed to the group count for nothing; with it, reading goes on at them.
+    A topology that has committed goes on from there, whatever the strategy: after a restart, a rebalance, or being
+    deactivated. It is the same topology if it has the same id. With ``UNCOMMITTED`` reading goes on from offsets that
+    others have committed to the group; without it, they do not matter.
 
-    A timestamp is the setting ``start_timestamp``: reading begins at the first record of that time or later, or at the
-    end. (Storm accepts the timestamp strategies for plain spouts, and ignores them.)
+    With ``TIMESTAMP`` reading begins at the first record of the time ``start_timestamp`` or later, or at the end.
+    (Storm accepts the timestamp strategies for plain spouts, and ignores them.)
     """
 
     EARLIEST = "earliest"
@@ -93,17 +93,17 @@ class FirstPollOffsetStrategy(Enum):
 
     @property
     def takes_commits_of_others(self) -> bool:
-        """Whether to go on at what others have committed to the group."""
+        """Whether to go on from offsets that others have committed to the group."""
         return self.value.startswith("uncommitted_")
 
     @property
     def is_latest(self) -> bool:
-        """Whether to begin at the log's end, if nobody's commit counts."""
+        """Whether to begin at the log's end if no commit matters."""
         return self.value.endswith("latest")
 
     @property
     def is_timestamp(self) -> bool:
-        """Whether to begin at a time, if nobody's commit counts."""
+        """Whether to begin at a time if no commit matters."""
         return self.value.endswith("timestamp")
 
 
@@ -111,29 +111,28 @@ class KafkaTupleListener:
     """Watches the tuples of a KafkaSpout; override what you want to know. Must pickle; each task has one of its own."""
 
     def open(self, config: Mapping[str, Any], context: TopologyContext, collector: SpoutOutputCollector) -> None:
-        """Get ready; called when the spout is opened."""
+        """Prepare; called when the spout is opened."""
 
     def on_emit(self, values: Any, message_id: MessageId) -> None:
-        """Learn that a tuple was emitted, or emitted again."""
+        """Called when a tuple was emitted, for the first time or again."""
 
     def on_ack(self, message_id: MessageId) -> None:
-        """Learn that a tuple was acked; also if its partition belongs to another task by now."""
+        """Called when a tuple was acked, even if another task has its partition by now."""
 
     def on_partitions_reassigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Learn all partitions that this task holds now."""
+        """Called with all partitions that this task holds from now on."""
 
     def on_retry(self, message_id: MessageId) -> None:
-        """Learn that a tuple failed and waits to be emitted again."""
+        """Called when a tuple has failed and will be emitted again."""
 
     def on_max_retry_reached(self, message_id: MessageId) -> None:
-        """Learn that a tuple failed too often, and counts as done once a dead-letter hook has it, if there is one."""
+        """Called when a tuple has failed too often; it is done at once, or when the dead-letter hook has taken it."""
 
     def on_metrics(self, metrics: Mapping[str, int]) -> None:
-        """Learn how far this task is behind the log end, every minute; see ``KafkaSpout.metrics``."""
+        """Called every minute with how far this task is behind the log end; see ``KafkaSpout.metrics``."""
 
 
 def _unknown(name: str) -> ConfigError:
-    """Return the error for a setting that does not exist, with what to do instead."""
     if name in _STORMS:
         return ConfigError(f"{name} is a setting of Storm's spout, and not of this one: {_STORMS[name]}")
     near = difflib.get_close_matches(name, _NAMES, 1)
@@ -147,14 +146,12 @@ def _connect_to_broker(settings: ConsumerSettings) -> KafkaConsumer:
 
 
 def _first_poll(given: Any) -> Any:
-    """Return a strategy, or a time as ms since 1970."""
     if isinstance(given, dt.datetime | int):
         return _since_1970(given)
     return _member(FirstPollOffsetStrategy, given)
 
 
 def _since_1970(given: Any) -> int:
-    """Return a time as ms since 1970."""
     match given:
         case dt.datetime() if given.tzinfo is not None:
             return round(given.timestamp() * 1000)
@@ -212,7 +209,7 @@ class KafkaSpoutConfig:
     Args:
         servers: host:port of brokers, separated by commas, or a list of them.
         topics: a name, several names, a pattern that whole names match (a compiled regular expression, or a text that
-            begins with ``^``), or a TopicFilter. A topic that is named must exist; a pattern waits for topics to come.
+            begins with ``^``), or a TopicFilter. A named topic must exist; a pattern waits for topics to appear.
         fields: parts of a record to emit: topic, partition, offset, key, value (both as text), timestamp, headers; the
             first five unless given. Other fields are members of values that are JSON objects. Types do not matter.
         deserializer: ``"json"`` for members that have the name of a part; or a function that takes a KafkaRecord and
@@ -221,25 +218,25 @@ class KafkaSpoutConfig:
             as ``"earliest"``; a datetime with a time zone, or ms since 1970, for ``"timestamp"`` with that time.
         properties: settings of librdkafka by its names; secrets as ``env:NAME`` or ``file:PATH``.
         dead_letter: takes records that failed too often or can't be deserialized: the path of a Delta table, a function
-            that is called with a DeadLetter, or a DeadLetterHook. None: the former are given up with an error in
-            the log and the report, the latter stop the run.
+            that is called with a DeadLetter, or a DeadLetterHook. None: a record that failed too often is given up,
+            with an error in the log and the report; one that can't be deserialized stops the run.
         group_id: the consumer group; ``<topology>-<component>`` unless given.
         processing_guarantee: see ProcessingGuarantee.
-        offset_commit_period_ms: how often to commit; with AT_MOST_ONCE it is after each poll.
-        max_uncommitted_offsets: so many emitted and not committed offsets of a partition stop reading it, but for
-            retries among them. At most ``batch_records_max`` - 1 more can be emitted. AT_LEAST_ONCE only.
-        batch_records_max: records of a poll.
+        offset_commit_period_ms: how often to commit. AT_MOST_ONCE commits after each poll instead.
+        max_uncommitted_offsets: while a partition has so many emitted and uncommitted offsets, only retries among them
+            are read from it. A poll may exceed this by ``batch_records_max`` - 1. AT_LEAST_ONCE only.
+        batch_records_max: the maximum number of records of a poll.
         start_timestamp: a datetime with a time zone, or ms since 1970, for the timestamp strategies.
         partition_refresh_period_ms: how often to look for new topics and partitions, with manual assignment.
         retry_service: when a failed tuple is emitted again, and when it is given up.
-        tuple_tracking_enforced: emit with message ids with the other two guarantees too, so that
-            ``topology.max.spout.pending`` and latencies work. Failures change nothing all the same.
+        tuple_tracking_enforced: emit message ids with the other two guarantees too, so that
+            ``topology.max.spout.pending`` and latencies work. Failures still have no effect there.
         tuple_listener: watches the tuples.
         translator: makes tuples of records, in place of fields and deserializer.
         partitioner: shares partitions among tasks, with manual assignment.
         subscribe: join the consumer group and take the partitions that Kafka gives, rather than share them among the
-            tasks (*manual assignment*). Members of other programs may join and leave. Partitions that a member keeps in
-            a rebalance are not disturbed.
+            tasks (*manual assignment*). Other programs may join and leave the group. A rebalance does not disturb
+            partitions that stay with a member.
         connect: makes the client; tests give that of a ``txtopo.testing.MemoryLog``.
 
     Raises:
@@ -275,7 +272,7 @@ class KafkaSpoutConfig:
     connect: Connect = attrs.field(default=_connect_to_broker, kw_only=True, repr=False)
 
     def __new__(cls, *_: Any, **settings: Any) -> Self:
-        """Refuse a setting that does not exist, before attrs would, which knows no reason."""
+        """Refuse an unknown setting with the reason, before attrs refuses it without one."""
         for name in settings:
             if name not in _NAMES:
                 raise _unknown(name)
@@ -288,6 +285,7 @@ class KafkaSpoutConfig:
 
     def __attrs_post_init__(self) -> None:
         if self.translator is _FROM_FIELDS:
+            # Past attrs' __setattr__, which refuses: the class is frozen.
             object.__setattr__(self, "translator", translator_for(self.fields, self.deserializer))
         elif self.fields is not None or self.deserializer is not None:
             raise ConfigError("give fields or a translator; a translator has its own fields")
@@ -309,13 +307,12 @@ class KafkaSpoutConfig:
     def offset_reset(self) -> str | None:
         """Where reading goes on if an offset does not exist; None: the client's own default.
 
-        At-least-once goes on at the earliest unless the properties say otherwise. Java's ``none`` is librdkafka's
-        ``error``.
+        AT_LEAST_ONCE goes on at the earliest offset unless the properties say otherwise.
         """
         given = self.properties.get(_OFFSET_RESET)
         if given is None:
             return "earliest" if self.is_at_least_once else None
-        return "error" if given == "none" else str(given)
+        return "error" if given == "none" else str(given)  # Java's name for librdkafka's "error"
 
 
 _NAMES = tuple(attribute.name for attribute in attrs.fields(KafkaSpoutConfig))

@@ -30,13 +30,7 @@ _SCHEMA = pa.schema(
 
 @attrs.frozen
 class DeadLetter:
-    """A record that was given up.
-
-    Args:
-        record: the record, as it is in the topic.
-        fails: how often it failed; 0 if it could not be deserialized.
-        reason: why it was given up.
-    """
+    """A record that was given up, and why. It has failed 0 times if it could not be deserialized."""
 
     record: KafkaRecord
     fails: int
@@ -50,19 +44,16 @@ class DeadLetterHook(ABC):
     def take(self, letters: Sequence[DeadLetter]) -> None:
         """Keep records, durably.
 
-        *You* may take your time: it runs in a thread of its own, one call after another. *txtopo* guarantees that a
-        record's offset is committed only after this returned. If it raises, or the worker dies first, the
-        record is processed again, and comes here again if it still fails.
+        *You* may be slow: calls run one after another, in a thread of their own. *txtopo* guarantees that a record's
+        offset is committed only after this has returned. If it raises, or the worker dies first, the record is
+        processed again, and comes here again if it still fails.
         """
 
 
 class DeltaDeadLetters(DeadLetterHook):
     """Appends the records that are given up to a Delta table, at least once.
 
-    Its columns are topic, partition, offset, timestamp, key, value, fails and reason.
-
-    Args:
-        path: of the table; it is made when it is first written to.
+    The first write creates the table, with the columns topic, partition, offset, timestamp, key, value, fails, reason.
     """
 
     def __init__(self, path: str) -> None:
@@ -96,11 +87,7 @@ class _CalledHook(DeadLetterHook):
 
 
 def dead_letter_hook(given: Any) -> DeadLetterHook | None:
-    """Return what ``dead_letter`` means: the path of a Delta table, a function that takes a letter, a hook, or None.
-
-    Raises:
-        ConfigError: it is none of these.
-    """
+    """Return what ``dead_letter`` means: the path of a Delta table, a function that takes a letter, a hook, or None."""
     match given:
         case None | DeadLetterHook():
             return given

@@ -8,13 +8,13 @@ A record that a task waits for acks of is in one of these states::
                 ▼      │
             waits for a retry
 
-Values are not kept. So the consumer goes back to emit a record again, and polls what lies behind it once more: of that,
-what is in flight, acked or not due yet is skipped. If a record that waits for a retry is not polled when the consumer
-passes its offset, it is gone from the log, and counts as acked.
+Values are not kept. To emit a record again, the consumer seeks back to it, and polls the records behind it once more;
+those that are in flight, acked or not due yet are skipped. If the consumer passes the offset of a record that waits for
+a retry without polling it, the record is gone from the log, and counts as acked.
 
-A *committed offset* is the next one to read, as everywhere in Kafka. Offsets that do not exist (compacted, aborted, or
-markers of transactions) leave holes among those that were emitted. A commit steps over a hole and stops at a gap, which
-is an offset that was emitted and is not acked.
+A *committed offset* is the next one to read, as everywhere in Kafka. Offsets without a record (compacted, aborted, or
+markers of transactions) leave holes among the emitted ones. A commit steps over a hole and stops at a gap: an offset
+that was emitted and is not acked.
 
 Source: storm-kafka-client's OffsetManager and retry service. Times are in milliseconds, of any clock.
 """
@@ -32,24 +32,18 @@ import attrs
 from spouts.kafka.log import NO_ID, KafkaRecord, LogRange, TopicPartition
 
 ACKED_RANGES_MAX = 50
-"""Ranges of acked offsets in a commit's metadata: a broker takes 4,096 bytes of metadata by default."""
+"""The maximum number of acked ranges in a commit's metadata; by default a broker takes 4,096 bytes of metadata."""
 
 _OFFSETS_LOOKED_AT_MAX = 100_000
-"""Emitted offsets that are looked through for them."""
+"""How many offsets a commit looks through for acked ranges; it runs in the worker's loop."""
 
 
 @attrs.define(eq=False)
 class MessageId:
-    """What a tuple of a KafkaSpout is emitted with. Equal if partition, offset and epoch are.
+    """What a KafkaSpout emits a tuple with. Ids are equal if partition, offset and epoch are.
 
-    The epoch is the number of the assignment by which this task got the partition. So a late ack or failure from
-    before a rebalance is never taken for one of the same offset that was emitted since. (Storm's ids have none.)
-
-    Args:
-        partition: its partition.
-        offset: its offset.
-        epoch: of the assignment.
-        fails: how often it has failed.
+    The epoch is the number of the assignment that gave this task the partition. So a late ack or failure from before a
+    rebalance never counts for the same offset that was emitted since. (Storm's ids have no epoch.)
     """
 
     partition: TopicPartition
@@ -74,13 +68,9 @@ class MessageId:
 class CommitMetadata:
     """What a KafkaSpout writes beside each offset that it commits, as JSON.
 
-    Args:
-        topology_id: the topology; the first poll goes by it.
-        task_id: the task, for people.
-        thread_name: the thread, for people.
-        acked: ranges of offsets above the committed one that were acked, first and last of each: the next owner of the
-            partition does not emit them again.
-        topic_id: the topic's id: in a topic that was made anew under the same name, the offset means another record.
+    The first poll compares the topology's id. ``acked`` are ranges of acked offsets above the committed one, first and
+    last of each, which the partition's next owner does not emit again. If the topic was created again, so that it has
+    another id, the offset means another record. Task and thread are for people.
     """
 
     topology_id: str
@@ -90,14 +80,14 @@ class CommitMetadata:
     topic_id: str = NO_ID
 
     def to_json(self) -> str:
-        """Return it as JSON, with Storm's keys; ``acked`` and ``topicId`` are txtopo's, and left out if empty."""
+        """Return it as JSON with Storm's keys, and ``acked`` and ``topicId`` unless they are empty."""
         values = {"topologyId": self.topology_id, "taskId": self.task_id, "threadName": self.thread_name}
         own = {"acked": self.acked, "topicId": self.topic_id}
         return json.dumps(values | {name: value for name, value in own.items() if value}, separators=(",", ":"))
 
     @classmethod
     def parse(cls, text: str | None) -> CommitMetadata | None:
-        """Return what a commit's metadata says; None if no KafkaSpout has written it."""
+        """Return what a commit's metadata says; None if no KafkaSpout of Storm or txtopo has written it."""
         try:
             values = json.loads(text or "")
             return cls(
@@ -112,21 +102,21 @@ class CommitMetadata:
 
 
 class PartitionProgress:
-    """What a task knows of a partition as long as it is assigned to it.
+    """What a task knows of a partition while it is assigned to it.
 
     Args:
         partition: the partition.
-        start: where reading begins.
+        start: the first offset to read.
         epoch: the number of the assignment.
-        acked: ranges of offsets above it that an earlier owner of the partition has acked.
+        acked: ranges of offsets, first and last of each, that an earlier owner of the partition has acked.
         topic_id: the topic's id.
-        awaits_acks: whether offsets are committed behind what was acked; otherwise behind what was polled.
+        awaits_acks: whether to commit behind what was acked; otherwise behind what was polled.
 
     Attributes:
-        position: the next offset to be polled.
-        head: the next offset that was never polled.
-        committed_offset: the next offset to read, for whoever is assigned the partition next.
-        latest_emitted: the highest offset that was emitted; None if there is none.
+        position: the next offset to poll.
+        head: the lowest offset that was never polled.
+        committed_offset: where the partition's next owner begins.
+        latest_emitted: the highest emitted offset; None before the first.
     """
 
     def __init__(  # noqa: PLR0913 - what an assignment finds out
@@ -146,18 +136,19 @@ class PartitionProgress:
         self.latest_emitted: int | None = None
         self._awaits_acks = awaits_acks
         self._seen = start
-        """Below it, what was emitted is all that exists."""
+        """Every record below it was emitted, so an offset below it that was not emitted is a hole."""
         self._to_emit: deque[KafkaRecord] = deque()
-        """Polled, and to be emitted or passed over."""
+        """Polled records, each to be emitted or skipped."""
         self._order: list[int] = []
-        """All offsets that were emitted and are not committed, sorted. New ones nearly always go to the end."""
+        """Offsets that were emitted or acked and are not committed, sorted. New ones nearly always go to the end."""
         self._acked: set[int] = set()
         self._in_flight: dict[int, KafkaRecord | None] = {}
         self._retries: dict[int, tuple[float, MessageId]] = {}
-        """What waits for a retry, with the time when it is due."""
+        """By offset: when its retry is due, and its message id."""
         self._by_time: list[tuple[float, int]] = []
+        """A heap of retries by the time when they are due."""
         self._due: list[int] = []
-        """The offsets that are due. Both heaps keep those that were emitted again until they come up."""
+        """A heap of offsets that are due. An offset that is emitted again stays in its heap until it comes up there."""
         for first, last in acked:
             for offset in range(max(first, start), last + 1):
                 self._add(offset)
@@ -165,34 +156,30 @@ class PartitionProgress:
 
     @property
     def has_records(self) -> bool:
-        """Whether something is polled that was not looked at yet."""
+        """Whether polled records are left to be emitted or skipped."""
         return bool(self._to_emit)
 
     # Polls.
 
     def may_poll(self, now_ms: float, uncommitted_max: int) -> bool:
-        """Whether to read on: below the limit of uncommitted offsets, or for a retry within it."""
+        """Whether to read on: below the limit of uncommitted offsets, or for a retry within the limit."""
         if not self._awaits_acks or bisect_left(self._order, self._seen) < uncommitted_max:
             return True
         retry = self._earliest_due(now_ms)
         return retry is not None and retry <= self._order[uncommitted_max - 1]
 
     def seek_target(self, now_ms: float, near: int) -> int | None:
-        """Return where to seek before a poll: to a retry, or, when there is none, to the head; None to read on.
+        """Return where to seek before a poll: to a retry that is due, otherwise to the head; None to read on.
 
-        What lies before either was all polled once. Less than a poll of it is read, which is cheaper than a seek; after
-        a seek whose records have not arrived yet there must be no other.
-
-        Args:
-            now_ms: the time.
-            near: how many offsets make a poll.
+        A target at most ``near`` offsets ahead, which is a poll, needs no seek: reading what lies between is cheaper.
+        It also prevents a second seek while the records of the first have not arrived.
         """
         retry = self._earliest_due(now_ms)
         target = self.head if retry is None else retry
         return None if 0 <= target - self.position <= near else target
 
     def polled(self, records: Sequence[KafkaRecord]) -> list[int]:
-        """Receive the records of a poll; return the failed offsets that are gone, as :meth:`passed` does."""
+        """Take the records of a poll; return the failed offsets that are gone, as :meth:`passed` does."""
         gone: list[int] = []
         for record in records:
             gone += self.passed(record.offset)
@@ -202,7 +189,7 @@ class PartitionProgress:
         return gone
 
     def passed(self, position: int) -> list[int]:
-        """Learn that nothing is there to be polled below a position; return the failed offsets that are gone."""
+        """Note that everything below a position was polled; return the failed offsets in between, which are gone."""
         if position <= self.position:
             return []
         gone = []
@@ -215,7 +202,7 @@ class PartitionProgress:
         return gone
 
     def forget_polled(self) -> int | None:
-        """Forget what was polled and not emitted; return where to seek to poll it again, if there is something."""
+        """Forget polled records that were not emitted; return where to seek to poll them again, if there are any."""
         if not self._to_emit:
             return None
         self.head = self._to_emit[0].offset
@@ -225,7 +212,7 @@ class PartitionProgress:
     # Tuples.
 
     def next_record(self, now_ms: float) -> tuple[MessageId, KafkaRecord] | None:
-        """Return the next record to be emitted, for the first time or again; None if all that was polled is emitted."""
+        """Return the next record to emit, for the first time or again; None if no polled record is left."""
         while self._to_emit:
             record = self._to_emit.popleft()
             offset = record.offset
@@ -240,12 +227,7 @@ class PartitionProgress:
         return None
 
     def emitted(self, message_id: MessageId, record: KafkaRecord | None = None) -> None:
-        """Learn that a record is emitted, and in flight until :meth:`done` or :meth:`retry`.
-
-        Args:
-            message_id: its id.
-            record: kept as long as it is in flight.
-        """
+        """Note that a message is in flight until :meth:`done` or :meth:`retry`; a record is kept that long."""
         offset = message_id.offset
         if self.latest_emitted is None or offset > self.latest_emitted:
             self.latest_emitted = offset
@@ -256,22 +238,22 @@ class PartitionProgress:
         self._in_flight[offset] = record
 
     def is_in_flight(self, message_id: MessageId) -> bool:
-        """Whether a message was emitted in this assignment, and is neither done nor waits for a retry."""
+        """Whether a message was emitted in this assignment, is not done, and does not wait for a retry."""
         return message_id.epoch == self.epoch and message_id.offset in self._in_flight
 
     def record_in_flight(self, offset: int) -> KafkaRecord | None:
-        """Return the record that is kept of what is in flight."""
+        """Return the record that was kept of a message in flight."""
         return self._in_flight[offset]
 
     def done(self, offset: int) -> None:
-        """Learn that a record was acked or given up, or is gone from the log."""
+        """Note that a record was acked or given up, or is gone from the log."""
         assert offset >= self.committed_offset, f"{self.partition}: {offset} is below {self.committed_offset}"
         self._in_flight.pop(offset, None)
         self._retries.pop(offset, None)
         self._acked.add(offset)
 
     def retry(self, message_id: MessageId, due_ms: float) -> None:
-        """Let what was in flight wait until a time, to be emitted again."""
+        """Let a message that was in flight wait until it is due to be emitted again."""
         self._in_flight.pop(message_id.offset, None)
         self._retries[message_id.offset] = due_ms, message_id
         heapq.heappush(self._by_time, (due_ms, message_id.offset))
@@ -285,9 +267,8 @@ class PartitionProgress:
     def next_commit(self, consumer_position: int | None = None) -> int:
         """Return the offset to commit: everything below it is acked.
 
-        Args:
-            consumer_position: the consumer's. If there is nothing more to emit and all is acked, it is committed, so
-                that the group reaches the log end although its last offsets are markers without a record.
+        If all is emitted and acked, that is the consumer's position, so that the group reaches the log end although the
+        last offsets may be markers without a record.
         """
         if not self._awaits_acks:
             return self.position
@@ -302,11 +283,11 @@ class PartitionProgress:
                 return max(reached, end)
             offset = self._order[index]
             if offset not in self._acked or offset >= max(self._seen, end):
-                return reached  # a gap, or a range of an earlier owner: what is before it was not polled yet
-            reached = offset + 1  # over a hole
+                return reached  # a gap, or an earlier owner's range: offsets before it are not polled yet
+            reached = offset + 1  # nothing was emitted between the last offset and this one: a hole
 
     def acked_ranges(self, start: int) -> list[tuple[int, int]]:
-        """Return the ranges of acked offsets from an offset on, the lowest first: as many as metadata has room for."""
+        """Return the ranges of acked offsets from an offset on, the lowest first, as many as metadata has room for."""
         ranges: list[tuple[int, int]] = []
         low, high = bisect_left(self._order, start), bisect_left(self._order, start + _OFFSETS_LOOKED_AT_MAX)
         for offset in self._order[low:high]:
@@ -321,7 +302,7 @@ class PartitionProgress:
         return ranges
 
     def committed(self, offset: int) -> None:
-        """Learn that an offset is committed, and forget what is below it. A late answer does not move it back."""
+        """Note that an offset is committed, and forget what is below it. A late answer does not move it back."""
         self.committed_offset = max(offset, self.committed_offset)
         if not self._awaits_acks:
             return
@@ -339,6 +320,7 @@ class PartitionProgress:
 
     def _earliest_due(self, now_ms: float) -> int | None:
         """Return the lowest offset whose retry is due."""
+        # Two heaps, since the lowest due offset may not be the one that was due first.
         while self._by_time and self._by_time[0][0] <= now_ms:
             heapq.heappush(self._due, heapq.heappop(self._by_time)[1])
         while self._due and self._retries.get(self._due[0], (float("inf"),))[0] > now_ms:
@@ -347,14 +329,10 @@ class PartitionProgress:
 
 
 def lag_metrics(partitions: Collection[PartitionProgress], ranges: Mapping[TopicPartition, LogRange]) -> dict[str, int]:
-    """Return how far a task is in its partitions, and the sums for each topic, under the names that Storm gives them.
+    """Return how far a task is in its partitions, and the sums of each topic, by Storm's names.
 
-    Args:
-        partitions: the partitions.
-        ranges: where their logs begin and end, as far as that is known; the metrics of the others are 0.
-
-    Returns:
-        ``<topic>/partition_<n>/<name>`` and ``<topic>/total<Name>``. They count offsets, also those without a record.
+    These are ``<topic>/partition_<n>/<name>`` and ``<topic>/total<Name>``. They count offsets, also those without a
+    record. A partition whose range is not known has 0.
     """
     metrics: dict[str, int] = {}
     for each in sorted(partitions, key=lambda progress: progress.partition):

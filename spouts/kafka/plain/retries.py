@@ -1,4 +1,4 @@
-"""How long a message that failed waits until it is emitted again. A policy is a value, which spouts may share."""
+"""How long a failed message waits until it is emitted again. A policy is a value, which spouts may share."""
 
 from __future__ import annotations
 
@@ -17,28 +17,19 @@ class RetryPolicy(ABC):
 
     @abstractmethod
     def delay_ms(self, fails: int) -> float | None:
-        """Return how long to wait after a failure; None to give the message up.
-
-        Args:
-            fails: how often it has failed: 1, 2 …
-        """
+        """Return how long to wait after the 1st, 2nd, … failure; None to give the message up."""
 
 
 @attrs.frozen
 class ExponentialBackoff(RetryPolicy):
     """Waits ``initial_ms`` after the first failure and ``period_ms * 2 ** (n - 1)`` after the n-th.
 
-    The delay saturates at ``delay_max_ms`` however often a message fails. (Storm's overflows: with its default period
-    it is 0 from the 57th failure on, so that a poison record becomes a hot loop after some six minutes.)
-
-    Args:
-        initial_ms: after the first failure.
-        period_ms: see above.
-        retries_max: after so many retries a message is given up.
-        delay_max_ms: the longest delay.
+    The delay is at most ``delay_max_ms``, and a message is given up after ``retries_max`` retries. (Storm's delay
+    overflows: with its default period it is 0 from the 57th failure on, so that a poison record becomes a hot loop
+    after some six minutes.)
 
     Raises:
-        ConfigError: one of them is below 0.
+        ConfigError: an argument is below 0.
     """
 
     initial_ms: float = 0
@@ -54,5 +45,6 @@ class ExponentialBackoff(RetryPolicy):
         """Return the delay after a failure; None after more failures than ``retries_max``."""
         if fails > self.retries_max:
             return None
+        # Without a bound on the shift, the integer grows by a bit with each failure.
         wanted = self.initial_ms if fails <= 1 else self.period_ms * (1 << min(fails - 1, _SHIFT_MAX))
         return min(wanted, self.delay_max_ms)

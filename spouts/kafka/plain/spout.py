@@ -1,11 +1,11 @@
 """KafkaSpout: reads topics for a plain topology, and commits behind what was acked.
 
-A call of ``next_tuple`` looks for new partitions if that is due, commits if that is due, polls if nothing waits to be
-emitted, and emits one tuple at most. What is in flight, acked, to be retried and to be committed is the business of a
-:class:`PartitionProgress` for each partition; the spout asks Kafka, emits and tells the time.
+A call of ``next_tuple`` looks for new partitions if that is due, commits if that is due, polls if no polled record is
+left, and emits at most one tuple. A :class:`PartitionProgress` for each partition decides what is in flight, retried
+and committed; the spout asks Kafka, emits and reads the clock.
 
-A progress lives as long as its partition is assigned to this task. Message ids carry the number of the assignment: one
-from before a rebalance changes nothing.
+A progress lives as long as its partition is assigned to this task. Message ids carry the number of the assignment, so
+an ack or failure from before a rebalance has no effect.
 """
 
 from __future__ import annotations
@@ -53,16 +53,14 @@ TIMER_DELAY_MS = 500
 """How much later than its period a timer is due for the first time."""
 
 METRICS_MS = 60_000
-"""How often the listener is told the metrics."""
+"""How often the listener gets the metrics."""
 
 _GIVEN_UP_AGAIN_MS = 10_000
-"""After so long a record is processed again that the dead-letter hook did not take."""
+"""How long a record waits for its next try after the dead-letter hook has failed to take it."""
 
 
 @attrs.define
 class _Timer:
-    """Is due every so often, and first a little later."""
-
     period_ms: float
     due_ms: float
 
@@ -71,7 +69,7 @@ class _Timer:
         return cls(period_ms, now_ms + TIMER_DELAY_MS + period_ms)
 
     def is_due(self, now_ms: float) -> bool:
-        """Whether it is due; then it is due again after a period."""
+        """Whether the timer is due; if so, it starts again."""
         if now_ms < self.due_ms:
             return False
         self.due_ms = now_ms + self.period_ms
@@ -80,7 +78,7 @@ class _Timer:
 
 @attrs.frozen
 class _BegunCommit:
-    """A periodic commit that has begun, with the offsets of partitions as they were assigned then."""
+    """A periodic commit without an answer yet, with the progresses at its begin: a rebalance may replace them."""
 
     answer: Future[bool]
     offsets: Sequence[tuple[PartitionProgress, int]]
@@ -88,7 +86,7 @@ class _BegunCommit:
 
 @attrs.frozen
 class _Look:
-    """What was found of the topics: those there are, and where the logs of those begin that were made anew."""
+    """The topics that exist, and where the partitions of topics that were created again begin."""
 
     topics: Sequence[Topic]
     anew: Mapping[TopicPartition, int]
@@ -97,33 +95,33 @@ class _Look:
 class KafkaSpout(Spout):
     """Reads Kafka topics, at least once unless configured otherwise.
 
-    *You* give each spout of a topology a group of its own (which it has by default), and keep the topology's id: the
-    group's offsets carry it. *txtopo* guarantees, with AT_LEAST_ONCE, that the group's offset of a partition is never
-    ahead of a record that was not acked, or given up to the dead-letter hook; whatever dies, what was not acked is
-    emitted again. Acked records may come again too: those acked since the last commit.
+    *You* give each spout of a topology a group of its own (the default), and keep the topology's id: the group's
+    offsets carry it. *txtopo* guarantees, with AT_LEAST_ONCE, that the group's offset of a partition never passes a
+    record that was neither acked nor given up to the dead-letter hook. Whatever dies, records that were not acked are
+    emitted again; so are those that were acked since the last commit.
 
-    It differs from Storm's where that has a weakness:
+    It differs from Storm's spout where that is weak:
 
-    - Offsets that are acked above a gap are noted in the commit's metadata, so that a rebalance or a restart does not
-      emit them again. With a subscription, partitions that stay with a member are not disturbed.
+    - A commit's metadata notes offsets that were acked above a gap, so that a rebalance or a restart does not emit them
+      again. With a subscription, a rebalance does not disturb partitions that stay with a member.
     - After a retry it goes on where it was, instead of reading everything in between once more. It also commits while
-      it only receives acks, because too many tuples are pending.
-    - A record that failed too often goes to the dead-letter hook; without one it shows in the log and the report.
-    - Message ids carry the assignment's epoch; the TIMESTAMP strategies work; delays saturate; nothing is shared
-      between spouts; and a commit that fails is reported and made again, with every guarantee.
-    - If a committed offset is outside the log (records deleted by retention), or of a topic that was deleted and made
-      anew, that is reported, and reading begins at the log's beginning; also if it happens while the spout runs. What
-      is read from there on counts as new.
+      too many tuples are pending and it only receives acks.
+    - A record that failed too often goes to the dead-letter hook; without a hook, the log and the report name it.
+    - Message ids carry the assignment's epoch; the TIMESTAMP strategies work; retry delays have an upper bound; spouts
+      share nothing; and with every guarantee it reports a failed commit and commits again.
+    - If a committed offset is outside the log (retention has deleted records), or belongs to a topic that was deleted
+      and created again, the spout reports that and begins at the log's beginning, also if it happens during the run.
+      All records from there on are new.
 
-    The periodic commits and the search for new partitions don't make the worker's loop wait. Being activated,
-    deactivated, closed or rebalanced does, for a request or two; so does AT_MOST_ONCE for each poll that has records.
+    The periodic commits and the look for new partitions don't make the worker's loop wait. Activating, deactivating,
+    closing and rebalancing do, for a request or two; so does AT_MOST_ONCE for each poll that has records.
 
     Args:
         servers: a KafkaSpoutConfig, or its first argument.
         topics: its second argument, if the first is not a configuration.
-        fields: its third one.
-        clock: tells the time, in seconds.
-        settings: its other arguments.
+        fields: its third argument, likewise.
+        clock: returns the time, in seconds.
+        settings: its other arguments, likewise.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -161,7 +159,7 @@ class KafkaSpout(Spout):
         self._partitions: dict[TopicPartition, PartitionProgress] = {}
         self._epoch = 0
         self._given_up: list[tuple[MessageId, DeadLetter]] = []
-        """Records for the dead-letter hook."""
+        """Records that wait for the dead-letter hook, with their message ids."""
         self._is_hook_running = False
         self._is_active = self._is_closed = False
         self._has_subscribed = False
@@ -188,7 +186,7 @@ class KafkaSpout(Spout):
             self._has_subscribed = True
 
     def deactivate(self) -> None:
-        """Commit. What is known stays; acks and failures that still come are committed when it is active again."""
+        """Commit. Progress stays: acks that still come are committed when the spout is active again."""
         self._commit_now(self._partitions)
         self._is_active = False
 
@@ -197,11 +195,12 @@ class KafkaSpout(Spout):
         try:
             self._commit_now(self._partitions)
         finally:
+            # Before close(), in whose rebalance revoked() would commit once more.
             self._is_closed = True
             self._consumer.close()
 
     def next_tuple(self) -> None:
-        """Emit one tuple, if there is one; see the module's docstring for what else."""
+        """Emit one tuple, if there is one; the module's docstring says what else it does."""
         now = self._now_ms()
         if self._refresh_timer.is_due(now):
             self._look_for_partitions()
@@ -213,7 +212,7 @@ class KafkaSpout(Spout):
         self._emit_one(now)
 
     def ack(self, message_id: MessageId) -> None:
-        """Note that a record was processed; nothing else if its partition was revoked meanwhile."""
+        """Note that a record was processed, unless its partition was revoked meanwhile."""
         if not self.config.is_at_least_once:
             return
         progress = self._progress_of(message_id)
@@ -221,10 +220,12 @@ class KafkaSpout(Spout):
             progress.done(message_id.offset)
         self.config.tuple_listener.on_ack(message_id)
         if self._is_active:
+            # next_tuple is not called while topology.max.spout.pending is reached; without commits here, records that
+            # are acked meanwhile would come again after a crash.
             self._commit_if_due(self._now_ms())
 
     def fail(self, message_id: MessageId) -> None:
-        """Let a record be emitted again later, or give it up; nothing if its partition was revoked meanwhile."""
+        """Let a record be emitted again later, or give it up, unless its partition was revoked meanwhile."""
         progress = self._progress_of(message_id)
         if progress is None:
             return
@@ -242,7 +243,7 @@ class KafkaSpout(Spout):
 
         The keys are ``<topic>/partition_<n>/`` with spoutLag, earliestTimeOffset, latestTimeOffset,
         latestEmittedOffset, latestCompletedOffset, recordsInPartition, and ``<topic>/`` with totalSpoutLag and so on.
-        The log's ranges are asked for now, which takes a request; without an answer they are those of last time.
+        This asks Kafka for the logs' ranges, and uses those of last time if there is no answer.
         """
         if not self._is_closed:
             try:
@@ -252,7 +253,7 @@ class KafkaSpout(Spout):
         return lag_metrics(self._partitions.values(), self._ranges)
 
     def lag(self) -> int | None:
-        """Return how many offsets this task's committed ones are behind the log ends, as they were last asked for."""
+        """Return how many offsets are not committed up to the log ends that are known; None if none is."""
         known = [progress for partition, progress in self._partitions.items() if partition in self._ranges]
         if not known:
             return None
@@ -266,7 +267,7 @@ class KafkaSpout(Spout):
             self._commit_now(partitions)
 
     def assigned(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Learn all partitions that are assigned to this task; return where reading begins, or goes on."""
+        """Take all partitions that are assigned to this task; return the next offset to read in each."""
         new = sorted(partition for partition in partitions if partition not in self._partitions)
         self._epoch += 1
         begun = self._begun_partitions(new)
@@ -279,14 +280,15 @@ class KafkaSpout(Spout):
         return {partition: progress.position for partition, progress in self._partitions.items()}
 
     def _look_for_partitions(self) -> None:
-        """Ask for the topics there are, in another thread, and assign this task's share of their partitions.
+        """Ask which topics exist, in another thread, and assign this task its share of their partitions.
 
-        With a subscription Kafka assigns them; then this only finds out whether there is something to read, and whether
-        topics were made anew.
+        With a subscription Kafka assigns the partitions; this only checks that topics exist, and whether one was
+        created again.
         """
         if self._is_looking:
             return
         self._is_looking = True
+        # What look() needs is taken here: it runs in another thread, and must not touch the spout's own state.
         log, topics, is_first = self._consumer.log, self.config.topics, not self._has_looked
         ids = {partition: progress.topic_id for partition, progress in self._partitions.items()}
 
@@ -308,7 +310,7 @@ class KafkaSpout(Spout):
             self._is_looking = False
             failed = done.exception()
             if self._is_closed or not self._is_active:
-                return
+                return  # activate() looks again
             if failed is not None:
                 self._report(failed)
                 return
@@ -323,19 +325,19 @@ class KafkaSpout(Spout):
         self._context.offload(look, on_done)
 
     def _assign(self, found: Sequence[Topic]) -> None:
-        """Assign this task its share of the partitions there are."""
+        """Assign this task its share of the partitions that exist."""
         chosen = self.config.topics.chosen(each for topic in found for each in topic.all_partitions())
         share = set(self.config.partitioner.share(chosen, self._context.this_task_index, self._tasks))
         before = set(self._partitions)
         if share == before:
             return
-        self.revoked(before)
+        self.revoked(before)  # commits first: the task that takes a partition begins at its committed offset
         starts = self.assigned(share)
         self._consumer.unassign(before - share)
         self._consumer.assign({partition: start for partition, start in starts.items() if partition not in before})
 
     def _begin_anew(self, look: _Look) -> None:
-        """Go to the beginning of topics that were made anew, although their logs may have the next offset to read."""
+        """Go to the beginning of topics that were created again, although their logs may have the next offset."""
         ids = {topic.name: topic.id for topic in look.topics}
         for progress in self._partitions.values():
             if progress.topic_id == NO_ID:
@@ -348,8 +350,8 @@ class KafkaSpout(Spout):
             self._replace(partition, start, topic_id)
 
     def _replace(self, partition: TopicPartition, start: int, topic_id: str) -> PartitionProgress:
-        """Begin a partition in which other records have the known offsets: none was emitted, acked or committed."""
-        self._epoch += 1
+        """Begin a partition in which other records have the known offsets now, none of them emitted or acked."""
+        self._epoch += 1  # acks and failures of the former records have no effect
         self._partitions[partition] = self._new_progress(partition, start, topic_id)
         return self._partitions[partition]
 
@@ -370,11 +372,7 @@ class KafkaSpout(Spout):
         self._collector.report_error(InputError(what))
 
     def _begun_partitions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionProgress]:
-        """Return partitions as they begin: where this topology has committed, or as ``first_poll`` says.
-
-        Raises:
-            SourceFailure: that can't be found out now.
-        """
+        """Return new progresses: from where this topology has committed, or as ``first_poll`` says."""
         if not partitions:
             return {}
         log, strategy = self._consumer.log, self.config.first_poll
@@ -404,7 +402,7 @@ class KafkaSpout(Spout):
         topic_id: str,
         log: LogRange,
     ) -> tuple[int, Sequence[tuple[int, int]]]:
-        """Return where to go on behind a committed offset, and which ranges above it are acked."""
+        """Return where to go on from a committed offset, and the acked ranges above it."""
         known, why = metadata or CommitMetadata(""), ""
         if _is_another(known.topic_id, topic_id):
             why = "the topic was deleted and made anew"
@@ -427,17 +425,17 @@ class KafkaSpout(Spout):
         if offsets:
             committed = [(self._partitions[partition], stored.offset) for partition, stored in offsets.items()]
             self._begun = _BegunCommit(self._consumer.begin_commit(offsets), committed)
-            self._settle_commit()
+            self._settle_commit()  # it may have failed at once
 
     def _settle_commit(self) -> None:
-        """Take note of the answer to the periodic commit that was begun, if it is there.
+        """Take the answer to the periodic commit, if it is there.
 
         An answer may be late:
 
-        1. The timer has begun to commit 10.
-        2. This task is deactivated: 20 is committed, after it, and counts.
-        3. The answer for 10 comes. The partition's progress stays at 20; a partition that was revoked, or whose topic
-           was made anew, has another progress now, or none.
+        1. The timer begins to commit 10.
+        2. This task is deactivated, and commits 20.
+        3. The answer for 10 comes. The partition's progress stays at 20. A partition that was revoked, or whose topic
+           was created again, has no progress now, or another one, which the answer does not touch.
         """
         begun = self._begun
         if begun is None or not begun.answer.done():
@@ -452,12 +450,12 @@ class KafkaSpout(Spout):
                     self._committed(progress, offset)
 
     def _commit_now(self, partitions: Collection[TopicPartition]) -> None:
-        """Commit what was acked, and wait until that is done."""
+        """Commit what was acked, and wait for the answer."""
         if self.config.is_at_least_once:
             self._commit(self._offsets_to_commit(partitions, ranges_too=True))
 
     def _commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> bool:
-        """Commit, and wait until that is done; return whether it is."""
+        """Commit, and wait for the answer; return whether Kafka has it."""
         try:
             is_done = not offsets or self._consumer.commit(offsets)
         except SourceFailure as error:
@@ -471,11 +469,9 @@ class KafkaSpout(Spout):
     def _offsets_to_commit(
         self, partitions: Collection[TopicPartition], *, ranges_too: bool = False
     ) -> dict[TopicPartition, StoredOffset]:
-        """Return up to where partitions may be committed, of those that are assigned.
+        """Return what to commit of the partitions that are assigned.
 
-        Args:
-            partitions: the partitions.
-            ranges_too: also those in which only offsets above a gap were acked.
+        With ``ranges_too``, also of those in which only offsets above a gap were acked.
         """
         offsets = {}
         for progress in sorted(self._partitions.values(), key=lambda each: each.partition):
@@ -491,9 +487,9 @@ class KafkaSpout(Spout):
         return offsets
 
     def _committed(self, progress: PartitionProgress, offset: int) -> None:
-        """Take note of a commit; nothing below it is emitted or read again."""
+        """Note a commit; nothing below it is emitted or read again."""
         progress.committed(offset)
-        if progress.position < offset:
+        if progress.position < offset:  # it had gone back for a retry
             self._seek(progress, offset)
 
     # Polls.
@@ -505,7 +501,7 @@ class KafkaSpout(Spout):
             if not progress.may_poll(now, config.max_uncommitted_offsets):
                 continue
             target = progress.seek_target(now, config.batch_records_max)
-            if target is None or self._seek(progress, target):  # otherwise next time
+            if target is None or self._seek(progress, target):  # after a failed seek, the next poll tries again
                 pollable.append(partition)
         try:
             found = self._consumer.poll(pollable, 0, config.batch_records_max)
@@ -513,11 +509,12 @@ class KafkaSpout(Spout):
             self._report(error)
             return
         for partition, records in found.items():
-            if partition in self._partitions:
+            if partition in self._partitions:  # a rebalance in the poll may have taken it away
                 self._receive(self._partitions[partition], records)
         for partition in pollable:
             again = self._partitions.get(partition)
             if again is not None and again.position < again.head and not again.has_records:
+                # It went back for a retry and got no record: what the consumer passes has been compacted or deleted.
                 position = self._consumer.position(partition) or 0
                 _log_gone(again, again.passed(min(again.head, position)))
         if config.processing_guarantee is ProcessingGuarantee.AT_MOST_ONCE and found:
@@ -543,7 +540,7 @@ class KafkaSpout(Spout):
         return True
 
     def _commit_before_emit(self) -> None:
-        """Commit the positions behind what was polled; without that, nothing of it may be emitted."""
+        """Commit the positions behind what was polled; if that fails, nothing of it may be emitted."""
         if self._commit(self._offsets_to_commit(self._partitions)):
             return
         for progress in self._partitions.values():
@@ -560,13 +557,14 @@ class KafkaSpout(Spout):
                     return
 
     def _emit(self, progress: PartitionProgress, message_id: MessageId, record: KafkaRecord) -> bool:
-        """Emit a record's tuple; return False if it has none."""
+        """Emit a record's tuple; return False if no tuple is made of it."""
         config = self.config
         try:
             translated = config.translator.apply(record)
-        except Exception as error:  # noqa: BLE001 - the user's code, and bytes of anybody
+        except Exception as error:  # noqa: BLE001 - the user's code, on bytes of any producer
             self._give_up_bad(progress, message_id, record, error)
             return False
+        # Only a dead-letter hook needs the record until it is done; all records in flight would fill the memory.
         progress.emitted(message_id, None if config.dead_letter is None else record)
         if translated is None:
             if config.is_at_least_once:
@@ -582,11 +580,7 @@ class KafkaSpout(Spout):
     def _give_up_bad(
         self, progress: PartitionProgress, message_id: MessageId, record: KafkaRecord, error: Exception
     ) -> None:
-        """Give a bad record up: no tuple can be made of it.
-
-        Raises:
-            InputError: there is no dead-letter hook.
-        """
+        """Give a record up of which no tuple can be made; raise InputError if there is no dead-letter hook."""
         reason = escaped(f"no tuple can be made of it: {type(error).__name__}: {error}")
         if self.config.dead_letter is None:
             raise InputError(
@@ -597,7 +591,7 @@ class KafkaSpout(Spout):
         self._give_up(message_id, record, reason)
 
     def _give_up(self, message_id: MessageId, record: KafkaRecord | None, reason: str) -> None:
-        """Count a record as done: at once, or when the dead-letter hook has it, for which it was kept."""
+        """Give up a record that was kept for the dead-letter hook to the hook; any other is done at once."""
         if record is not None:
             self._given_up.append((message_id, DeadLetter(record, message_id.fails, reason)))
             self._run_hook()
@@ -606,7 +600,7 @@ class KafkaSpout(Spout):
         self._partitions[message_id.partition].done(message_id.offset)
 
     def _run_hook(self) -> None:
-        """Give records to the hook, in another thread; those that come meanwhile go together afterwards."""
+        """Give records to the hook, in another thread; the records of meanwhile are its next call."""
         hook = self.config.dead_letter
         if hook is None or self._is_hook_running or not self._given_up:
             return
@@ -619,6 +613,7 @@ class KafkaSpout(Spout):
             if error is not None:
                 self._collector.report_error(error)
             for message_id, _ in given:
+                # None if the partition was revoked while the hook ran: its new owner gives these records up again.
                 progress = self._progress_of(message_id)
                 if progress is not None and error is None:
                     progress.done(message_id.offset)
@@ -629,15 +624,16 @@ class KafkaSpout(Spout):
         self._context.offload(lambda: hook.take([letter for _, letter in given]), on_done)
 
     def _progress_of(self, message_id: MessageId) -> PartitionProgress | None:
-        """Return the partition of a message that is in flight; None if it is not, or was by an earlier assignment."""
+        """Return the partition of a message; None if the message is not in flight in this assignment."""
         progress = self._partitions.get(message_id.partition)
         return progress if progress is not None and progress.is_in_flight(message_id) else None
 
     def _look_at_ranges(self) -> None:
-        """Ask how long the logs are, in another thread, and tell the listener the metrics."""
+        """Ask for the logs' ranges, in another thread, and give the listener the metrics."""
         log, partitions = self._consumer.log, list(self._partitions)
 
         def on_done(done: Future[dict[TopicPartition, LogRange]]) -> None:
+            # A failure only costs the metrics of this minute.
             if done.exception() is None and not self._is_closed:
                 self._ranges = done.result()
                 metrics = lag_metrics(self._partitions.values(), self._ranges)
@@ -647,11 +643,7 @@ class KafkaSpout(Spout):
         self._context.offload(lambda: log.ranges(partitions), on_done)
 
     def _report(self, error: BaseException) -> None:
-        """Report that Kafka did not do something, and go on; the same over and over only now and then.
-
-        Raises:
-            InputError: Kafka refuses this client, or there is no such topic: to go on would be in vain.
-        """
+        """Report a failure of Kafka, repeats only now and then; raise an InputError, which the spout can't survive."""
         if isinstance(error, InputError):
             raise error
         if not isinstance(error, SourceFailure):
@@ -672,16 +664,12 @@ def _log_gone(progress: PartitionProgress, gone: Sequence[int]) -> None:
 
 
 def _is_another(known: str, found: str) -> bool:
-    """Whether a topic is another one than it was, by its ids; old brokers give none."""
+    """Whether two ids are of different topics; brokers before Kafka 2.8 give no ids."""
     return NO_ID not in {known, found} and known != found
 
 
 def _check_topics(topics: TopicFilter, found: Sequence[Topic], log: KafkaLog) -> None:
-    """Check at the beginning that there is something to read; warn if it may still come.
-
-    Raises:
-        InputError: a topic that is named does not exist.
-    """
+    """Raise InputError if a named topic does not exist; warn if no topic matches a pattern yet."""
     missing = min(set(topics.names or ()) - {topic.name for topic in found}, default=None)
     if missing is not None:
         raise missing_topic(missing, log.names())

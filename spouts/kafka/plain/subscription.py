@@ -1,4 +1,4 @@
-"""Which topics a spout reads, and which of their partitions each task does."""
+"""Which topics a spout reads, and which of their partitions each task reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TopicFilter(ABC):
     @property
     @abstractmethod
     def names(self) -> Collection[str] | None:
-        """The topics to ask for; None: all of them, to choose from."""
+        """The topics to ask for; None for all, to choose from."""
 
     @property
     def choice(self) -> TopicChoice:
@@ -36,20 +36,17 @@ class TopicFilter(ABC):
 
     @abstractmethod
     def chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions of the topics that are chosen, sorted."""
+        """Return the partitions of the chosen topics, sorted."""
 
 
 class NamedTopicFilter(TopicFilter):
     """Chooses topics by their exact names.
 
-    One that does not exist when the spout begins ends the run. One that disappears later is left out until it is back,
-    with a warning.
-
-    Args:
-        names: the names.
+    A topic that does not exist when the spout begins ends the run. One that disappears later is left out until it is
+    back, with a warning.
 
     Raises:
-        ConfigError: there is none, or one is not a name.
+        ConfigError: there is no name, or a name is empty or no string.
     """
 
     def __init__(self, *names: str) -> None:
@@ -76,7 +73,7 @@ class NamedTopicFilter(TopicFilter):
             _log.warning(
                 "there is no topic %s any more; it is read as soon as there is", ", ".join(map(repr, sorted(missing)))
             )
-        self._missing = missing
+        self._missing = missing  # so that it warns once of each disappearance, and not at every look
         return found
 
     def __repr__(self) -> str:
@@ -101,7 +98,7 @@ class PatternTopicFilter(TopicFilter):
 
     @property
     def names(self) -> None:
-        """None: any topic may match."""
+        """None: any topic may match the pattern."""
         return
 
     @property
@@ -111,7 +108,7 @@ class PatternTopicFilter(TopicFilter):
 
     @property
     def subscription(self) -> list[str]:
-        """The pattern, anchored at both ends. A subscription's patterns begin with ``^``."""
+        """The pattern, anchored at both ends; librdkafka takes a topic for a pattern if it begins with ``^``."""
         return [f"^({self._pattern.pattern.removeprefix('^')})$"]
 
     def chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -123,7 +120,7 @@ class PatternTopicFilter(TopicFilter):
 
 
 def topic_filter(topics: Any) -> TopicFilter:
-    """Return what ``topics`` means: a filter as it is, a name, several names, or a pattern."""
+    """Return the filter for a spout's ``topics``: a filter, a name, several names, or a pattern."""
     match topics:
         case TopicFilter():
             return topics
@@ -140,7 +137,7 @@ def topic_filter(topics: Any) -> TopicFilter:
 class Partitioner(ABC):
     """Shares partitions among the tasks of a spout. Must pickle.
 
-    *You* give every partition to exactly one task, and the same partitions to a task in whatever order tasks ask.
+    *You* give every partition to exactly one task, in whatever order the tasks ask.
     """
 
     @abstractmethod
@@ -149,14 +146,14 @@ class Partitioner(ABC):
 
         Args:
             partitions: all of them, sorted by topic and partition.
-            task_index: of the task, from 0.
-            tasks: how many tasks there are.
+            task_index: the task's place among the spout's tasks, from 0.
+            tasks: the number of the spout's tasks.
         """
 
 
 @attrs.frozen
 class RoundRobinPartitioner(Partitioner):
-    """Gives the partitions to the tasks in turn."""
+    """Deals the partitions to the tasks in turn."""
 
     def share(self, partitions: Sequence[TopicPartition], task_index: int, tasks: int) -> list[TopicPartition]:
         """Return every *tasks*-th partition, from *task_index* on."""

@@ -15,33 +15,33 @@ from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.errors import ConfigError
 
 PARTS = ("topic", "partition", "offset", "key", "value", "timestamp", "headers")
-"""What a record has."""
+"""The parts of a record."""
 
 Deserializer = Callable[[bytes], Any]
-"""Makes a key or a value of bytes. None, as in a tombstone, stays None."""
+"""Makes a key or a value of bytes; it is not called for None, as in a tombstone."""
 
 
 @attrs.frozen
 class KafkaTuple:
-    """Values of a tuple that goes to a stream of its own; returned by a translator in place of values alone."""
+    """Values with the stream they go to; a translator may return it in place of values alone."""
 
     values: Sequence[Any]
     stream: str
 
 
 Translated = Sequence[Any] | KafkaTuple | None
-"""Values for the first stream of a translator, or a KafkaTuple, or None: no tuple."""
+"""Values for a translator's first stream, or a KafkaTuple, or None for no tuple."""
 
 
 class RecordTranslator(ABC):
     """Makes tuples of records. Must pickle.
 
-    *You* return the same for the same record, and None for a record that is to become no tuple (a *null tuple*).
+    *You* return the same for the same record, and None for a record of which no tuple is made (a *null tuple*).
     """
 
     @abstractmethod
     def apply(self, record: KafkaRecord) -> Translated:
-        """Return the values of the tuple of a record: for the first stream, or a :class:`KafkaTuple` for another."""
+        """Return the values of a record's tuple for the first stream, or a :class:`KafkaTuple` for any stream."""
 
     @abstractmethod
     def streams(self) -> list[str]:
@@ -53,7 +53,7 @@ class RecordTranslator(ABC):
 
 
 def routed(translated: Sequence[Any] | KafkaTuple, translator: RecordTranslator) -> KafkaTuple:
-    """Return values of a translator with their stream."""
+    """Return what a translator has returned, with its stream."""
     if isinstance(translated, KafkaTuple):
         return translated
     return KafkaTuple(translated, translator.streams()[0])
@@ -70,14 +70,12 @@ def raw(data: bytes) -> bytes:
 
 
 class _OneStream(RecordTranslator):
-    """A translator whose tuples all go to one stream."""
-
     def __init__(self, fields: Fields, stream: str = DEFAULT_STREAM) -> None:
         self._fields = fields
         self._stream = stream
 
     def streams(self) -> list[str]:
-        """Return the stream."""
+        """Return the one stream."""
         return [self._stream]
 
     def fields_for(self, stream: str) -> Fields:  # noqa: ARG002 - there is one stream
@@ -86,13 +84,10 @@ class _OneStream(RecordTranslator):
 
 
 class DefaultRecordTranslator(_OneStream):
-    """Emits parts of a record: topic, partition, offset, key and value, or any of these and timestamp and headers.
+    """Emits parts of a record: the fields name them, in any order; topic, partition, offset, key and value by default.
 
-    Args:
-        fields: names of parts, in the order in which they are emitted. ``timestamp`` is a datetime, ``headers`` a list
-            of names and bytes.
-        key_deserializer: makes the key of bytes.
-        value_deserializer: makes the value of bytes.
+    ``timestamp`` is a datetime or None, ``headers`` a list of pairs of name and bytes. Key and value are text unless
+    they have deserializers of their own.
 
     Raises:
         ConfigError: a field is none of the parts.
@@ -128,12 +123,7 @@ class DefaultRecordTranslator(_OneStream):
 
 
 class JsonRecordTranslator(_OneStream):
-    """Emits members of values that are JSON objects; None for a member that is missing, no tuple for a tombstone.
-
-    Args:
-        fields: the names of the members.
-        stream: the stream.
-    """
+    """Emits the members of JSON objects that the fields name: None if one is missing, no tuple for a tombstone."""
 
     def apply(self, record: KafkaRecord) -> Translated:
         """Return the members.
@@ -150,13 +140,7 @@ class JsonRecordTranslator(_OneStream):
 
 
 class SimpleRecordTranslator(_OneStream):
-    """Emits what a function makes of a record, on one stream.
-
-    Args:
-        function: given a record, returns values, a KafkaTuple or None.
-        fields: their fields.
-        stream: the stream.
-    """
+    """Emits what a function makes of a record: values, a KafkaTuple or None."""
 
     def __init__(
         self, function: Callable[[KafkaRecord], Translated], fields: Fields, stream: str = DEFAULT_STREAM
@@ -170,11 +154,7 @@ class SimpleRecordTranslator(_OneStream):
 
 
 class ByTopicRecordTranslator(RecordTranslator):
-    """Emits what the translator of a record's topic makes of it.
-
-    Args:
-        default: for topics without one of their own.
-    """
+    """Emits what the translator of a record's topic makes of it; ``default`` is for topics without a translator."""
 
     def __init__(self, default: RecordTranslator) -> None:
         self._default = default
@@ -183,10 +163,10 @@ class ByTopicRecordTranslator(RecordTranslator):
         self._take(default)
 
     def for_topic(self, topic: str, translator: RecordTranslator) -> ByTopicRecordTranslator:
-        """Register a translator for a topic, and return this one.
+        """Register a topic's translator, and return this one.
 
         Raises:
-            ConfigError: the topic has one, or one of its streams has other fields already.
+            ConfigError: the topic has a translator, or a translator has given a stream other fields.
         """
         if topic in self._by_topic:
             raise ConfigError(f"topic {topic!r} has a translator already")
@@ -226,13 +206,11 @@ class ByTopicRecordTranslator(RecordTranslator):
 def translator_for(fields: Fields | None, deserializer: Any) -> RecordTranslator:
     """Return the translator for a spout's arguments.
 
-    Args:
-        fields: the fields; None: the first five parts of a record.
-        deserializer: None: the parts of a record if the fields are among them, otherwise JSON; ``"json"``; or a
-            function.
+    Without fields it emits the first five parts of a record; without a deserializer, parts if all fields are parts, and
+    otherwise JSON.
 
     Raises:
-        ConfigError: the fields do not suit it.
+        ConfigError: the fields do not suit the deserializer.
     """
     if deserializer is None and (fields is None or all(name in PARTS for name in fields)):
         return DefaultRecordTranslator(fields)
