@@ -116,7 +116,7 @@ def _parse_decimal(tokens: list[str], text: str) -> tuple[pa.DataType, list[str]
     precision, scale = map(int, (*numbers, "0")[:2])
     if not 1 <= precision <= _DECIMAL_DIGITS_MAX or scale > precision:
         raise FieldsError(
-            f"{text!r} is no Spark type: a decimal has 1 to {_DECIMAL_DIGITS_MAX} digits, some or all of them after the point"
+            f"{text!r} is no Spark type: a decimal has 1 to {_DECIMAL_DIGITS_MAX} digits, and no more behind the point"
         )
     return pa.decimal128(precision, scale), tokens[end + 1 :]
 

@@ -180,6 +180,11 @@ def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         raise ConfigError(f"{attribute.name} must be a number above 0, not {value!r}")
 
 
+def _positive_count(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise ConfigError(f"{attribute.name} must be an integer of at least 1, not {value!r}")
+
+
 def _servers(given: str | Sequence[str]) -> Any:
     return given if given is None or isinstance(given, str) else ",".join(given)
 
@@ -257,8 +262,8 @@ class KafkaSpoutConfig:
         default=ProcessingGuarantee.AT_LEAST_ONCE, converter=_guarantee, kw_only=True
     )
     offset_commit_period_ms: float = attrs.field(default=30_000, validator=_positive, kw_only=True)
-    max_uncommitted_offsets: int = attrs.field(default=10_000_000, validator=_positive, kw_only=True)
-    batch_records_max: int = attrs.field(default=500, validator=_positive, kw_only=True)
+    max_uncommitted_offsets: int = attrs.field(default=10_000_000, validator=_positive_count, kw_only=True)
+    batch_records_max: int = attrs.field(default=500, validator=_positive_count, kw_only=True)
     start_timestamp: int = attrs.field(default=0, converter=_since_1970, kw_only=True)
     partition_refresh_period_ms: float = attrs.field(default=2_000, validator=_positive, kw_only=True)
     retry_service: RetryPolicy = attrs.field(factory=ExponentialBackoff, validator=_a(RetryPolicy), kw_only=True)

@@ -531,9 +531,10 @@ def test_drivers_are_assigned_and_moved(make: Make) -> None:
     ("kind", "status", "reason"),
     [(EndingKind.FINISHED, "FINISHED", None), (EndingKind.FAILED, "FAILED", "UserCodeError: it broke")],
 )
-def test_topology_that_has_ended(make: Make, kind: EndingKind, status: str, reason: str | None) -> None:
-    """A supervisor's report ends it; it stays listed with the reason, and its name is free."""
-    cluster = make().start()
+def test_topology_that_has_ended(make: Make, tmp_path: Path, kind: EndingKind, status: str, reason: str | None) -> None:
+    """A supervisor's report ends it; it stays listed with the reason, and its name is free; then its code goes."""
+    shared = tmp_path / "shared"
+    cluster = make(nimbus_code_distributor="shared", nimbus_code_distributor_folder=shared).start()
     [nimbus] = cluster.nimbuses
     [words] = submitted(nimbus, "words")
     cluster.add_supervisor("s1", 1)
@@ -545,6 +546,7 @@ def test_topology_that_has_ended(make: Make, kind: EndingKind, status: str, reas
     [again] = submitted(nimbus, "words")
     assert list(cluster.state.topologies()) == [again]
     wait_for("the old code is gone", lambda: nimbus.codes() == [again])
+    assert [path.name for path in shared.iterdir()] == [again]
 
 
 def test_secrets_are_shown_nowhere(make: Make) -> None:

@@ -3069,6 +3069,14 @@ BUGS = (
         tests=("tests/cluster/nimbus/test_election.py",),
     ),
     Bug(
+        "code of a replaced topology that stays in the shared folder",
+        "txtopo/cluster/nimbus/daemon.py",
+        "                        self.distributor.cleanup(ended)\n",
+        "                        pass\n",
+        subjects=(),
+        tests=("tests/cluster/nimbus/test_daemon.py",),
+    ),
+    Bug(
         "a nimbus that leads without the code",
         "txtopo/cluster/nimbus/daemon.py",
         "        return not self._lacking()\n",

@@ -148,6 +148,9 @@ class SharedFolderCodeDistributor(CodeDistributor):
                 self._files.open_output_stream(self._path(manifest.topology, file.name)) as target,
             ):
                 shutil.copyfileobj(source, target, _CHUNK_BYTES)
+            self._sync(self._path(manifest.topology, file.name))
+        self._sync(f"{self._base}/{manifest.topology}")
+        self._sync(self._base)
 
     def download(self, manifest: Manifest, folder: Path) -> list[Path]:
         """Copy the files from the folder."""
@@ -168,6 +171,11 @@ class SharedFolderCodeDistributor(CodeDistributor):
 
     def _path(self, topology: str, name: str) -> str:
         return f"{self._base}/{topology}/{name}"
+
+    def _sync(self, path: str) -> None:
+        """Sync a file or folder of a file system; an object store has it durable already."""
+        if isinstance(self._files, fs.LocalFileSystem):
+            sync_path(path)
 
 
 def _client(token: str) -> httpx.Client:

@@ -415,6 +415,8 @@ class Nimbus:
             with self._decisions:
                 replaced = self._check_free(submission)  # again: a failed topology may be back since, with its name
                 with durable_step("nimbus.start"):
+                    for ended in replaced:  # before its manifest goes, by which alone code without a topology is found
+                        self.distributor.cleanup(ended)
                     lead.writes.start(topology, replaced)
         _LOG.info("%s was submitted and is %s", topology.id, topology.status.value)
         return Submitted(topology, "; ".join(filter(None, (unchecked, unreplicated))) or None)
