@@ -22,6 +22,7 @@ from deltalake import DeltaTable
 
 from state.delta.log.data_files import (
     DATA_FOLDER,
+    ROWS_MARK,
     WAITING_FOLDER,
     DataFile,
     DataFolder,
@@ -98,7 +99,9 @@ class Staging:
         return {file.path for note in notes for file in _data_files(note)}
 
     def discard(self) -> None:
-        """Remove the staged writes of this epoch and of earlier ones; keep those of a newer coordinator.
+        """Remove the staged writes of this epoch and of earlier ones, and rows that a killed driver gave to executors.
+
+        Keep the staged writes of a newer coordinator.
 
         A crash in between leaves some of them, which the next call removes.
         """
@@ -108,6 +111,8 @@ class Staging:
             name = _STAGED.match(path.name)
             if name is not None and int(name[1]) <= self._epoch:
                 path.unlink(missing_ok=True)
+        for path in (self._location.folder / WAITING_FOLDER).glob(f"*{ROWS_MARK}-*.arrow"):
+            path.unlink(missing_ok=True)
 
     def _folder(self) -> Path:
         if self._location.folder is None:

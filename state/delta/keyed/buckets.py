@@ -7,7 +7,7 @@ however large the table and the transaction are. The driver then replaces the ol
 log, in one Delta write.
 
 If the driver has written a table, its files are not buckets; the first fold by executors converts them to buckets.
-Files of a fold that was never written to the log are part of no version: upkeep removes them.
+Files of a fold that was never written to the log are part of no version: upkeep removes them if it vacuums.
 
 Another writer may move the table's rows to other files between the fold and the write: OPTIMIZE keeps every row, but
 afterwards the files that the write removes are no longer part of the table. The new buckets are still valid, because

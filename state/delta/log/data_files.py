@@ -37,6 +37,7 @@ from txtopo.columnar.rows_file import write_rows_file
 __all__ = [
     "BUCKET_ROWS",
     "DATA_FOLDER",
+    "ROWS_MARK",
     "WAITING_FOLDER",
     "DataFile",
     "DataFolder",
@@ -53,6 +54,9 @@ DATA_FOLDER = "_data"
 
 WAITING_FOLDER = "_txtopo"
 """The folder for waiting rows and staged writes in the table's folder; readers and vacuum ignore it."""
+
+ROWS_MARK = "-rows"
+"""In the names of files that pass a group's rows to the executors, in the waiting folder."""
 
 PORTION_ROWS = 250_000
 """The number of rows to read at a time."""
@@ -222,7 +226,7 @@ class DataFolder:
             for part in parts:
                 file = part.rows
                 if not isinstance(file, RowsFile):
-                    file = write_rows_file(str(self._local() / WAITING_FOLDER), f"{part.txid}-rows", file, keys)
+                    file = write_rows_file(str(self._local() / WAITING_FOLDER), f"{part.txid}{ROWS_MARK}", file, keys)
                     held.append(file)
                 files.append(file)
             yield files

@@ -1,7 +1,7 @@
 """Data files of a table of rows, written by the driver or by executors; each holds rows of one partition.
 
 Their names, ``rows-<first txid>-<last txid>-….parquet``, do not contain the partition, which is in the log. Files of a
-write that was never made are part of no version: upkeep removes them.
+write that was never made are part of no version: upkeep removes them if it vacuums.
 
 Compaction replaces the small files of a partition with one file, and leaves the others unchanged. So its cost depends
 on the rows written since the last compaction, not on the table, which only grows.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -75,3 +76,21 @@ def test_a_data_file_of_it(tmp_path, kind, damage, told):
     damage(file)
     obstacle = table.staged_obstacle(location)
     assert (f"which needs the file _data/{file.name}" in obstacle, told in obstacle) == (True, True)
+
+
+def test_what_a_killed_driver_gave_to_executors(tmp_path, monkeypatch):
+    """Rows that wait in files for the executors are gone once they have worked, or at the latest at the next start."""
+    staged(tmp_path / "lived", "buckets")
+    assert not list((tmp_path / "lived").rglob("*.arrow"))
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "unlink", lambda *_, **__: None)  # nothing is cleaned up in a process that is killed
+        patched.setattr(pq, "ParquetWriter", die)
+        staged(tmp_path / "died", "buckets")
+    assert list((tmp_path / "died").rglob("2-rows-*.arrow"))
+    state = DeltaState(tmp_path / "died", Fields("k: string"), Fields("n: long"))
+    state.open("topology", "s", "life", 2).discard_staged()
+    assert not list((tmp_path / "died").rglob("*.arrow"))
+
+
+def die(*_, **__):
+    raise KeyboardInterrupt
