@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -55,8 +56,9 @@ def pids(folder: Path) -> list[int]:
 
 
 def test_word_count(spark: SparkSession, tmp_path: Path) -> None:
-    """Two workers count every word once if nothing fails, and the run ends by itself."""
+    """Two workers count every word once if nothing fails; the run ends by itself, and no listener of its own stays."""
     report = run(word_count(tmp_path, 1_000), Config({"topology.workers": 2}), spark=spark)
+    assert "txtopo-lines" not in {thread.name for thread in threading.enumerate()}
     assert counted(tmp_path) == expected(1_000)
     assert (report.emitted, report.acked, report.failed, report.pending) == (2_000, 2_000, 0, 0)
     assert report.components["count"].executed == sum(expected(1_000).values())
