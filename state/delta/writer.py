@@ -95,6 +95,18 @@ class TableWriter:
         """Describe a change of rows by somebody else since a version; None: since the last transaction."""
         return foreign_change(self.location, self.table, version)
 
+    @contextlib.contextmanager
+    def staging(self, txid: int) -> Iterator[None]:
+        """Stage a transaction's write in this context.
+
+        What would refuse the write refuses it now, and not only when it is made visible: then no table of the group is
+        written.
+        """
+        self.is_visible(txid)
+        self.refuse_foreign_change(txid)
+        with self.failing("a write cannot be staged", txid):
+            yield
+
     def refuse_foreign_change(self, txid: int) -> None:
         """Raise a DivergenceError if somebody else has changed rows."""
         if self._foreign_change is not None:

@@ -193,10 +193,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
             DivergenceError: somebody else has changed rows.
         """
         writes = self._fitted(txid, values)
-        # Refused now, and not only in the write: then no table of the group is written.
-        self._writer.is_visible(txid)
-        self._writer.refuse_foreign_change(txid)
-        with self._writer.failing("a write cannot be staged", txid):
+        with self._writer.staging(txid):
             if isinstance(writes, FileWrites):
                 return self._staging.stage_note(txid, writes.note())
             return self._staging.stage_rows(txid, writes.rows)

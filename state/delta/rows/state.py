@@ -147,11 +147,8 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable, TakesRows):
             DivergenceError: somebody else has changed rows.
         """
         writes = self._fitted(values)
-        # Refused now, and not only in the write: then no table of the group is written.
-        self._writer.is_visible(txid)
-        self._writer.refuse_foreign_change(txid)
         note = {"files": [attrs.asdict(file) for file in writes.added], "replaced": [dict(p) for p in writes.replaced]}
-        with self._writer.failing("a write cannot be staged", txid):
+        with self._writer.staging(txid):
             return self._staging.stage_note(txid, note)
 
     def write_staged(self, staged: StagedWrite) -> None:

@@ -67,11 +67,6 @@ class Frame:
     reset: list[int] = attrs.field(factory=list)
     known: int = -1
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to send."""
-        return not (self.tuples or self.acks[0] or self.failed or self.reset)
-
 
 def encode(frame: Frame) -> bytes:
     """Return a frame as bytes. It raises what ``pickle`` raises for a value that does not pickle."""
