@@ -5,11 +5,13 @@ A *topology* declares a :class:`State` with ``builder.set_state``. The coordinat
 
 1. The group's bolts read values with :meth:`OpenedState.multi_get`. What they put stays in txtopo's buffer, on top of
    the durable values; :meth:`OpenedState.check` looks at it while the component that put it is known.
-2. If the topology has several states, :meth:`StagesWrites.stage` *prepares* each state's write: everything that the
-   write needs is durable, under a name that the coordinator state records, but not visible yet.
-3. :meth:`OpenedState.write` makes the write visible with its txid, in one atomic step. If the coordinator dies before
-   that, the next one *publishes* what was prepared with :meth:`StagesWrites.write_staged`. Both do nothing if the
-   transaction is visible already, so they may be repeated.
+2. :meth:`OpenedState.prepare` makes all that the write needs durable, but nothing of it visible, and returns a *note*.
+3. The coordinator state records the notes of all states of the group in one step, which decides the group: without it
+   nothing ever becomes visible, and with it the coordinator, or whoever leads after it, publishes every note.
+4. :meth:`OpenedState.publish` makes what a note describes visible with its txid, in one atomic step. It does nothing if
+   the transaction is visible already, so it may be repeated.
+
+A state that can't hide what it writes has only :meth:`OpenedState.write`: then the note holds the values themselves.
 
 A keyed state stores the values of its *kind*, whose rules are in :mod:`txtopo.api.values`, and returns them as they
 are. What comes after ``OpenedState`` is optional: a state that has the methods of a capability has the capability, and
@@ -18,7 +20,9 @@ the tests in :mod:`txtopo.testing.conformance.state` find out which it has.
 
 from __future__ import annotations
 
+import base64
 import functools
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, assert_never, runtime_checkable
@@ -49,8 +53,6 @@ __all__ = [
     "KeyedWrites",
     "MapState",
     "OpenedState",
-    "StagedWrite",
-    "StagesWrites",
     "State",
     "StateKind",
     "StateTable",
@@ -62,6 +64,9 @@ __all__ = [
     "by_key",
     "put_and_removed",
 ]
+
+_PICKLED = "pickled"
+"""In the note of a state that can't hide what it writes: the values."""
 
 
 class State(ABC):
@@ -220,11 +225,12 @@ def put_and_removed(writes: Writes) -> tuple[int, int]:
 class OpenedState(ABC):
     """A state opened by the coordinator that leads the topology. Not for bolts.
 
-    *An implementation* must make :meth:`write` one atomic, durable step that carries ``(txid, epoch)``. ``write`` must
-    refuse to write once a newer epoch is known, and do nothing if the table has the transaction already, because txtopo
-    repeats a failed write whose outcome is unknown. The implementation raises :class:`~txtopo.errors.StateFailure` if
-    the table cannot be read or written for external reasons; txtopo tries again a few times and then stops the run. Any
-    other FailedException counts as a StateFailure; any other exception is a bug and stops the run at once.
+    *An implementation* must make :meth:`publish` one atomic, durable step that carries ``(txid, epoch)``; by default it
+    calls :meth:`write`, which then must be that. It must refuse to write once a newer epoch is known, and do nothing if
+    the table has the transaction already, because txtopo repeats a failed write whose outcome is unknown. The
+    implementation raises :class:`~txtopo.errors.StateFailure` if the table cannot be read or written for external
+    reasons; txtopo tries again a few times and then stops the run. Any other FailedException counts as a StateFailure;
+    any other exception is a bug and stops the run at once.
 
     *txtopo* guarantees to call it from one thread at a time, with rising txids.
 
@@ -270,6 +276,30 @@ class OpenedState(ABC):
             FieldsError: a key or value does not fit the fields.
         """
 
+    def prepare(self, txid: int, values: Writes) -> Any:
+        """Make all that a write needs durable, but nothing of it visible, and return the note to publish it from.
+
+        The note is JSON. A note that no group has decided is never published; what it refers to is then garbage. By
+        default the note holds the values, pickled.
+
+        Raises:
+            FieldsError: a key or value does not fit the fields.
+        """
+        del txid
+        return {_PICKLED: base64.b64encode(pickle.dumps(values)).decode()}
+
+    def publish(self, txid: int, note: Any) -> None:
+        """Make a prepared write of any epoch visible as of transaction ``txid``, in one atomic, durable step.
+
+        Does nothing but make it durable if the transaction is visible already.
+
+        Raises:
+            LostLead: a newer epoch has fenced this one; nothing was written.
+            DivergenceError: the write can no longer be made: what was prepared is gone, or somebody else has changed
+                the table; nothing was written.
+        """
+        self.write(txid, pickle.loads(base64.b64decode(note[_PICKLED])))  # noqa: S301 - our own, from our own store
+
     @abstractmethod
     def write(self, txid: int, values: Writes) -> None:
         """Insert, replace or remove the row of each key, as of transaction ``txid``, in one atomic step.
@@ -279,18 +309,16 @@ class OpenedState(ABC):
             LostLead: a newer epoch has fenced this one; nothing was written.
         """
 
+    def clean_up(self) -> None:
+        """Remove what coordinators of this epoch and of earlier ones have prepared and nobody will publish.
+
+        *txtopo* calls this when a run begins, after it has published the group that was decided. By default it does
+        nothing.
+        """
+
     @abstractmethod
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest."""
-
-    def make_durable(self) -> None:
-        """Sync everything visible to disk, so that it survives a power failure. Does nothing by default.
-
-        *txtopo* calls this before it counts a group as committed whose writes another coordinator made.
-
-        Raises:
-            FailedException: the sync failed.
-        """
 
     def maintain(self) -> None:
         """Run table maintenance; called between writes, after the last one is committed. Does nothing by default.
@@ -303,16 +331,6 @@ class OpenedState(ABC):
 
     def close(self) -> None:
         """Release resources. Does nothing by default."""
-
-
-@attrs.frozen
-class StagedWrite:
-    """A write that is durable but not yet visible; recovery finishes a commit group of several tables from these."""
-
-    state: str
-    txid: int
-    location: str
-    """Where the write is stored; only the state that made it interprets this."""
 
 
 class Executors(Protocol):
@@ -330,26 +348,6 @@ class Executors(Protocol):
 
 
 # Optional capabilities
-
-
-@runtime_checkable
-class StagesWrites(Protocol):
-    """Makes writes durable before they are visible. If a topology has several states, each must have this."""
-
-    def stage(self, txid: int, values: Writes) -> StagedWrite:
-        """Prepare a write: make all that it needs durable, and nothing of it visible.
-
-        If the coordinator dies before the coordinator state names the staged write, no recovery uses it.
-        """
-
-    def write_staged(self, staged: StagedWrite) -> None:
-        """Publish a staged write of any epoch, as ``write()`` would; do nothing if it is visible already."""
-
-    def discard_staged(self) -> None:
-        """Remove the staged writes of this epoch and of earlier ones, also those that nobody refers to.
-
-        txtopo calls this when no recovery can need them any more.
-        """
 
 
 @runtime_checkable
@@ -486,8 +484,8 @@ class StateTable(ABC):
         """
 
     @abstractmethod
-    def staged_obstacle(self, location: str) -> str | None:
-        """Describe, as a relative clause, why the staged write at ``location`` can't be finished; None if it can."""
+    def obstacle(self, txid: int, note: Any) -> str | None:
+        """Describe, as a relative clause about a prepared write, why it can't be published; None if it can."""
 
     @abstractmethod
     def is_kept(self, txid: int | None) -> bool:
