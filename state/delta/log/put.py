@@ -1,0 +1,151 @@
+"""The Delta write of txtopo: data files first, then the log's next entry, by one conditional put.
+
+What a version shows is durable before the version is visible, and the version's number is taken by exactly one writer:
+
+1. The data files are written and synced (:meth:`~state.delta.log.data_files.DataFolder.put`). Nobody sees them. A crash
+   leaves files that no version names; upkeep removes them.
+2. The entry is put as ``N+1.json`` if there is none (:meth:`~txtopo.folder.Folder.put_if_absent`). N is the version that the
+   writer last checked, so nothing can have come between the check and the write: whoever took N+1 first makes this put fail,
+   and the writer looks again.
+
+Only what txtopo understands is written to: :func:`refuse_unknown` has the list.
+
+Source: the Delta transaction log protocol, https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from state.delta.log.data_files import DataFile
+from state.delta.log.location import LOG_FOLDER
+from txtopo.errors import ConfigError
+
+__all__ = ["Change", "entry_of", "entry_path", "refuse_unknown"]
+
+READER_VERSION_MAX, WRITER_VERSION_MAX = 3, 7
+KNOWN_READER_FEATURES = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+KNOWN_WRITER_FEATURES = KNOWN_READER_FEATURES | {"appendOnly", "invariants", "checkConstraints"}
+"""Features that a table may list. Those of the second line restrict what may be written only where they are in use, and
+:func:`refuse_unknown` looks for that."""
+
+_GENERATED, _INVARIANTS, _IDENTITY = "delta.generationExpression", "delta.invariants", "delta.identity."
+_MAPPING = "delta.columnMapping.mode"
+
+
+@attrs.frozen(eq=False)
+class Change:
+    """What a version changes.
+
+    Args:
+        added: new data files, which are in the table's folder.
+        removed: data files that the version no longer has.
+        is_of_rows: whether rows are added or removed; False if they only move between files.
+    """
+
+    added: Sequence[DataFile] = ()
+    removed: Sequence[DataFile] = ()
+    is_of_rows: bool = True
+
+
+def entry_path(version: int) -> str:
+    """Return the path of a version's log entry, relative to the table's folder."""
+    return f"{LOG_FOLDER}/{version:020d}.json"
+
+
+def entry_of(change: Change, notes: Mapping[str, str], applications: Mapping[str, int], time_ms: int) -> bytes:
+    """Return a log entry.
+
+    Args:
+        change: the files.
+        notes: what the entry says of itself beyond Delta's own words.
+        applications: the application transactions: each application id with its number.
+        time_ms: when it is written, in milliseconds since 1970.
+    """
+    information = {
+        "timestamp": time_ms,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Overwrite" if change.removed else "Append"},
+        "engineInfo": "txtopo",
+        **notes,
+    }
+    actions: list[Mapping[str, Any]] = [
+        {"commitInfo": information},
+        *({"txn": {"appId": name, "version": number}} for name, number in applications.items()),
+        *(
+            {
+                "remove": {
+                    "path": file.path,
+                    "deletionTimestamp": time_ms,
+                    "dataChange": change.is_of_rows,
+                    "extendedFileMetadata": True,
+                    "partitionValues": dict(file.partition),
+                    "size": file.size,
+                }
+            }
+            for file in change.removed
+        ),
+        *(
+            {
+                "add": {
+                    "path": file.path,
+                    "partitionValues": dict(file.partition),
+                    "size": file.size,
+                    "modificationTime": time_ms,
+                    "dataChange": change.is_of_rows,
+                    **({"stats": file.stats} if file.stats else {}),
+                }
+            }
+            for file in change.added
+        ),
+    ]
+    return "\n".join(json.dumps(action, separators=(",", ":"), ensure_ascii=False) for action in actions).encode()
+
+
+def refuse_unknown(address: str, protocol: Any, configuration: Mapping[str, str | None], schema_json: str) -> None:
+    """Refuse a table that asks more of a writer than txtopo gives.
+
+    Args:
+        address: where the table is, for the error.
+        protocol: its protocol, with delta-rs' attributes.
+        configuration: its properties.
+        schema_json: its schema, as the log has it.
+
+    Raises:
+        ConfigError: names what the table asks for.
+    """
+    found = _unknown(protocol, configuration, json.loads(schema_json))
+    if found is not None:
+        raise ConfigError(
+            f"the table at {address} has {found}, which txtopo does not write; it was changed after txtopo made it, "
+            "so take that back, or give the state another path"
+        )
+
+
+def _unknown(protocol: Any, configuration: Mapping[str, str | None], schema: Mapping[str, Any]) -> str | None:
+    """Describe what a table asks for beyond what is known; return None if nothing."""
+    reader, writer = protocol.min_reader_version, protocol.min_writer_version
+    if reader > READER_VERSION_MAX or writer > WRITER_VERSION_MAX:
+        return f"the protocol ({reader}, {writer})"
+    features = {*(protocol.reader_features or ())} - KNOWN_READER_FEATURES
+    features |= {*(protocol.writer_features or ())} - KNOWN_WRITER_FEATURES
+    if features:
+        return f"the table feature {min(features)!r}"
+    if (configuration.get(_MAPPING) or "none") != "none":
+        return f"column mapping by {configuration[_MAPPING]}"
+    if (configuration.get("delta.appendOnly") or "false").lower() == "true":
+        return "the property delta.appendOnly"
+    if (configuration.get("delta.enableChangeDataFeed") or "false").lower() == "true":
+        return "a change data feed"
+    constraint = next((name for name in configuration if name.startswith("delta.constraints.")), None)
+    if constraint is not None:
+        return f"the constraint {constraint.removeprefix('delta.constraints.')!r}"
+    for field in schema["fields"]:
+        for name in field["metadata"]:
+            if name in {_GENERATED, _INVARIANTS} or name.startswith(_IDENTITY):
+                return f"a column {field['name']!r} with {name}"
+    return None

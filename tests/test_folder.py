@@ -1,0 +1,127 @@
+"""The seam for files: durable on return, whole or not there, and one winner for each name."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from txtopo.errors import ConfigError
+from txtopo.folder import LocalFolder
+
+WRITERS = 8
+NAMES = 125
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> LocalFolder:
+    """An empty folder that nobody has made yet."""
+    return LocalFolder(tmp_path / "new" / "folder")
+
+
+def test_what_is_put_is_there(folder: LocalFolder) -> None:
+    """A file has the content that was put last, and a size; one that was never put has neither."""
+    folder.put("a/b.json", b"first")
+    folder.put("a/b.json", b"second")
+    assert folder.get("a/b.json") == b"second"
+    assert folder.get_range("a/b.json", 2, 100) == b"cond"
+    assert folder.size("a/b.json") == 6
+    assert folder.size("a/c.json") is None
+    with pytest.raises(FileNotFoundError):
+        folder.get("a/c.json")
+    folder.delete("a/b.json")
+    folder.delete("a/b.json")
+    assert folder.size("a/b.json") is None
+
+
+def test_a_name_that_is_taken_stays_as_it_is(folder: LocalFolder) -> None:
+    """The second writer of a name is told so and changes nothing."""
+    assert folder.put_if_absent("log/1.json", b"first")
+    assert not folder.put_if_absent("log/1.json", b"second")
+    assert folder.get("log/1.json") == b"first"
+
+
+def test_files_are_listed_in_order_without_drafts(folder: LocalFolder) -> None:
+    """Names come sorted, from a name on; sub-folders and what a dead writer has left are none."""
+    for name in ("3", "1", "2", "sub/4"):
+        folder.put(f"log/{name}", b"x")
+    (folder.root / "log" / ".draft-of-the-dead").write_bytes(b"half")
+    assert [item.path for item in folder.list("log")] == ["log/1", "log/2", "log/3"]
+    assert [item.path for item in folder.list("log", after="1")] == ["log/2", "log/3"]
+    assert list(folder.list("nowhere")) == []
+    folder.remove_drafts("log")
+    assert sorted(os.listdir(folder.root / "log")) == ["1", "2", "3", "sub"]
+
+
+def test_of_many_writers_one_wins_each_name(folder: LocalFolder) -> None:
+    """Writers that race for one name after another are told who has won, and no draft is left."""
+    won: list[tuple[int, int]] = []
+    start = threading.Barrier(WRITERS)
+
+    def race(writer: int) -> None:
+        for name in range(NAMES):
+            start.wait()
+            if folder.put_if_absent(f"{name}", f"{writer}".encode()):
+                won.append((name, writer))
+
+    threads = [threading.Thread(target=race, args=(writer,)) for writer in range(WRITERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(name for name, _ in won) == list(range(NAMES))
+    assert all(folder.get(f"{name}") == f"{writer}".encode() for name, writer in won)
+    assert len(os.listdir(folder.root)) == NAMES
+
+
+def test_a_link_whose_answer_was_lost_is_ours(folder: LocalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network file system may make the link, lose the answer, and refuse the link when it is asked again."""
+    link = os.link
+
+    def lossy(source: Path, target: Path) -> None:
+        link(source, target)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", lossy)
+    assert folder.put_if_absent("log/1.json", b"ours")
+
+
+def test_a_file_system_without_links_is_refused(folder: LocalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no link can be made, nothing is written, and the error says what to do."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(ConfigError, match="no hard links"):
+        folder.put_if_absent("log/1.json", b"x")
+    assert os.listdir(folder.root / "log") == []
+
+
+def test_a_name_is_synced_after_its_content(folder: LocalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Content, then name, then the folder that has the name: in this order, so that a power failure shows no empty file."""
+    folder.put("log/0", b"x")
+    done: list[str] = []
+    fsync, link, replace = os.fsync, os.link, Path.replace
+
+    def note_fsync(descriptor: int) -> None:
+        done.append("folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "content")
+        fsync(descriptor)
+
+    def note_link(*paths: Path) -> None:
+        done.append("name")
+        link(*paths)
+
+    def note_replace(draft: Path, place: Path) -> Path:
+        done.append("name")
+        return replace(draft, place)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "link", note_link)
+    monkeypatch.setattr(Path, "replace", note_replace)
+    folder.put_if_absent("log/1", b"x")
+    folder.put("log/1", b"y")
+    assert done == ["content", "name", "folder"] * 2

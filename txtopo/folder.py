@@ -1,0 +1,191 @@
+"""A folder of files that survive a power failure: the one way to what lies beside, and in, the tables.
+
+Everything that is written through it is durable when the call returns, and no reader ever sees a part of a file. An object
+store has the same operations, so this is the seam behind which a table may lie elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+
+from txtopo.durable import sync_path
+from txtopo.errors import ConfigError
+from txtopo.failpoints import reach
+
+__all__ = ["Folder", "Item", "LocalFolder"]
+
+_DRAFT = ".draft-"
+"""Begins the name of a file that is being written: hidden from Spark, delta-rs and vacuum, and before all versions of a log."""
+
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+@attrs.frozen
+class Item:
+    """A file in a folder.
+
+    Args:
+        path: relative to the folder, with ``/``.
+        size: in bytes.
+        modified_secs: when it was last written, in seconds since 1970, by the clock of whoever keeps it.
+    """
+
+    path: str
+    size: int
+    modified_secs: float
+
+
+class Folder(Protocol):
+    """Files by path, relative to the folder and with ``/``.
+
+    All methods raise OSError if the folder cannot be reached.
+    """
+
+    def put(self, path: str, content: bytes | memoryview) -> None:
+        """Write a file, or replace it whole; durable on return.
+
+        A crash before the return leaves the old file or the new one.
+        """
+
+    def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:
+        """Write a file unless there is one; return whether it was written, durable if so.
+
+        Of several writers of one path exactly one is told True. A crash before the return leaves no file or a whole one.
+        """
+
+    def get(self, path: str) -> bytes:
+        """Return a file's content.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Return ``length`` bytes of a file from ``start`` on, fewer at its end; see :meth:`get`."""
+
+    def list(self, below: str = "", after: str = "") -> Iterator[Item]:
+        """Yield the files in the folder ``below`` (not in its sub-folders) in the order of their names.
+
+        Args:
+            below: a path; files of a folder that does not exist are none.
+            after: only names greater than this one.
+        """
+
+    def delete(self, path: str) -> None:
+        """Remove a file if it is there. Not synced: a removal that a power failure takes back does no harm."""
+
+    def size(self, path: str) -> int | None:
+        """Return a file's size in bytes; None if there is no such file."""
+
+
+@attrs.frozen
+class LocalFolder:
+    """A folder of a file system, on this machine or mounted.
+
+    A file is written as a draft and synced; then it gets its name, by a rename if it may replace another one and by a hard
+    link if it may not, because a link is the one way to a name that fails if somebody else was faster; then the folder that
+    has the name is synced. A draft that a crash leaves is removed by :meth:`remove_drafts`.
+
+    Args:
+        root: its absolute path.
+    """
+
+    root: Path
+
+    def put(self, path: str, content: bytes | memoryview) -> None:
+        """See :class:`Folder`."""
+        draft, place = self._draft(path, content), self.root / path
+        draft.replace(place)
+        reach("folder.named")
+        sync_path(place.parent)
+
+    def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:
+        """See :class:`Folder`.
+
+        Raises:
+            ConfigError: the file system has no hard links.
+        """
+        draft, place = self._draft(path, content), self.root / path
+        try:
+            os.link(draft, place)
+        except FileExistsError:
+            # A network file system may have made the link and lost the answer. Then the draft has two names.
+            if draft.stat().st_nlink == 1:
+                return False
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                raise ConfigError(
+                    f"the file system of {self.root} has no hard links ({error.strerror}), so two writers could both take one "
+                    "version of a table; put the folder on a file system that has them, such as ext4, xfs or NFS"
+                ) from None
+            raise
+        finally:
+            draft.unlink(missing_ok=True)
+        reach("folder.named")
+        sync_path(place.parent)
+        return True
+
+    def get(self, path: str) -> bytes:
+        """See :class:`Folder`."""
+        return (self.root / path).read_bytes()
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """See :class:`Folder`."""
+        with (self.root / path).open("rb") as file:
+            file.seek(start)
+            return file.read(length)
+
+    def list(self, below: str = "", after: str = "") -> Iterator[Item]:
+        """See :class:`Folder`."""
+        try:
+            names = sorted(name for name in os.listdir(self.root / below) if name > after)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for name in names:
+            path = f"{below}/{name}" if below else name
+            with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+                found = (self.root / path).stat()
+                if not name.startswith(_DRAFT) and (self.root / path).is_file():
+                    yield Item(path, found.st_size, found.st_mtime)
+
+    def delete(self, path: str) -> None:
+        """See :class:`Folder`."""
+        (self.root / path).unlink(missing_ok=True)
+
+    def size(self, path: str) -> int | None:
+        """See :class:`Folder`."""
+        place = self.root / path
+        return place.stat().st_size if place.is_file() else None
+
+    def remove_drafts(self, below: str = "") -> None:
+        """Remove what writers that died have left in a folder; no writer may be at work there."""
+        for place in (self.root / below).glob(f"{_DRAFT}*"):
+            place.unlink(missing_ok=True)
+
+    def _draft(self, path: str, content: bytes | memoryview) -> Path:
+        """Write a synced draft beside the file that it will become."""
+        parent = (self.root / path).parent
+        self._make(parent)
+        draft = parent / f"{_DRAFT}{uuid.uuid4().hex}"
+        with draft.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        reach("folder.drafted")
+        return draft
+
+    def _make(self, folder: Path) -> None:
+        """Make a folder and those above it, and sync the names of the new ones."""
+        if folder.is_dir():
+            return
+        self._make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_path(folder.parent)
