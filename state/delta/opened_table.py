@@ -15,13 +15,13 @@ from state.delta.staging import Staging
 from state.delta.table import kept_handle
 from state.delta.upkeep import Upkeep, vacuum, vacuum_data_folder
 from state.delta.writer import WRITE_TRIES_MAX, NextVersion, TableWriter
-from txtopo.api.state import CanBeRepaired, Executors, OpenedState, StagesWrites, State, UsesExecutors
+from txtopo.api.state import CanBeRepaired, Executors, OpenedState, State, UsesExecutors
 from txtopo.errors import StateAccessError
 
 __all__ = ["OpenedDeltaTable"]
 
 
-class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired):
+class OpenedDeltaTable(OpenedState, UsesExecutors, CanBeRepaired):
     """A Delta table opened by one coordinator, whose marker the handle has seen.
 
     Its subclasses write rows; all else is here.
@@ -61,7 +61,14 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired):
         self._executors = executors
         self._driver_rows_max = driver_rows_max
 
-    def discard_staged(self) -> None:
+    def prepare(self, txid, values):
+        return {"staged": self.stage(txid, values).location}
+
+    def publish(self, txid, note):
+        from state.delta.staging import StagedWrite
+        self.write_staged(StagedWrite(self._writer.fence.state, txid, note["staged"]))
+
+    def clean_up(self) -> None:
         """Remove the staged writes of this coordinator and of earlier ones."""
         with self._writer.failing("staged writes cannot be removed"):
             self._staging.discard()

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow as pa
 from deltalake import DeltaTable
 
@@ -32,11 +33,17 @@ from state.delta.log.data_files import (
 from state.delta.log.entries import change_since
 from state.delta.log.location import Location
 from state.delta.log.sync import write_durably
-from txtopo.api.state import StagedWrite
 from txtopo.durable import sync_path
 from txtopo.errors import ConfigError, DivergenceError
 
 __all__ = ["Staging", "staged_obstacle"]
+
+@attrs.frozen
+class StagedWrite:
+    state: str
+    txid: int
+    location: str
+
 
 _STAGED = re.compile(r"^staged-(\d+)-(\d+)\.(?:arrow|json)(\.draft)?$")
 

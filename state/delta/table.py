@@ -82,7 +82,8 @@ class DeltaStateTable(StateTable):
         except WORLD_ERRORS as error:
             raise state_failure(f"the log of {self.address} cannot be read", error, self._location.folder) from error
 
-    def staged_obstacle(self, location: str) -> str | None:
+    def obstacle(self, txid, note) -> str | None:
+        location = note["staged"]
         """Describe why a staged write can no longer be finished; see :meth:`StateTable.staged_obstacle`."""
         try:
             return staged_obstacle(self._location, self._location.handle(), location)

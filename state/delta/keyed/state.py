@@ -21,12 +21,13 @@ from state.delta.log.ownership import Fence
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.history import read_table
 from state.delta.schema import RowFormat, checked_fields
+from state.delta.staging import StagedWrite
 from state.delta.upkeep import Upkeep, compact
 from state.delta.writer import NextVersion
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
 from txtopo.api.reduction import PreparedWrites, Reducible, Reduction, RowsFile, TransactionRows
-from txtopo.api.state import Executors, FoldsRows, KeyedWrites, StagedWrite, Writes, by_key
+from txtopo.api.state import Executors, FoldsRows, KeyedWrites, Writes, by_key
 from txtopo.api.values import StateKind, StateValue
 from txtopo.columnar.rows_file import read_rows_file, schema_of
 from txtopo.errors import ConfigError, StateFailure

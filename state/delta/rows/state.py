@@ -19,11 +19,12 @@ from state.delta.rows.files import compact_rows
 from state.delta.rows.format import KeylessRows, RowsFormat, checked_rows_fields, fitted_rows, no_keys
 from state.delta.rows.group import RowsWrites, place_here, place_on_executors
 from state.delta.rows.past import PastDeltaRows
+from state.delta.staging import StagedWrite
 from state.delta.upkeep import Upkeep
 from state.delta.writer import NextVersion
 from txtopo.api.fields import Fields
 from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
-from txtopo.api.state import StagedWrite, StateKind, TakesRows, Writes
+from txtopo.api.state import StateKind, TakesRows, Writes
 from txtopo.columnar.rows_file import in_memory
 
 __all__ = ["DeltaRows", "OpenedDeltaRows"]

@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 
 from state.delta.keyed.state import DeltaState
+from state.stores.memory import MemoryStore
 from txtopo.api.fields import Fields
 from txtopo.api.optional import call_if_there
 from txtopo.api.state import State, UsesExecutors
@@ -44,7 +45,7 @@ from txtopo.transactional.journal.journal import (
     read_journal,
     set_aside_former_incarnation,
 )
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState, drafts_of
 from txtopo.transactional.recovery.membership import Membership
 from txtopo.transactional.recovery.recover import RecoveredRun, recover
 from txtopo.transactional.run.parts import Observer, OnProgress, Parts
@@ -154,6 +155,7 @@ def assembled(
             dead_letters=DEAD_LETTERS if DEAD_LETTERS in states else None,
             run_phases=environment.run_commit_phases,
             on_write=None if environment.observer is None else environment.observer.wrote,
+            together=threads.together,
         )
         parts = Parts(
             plan.topology_id,
@@ -200,7 +202,8 @@ def _take_lead(plan: Plan, config: Config, environment: Environment, stack: Exit
     with durable_step("lead.take"):
         lead = store.take_lead(plan.topology_id, pathlib.Path(sys.argv[0]).name or "python")
     stack.callback(lead.release)
-    coordinator_state = CoordinatorState(store, lead, plan.topology_id)
+    drafts = None if isinstance(store, MemoryStore) else drafts_of(metadata_dir_of(plan, config), plan.topology_id)
+    coordinator_state = CoordinatorState(store, lead, plan.topology_id, drafts)
     coordinator_state.check_spout(plan.semantics.name)
     return coordinator_state
 
