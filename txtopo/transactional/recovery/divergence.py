@@ -132,7 +132,8 @@ class CoordinatorRecord:
             return "there is no coordinator state (it is at transaction 0): it was wiped, or is in another place"
         mark = self.committed.states.get(name)
         wrote = "has no record of it" if mark is None else f"recorded its last write at {mark.txid or 0}"
-        return f"the coordinator state is at transaction {self.committed.txid} and {wrote}"
+        decided = "" if self.group is None else f", has decided those up to {self.group.last},"
+        return f"the coordinator state is at transaction {self.committed.txid}{decided} and {wrote}"
 
 
 @attrs.frozen

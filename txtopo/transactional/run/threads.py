@@ -81,16 +81,16 @@ class Threads(ABC):
 
 
 class ThreadPools(Threads):
-    """The threads of a real run."""
+    """The threads of a real run; with one step at a time, a group's writes come in the order of its states."""
 
-    def __init__(self, jobs_max: int) -> None:
+    def __init__(self, jobs_max: int, steps_max: int = STEPS_MAX) -> None:
         self._events: queue.SimpleQueue[tuple[Event, ...]] = queue.SimpleQueue()
         self._commit = _CommitThread()
         self._threads = {
             Role.SOURCE: ThreadPoolExecutor(1, "txtopo-source"),
             Role.JOB: ThreadPoolExecutor(jobs_max + 1, "txtopo-job"),
         }
-        self._steps = ThreadPoolExecutor(STEPS_MAX, "txtopo-write")
+        self._steps = ThreadPoolExecutor(steps_max - 1, "txtopo-write") if steps_max > 1 else None
 
     def now_secs(self) -> float:
         """Return seconds of the system's monotonic clock."""
@@ -117,10 +117,12 @@ class ThreadPools(Threads):
 
     def together(self, steps: Sequence[Callable[[], None]]) -> None:
         """Run steps in threads, the last one in the calling thread."""
+        if self._steps is None or len(steps) <= 1:
+            super().together(steps)
+            return
         others = [self._steps.submit(step) for step in steps[:-1]]
         try:
-            for step in steps[-1:]:
-                step()
+            steps[-1]()
         finally:
             concurrent.futures.wait(others)
         for other in others:
@@ -156,7 +158,8 @@ class ThreadPools(Threads):
         for pool in self._threads.values():
             pool.shutdown(wait=False, cancel_futures=True)
         self._commit.shut_down()
-        self._steps.shutdown(wait=False)
+        if self._steps is not None:
+            self._steps.shutdown(wait=False)
         cancel_jobs()
         for pool in self._threads.values():
             pool.shutdown(wait=True)
