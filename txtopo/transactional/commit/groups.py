@@ -246,7 +246,11 @@ class GroupCommitter:
                 Group(first, last, tuple(writes), metadata, tuple(self._states), notes=notes)
             )
         with self._timed("table writes"):
-            self._together([functools.partial(self._publish, name, last, notes[name]) for name in writes])
+            secs: dict[str, float] = {}
+            self._together([functools.partial(self._publish, secs, name, last, notes[name]) for name in writes])
+        if self._on_write is not None:
+            for name in writes:
+                self._on_write(name, secs[name])
         # In memory only: a crash before the next write leaves the note above the committed mark, and every state
         # published. The next leader publishes them again, which makes sure that they are durable, and sets the mark.
         marks = marks_after(self._committed, self._states, set(writes), last)
@@ -265,15 +269,14 @@ class GroupCommitter:
         with durable_step("group.journal"):
             journal.enter(entry)
 
-    def _publish(self, name: str, txid: int, note: Any) -> None:
+    def _publish(self, secs: dict[str, float], name: str, txid: int, note: Any) -> None:
         began = self._now_secs()
         # If a write was made and only its answer was lost, the next try finds the transaction and does nothing.
         what_now = "start again when it is writable, and recovery will finish the group"
         for attempt in self._tries(txid, "written", what_now):
             with attempt, durable_step("table.write"):
                 self._states[name].publish(txid, note)
-        if self._on_write is not None:
-            self._on_write(name, self._now_secs() - began)
+        secs[name] = self._now_secs() - began
 
     def flush(self) -> list[Event]:
         """Make durable that the last group is committed, if no other group follows that would do so."""

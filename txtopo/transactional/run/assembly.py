@@ -59,9 +59,6 @@ from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
 JOB_TARGET_MS = 2_000
 
-SOURCE_POLL_MS = 20
-"""The pause before a waiting source is asked again."""
-
 MakeRunner = Callable[[Plan, Config, dict[str, bytes]], AbstractContextManager[JobRunner]]
 
 
@@ -188,7 +185,7 @@ def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads) -> Sou
     context = TaskContext(plan, spout, 0, None)
     with user_code(spout.id, None):
         coordinator = spout.component.coordinator(task_factory.configuration(spout), context)
-    return Source(spout.id, coordinator, plan.semantics, threads.now_secs)
+    return Source(spout.id, coordinator, plan.semantics, threads.now_secs, threads.sleep)
 
 
 def _take_lead(plan: Plan, config: Config, environment: Environment, stack: ExitStack) -> CoordinatorState:
@@ -313,7 +310,6 @@ def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
         group_transactions_max=config.group_transactions_max,
         timeout_ms=int(config.message_timeout_secs * 1000),
         job_target_ms=JOB_TARGET_MS,
-        source_poll_ms=SOURCE_POLL_MS,
         tries_max=config.transaction_max_attempts,
         give_up_policy=GiveUpPolicy(config.transaction_max_attempts_policy),
         until=until,
