@@ -18,7 +18,7 @@ from state.delta.log.entries import stale
 from state.delta.log.put import Change
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.history import read_table
-from state.delta.schema import RowFormat, checked_fields
+from state.delta.schema import FittedRows, RowFormat, checked_fields
 from state.delta.upkeep import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.fields import Fields
@@ -118,8 +118,8 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
         self._cache = TableCache(rows, declared.cached_keys_max, declared.cached_keys_max * ROWS_PER_KEY)
         self._reducer = Reducer(rows)
         self._after: pa.Table | None = None
-        self._values: Mapping[Key, StateValue | None] | None = None
-        """All rows after the prepared write, and the values that it changes, if they are at hand."""
+        self._fitted: FittedRows | None = None
+        """All rows after the prepared write, and those that it changes, if they are at hand."""
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value of each key as of this coordinator's last write; see :meth:`OpenedState.multi_get`."""
@@ -176,13 +176,13 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
         self._cache.clear()
 
     def _make(self, txid: int, values: Writes | pa.Table) -> Any:
-        writes = self._fitted(txid, values)
-        self._after = self._values = None
+        writes = self._as_writes(txid, values)
+        self._after = self._fitted = None
         if isinstance(writes, FileWrites):
             return writes.note()
         if not writes.rows.num_rows:
             return self._on_head(txid).note()
-        self._values = writes.values
+        self._fitted = writes.fitted
         return self._writer.reading(lambda: self._made(txid, writes)).note()
 
     def _made(self, txid: int, writes: RowWrites) -> FileWrites:
@@ -195,7 +195,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
         """Return a write of nothing that is computed from the rows of the head."""
         return FileWrites([], [], 0, first_txid, self._writer.version, self._writer.last_txid or 0)
 
-    def _fitted(self, txid: int, values: Writes | pa.Table) -> RowWrites | FileWrites:
+    def _as_writes(self, txid: int, values: Writes | pa.Table) -> RowWrites | FileWrites:
         match values:
             case RowWrites() | FileWrites():
                 return values
@@ -205,7 +205,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
                 fitted = self._rows.fit(txid, by_key(values))
             case _:
                 assert_never(values)
-        return RowWrites(fitted.table, fitted.values if self._cache.keeps_writes else None)
+        return RowWrites(fitted.table, fitted if self._cache.keeps_writes else None)
 
     def _change(self, txid: int, note: Any) -> Change:
         writer = self._writer
@@ -224,7 +224,8 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
         if note is None or not (note["touched"] or FileWrites.of_note(note).added):
             self._cache.moved(version)
         elif note == self._prepared:
-            self._cache.written(version, self._values, self._after)
+            # Its values are made now, when the write is visible already: that takes longer than to write them.
+            self._cache.written(version, None if self._fitted is None else self._fitted.values, self._after)
         else:
             self._cache.clear()
-        self._after = self._values = None
+        self._after = self._fitted = None

@@ -30,10 +30,8 @@ import pyarrow.compute as pc
 from state.delta.log.data_files import DataFile, DataFolder, files_in
 from state.delta.log.put import Change
 from state.delta.read.reading import key_mask
-from state.delta.schema import TXID_FIELD, RowFormat, without_removed
-from txtopo.api.map_state import Key
+from state.delta.schema import TXID_FIELD, FittedRows, RowFormat, without_removed
 from txtopo.api.reduction import PreparedWrites
-from txtopo.api.values import StateValue
 from txtopo.columnar.hashing import PARTS, parts_of
 
 __all__ = ["FileWrites", "RowWrites", "over_files", "whole_table"]
@@ -45,11 +43,11 @@ class RowWrites(PreparedWrites):
 
     Args:
         rows: the rows, each key once; a row without a txid removes its key. Empty: only record the txid.
-        values: the same as stored values, if they exist already and are to be cached.
+        fitted: what they were made from, if the values are to be cached.
     """
 
     rows: pa.Table
-    values: Mapping[Key, StateValue | None] | None = None
+    fitted: FittedRows | None = None
 
     @property
     def rows_put(self) -> int:

@@ -61,6 +61,8 @@ BUCKET_ROWS = 500_000
 
 _TEXT_MAX = 32
 
+_SAMPLE_ROWS = 1_000
+
 _LAST_CHARACTER = "\U0010ffff"
 _BOUNDED = (pa.types.is_integer, pa.types.is_string, pa.types.is_date)
 """Types whose minimum and maximum go into the log."""
@@ -91,6 +93,14 @@ class DataFile:
         """The range of parts whose rows it holds; None if it is not a bucket."""
         found = _NAME.fullmatch(Path(self.path).name)
         return None if found is None else (int(found[1]), int(found[2]))
+
+
+def _repetitive(rows: pa.Table) -> list[str] | bool:
+    """Return the columns to encode by a dictionary: those whose first values repeat. Others take half the time without."""
+    if any(pa.types.is_nested(kind) for kind in rows.schema.types):
+        return True
+    first = rows.slice(0, _SAMPLE_ROWS)
+    return [name for name in rows.column_names if pc.count_distinct(first[name]).as_py() * 2 <= first.num_rows]
 
 
 def stats_of(rows: pa.Table) -> dict[str, Any]:
@@ -145,7 +155,7 @@ class DataFolder:
         """
         path = f"{DATA_FOLDER}/{name}-{uuid.uuid4().hex}.parquet"
         sink = pa.BufferOutputStream()
-        pq.write_table(rows, sink, compression="snappy")
+        pq.write_table(rows, sink, compression="snappy", use_dictionary=_repetitive(rows))
         content = memoryview(sink.getvalue())
         self.location.folder.put(path, content)
         # JSON may write a character beyond 16 bits as \ud83d\ude00. delta-rs 1.6 reads another character then, and
