@@ -53,7 +53,7 @@ def test_files_are_listed_in_order_without_drafts(folder: LocalFolder) -> None:
     assert [item.path for item in folder.list("log", after="1")] == ["log/2", "log/3"]
     assert list(folder.list("nowhere")) == []
     folder.remove_drafts("log")
-    assert sorted(os.listdir(folder.root / "log")) == ["1", "2", "3", "sub"]
+    assert sorted(path.name for path in (folder.root / "log").iterdir()) == ["1", "2", "3", "sub"]
 
 
 def test_of_many_writers_one_wins_each_name(folder: LocalFolder) -> None:
@@ -74,7 +74,7 @@ def test_of_many_writers_one_wins_each_name(folder: LocalFolder) -> None:
         thread.join()
     assert sorted(name for name, _ in won) == list(range(NAMES))
     assert all(folder.get(f"{name}") == f"{writer}".encode() for name, writer in won)
-    assert len(os.listdir(folder.root)) == NAMES
+    assert len(list(folder.root.iterdir())) == NAMES
 
 
 def test_a_link_whose_answer_was_lost_is_ours(folder: LocalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_a_file_system_without_links_is_refused(folder: LocalFolder, monkeypatch
     monkeypatch.setattr(os, "link", refuse)
     with pytest.raises(ConfigError, match="no hard links"):
         folder.put_if_absent("log/1.json", b"x")
-    assert os.listdir(folder.root / "log") == []
+    assert not list((folder.root / "log").iterdir())
 
 
 def test_a_name_is_synced_after_its_content(folder: LocalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def test_a_name_is_synced_after_its_content(folder: LocalFolder, monkeypatch: py
     fsync, link, replace = os.fsync, os.link, Path.replace
 
     def note_fsync(descriptor: int) -> None:
-        done.append("folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "content")
+        done.append("folder" if Path(f"/proc/self/fd/{descriptor}").is_dir() else "content")
         fsync(descriptor)
 
     def note_link(*paths: Path) -> None:

@@ -6,6 +6,7 @@ _EXTRAS = {
     "confluent_kafka": "kafka",
     "delta": "spark-delta",
     "httpx": "cluster",
+    "obstore": "object-store",
     "prometheus_client": "metrics",
     "starlette": "cluster",
     "uvicorn": "cluster",

@@ -65,9 +65,9 @@ _STEPS = {
 }
 
 _PLACES = {
-    "delta.write.checked": "a Delta write has checked its fence, and not written yet",
+    "delta.write.checked": "a Delta write knows what it is to change, and has not written yet",
     "delta.write.landed": "a Delta write is durable, but the coordinator does not know it yet",
-    "delta.stage.drafted": "a staged write is on disk under its draft's name",
+    "delta.prepared": "the files of a write are durable, and nobody sees them",
     "folder.drafted": "a file is on disk, but only under its draft's name",
     "folder.named": "a file has its name, but its folder is not synced yet",
     "spout.emit": "an emitter is about to emit its share of a batch",

@@ -1,7 +1,7 @@
 """A folder of files that survive a power failure: the one way to what lies beside, and in, the tables.
 
-Everything that is written through it is durable when the call returns, and no reader ever sees a part of a file. An object
-store has the same operations, so this is the seam behind which a table may lie elsewhere.
+Everything that is written through it is durable when the call returns, and no reader ever sees a part of a file. An
+object store has the same operations, so this is the seam behind which a table may lie elsewhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from txtopo.failpoints import reach
 __all__ = ["Folder", "Item", "LocalFolder"]
 
 _DRAFT = ".draft-"
-"""Begins the name of a file that is being written: hidden from Spark, delta-rs and vacuum, and before all versions of a log."""
+"""Begins the name of a file that is being written: hidden from Spark, delta-rs and vacuum, and before all versions of
+a log."""
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -58,7 +59,8 @@ class Folder(Protocol):
     def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:
         """Write a file unless there is one; return whether it was written, durable if so.
 
-        Of several writers of one path exactly one is told True. A crash before the return leaves no file or a whole one.
+        Of several writers of one path exactly one is told True. A crash before the return leaves no file or a whole
+        one.
         """
 
     def get(self, path: str) -> bytes:
@@ -90,18 +92,26 @@ class Folder(Protocol):
 class LocalFolder:
     """A folder of a file system, on this machine or mounted.
 
-    A file is written as a draft and synced; then it gets its name, by a rename if it may replace another one and by a hard
-    link if it may not, because a link is the one way to a name that fails if somebody else was faster; then the folder that
-    has the name is synced. A draft that a crash leaves is removed by :meth:`remove_drafts`.
+    A file is written as a draft and synced; then it gets its name, by a rename if it may replace another one and by a
+    hard link if it may not, because a link is the one way to a name that fails if somebody else was faster; then the
+    folder that has the name is synced. A draft that a crash leaves is removed by :meth:`remove_drafts`.
 
     Args:
         root: its absolute path.
+        makes_folders: whether a file's folder is made if it is missing. Where it must be there, a write fails if
+        somebody
+            has removed it, and nothing comes back in its place.
     """
 
     root: Path
+    makes_folders: bool = True
 
     def put(self, path: str, content: bytes | memoryview) -> None:
-        """See :class:`Folder`."""
+        """See :class:`Folder`.
+
+        1. A crash before the rename leaves a draft; :meth:`remove_drafts` removes it.
+        2. A power failure between the rename and the sync of the folder leaves the old file or the new one.
+        """
         draft, place = self._draft(path, content), self.root / path
         draft.replace(place)
         reach("folder.named")
@@ -109,6 +119,10 @@ class LocalFolder:
 
     def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:
         """See :class:`Folder`.
+
+        1. A crash before the link leaves a draft, and one after it a draft beside the file: as for :meth:`put`.
+        2. A power failure between the link and the sync of the folder may lose the name that others have seen. Whoever
+           is to write the file then puts it again.
 
         Raises:
             ConfigError: the file system has no hard links.
@@ -123,8 +137,9 @@ class LocalFolder:
         except OSError as error:
             if error.errno in _NO_LINKS:
                 raise ConfigError(
-                    f"the file system of {self.root} has no hard links ({error.strerror}), so two writers could both take one "
-                    "version of a table; put the folder on a file system that has them, such as ext4, xfs or NFS"
+                    f"the file system of {self.root} has no hard links ({error.strerror}), so two writers could both "
+                    "take one version of a table; put the folder on a file system that has them, such as ext4, xfs or "
+                    "NFS"
                 ) from None
             raise
         finally:
@@ -146,7 +161,7 @@ class LocalFolder:
     def list(self, below: str = "", after: str = "") -> Iterator[Item]:
         """See :class:`Folder`."""
         try:
-            names = sorted(name for name in os.listdir(self.root / below) if name > after)
+            names = sorted(path.name for path in (self.root / below).iterdir() if path.name > after)
         except (FileNotFoundError, NotADirectoryError):
             return
         for name in names:
@@ -173,7 +188,8 @@ class LocalFolder:
     def _draft(self, path: str, content: bytes | memoryview) -> Path:
         """Write a synced draft beside the file that it will become."""
         parent = (self.root / path).parent
-        self._make(parent)
+        if self.makes_folders:
+            self._make(parent)
         draft = parent / f"{_DRAFT}{uuid.uuid4().hex}"
         with draft.open("xb") as file:
             file.write(content)

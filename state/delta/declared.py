@@ -7,16 +7,15 @@ from abc import abstractmethod
 from collections.abc import Mapping
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from state.delta.log.damage import state_failure
 from state.delta.log.location import Location, parent_of
 from state.delta.log.ownership import WORLD_ERRORS, Fence, Owner
-from state.delta.log.sync import sync_log
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.history import read_table
 from state.delta.table import DeltaStateTable
 from state.delta.upkeep import Upkeep
+from state.delta.writer import TableWriter
 from txtopo.api.state import State
 from txtopo.errors import ConfigError
 
@@ -68,16 +67,13 @@ class DeclaredDeltaTable(State):
         location = self._location()
         try:
             # The owner first: nothing is written to the table of another topology.
-            Owner(topology_id, name, incarnation, self.kind).take(location, self._schema(), self.partition_by)
-            table = fence.close_behind(location)
-            # Until the marker is synced, a power failure may take it back.
-            if location.folder is not None:
-                sync_log(location.folder)
+            table = Owner(topology_id, name, incarnation, self.kind).take(location, self._schema(), self.partition_by)
+            writer = TableWriter.open(location, table, fence, self.partition_by)
         except WORLD_ERRORS as error:
             raise state_failure(
-                f"state {name!r}: the table at {location.address} cannot be opened", error, location.folder
+                f"state {name!r}: the table at {location.address} cannot be opened", error, location.root
             ) from error
-        return self._opened(location, table, fence)
+        return self._opened(writer)
 
     def table(self) -> DeltaStateTable:
         """Return the table, which can be inspected without opening it."""
@@ -88,5 +84,5 @@ class DeclaredDeltaTable(State):
         """Return the columns of the table."""
 
     @abstractmethod
-    def _opened(self, location: Location, table: DeltaTable, fence: Fence) -> OpenedDeltaTable:
+    def _opened(self, writer: TableWriter) -> OpenedDeltaTable:
         """Return the opened state, whose table is already fenced."""

@@ -3,48 +3,65 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
 
-from state.delta.log.location import Location
-from state.delta.log.ownership import NO_HOOKS, WORLD_ERRORS, Fence, state_application
-from state.delta.log.sync import sync_files, sync_log
+from state.delta.former import content_of, remove_former
+from state.delta.log.data_files import DataFile, DataFolder, files_in
+from state.delta.log.entries import foreign_change
+from state.delta.log.ownership import WORLD_ERRORS, state_application
+from state.delta.log.put import Change
+from state.delta.log.sync import sync_log
 from state.delta.read.history import read_snapshot, shown_schema
-from state.delta.staging import Staging
-from state.delta.table import kept_handle
-from state.delta.upkeep import Upkeep, vacuum, vacuum_data_folder
-from state.delta.writer import WRITE_TRIES_MAX, NextVersion, TableWriter
-from txtopo.api.state import CanBeRepaired, Executors, OpenedState, State, UsesExecutors
+from state.delta.table import kept_version
+from state.delta.upkeep import Upkeep, compacted, vacuum, vacuum_data_folder
+from state.delta.writer import WRITE_TRIES_MAX, TableWriter
+from txtopo.api.state import CanBeRepaired, Executors, OpenedState, State, UsesExecutors, Writes
 from txtopo.errors import StateAccessError
+from txtopo.failpoints import reach
 
 __all__ = ["OpenedDeltaTable"]
 
 
 class OpenedDeltaTable(OpenedState, UsesExecutors, CanBeRepaired):
-    """A Delta table opened by one coordinator, whose marker the handle has seen.
+    """A Delta table opened by one coordinator, whose marker is written.
 
-    Its subclasses write rows; all else is here.
+    Its subclasses say what a write consists of; all else is here.
     """
 
-    def __init__(self, declared: State, location: Location, table: DeltaTable, fence: Fence, upkeep: Upkeep) -> None:
+    def __init__(self, declared: State, writer: TableWriter, schema: pa.Schema, upkeep: Upkeep) -> None:
         self.declared = declared
-        self._location = location
-        self._writer = TableWriter(location, table, fence)
-        self._staging = Staging(fence.state, fence.epoch, location)
+        self._location = writer.location
+        self._writer = writer
+        self._data = DataFolder(writer.location)
+        self._schema = schema
         self._upkeep = upkeep
         self._checkpoints = 0
         self._executors: Executors | None = None
         self._driver_rows_max = 0
+        self._prepared: Any = None
+        """The last note that this coordinator has made, whose files it has just written."""
 
     @abstractmethod
-    def _compact(self) -> bool:
-        """Compact the table in one Delta write if it has too many files; update the handle; return whether it did."""
+    def _make(self, txid: int, values: Writes | pa.Table) -> Any:
+        """Write the files of a write, durably, and return its note; rows of a keyed table are as in the table."""
+
+    @abstractmethod
+    def _change(self, txid: int, note: Any) -> Change:
+        """Return what a note changes on top of the head.
+
+        Raises:
+            DivergenceError: it was computed from other rows than those of the head.
+        """
+
+    def _landed(self, note: Any) -> None:
+        """Take note that the head is a version that ``note`` made; None: by upkeep, which moves rows only."""
 
     @property
     def identity(self) -> str:
         """Delta's id of the table."""
-        return str(self._writer.table.metadata().id)
+        return self._writer.identity
 
     @property
     def last_txid(self) -> int | None:
@@ -61,17 +78,60 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, CanBeRepaired):
         self._executors = executors
         self._driver_rows_max = driver_rows_max
 
-    def prepare(self, txid, values):
-        return {"staged": self.stage(txid, values).location}
+    def prepare(self, txid: int, values: Writes | pa.Table) -> Any:
+        """Write the data files of a write where no reader of the table sees them; see :meth:`OpenedState.prepare`.
 
-    def publish(self, txid, note):
-        from state.delta.staging import StagedWrite
-        self.write_staged(StagedWrite(self._writer.fence.state, txid, note["staged"]))
+        A crash before the note is recorded leaves files that no version names; upkeep removes them.
+
+        Raises:
+            DivergenceError: somebody else has changed rows.
+        """
+        with self._writer.failing("a write cannot be prepared", txid):
+            self._prepared = self._make(txid, values)
+        self._writer.refuse_foreign_change(txid)
+        reach("delta.prepared")
+        return self._prepared
+
+    def publish(self, txid: int, note: Any) -> None:
+        """Make a prepared write of any epoch visible, in one Delta write; see :meth:`OpenedState.publish`."""
+        writer = self._writer
+        if not writer.has(txid):
+            note = self._present(txid, note)
+            if note != self._prepared:
+                # It may have been prepared long ago.
+                missing = self._data.missing(files_in(note))
+                if missing is not None:
+                    raise writer.divergence(
+                        txid, f"the write of transaction {txid} needs {missing}; nothing was written"
+                    )
+        if writer.put(txid, lambda: self._change(txid, note)):
+            self._landed(note)
+
+    def _present(self, txid: int, note: Any) -> Any:
+        """Return a note as this version makes it; the note of an earlier version may name a file."""
+        content = content_of(self._location, note)
+        if isinstance(content, str):
+            raise self._writer.divergence(
+                txid, f"transaction {txid} must be finished from a staged write {content}, and is not in the table"
+            )
+        return self.prepare(txid, content) if isinstance(content, pa.Table) else content
+
+    def write(self, txid: int, values: Writes) -> None:
+        """Write the values in one Delta write; without values, only record the txid; see :meth:`OpenedState.write`.
+
+        Raises:
+            DivergenceError: somebody else has changed rows; nothing was written.
+        """
+        self.publish(txid, self.prepare(txid, values))
 
     def clean_up(self) -> None:
-        """Remove the staged writes of this coordinator and of earlier ones."""
-        with self._writer.failing("staged writes cannot be removed"):
-            self._staging.discard()
+        """Remove what was staged by earlier versions, and what dead writers and drivers have left unfinished.
+
+        Files that a newer coordinator has staged stay. A crash in between leaves some, which the next call removes.
+        """
+        with self._writer.failing("what is left of earlier runs cannot be removed"):
+            remove_former(self._location, self._writer.fence.epoch)
+            self._writer.remove_drafts()
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
@@ -82,55 +142,51 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, CanBeRepaired):
         schema = shown_schema(self._writer.table, self.declared.kind)
         return read_snapshot(self._location, state_application(fence.topology_id, fence.state), schema, txid)
 
-    def make_durable(self) -> None:
-        """Sync the table's files and the log entries since the last checkpoint."""
-        self._writer.make_durable()
-
     def roll_back(self, txid: int | None) -> None:
-        """Write a version that equals the one of transaction ``txid``; see :meth:`CanBeRepaired.roll_back`."""
+        """Write a version that equals the one of transaction ``txid``; see :meth:`CanBeRepaired.roll_back`.
+
+        It takes the old version's files into the table again, without copying. delta-rs' ``restore`` neither respects
+        the fence nor carries application transactions.
+        """
         writer = self._writer
         for _ in range(WRITE_TRIES_MAX):
-            writer.is_visible(txid or 0)  # for the update of the handle and the check of the fence
+            writer.look()
             # An earlier repair may have written this version and died before it had synced it.
-            if (writer.fence.last_txid(writer.table) or 0) == (txid or 0) and writer.changed_since(None) is None:
+            if (writer.last_txid or 0) == (txid or 0) and self._is_undisturbed():
                 writer.make_durable()
                 return
-            with NextVersion(writer, txid or 0):
-                self._write_as_of(txid)
+            version, files = self._as_of(txid)
+            added = [file for path, file in files.items() if path not in writer.files]
+            removed = [file for path, file in writer.files.items() if path not in files]
+            if writer.put_next(Change(added, removed), txid or 0, restored=version):
+                return
         raise writer.overtaken(txid)
 
-    def _write_as_of(self, txid: int | None) -> None:
-        """Write the version after the handle's, with the rows as of transaction ``txid``; None: without rows.
-
-        delta-rs' ``restore`` would do this without copying, but it neither respects the fence nor carries application
-        transactions. So the old version is streamed into the next one, as in compaction.
-        """
-        table = self._writer.table
-        old = kept_handle(self._location, table, txid) if txid else None
-        if txid and old is None:
+    def _as_of(self, txid: int | None) -> tuple[int, dict[str, DataFile]]:
+        """Return the version of a transaction and its files; None: the one before all transactions."""
+        if not txid:
+            return 0, {}
+        found = kept_version(self._location, self._writer.version, txid, self.declared.partition_by)
+        if found is None:
             where = self._location.address
             raise StateAccessError(f"the table at {where} no longer keeps its version of transaction {txid}", txid=txid)
-        empty = pa.schema(table.schema()).empty_table()
-        write_deltalake(
-            table,
-            empty if old is None else old.scan(),
-            mode="overwrite",
-            commit_properties=self._writer.fence.properties(txid or 0, rolled_back_at=table.version() + 1),
-            post_commithook_properties=NO_HOOKS,
-        )
+        return found
 
     def adopt(self) -> None:
         """Record the last transaction again, on top of foreign writes; see :meth:`CanBeRepaired.adopt`."""
         writer = self._writer
         for _ in range(WRITE_TRIES_MAX):
-            last = self.last_txid or 0
-            writer.is_visible(last)  # for the update of the handle and the check of the fence
-            if writer.changed_since(None) is None:
+            writer.look()
+            if self._is_undisturbed():
                 writer.make_durable()
                 return
-            with NextVersion(writer, last):
-                writer.fence.mark(writer.table, last)
+            if writer.put_next(Change(), writer.last_txid or 0):
+                return
         raise writer.overtaken(None)
+
+    def _is_undisturbed(self) -> bool:
+        """Whether nobody else has changed rows since the last transaction."""
+        return foreign_change(self._location, self._writer.version, None) is None
 
     def maintain(self) -> None:
         """Checkpoint the log after every ``every_writes`` own writes; compact and vacuum if that is due.
@@ -138,27 +194,28 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, CanBeRepaired):
         A crash at any moment leaves the rows as they are: no step changes those of the newest version. The next upkeep
         begins with the first step again.
         """
-        writer, folder = self._writer, self._location.folder
+        writer, location = self._writer, self._location
         if writer.writes < self._upkeep.every_writes:
             return
+        writer.look()
+        if writer.foreign_change is not None:  # the next write refuses it
+            return
         try:
-            writer.advance()
             writer.table.create_checkpoint()
             writer.table.cleanup_metadata()
-            before, files = writer.table.version(), set(writer.table.file_uris())
-            is_compacted = self._compact()
-            if folder is not None:
-                sync_files(self._location.paths_of(writer.table, set(writer.table.file_uris()) - files))
-                sync_log(folder)
-            if is_compacted:
-                writer.compacted(before + 1)
+            change = compacted(writer.files.values(), self._data, self._schema, self._upkeep.files_max)
+            if change is not None and writer.put_next(change, None):
+                self._landed(None)
             if self._upkeep.is_vacuum_due(self._checkpoints):
                 retention_hours = self._upkeep.vacuum_retention_hours or 0
                 vacuum(writer.table, retention_hours)
-                if folder is not None:
-                    vacuum_data_folder(writer.table, folder, retention_hours, self._staging.data_files())
+                writer.look()
+                held = [*writer.files.values(), *files_in(self._prepared or {})]
+                vacuum_data_folder(location.folder, writer.version, held, retention_hours)
+            # The checkpoint, and the versions of the vacuum.
+            if location.root is not None:
+                sync_log(location.root)
         except WORLD_ERRORS as error:
-            # A compaction fails, too, if a newer coordinator has taken its version: that is a LostLead.
             writer.fence.check(writer.fresh_handle())
             raise writer.failure("upkeep failed", error) from error
         writer.writes = 0

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from state.delta.former import content_of
 from state.delta.log.damage import empty_version, state_failure
-from state.delta.log.entries import foreign_change, version_after
+from state.delta.log.data_files import DataFile, DataFolder, files_in, files_of
+from state.delta.log.entries import foreign_change, stale, version_after
 from state.delta.log.location import Location
 from state.delta.log.ownership import (
     WORLD_ERRORS,
@@ -22,11 +24,10 @@ from state.delta.log.ownership import (
     not_ours,
     state_application,
 )
-from state.delta.staging import staged_obstacle
 from txtopo.api.state import StateKind, StateTable, TableDescription
 from txtopo.errors import ConfigError
 
-__all__ = ["DeltaStateTable", "kept_handle"]
+__all__ = ["DeltaStateTable", "kept_version"]
 
 _ASIDE = ".before-repair-"
 
@@ -52,9 +53,7 @@ class DeltaStateTable(StateTable):
         try:
             table = self._location.existing()
         except WORLD_ERRORS as error:
-            raise state_failure(
-                f"the table at {self.address} cannot be opened", error, self._location.folder
-            ) from error
+            raise state_failure(f"the table at {self.address} cannot be opened", error, self._location.root) from error
         if table is None:
             foreign = self._location.foreign_file()
             if foreign is not None:
@@ -72,59 +71,70 @@ class DeltaStateTable(StateTable):
             epoch=epoch_of(table, owner.topology_id),
             version=table.version(),
             misfit=self._misfit(table, owner),
-            damage=None if self._location.folder is None else empty_version(self._location.folder, table.version()),
+            damage=None if self._location.root is None else empty_version(self._location.root, table.version()),
         )
 
     def foreign_change(self, since: int | None) -> str | None:
         """Describe a change by somebody else, or return None; see :meth:`StateTable.foreign_change`."""
         try:
-            return foreign_change(self._location, self._location.handle(), since)
+            return foreign_change(self._location, self._location.handle().version(), since)
         except WORLD_ERRORS as error:
-            raise state_failure(f"the log of {self.address} cannot be read", error, self._location.folder) from error
+            raise state_failure(f"the log of {self.address} cannot be read", error, self._location.root) from error
 
-    def obstacle(self, txid, note) -> str | None:
-        location = note["staged"]
-        """Describe why a staged write can no longer be finished; see :meth:`StateTable.staged_obstacle`."""
+    def obstacle(self, txid: int, note: Any) -> str | None:
+        """Describe why a prepared write can no longer be published; see :meth:`StateTable.obstacle`."""
         try:
-            return staged_obstacle(self._location, self._location.handle(), location)
+            return self._obstacle(txid, note)
         except WORLD_ERRORS as error:
-            raise state_failure(
-                f"the table at {self.address} cannot be opened", error, self._location.folder
-            ) from error
+            raise state_failure(f"the table at {self.address} cannot be read", error, self._location.root) from error
+
+    def _obstacle(self, txid: int, note: Any) -> str | None:
+        found = self.look()
+        if found is None:
+            return "whose table is gone"
+        content = content_of(self._location, note)
+        is_visible = found.last_txid is not None and found.last_txid >= txid
+        if is_visible or isinstance(content, pa.Table):
+            return None
+        if isinstance(content, str):
+            return content
+        missing = DataFolder(self._location).missing(files_in(content))
+        if missing is not None:
+            return f"which needs {missing}"
+        if self._kind is StateKind.ROWS:  # its rows are computed from no others
+            return None
+        reason = stale(self._location, found.version, found.last_txid, content)
+        return None if reason is None else f"which was {reason}"
 
     def is_kept(self, txid: int | None) -> bool:
         """Whether the version of transaction ``txid`` is still in the log, with all of its files."""
         if not txid:
             return True
-        found = kept_handle(self._location, self._location.handle(), txid)
-        if found is None or self._location.folder is None:
-            return found is not None
-        # A vacuum removes files of old versions that the log still has.
-        return all(Path(path).is_file() for path in self._location.paths_of(found, found.file_uris()))
+        return kept_version(self._location, self._location.handle().version(), txid, self._partition_by) is not None
 
     def asides(self) -> list[int]:
         """Return the numbers of the folders to which this table was moved aside."""
-        folder = self._location.folder
-        if folder is None:
+        root = self._location.root
+        if root is None:
             return []
-        pattern = re.compile(re.escape(folder.name + _ASIDE) + r"(\d+)")
-        found = [pattern.fullmatch(path.name) for path in folder.parent.glob(f"*{_ASIDE}*")]
+        pattern = re.compile(re.escape(root.name + _ASIDE) + r"(\d+)")
+        found = [pattern.fullmatch(path.name) for path in root.parent.glob(f"*{_ASIDE}*")]
         return sorted(int(name[1]) for name in found if name is not None)
 
     def set_aside(self, number: int) -> None:
         """Rename the table's folder; see :meth:`StateTable.set_aside`."""
-        folder = self._location.folder
-        if folder is None:
+        root = self._location.root
+        if root is None:
             raise ConfigError(
                 f"the table at {self.address} is in an object store, which has no rename: move it "
                 "away by hand, or give the state another path"
             )
-        aside = folder.with_name(f"{folder.name}{_ASIDE}{number}")
-        if not folder.exists():
+        aside = root.with_name(f"{root.name}{_ASIDE}{number}")
+        if not root.exists():
             return
         if aside.exists():
-            raise ConfigError(f"{folder} cannot be moved to {aside}, which already exists: move one of them away")
-        folder.rename(aside)
+            raise ConfigError(f"{root} cannot be moved to {aside}, which already exists: move one of them away")
+        root.rename(aside)
 
     def _misfit(self, table: DeltaTable, owner: Owner) -> str | None:
         if owner.kind is not self._kind:
@@ -132,12 +142,16 @@ class DeltaStateTable(StateTable):
         return columns_misfit(table, self._schema, self._partition_by)
 
 
-def kept_handle(location: Location, table: DeltaTable, txid: int) -> DeltaTable | None:
-    """Return a handle of the version that transaction ``txid`` wrote; None if it is not kept."""
-    version = version_after(location, table, txid)
+def kept_version(
+    location: Location, latest: int, txid: int, partition_by: Sequence[str]
+) -> tuple[int, dict[str, DataFile]] | None:
+    """Return the version that transaction ``txid`` wrote, and its files; None if they are not kept."""
+    version = version_after(location, latest, txid)
     if version is None:
         return None
     try:
-        return location.handle(version)
+        files = files_of(location.handle(version), partition_by)
     except DeltaError:
         return None
+    # A vacuum removes files of old versions that the log still has.
+    return None if DataFolder(location).missing(files.values()) else (version, files)

@@ -2,8 +2,9 @@
 
 - A *checkpoint* of the log, and the removal of log entries older than the table's ``delta.logRetentionDuration``
   (30 days by default).
-- *Compaction*, if there are more than ``files_max`` data files: the current version is streamed into the next one.
-  ``optimize.compact`` would rewrite less, but does not stop a coordinator that has lost its lead.
+- *Compaction* replaces the small files of a partition with one file, and leaves the others unchanged, if that saves at
+  least ``files_max`` files. So its cost depends on the rows written since the last compaction, not on the table.
+  ``optimize.compact`` does not stop a coordinator that has lost its lead.
 - *Vacuum*, only if a retention of at least 7 days is configured, because recovery and snapshots read old versions.
   Delta's vacuum skips the folder that txtopo writes data files to (see :mod:`state.delta.log.data_files`), so that
   folder is cleaned here, by the same rule.
@@ -13,20 +14,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
 
 import attrs
+import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, PostCommitHookProperties
 
-from state.delta.log.data_files import DATA_FOLDER, files_of
+from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder
+from state.delta.log.entries import entry_path
 from state.delta.log.location import LOG_FOLDER
-from state.delta.log.ownership import NO_HOOKS, Fence
+from state.delta.log.put import Change
 from txtopo.errors import ConfigError
+from txtopo.folder import Folder
 
-__all__ = ["RETENTION_HOURS_MIN", "Upkeep", "compact", "vacuum", "vacuum_data_folder"]
+__all__ = ["RETENTION_HOURS_MIN", "Upkeep", "compacted", "vacuum", "vacuum_data_folder"]
 
 RETENTION_HOURS_MIN = 7 * 24
 """The minimum retention of vacuum: Delta's default."""
@@ -41,7 +44,7 @@ class Upkeep:
 
     Args:
         every_writes: the number of own writes between two checkpoints.
-        files_max: the maximum number of data files before they are compacted.
+        files_max: small files are combined when that saves at least this many.
         vacuum_retention_hours: how long unreferenced files are kept, in hours; None: forever.
     """
 
@@ -68,62 +71,86 @@ class Upkeep:
         return self.vacuum_retention_hours is not None and checkpoints % _CHECKPOINTS_PER_VACUUM == 0
 
 
-def compact(table: DeltaTable, fence: Fence) -> None:
-    """Stream the handle's version into the next one, in as few files as possible."""
-    write_deltalake(
-        table,
-        table.scan(),
-        mode="overwrite",
-        commit_properties=fence.properties(),
-        post_commithook_properties=NO_HOOKS,
-    )
+FILE_BYTES = 64 * 1024 * 1024
+"""The approximate size of compacted files; files of at least half this size are not compacted."""
+
+
+def compacted(files: Iterable[DataFile], data: DataFolder, schema: pa.Schema, files_max: int) -> Change | None:
+    """Combine small files, of one partition each, if that saves at least ``files_max`` files; None if it doesn't."""
+    bins = _bins(files)
+    if sum(len(each) - 1 for each in bins) < files_max:
+        return None
+    added = []
+    for own in bins:
+        columns = pa.schema([field for field in schema if field.name not in own[0].partition])
+        rows = pa.concat_tables([data.read(file, columns) for file in own])
+        added.append(data.put("compacted", rows, own[0].partition))
+    return Change(added, [file for own in bins for file in own], is_of_rows=False)
+
+
+def _bins(files: Iterable[DataFile]) -> list[list[DataFile]]:
+    """Return groups of small files to combine, at least two in each."""
+    by_partition: dict[tuple[str | None, ...], list[DataFile]] = {}
+    for file in files:
+        if file.size < FILE_BYTES // 2 and file.parts is None:
+            by_partition.setdefault(tuple(file.partition.values()), []).append(file)
+    bins: list[list[DataFile]] = []
+    for own in by_partition.values():
+        size = FILE_BYTES  # as if a bin were full, so that each partition begins one of its own
+        for file in sorted(own, key=lambda each: each.size):
+            if size + file.size > FILE_BYTES:
+                bins.append([])
+                size = 0
+            bins[-1].append(file)
+            size += file.size
+    return [each for each in bins if len(each) > 1]
 
 
 def vacuum(table: DeltaTable, retention_hours: int) -> None:
-    """Remove files that no version of the last ``retention_hours`` refers to, and update the handle."""
-    table.vacuum(retention_hours, dry_run=False, full=True, post_commithook_properties=NO_HOOKS)
-    table.update_incremental()
+    """Remove files beside :data:`DATA_FOLDER` that no version of the last ``retention_hours`` refers to."""
+    hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+    table.vacuum(retention_hours, dry_run=False, full=True, post_commithook_properties=hooks)
 
 
-def vacuum_data_folder(table: DeltaTable, folder: Path, retention_hours: int, staged: Collection[str]) -> None:
+def vacuum_data_folder(folder: Folder, version: int, held: Iterable[DataFile], retention_hours: int) -> None:
     """Remove files that txtopo wrote and that no version of the last ``retention_hours`` refers to.
 
-    This includes files of folds and groups that were never written to the log. A file is kept if it is younger than the
-    retention, is part of the handle's version, was removed from the table within the retention, or is among ``staged``,
-    the files that staged writes will add. The log must have a checkpoint.
+    This includes files of groups that were never written to the log. A file is kept if it is younger than the
+    retention, is among ``held``, those of the newest version, or was removed from the table within the retention. No
+    write may be prepared and not published. The log must have a checkpoint.
     """
-    if not (folder / DATA_FOLDER).is_dir():
-        return
     oldest_secs = time.time() - retention_hours * 3600
-    old = {
-        f"{DATA_FOLDER}/{path.name}" for path in (folder / DATA_FOLDER).iterdir() if path.stat().st_mtime < oldest_secs
-    }
-    old -= set(staged)
+    old = {item.path for item in folder.list(DATA_FOLDER) if item.modified_secs < oldest_secs}
     if not old:
         return
-    old -= {file.path for file in files_of(table)}
-    old -= {path for path, removed_ms in _removals(folder, table.version()) if removed_ms >= oldest_secs * 1000}
+    old -= {file.place for file in held}
+    old -= {path for path, removed_ms in _removals(folder, version) if removed_ms >= oldest_secs * 1000}
     for path in old:
-        (folder / path).unlink(missing_ok=True)
+        folder.delete(path)
 
 
-def _removals(folder: Path, version: int) -> Iterator[tuple[str, int]]:
+def _removals(folder: Folder, version: int) -> Iterator[tuple[str, int]]:
     """Yield each file removed up to a version and the time in ms, from the last checkpoint and the log after it."""
-    log = folder / LOG_FOLDER
+    last = f"{LOG_FOLDER}/_last_checkpoint"
     try:
-        checkpoint = int(json.loads((log / "_last_checkpoint").read_bytes())["version"])
+        checkpoint = int(json.loads(folder.get(last))["version"])
     except (ValueError, KeyError) as error:
-        raise OSError(f"{log / '_last_checkpoint'} names no version") from error
-    names = list(log.glob(f"{checkpoint:020d}.checkpoint*.parquet"))
+        raise OSError(f"{last} names no version") from error
+    prefix = f"{LOG_FOLDER}/{checkpoint:020d}.checkpoint"
+    names = [
+        item.path for item in folder.list(LOG_FOLDER) if item.path.startswith(prefix) and item.path.endswith(".parquet")
+    ]
     if not names:
-        raise FileNotFoundError(f"{log} has no checkpoint of version {checkpoint}, which is its last one")
+        raise FileNotFoundError(f"{LOG_FOLDER} has no checkpoint of version {checkpoint}, which is its last one")
     for name in names:
-        rows = pq.ParquetFile(name).read(columns=["remove.path", "remove.deletionTimestamp"])
+        rows = pq.ParquetFile(pa.BufferReader(folder.get(name))).read(
+            columns=["remove.path", "remove.deletionTimestamp"]
+        )
         for row in rows["remove"].to_pylist():
             if row is not None and row["path"] is not None:
                 yield unquote(row["path"]), row["deletionTimestamp"] or 0
     for later in range(checkpoint + 1, version + 1):
-        for line in (log / f"{later:020d}.json").read_text(encoding="utf-8").splitlines():
-            action = json.loads(line).get("remove") if '"remove"' in line else None
+        for line in folder.get(entry_path(later)).splitlines():
+            action = json.loads(line).get("remove") if b'"remove"' in line else None
             if action is not None:
                 yield unquote(action["path"]), action.get("deletionTimestamp") or 0

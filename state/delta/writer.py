@@ -1,157 +1,250 @@
 """Writes versions of a Delta table, as the one coordinator that may.
 
-It writes with one handle, which it updates before each write. Each finding of that update is handled before anything
-is written:
+The writer knows the table's *head* from its own last write: its version, last txid and files. A quiet table is not read
+at all: the next version is put after the head, which fails if anybody has written since (see
+:mod:`state.delta.log.put`). Then the writer *looks*, and handles each finding before it tries again:
 
 1. A newer marker: another coordinator leads. Raise LostLead.
-2. The transaction itself: it is already written. Do nothing.
+2. The transaction itself: it is already written. Make it durable.
 3. Rows that another writer has changed: the totals no longer follow from the transactions. Raise DivergenceError. The
    next start raises it too, until ``txtopo repair`` has resolved it.
-4. A version that changed no row, for example a vacuum: continue.
+4. A version that changed no row, for example a vacuum: write on top of it.
 
-Code that keeps what it has read from the table compares the version of the handle before it uses it.
+The handle of delta-rs, which reads rows, may lag behind the head. It is updated when rows must be read.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from types import TracebackType
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+import attrs
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from state.delta.log.damage import state_failure
-from state.delta.log.entries import foreign_change
-from state.delta.log.location import Location
+from state.delta.log.data_files import DATA_FOLDER, DataFile, files_of
+from state.delta.log.entries import change_since, entry_path
+from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import WORLD_ERRORS, Fence
-from state.delta.log.sync import sync_files, sync_log, sync_version
+from state.delta.log.put import Change, entry_of, refuse_unknown
+from state.delta.log.sync import sync_files, sync_log
 from txtopo.errors import DivergenceError, FailedException, StateFailure
 from txtopo.failpoints import reach
+from txtopo.folder import LocalFolder
 
-__all__ = ["NextVersion", "TableWriter"]
+__all__ = ["TableWriter"]
 
 WRITE_TRIES_MAX = 10
 """The maximum number of tries of one write if other writers take its version."""
+
+_MARKER_TRIES_MAX = 100
+"""The maximum number of tries to write the marker."""
+
+_KNOWN_SECS = 600
+"""How long the head is taken for known. After weeks, somebody may have removed the entry of the next version from the
+log, behind a checkpoint; then a put would not notice it."""
 
 T = TypeVar("T")
 
 
 class TableWriter:
-    """One coordinator's handle of a table, which has seen its marker, and what it knows of the table's versions."""
+    """What one coordinator knows of its table, and its only way to write to it; made by :meth:`open`."""
 
-    def __init__(self, location: Location, table: DeltaTable, fence: Fence) -> None:
+    def __init__(self, location: Location, table: DeltaTable, fence: Fence, partition_by: Sequence[str]) -> None:
         self.location = location
-        self.table = table
         self.fence = fence
-        self.own_version = table.version()
+        self.version = table.version()
+        """The head: the last version that this coordinator has written or seen."""
+        self.identity = str(table.metadata().id)
+        """Delta's id of the table."""
+        self.last_txid: int | None = None
+        self.files: dict[str, DataFile] = {}
+        self.own_version = self.version
         """The last version that this coordinator has made, by its marker or by a write."""
         self.writes = 0
         """The number of writes since the last upkeep."""
-        self._seen_version = table.version()
-        self._foreign_change: str | None = None
+        self.foreign_change: str | None = None
+        """A change of rows by somebody else since ``own_version``, in words; None if there is none."""
+        self._folder = location.folder
+        self._partition_by = partition_by
+        self._handle = table
+        self._known_secs = 0.0
 
-    def tries(self, txid: int) -> Iterator[NextVersion]:
-        """Yield a context to write the next version in, until one lands; yield none if the transaction is visible.
+    @classmethod
+    def open(cls, location: Location, table: DeltaTable, fence: Fence, partition_by: Sequence[str]) -> TableWriter:
+        """Write the marker, durably, and return its writer; ``table`` is a handle of the table.
+
+        Raises:
+            LostLead: a newer epoch has opened the table.
+            ConfigError: the table asks more of a writer than txtopo gives, or its file system has no hard links.
+            FailedException: other writers took the marker's version ``_MARKER_TRIES_MAX`` times.
+        """
+        writer = cls(location, table, fence, partition_by)
+        if location.root is not None:
+            (location.root / DATA_FOLDER).mkdir(exist_ok=True)
+        for _ in range(_MARKER_TRIES_MAX):
+            # Another Delta write that has taken the version may be the marker of a newer coordinator.
+            writer.look()
+            if writer._put(Change(), None):
+                # Versions before the marker that a dead writer has not synced: a power failure could take them back.
+                if location.root is not None:
+                    sync_log(location.root)
+                return writer
+        raise FailedException(
+            f"state {fence.state!r}: other writers took the version of its epoch {_MARKER_TRIES_MAX} times"
+        )
+
+    @property
+    def table(self) -> DeltaTable:
+        """A handle of the head, to read with."""
+        if self._handle.version() != self.version:
+            self.look()
+        return self._handle
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return sum(file.rows for file in self.files.values())
+
+    def look(self) -> None:
+        """Read what others have written, and check the fence; the head is then the table's newest version.
+
+        Raises:
+            LostLead: a newer epoch has opened the table.
+            ConfigError: the table now asks more of a writer than txtopo gives.
+        """
+        table = self._handle
+        with self.failing("its table cannot be read"):
+            try:
+                table.update_incremental()
+            except WORLD_ERRORS:
+                table = self._handle = self.fresh_handle()
+            version = table.version()
+            if version > self.version:
+                self.foreign_change = self.foreign_change or change_since(self.location, version, self.version)
+            self.files = files_of(table, self._partition_by)
+        self.fence.check(table)
+        refuse_unknown(
+            self.location.address, table.protocol(), table.metadata().configuration, table.schema().to_json()
+        )
+        self.last_txid = self.fence.last_txid(table)
+        self.version = version
+        self._known_secs = time.time()
+
+    def has(self, txid: int) -> bool:
+        """Whether a transaction is written, as far as this coordinator knows."""
+        return self.last_txid is not None and self.last_txid >= txid
+
+    def put(self, txid: int, change: Callable[[], Change]) -> bool:
+        """Write a transaction, which changes what ``change`` returns for the head; return whether this call has.
+
+        If it is visible already, it is made durable: another coordinator may have written it, or its answer was lost.
+
+        1. A crash before the put leaves the table as it was. The data files are part of no version yet: the note that
+           names them is published again.
+        2. A crash after it leaves the transaction visible. Whoever publishes the note again finds it.
+        3. A power failure during the put may lose the version, even if others have seen it: the note is published
+           again.
 
         Raises:
             LostLead: a newer epoch has opened the table; nothing was written.
             DivergenceError: somebody else has changed rows; nothing was written.
-            FailedException: other writers were faster each time.
+            FailedException: it failed, or other writers were faster each time.
         """
+        if abs(time.time() - self._known_secs) > _KNOWN_SECS:
+            self.look()
         for _ in range(WRITE_TRIES_MAX):
-            if self.is_visible(txid):
-                # Another coordinator's write, or one of ours whose answer was lost: it may not be synced yet.
+            if self.has(txid):
                 self.make_durable()
-                return
+                return False
             self.refuse_foreign_change(txid)
-            version = NextVersion(self, txid)
-            yield version
-            if version.has_landed:
-                return
+            if self.put_next(change(), txid):
+                return True
         raise self.overtaken(txid)
 
-    def is_visible(self, txid: int) -> bool:
-        """Update the handle, check the fence, and return whether the transaction is already written."""
-        with self.failing("its table cannot be read", txid):
-            self.advance()
-        last = self.fence.last_txid(self.table)
-        return last is not None and last >= txid
+    def put_next(self, change: Change, txid: int | None, restored: int | None = None) -> bool:
+        """Put the version after the head; if that is taken, look, and return False.
 
-    def advance(self) -> None:
-        """Update the handle, check the fence, and look at the versions of other writers."""
-        self.table.update_incremental()
-        self.fence.check(self.table)
-        self.see_others()
-
-    def see_others(self) -> None:
-        """Look at the handle's versions that this coordinator has not seen yet."""
-        if self.table.version() != self._seen_version:
-            self._foreign_change = self._foreign_change or self.changed_since(self.own_version)
-            self._seen_version = self.table.version()
-
-    def changed_since(self, version: int | None) -> str | None:
-        """Describe a change of rows by somebody else since a version; None: since the last transaction."""
-        return foreign_change(self.location, self.table, version)
-
-    @contextlib.contextmanager
-    def staging(self, txid: int) -> Iterator[None]:
-        """Stage a transaction's write in this context.
-
-        What would refuse the write refuses it now, and not only when it is made visible: then no table of the group is
-        written.
+        Args:
+            change: what it changes.
+            txid: the transaction that it makes visible; None for upkeep.
+            restored: the version that it restores, if it is a roll-back.
         """
-        self.is_visible(txid)
-        self.refuse_foreign_change(txid)
-        with self.failing("a write cannot be staged", txid):
-            yield
+        before = self.version
+        reach("delta.write.checked")
+        try:
+            is_put = self._put(change, txid, restored)
+        except OSError as error:
+            # Whether it was put is not known. If there is no new version it was not; otherwise the next try looks for
+            # the transaction.
+            self.look()
+            if self.version == before:
+                raise self.failure("its table could not be written", error, txid) from error
+            return False
+        if not is_put:
+            self.look()
+            return False
+        reach("delta.write.landed")
+        self.writes += 1
+        return True
+
+    def _put(self, change: Change, txid: int | None, restored: int | None = None) -> bool:
+        version = self.version + 1
+        rolled_back_at = None if restored is None else version
+        notes, applications = self.fence.notes(txid, restored), self.fence.applications(txid, rolled_back_at)
+        entry = entry_of(change, notes, applications, int(time.time() * 1000))
+        if not self._folder.put_if_absent(entry_path(version), entry):
+            return False
+        self.version = self.own_version = version
+        self.foreign_change = None
+        self.last_txid = self.last_txid if txid is None else txid
+        for file in change.removed:
+            self.files.pop(file.path)
+        self.files.update((file.path, attrs.evolve(file, stats="")) for file in change.added)
+        self._known_secs = time.time()
+        return True
 
     def refuse_foreign_change(self, txid: int) -> None:
         """Raise a DivergenceError if somebody else has changed rows."""
-        if self._foreign_change is not None:
-            last = self.fence.last_txid(self.table)
-            raise DivergenceError(
-                f"state {self.fence.state!r}: somebody else has changed the table at {self.location.address} "
-                f"({self._foreign_change}) since its last transaction, {last}; nothing of transaction {txid} was "
-                "written to it. Only txtopo may write to it; 'txtopo repair' undoes or accepts the change",
-                txid=txid,
+        if self.foreign_change is not None:
+            raise self.divergence(
+                txid,
+                f"somebody else has changed the table at {self.location.address} ({self.foreign_change}) since its "
+                f"last transaction, {self.last_txid}; nothing of transaction {txid} was written to it. Only txtopo may "
+                "write to it; 'txtopo repair' undoes or accepts the change",
             )
-
-    def landed(self, version: int) -> None:
-        """Take note of a version that this coordinator has written on top of rows that it knew."""
-        self.own_version = self._seen_version = version
-        self._foreign_change = None
-        self.see_others()
-        self.writes += 1
-
-    def compacted(self, version: int) -> None:
-        """Take note of a compaction by this coordinator: it leaves other writers' changes unresolved."""
-        if self._foreign_change is None:
-            self.own_version = self._seen_version = version
 
     def make_durable(self) -> None:
         """Sync the table's files and the log entries since the last checkpoint."""
-        if self.location.folder is None:
+        root = self.location.root
+        if root is None:
             return
         with self.failing("its last writes may not survive a power loss"):
-            table = self.fresh_handle()
-            sync_files(self.location.paths_of(table, table.file_uris()))
-            sync_log(self.location.folder)
+            sync_files(root / file.place for file in self.files.values())
+            sync_log(root)
+
+    def remove_drafts(self) -> None:
+        """Remove what writers have left that died before a file had its name."""
+        if isinstance(self._folder, LocalFolder):
+            for below in (DATA_FOLDER, LOG_FOLDER):
+                self._folder.remove_drafts(below)
 
     def reading(self, read: Callable[[], T]) -> T:
-        """Return the result of ``read`` on the handle's version or, if that can no longer be read, on the latest one.
+        """Return the result of ``read`` on the head or, if that can no longer be read, on the newest version.
 
-        Another writer may have moved the rows to other files, and removed those that the handle knows.
+        Another writer may have moved the rows to other files, and removed those that the head has.
         """
         with self.failing("its table cannot be read"):
             try:
                 return read()
             except (FailedException, *WORLD_ERRORS):
                 # With the same version, the second try would fail in the same way.
-                version = self.table.version()
-                self.advance()
-                if self.table.version() == version:
+                version = self.version
+                self.look()
+                if self.version == version:
                     raise
                 return read()
 
@@ -177,76 +270,15 @@ class TableWriter:
 
     def failure(self, what: str, error: Exception, txid: int | None = None) -> StateFailure:
         """Return the error for a failure of the table, with the damaged file if one is found."""
-        return state_failure(f"{self._where()}: {what}", error, self.location.folder, self.table, txid=txid)
+        return state_failure(f"{self._where()}: {what}", error, self.location.root, self._handle, txid=txid)
 
     def overtaken(self, txid: int | None) -> StateFailure:
         """Return the error for a write whose version was taken in every try."""
         return StateFailure(f"{self._where()}: other writers were faster {WRITE_TRIES_MAX} times", txid=txid)
 
+    def divergence(self, txid: int, what: str) -> DivergenceError:
+        """Return the error for a table on which a transaction can't be written."""
+        return DivergenceError(f"state {self.fence.state!r}: {what}", txid=txid)
+
     def _where(self) -> str:
         return f"state {self.fence.state!r} at {self.location.address}"
-
-
-class NextVersion:
-    """The context of a write of the version after the handle's. If that version is taken, nothing has landed.
-
-    1. A crash before the write leaves the table as it was. New data files are then part of no version; upkeep removes
-       them.
-    2. A crash after it leaves the transaction visible, and the coordinator state without it: recovery looks at the
-       table, and finishes the group.
-    3. A power failure before the sync may lose the version again. So the group counts only after it, and a coordinator
-       that finds a transaction visible without having written it syncs the table first (see :meth:`TableWriter.tries`).
-
-    Raises:
-        LostLead: the writer that took the version was a newer coordinator.
-        FailedException: the write failed for another reason.
-    """
-
-    def __init__(self, writer: TableWriter, txid: int) -> None:
-        self.before = writer.table.version()
-        """The version that the write is based on."""
-        self.has_landed = False
-        self._writer = writer
-        self._txid = txid
-        self._files = set(writer.table.file_uris())
-
-    def __enter__(self) -> None:
-        reach("delta.write.checked")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        writer, version = self._writer, self.before + 1
-        if error is None:
-            # If the write has landed and only this fails, the next try finds the transaction.
-            try:
-                writer.table.update_incremental()
-            except WORLD_ERRORS as failure:
-                error = failure
-        if isinstance(error, WORLD_ERRORS):
-            self._look_again(error)
-            return True
-        if error is not None:
-            return False
-        reach("delta.write.landed")
-        folder = writer.location.folder
-        if folder is not None:
-            new_files = writer.location.paths_of(writer.table, set(writer.table.file_uris()) - self._files)
-            with writer.failing("it was written, but may not survive a power loss", self._txid):
-                sync_version(folder, version, new_files)
-        writer.landed(version)
-        self.has_landed = True
-        return True
-
-    def _look_again(self, error: Exception) -> None:
-        """Open the table again after the write has raised.
-
-        If there is a new version, it may be another writer's, or our own, whose answer was lost: the next try looks for
-        the transaction.
-        """
-        writer = self._writer
-        writer.table = writer.fresh_handle()
-        writer.fence.check(writer.table)
-        writer.see_others()
-        if writer.table.version() == self.before:
-            raise writer.failure("its table could not be written", error, self._txid) from error

@@ -8,47 +8,27 @@ log, in one Delta write.
 
 If the driver has written a table, its files are not buckets; the first fold by executors converts them to buckets.
 Files of a fold that was never written to the log are part of no version: upkeep removes them if it vacuums.
-
-Another writer may move the table's rows to other files between the fold and the write: OPTIMIZE keeps every row, but
-afterwards the files that the write removes are no longer part of the table. The new buckets are still valid, because
-each holds all rows of its parts. So the table's current files with rows of those parts are removed, and their rows of
-other parts are kept in files that are written here.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
-from state.delta.log.data_files import (
-    BUCKET_ROWS,
-    DataFile,
-    DataFolder,
-    FileChange,
-    FileWrites,
-    files_of,
-    moved_file,
-    put_change,
-)
-from state.delta.log.entries import change_since
-from state.delta.log.location import Location
-from state.delta.log.ownership import Fence
+from state.delta.keyed.writing import FileWrites
+from state.delta.log.data_files import BUCKET_ROWS, DataFile, DataFolder
 from state.delta.schema import TXID_FIELD, RowFormat, reaches
 from txtopo.api.reduction import Reduction, RowsFile, TransactionRows, reduced
 from txtopo.api.state import Executors
 from txtopo.columnar.hashing import PARTS, parts_of
 from txtopo.columnar.rows_file import read_rows_file
-from txtopo.errors import DivergenceError
 
-__all__ = ["BucketTask", "FoldedBucket", "fold_bucket", "fold_on_executors", "put_files", "tasks_of"]
+__all__ = ["BucketTask", "FoldedBucket", "fold_bucket", "fold_on_executors", "tasks_of"]
 
 
 @attrs.frozen(eq=False)
@@ -113,7 +93,7 @@ def fold_bucket(task: BucketTask) -> FoldedBucket:
 
 
 def _stored(task: BucketTask, file: DataFile) -> pa.Table:
-    rows = task.folder.read(file.path, task.schema)
+    rows = task.folder.read(file, task.schema)
     first, end = task.parts
     if file.parts is not None and first <= file.parts[0] and file.parts[1] <= end:
         return rows
@@ -146,13 +126,23 @@ def _overlaps(parts: tuple[int, int] | None, other: tuple[int, int]) -> bool:
 
 def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by whom
     executors: Executors,
-    location: Location,
-    table: DeltaTable,
+    folder: DataFolder,
+    held: Iterable[DataFile],
     rows: RowFormat,
     parts: Sequence[TransactionRows],
     reduction: Reduction,
+    written: FileWrites,
 ) -> FileWrites | None:
     """Fold the rows of a group into a table's buckets on the executors.
+
+    Args:
+        executors: who folds.
+        folder: the table's data files.
+        held: those of its version.
+        rows: the format of its rows.
+        parts: the rows of each transaction.
+        reduction: the function to fold with.
+        written: which version that is.
 
     Returns:
         The new files, which are in the table's folder, but not in its log; None if a result does not fit.
@@ -160,7 +150,7 @@ def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by w
     Raises:
         FailedException: a part of the work was lost; it may be tried again.
     """
-    folder, keys, old = DataFolder(location), tuple(rows.key), files_of(table)
+    keys, old = tuple(rows.key), tuple(held)
     with folder.rows_in_files(parts, keys) as files:
         template = BucketTask(
             folder=folder,
@@ -180,67 +170,6 @@ def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by w
         return None
     removed = {file.path: file for task in tasks for file in task.old}
     added = [bucket.file for bucket in buckets if bucket.file.rows]
+    folder.check_there(added)
     touched = sum(bucket.touched for bucket in buckets)
-    first, version = parts[0].txid, table.version()
-    return FileWrites(added, list(removed.values()), touched, first, version)
-
-
-def put_files(  # noqa: PLR0913, PLR0917 - the table, who writes, and what
-    table: DeltaTable, fence: Fence, txid: int, writes: FileWrites, rows: RowFormat, location: Location
-) -> None:
-    """Write the version after the handle's, with the replaced files removed and the new ones added.
-
-    Raises:
-        FileNotFoundError: a new file is missing in the table's folder, or has another size.
-        DivergenceError: the files to replace are no longer part of the table, and the reason is not a compaction.
-        deltalake.exceptions.CommitFailedError: another writer took that version.
-    """
-    folder, held = DataFolder(location), files_of(table)
-    # Another writer has moved rows since the fold: the new buckets are right only if it changed no row.
-    if moved_file(writes.removed, held) is not None:
-        change = change_since(location, table, writes.version)
-        if change is not None:
-            raise DivergenceError(
-                f"state {fence.state!r}: the write of transaction {txid} was computed before somebody "
-                f"else changed the table at {location.address} ({change}); nothing was written. Run 'txtopo repair'",
-                txid=txid,
-            )
-        writes = _after_move(folder, writes, held, rows)
-    put_change(table, fence, txid, folder, FileChange(writes.added, writes.removed, rows.schema()))
-
-
-def _after_move(folder: DataFolder, writes: FileWrites, held: Sequence[DataFile], rows: RowFormat) -> FileWrites:
-    """Return a write with the same effect as ``writes`` for ``held``, the table's files, which hold the same rows."""
-    is_new = _parts_mask(writes.added)
-    removed = [file for file in held if is_new[slice(*(file.parts or (0, PARTS)))].any()]
-    rests = [_rest_of(folder, file, is_new, rows) for file in removed]
-    added = [*writes.added, *(file for file in rests if file is not None)]
-    return attrs.evolve(writes, added=added, removed=removed)
-
-
-def _parts_mask(buckets: Sequence[DataFile]) -> npt.NDArray[np.bool_]:
-    """Return for each part whether one of the buckets holds its rows."""
-    mask = np.zeros(PARTS, dtype=np.bool_)
-    for file in buckets:
-        assert file.parts is not None, f"{file.path} is not a bucket"
-        mask[slice(*file.parts)] = True
-    return mask
-
-
-def _rest_of(folder: DataFolder, file: DataFile, is_gone: npt.NDArray[np.bool_], rows: RowFormat) -> DataFile | None:
-    """Write a file's rows of other parts to a new file, in portions; return None if there are none."""
-    schema, keys = rows.schema(), list(rows.key)
-    path = folder.new_path("rest")
-    count = 0
-    with folder.writer(path, schema) as writer:
-        for portion in folder.portions(file.path, schema):
-            rest = portion.filter(pa.array(~is_gone[parts_of(portion.select(keys))]))
-            if rest.num_rows:
-                writer.write_table(rest)
-                count += rest.num_rows
-    if not count:
-        folder.remove(path)
-        return None
-    size = folder.size_of(path)
-    assert size is not None, "it was just written"
-    return DataFile(path, size, count, json.dumps({"numRecords": count}))
+    return attrs.evolve(written, added=added, removed=list(removed.values()), rows_put=touched)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from state.delta.read.reading import key_mask, read_rows, row_count, rows_of
+from state.delta.read.reading import key_mask, read_rows, rows_of
 from state.delta.schema import TXID_FIELD, RowFormat, without_removed
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
@@ -35,6 +35,22 @@ ROWS_PER_KEY = 16
 
 COLUMNS_KEYS_MIN = 100
 """The number of keys from which a lookup searches the cached rows and does not cache values."""
+
+
+class Source(Protocol):
+    """What a cache reads from."""
+
+    @property
+    def version(self) -> int:
+        """The version to read."""
+
+    @property
+    def rows(self) -> int:
+        """The number of its rows."""
+
+    @property
+    def table(self) -> DeltaTable:
+        """A handle of it; the version may be a later one afterwards, which the handle is of."""
 
 
 class TableCache:
@@ -69,24 +85,24 @@ class TableCache:
     def _forget_rows(self) -> None:
         self._held = self._next = self._held_version = None
 
-    def multi_get(self, table: DeltaTable, keys: Sequence[Key]) -> list[StateValue | None]:
-        """Return the value of each key in the handle's version; None for missing keys."""
-        if self._version != table.version():
-            self._load(table)
+    def multi_get(self, source: Source, keys: Sequence[Key]) -> list[StateValue | None]:
+        """Return the value of each key in the source's version; None for missing keys."""
+        if self._version != source.version:
+            self._load(source)
         try:
             if self._is_complete:
                 found = list(map(self._values.get, keys))
                 # A key that is not found may have been given in another form than it is kept in.
                 return found if all(found) else self._found_again(keys, found)
             if len(keys) == 1 and self._finds_rows:
-                return [self._looked_up_alone(table, keys[0])]
+                return [self._looked_up_alone(source, keys[0])]
             if len(keys) >= COLUMNS_KEYS_MIN and self._finds_rows:
-                found_rows = self.found_among(table, self._rows.fit_keys(keys).table)
+                found_rows = self.found_among(source, self._rows.fit_keys(keys).table)
                 if found_rows is not None:
                     is_there, rows = found_rows
                     stored = iter(self._rows.read_values(rows))
                     return [next(stored) if each else None for each in is_there.tolist()]
-            return self._looked_up(table, keys)
+            return self._looked_up(source, keys)
         except TypeError as error:
             refusal = self._rows.unhashable(keys)
             if refusal is None:
@@ -98,50 +114,51 @@ class TableCache:
         """Whether written values are cached."""
         return self._is_complete or not self._finds_rows
 
-    def found_among(self, table: DeltaTable, keys: pa.Table) -> tuple[npt.NDArray[np.bool_], pa.Table] | None:
+    def found_among(self, source: Source, keys: pa.Table) -> tuple[npt.NDArray[np.bool_], pa.Table] | None:
         """Return for each key whether it exists, and the rows of the existing keys, in the same order.
 
-        ``keys`` is a table of the key columns. Returns None if the handle's version has too many rows or no index.
+        ``keys`` is a table of the key columns. Returns None if the source's version has too many rows or no index.
         """
-        held = self._hold(table)
+        held = self._hold(source)
         return None if held is None else held.found_among(keys)
 
-    def rows_of(self, table: DeltaTable, keys: pa.Table) -> pa.Table:
-        """Return the rows of the handle's version whose keys are in ``keys``, a table of the key columns."""
-        held = self._hold(table)
-        return rows_of(table, self._schema, keys) if held is None else held.rows_of(keys)
+    def rows_of(self, source: Source, keys: pa.Table) -> pa.Table:
+        """Return the rows of the source's version whose keys are in ``keys``, a table of the key columns."""
+        held = self._hold(source)
+        return rows_of(source.table, self._schema, keys) if held is None else held.rows_of(keys)
 
-    def after(self, table: DeltaTable, rows: pa.Table) -> pa.Table | None:
-        """Return all rows of the version after the handle's; None unless the rows of the handle's version are held.
+    def after(self, source: Source, rows: pa.Table) -> pa.Table | None:
+        """Return all rows of the version after the source's; None if there are too many.
 
         ``rows`` are those to write on top of it, each key once; a row without a txid removes its key.
         """
-        if self._held is None or self._held_version != table.version():
-            return None
-        self._next = self._held.after(rows)
-        return self._next.rows
+        held = self._hold(source)
+        self._next = None if held is None else held.after(rows)
+        return None if self._next is None else self._next.rows
+
+    def moved(self, version: int) -> None:
+        """Update the cache after an own version that changes no row."""
+        if self._held_version == version - 1:
+            self._held_version = version
+        if self._version == version - 1:
+            self._version = version
 
     def written(
-        self,
-        before: int,
-        after: int,
-        values: Mapping[Key, StateValue | None] | None,
-        rows: pa.Table | None = None,
+        self, version: int, values: Mapping[Key, StateValue | None] | None, rows: pa.Table | None = None
     ) -> None:
         """Update the cache after an own write.
 
         Args:
-            before: the version that the write was based on.
-            after: the table's version now; if it is not the next one, somebody else wrote too.
-            values: the values of the keys that the write has changed; None if they are not at hand.
-            rows: all rows of the version that the write made, if they are in memory.
+            version: the version that it made.
+            values: the values of the keys that it has changed; None if they are not at hand.
+            rows: all rows of that version, if they are in memory.
         """
-        self._take_rows(before + 1, rows)
-        # Another writer's version is in between or on top, or the values are unknown: the next read loads them.
-        if self._version != before or after != before + 1 or values is None:
+        self._take_rows(version, rows)
+        # Another writer's version is in between, or the values are unknown: the next read loads them.
+        if self._version != version - 1 or values is None:
             self._forget_values()
             return
-        self._version = after
+        self._version = version
         if self._is_complete:
             self._values.update(values)
             for key in [key for key, value in values.items() if value is None]:
@@ -159,25 +176,27 @@ class TableCache:
             self._held = made if is_made_here else _Held(rows.combine_chunks(), list(self._rows.key))
             self._held_version = version
 
-    def _hold(self, table: DeltaTable) -> _Held | None:
-        """Return the rows of the handle's version, and read them if necessary; None if there are too many."""
-        if self._held_version != table.version():
+    def _hold(self, source: Source) -> _Held | None:
+        """Return the rows of the source's version, and read them if necessary; None if there are too many."""
+        if self._held_version != source.version:
             self._forget_rows()
-            if row_count(table) > self._rows_max:
+            if source.rows > self._rows_max:
                 return None
+            table = source.table
             rows = read_rows(table, self._schema).combine_chunks()
             self._held, self._held_version = _Held(rows, list(self._rows.key)), table.version()
         return self._held
 
-    def _load(self, table: DeltaTable) -> None:
+    def _load(self, source: Source) -> None:
         self._forget_values()
-        if row_count(table) <= self._keys_max:
-            held = self._hold(table)
-            self._values.update(self._rows.read(read_rows(table, self._schema) if held is None else held.rows))
+        held = self._hold(source)
+        if source.rows <= self._keys_max:
+            rows = read_rows(source.table, self._schema) if held is None else held.rows
+            self._values.update(self._rows.read(rows))
             self._is_complete = True
         else:
-            self._finds_rows = self._hold(table) is not None
-        self._version = table.version()
+            self._finds_rows = held is not None
+        self._version = source.version
 
     def _found_again(self, keys: Sequence[Key], found: list[StateValue | None]) -> list[StateValue | None]:
         """Fit the keys that were not found, and look them up again."""
@@ -187,28 +206,28 @@ class TableCache:
             found[position] = self._values.get(key)
         return found
 
-    def _looked_up_alone(self, table: DeltaTable, key: Key) -> StateValue | None:
+    def _looked_up_alone(self, source: Source, key: Key) -> StateValue | None:
         """Return the value of one key, by a path that is fast for a single key."""
         if key in self._values:
             value = self._values[key] = self._values.pop(key)  # to the young end: 0.1 µs of an update's 3
             return value
-        held = self._hold(table) if self._plain_keys.takes(key) else None
+        held = self._hold(source) if self._plain_keys.takes(key) else None
         row = None if held is None else held.row_of(key)
         if row is None:
-            return self._looked_up(table, (key,))[0]
+            return self._looked_up(source, (key,))[0]
         value = self._rows.read_row(row) if row else None
         self._values[key] = value
         self._shrink()
         return value
 
-    def _looked_up(self, table: DeltaTable, keys: Sequence[Key]) -> list[StateValue | None]:
+    def _looked_up(self, source: Source, keys: Sequence[Key]) -> list[StateValue | None]:
         missing = [key for key in keys if key not in self._values]
         fitted = dict(zip(missing, self._rows.fit_keys(missing).keys, strict=True))
         unknown = list(dict.fromkeys(key for key in fitted.values() if key not in self._values))
         looked_up: dict[Key, StateValue | None] = dict.fromkeys(unknown)
         if unknown:
             wanted = self._rows.fit_keys(unknown).table
-            looked_up.update(self._rows.read(self.rows_of(table, wanted)))
+            looked_up.update(self._rows.read(self.rows_of(source, wanted)))
         own = [fitted.get(key, key) for key in keys]
         answer = [looked_up[key] if key in looked_up else self._values[key] for key in own]
         self._keep(dict(zip(own, answer, strict=True)))

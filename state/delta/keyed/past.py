@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from state.delta.keyed.cache import TableCache
 from state.delta.log.location import Location
@@ -21,6 +23,21 @@ __all__ = ["PastDeltaState"]
 
 CACHED_KEYS_MAX = 1_000_000
 """The maximum number of keys in memory; of a larger table, those used last."""
+
+
+@attrs.frozen(eq=False)
+class _Pinned:
+    """A version that stays as it is; see :class:`~state.delta.keyed.cache.Source`."""
+
+    table: DeltaTable
+
+    @property
+    def version(self) -> int:
+        return int(self.table.version())
+
+    @property
+    def rows(self) -> int:
+        return int(self.table.count())
 
 
 class PastDeltaState(PastDeltaTable):
@@ -89,7 +106,7 @@ class PastDeltaState(PastDeltaTable):
 
     def _multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         try:
-            return self._cache.multi_get(self._table, keys)
+            return self._cache.multi_get(_Pinned(self._table), keys)
         except WORLD_ERRORS as error:
             raise self._gone(self._txid) from error
 

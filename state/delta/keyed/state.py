@@ -7,23 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from state.delta.declared import DeclaredDeltaTable
-from state.delta.keyed.buckets import fold_on_executors, put_files
+from state.delta.keyed.buckets import fold_on_executors
 from state.delta.keyed.cache import ROWS_PER_KEY, TableCache
 from state.delta.keyed.folding import Reducer, TooManyKeys
 from state.delta.keyed.past import PastDeltaState
-from state.delta.keyed.writing import RowWrites, put_rows
-from state.delta.log.data_files import FileWrites
-from state.delta.log.location import Location
-from state.delta.log.ownership import Fence
+from state.delta.keyed.writing import FileWrites, RowWrites, over_files, whole_table
+from state.delta.log.entries import stale
+from state.delta.log.put import Change
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.history import read_table
-from state.delta.schema import RowFormat, checked_fields
-from state.delta.staging import StagedWrite
-from state.delta.upkeep import Upkeep, compact
-from state.delta.writer import NextVersion
+from state.delta.schema import FittedRows, RowFormat, checked_fields
+from state.delta.upkeep import Upkeep
+from state.delta.writer import TableWriter
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
 from txtopo.api.reduction import PreparedWrites, Reducible, Reduction, RowsFile, TransactionRows
@@ -45,17 +42,16 @@ class DeltaState(DeclaredDeltaTable):
 
     Args:
         path: the table's path, absolute or relative to the working directory of the coordinator, or an address in an
-            object store. The table is created when the state is first opened. A topology with several states needs
-            local paths, see :mod:`state.delta.staging`.
+            object store, which needs the extra ``object-store``. The table is created when the state is first opened.
         key: the key fields, each with a type: string, an integer, boolean, decimal, date, timestamp, binary.
         value: the value fields, each with a type.
         kind: the kind of state. An opaque state with several value fields does not accept values whose fields are all
             null.
-        storage_options: options for the object store, passed to delta-rs.
+        storage_options: options for the object store, as delta-rs has them.
         cached_keys_max: the maximum number of keys in the coordinator's memory. If a table has more, a read of a key
             that was not used recently reads the whole table again.
         upkeep_every_writes: the number of writes between two checkpoints of the log.
-        files_max: the maximum number of data files before the table is compacted.
+        files_max: small files are combined when that saves at least this many files.
         vacuum_retention_hours: how long unreferenced data files are kept, in hours, at least 168; None (the default):
             forever.
 
@@ -102,8 +98,8 @@ class DeltaState(DeclaredDeltaTable):
     def _schema(self) -> pa.Schema:
         return self.format("").schema()
 
-    def _opened(self, location: Location, table: DeltaTable, fence: Fence) -> OpenedDeltaState:
-        return OpenedDeltaState(self, location, table, fence, self._upkeep)
+    def _opened(self, writer: TableWriter) -> OpenedDeltaState:
+        return OpenedDeltaState(self, writer, self._upkeep)
 
     def format(self, name: str) -> RowFormat:
         """Return the format of the rows of the state with this name."""
@@ -116,17 +112,18 @@ class DeltaState(DeclaredDeltaTable):
 class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
     """A Delta table of keys and values opened by one coordinator; made by :meth:`DeltaState.open`."""
 
-    def __init__(
-        self, declared: DeltaState, location: Location, table: DeltaTable, fence: Fence, upkeep: Upkeep
-    ) -> None:
-        super().__init__(declared, location, table, fence, upkeep)
-        self._rows = rows = declared.format(fence.state)
+    def __init__(self, declared: DeltaState, writer: TableWriter, upkeep: Upkeep) -> None:
+        self._rows = rows = declared.format(writer.fence.state)
+        super().__init__(declared, writer, rows.schema(), upkeep)
         self._cache = TableCache(rows, declared.cached_keys_max, declared.cached_keys_max * ROWS_PER_KEY)
         self._reducer = Reducer(rows)
+        self._after: pa.Table | None = None
+        self._fitted: FittedRows | None = None
+        """All rows after the prepared write, and those that it changes, if they are at hand."""
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value of each key as of this coordinator's last write; see :meth:`OpenedState.multi_get`."""
-        return self._writer.reading(lambda: self._cache.multi_get(self._writer.table, keys))
+        return self._writer.reading(lambda: self._cache.multi_get(self._writer, keys))
 
     def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
         """Raise a ``FieldsError`` if a key or value does not fit."""
@@ -135,15 +132,15 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
     def reducible_rows(self, values: Reducible, reduction: Reduction) -> Reducible | None:  # noqa: ARG002
         """Return ``values`` as rows to fold if they are integers of a transactional state; otherwise None."""
         if isinstance(values, RowsFile):
-            if self._executors is not None and self._location.folder is not None:
+            if self._executors is not None and self._location.root is not None:
                 return values if self._reducer.takes(schema_of(values)) else None
             return self._reducer.reducible(read_rows_file(values))
         return self._reducer.reducible(values)
 
     def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
         """Return the writes that fold the rows into the table as of this coordinator's last write."""
-        executors = self._executors
-        if executors is None or self._location.folder is None:
+        executors, writer = self._executors, self._writer
+        if executors is None or self._location.root is None:
             new = self._reducer.contributions(parts, reduction)
         else:
             try:
@@ -152,90 +149,83 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
                 return self._folded_on_executors(executors, parts, reduction)
         if new is None:
             return None
-        folded = self._writer.reading(lambda: self._folded(new, parts[0].txid, reduction))
+        folded = writer.reading(lambda: self._folded(new, parts[0].txid, reduction))
         return None if folded is None else RowWrites(folded)
 
     def _folded_on_executors(
         self, executors: Executors, parts: Sequence[TransactionRows], reduction: Reduction
     ) -> Writes | None:
+        def fold() -> FileWrites | None:
+            held, written = self._writer.files.values(), self._on_head(parts[0].txid)
+            return fold_on_executors(executors, self._data, held, self._rows, parts, reduction, written)
+
         try:
-            return self._writer.reading(
-                lambda: fold_on_executors(executors, self._location, self._writer.table, self._rows, parts, reduction)
-            )
+            return self._writer.reading(fold)
         except StateFailure as error:
             raise self._writer.failure("its rows cannot be read by the executors", error) from error
 
     def _folded(self, new: pa.Table, first: int, reduction: Reduction) -> pa.Table | None:
         keys = new.select(list(self._rows.key))
-        found = self._cache.found_among(self._writer.table, keys)
+        found = self._cache.found_among(self._writer, keys)
         if found is not None:
             return self._reducer.folded_at(*found, new, first, reduction)
-        return self._reducer.folded(self._cache.rows_of(self._writer.table, keys), new, first, reduction)
+        return self._reducer.folded(self._cache.rows_of(self._writer, keys), new, first, reduction)
 
     def close(self) -> None:
         """Clear the caches."""
         self._cache.clear()
 
-    def write(self, txid: int, values: Writes) -> None:
-        """Insert or replace the row of each key, in one Delta write; without values, only record the txid.
+    def _make(self, txid: int, values: Writes | pa.Table) -> Any:
+        writes = self._as_writes(txid, values)
+        self._after = self._fitted = None
+        if isinstance(writes, FileWrites):
+            return writes.note()
+        if not writes.rows.num_rows:
+            return self._on_head(txid).note()
+        self._fitted = writes.fitted
+        return self._writer.reading(lambda: self._made(txid, writes)).note()
 
-        Raises:
-            DivergenceError: somebody else has changed rows; nothing was written. See also :meth:`OpenedState.write`.
-        """
-        writes = self._fitted(txid, values)
-        for version in self._writer.tries(txid):
-            self._put(version, txid, writes)
+    def _made(self, txid: int, writes: RowWrites) -> FileWrites:
+        self._after = self._cache.after(self._writer, writes.rows)
+        if self._after is not None:
+            return whole_table(self._data, self._after, writes, self._on_head(txid))
+        return over_files(self._data, self._rows, self._writer.files.values(), writes, self._on_head(txid))
 
-    def stage(self, txid: int, values: Writes) -> StagedWrite:
-        """Write the rows to a file beside the table's data, where no reader of the table sees them.
+    def _on_head(self, first_txid: int) -> FileWrites:
+        """Return a write of nothing that is computed from the rows of the head."""
+        return FileWrites([], [], 0, first_txid, self._writer.version, self._writer.last_txid or 0)
 
-        Raises:
-            ConfigError: the table is in an object store.
-            DivergenceError: somebody else has changed rows.
-        """
-        writes = self._fitted(txid, values)
-        with self._writer.staging(txid):
-            if isinstance(writes, FileWrites):
-                return self._staging.stage_note(txid, writes.note())
-            return self._staging.stage_rows(txid, writes.rows)
-
-    def write_staged(self, staged: StagedWrite) -> None:
-        """Make a staged write of any epoch visible; do nothing if it is already visible."""
-        for version in self._writer.tries(staged.txid):
-            with self._writer.failing(f"{staged.location} cannot be read", staged.txid):
-                found = self._staging.read(staged)
-            writes = RowWrites(found) if isinstance(found, pa.Table) else FileWrites.of_note(found)
-            self._put(version, staged.txid, writes)
-
-    def _fitted(self, txid: int, values: Writes) -> RowWrites | FileWrites:
+    def _as_writes(self, txid: int, values: Writes | pa.Table) -> RowWrites | FileWrites:
         match values:
             case RowWrites() | FileWrites():
                 return values
+            case pa.Table():
+                return RowWrites(values)
             case Mapping() | PreparedWrites():
                 fitted = self._rows.fit(txid, by_key(values))
             case _:
                 assert_never(values)
-        return RowWrites(fitted.table, fitted.values if self._cache.keeps_writes else None)
+        return RowWrites(fitted.table, fitted if self._cache.keeps_writes else None)
 
-    def _put(self, version: NextVersion, txid: int, writes: RowWrites | FileWrites) -> None:
-        table, fence = self._writer.table, self._writer.fence
-        rows: pa.Table | None = None
-        values: Mapping[Key, StateValue | None] | None = None
-        with version:
-            if isinstance(writes, FileWrites):
-                put_files(table, fence, txid, writes, self._rows, self._location)
-            else:
-                values, after = writes.values, self._cache.after(table, writes.rows)
-                rows = put_rows(table, fence, txid, writes.rows, list(self._rows.key), after)
-        if version.has_landed:
-            self._cache.written(version.before, self._writer.table.version(), values, rows)
+    def _change(self, txid: int, note: Any) -> Change:
+        writer = self._writer
+        reason = stale(self._location, writer.version, writer.last_txid, note)
+        if reason is not None:
+            raise writer.divergence(
+                txid,
+                f"the write of transaction {txid} to the table at {self._location.address} was {reason}; nothing was "
+                "written. Run 'txtopo repair'",
+            )
+        with writer.failing("what others have moved cannot be read", txid):
+            return FileWrites.of_note(note).change(self._data, self._rows, writer.files)
 
-    def _compact(self) -> bool:
-        table = self._writer.table
-        if len(table.file_uris()) <= self._upkeep.files_max:
-            return False
-        before = table.version()
-        compact(table, self._writer.fence)
-        table.update_incremental()
-        self._cache.written(before, table.version(), {})
-        return True
+    def _landed(self, note: Any) -> None:
+        version = self._writer.version
+        if note is None or not (note["touched"] or FileWrites.of_note(note).added):
+            self._cache.moved(version)
+        elif note == self._prepared:
+            # Its values are made now, when the write is visible already: that takes longer than to write them.
+            self._cache.written(version, None if self._fitted is None else self._fitted.values, self._after)
+        else:
+            self._cache.clear()
+        self._after = self._fitted = None

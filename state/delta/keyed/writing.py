@@ -1,47 +1,40 @@
-"""Put rows into a Delta table with one Delta write, in one of two ways.
+"""What a commit group writes into a keyed table: new data files, and the files that they replace.
 
-- *Rewrite*: rows that the write does not touch are read from the handle's version and written, with the new rows,
-  to the next version, which replaces all files.
-- *Merge*: Delta's upsert.
+There are three ways to make it, and one form, :class:`FileWrites`:
 
-Measured on two busy cores, interleaved, one file, medians in ms, merge / rewrite:
+- *The whole table* is written anew, if all of its rows are in the driver's memory.
+- *The touched files* are, otherwise: the driver streams those that hold a key of the group, and writes their other rows
+  to new files.
+- *The touched buckets* are, by the executors; see :mod:`state.delta.keyed.buckets`.
 
-=========  ============  ============  ===========
-keys       1 % touched   10 % touched  all touched
-=========  ============  ============  ===========
-10,000     12 / 9        13 / 7        16 / 8
-100,000    39 / 24       35 / 21       74 / 28
-1,000,000  387 / 117     613 / 133     1,342 / 762
-=========  ============  ============  ===========
+It is computed from the rows of one version. When it is published, others may have written later versions, and
+:meth:`FileWrites.change` finds out what that means:
 
-Rewrite holds the table in memory once, in Arrow. So it is used if the driver already has all rows in memory, for tables
-of up to 1,000,000 rows, and if 10 % of the keys or more are touched. Merge is used otherwise, because it need not touch
-every file. Both are equally safe: they start from the rows of the handle's version, read or cached for that version,
-and write the version after it or fail (see :mod:`state.delta.log.ownership`).
+1. A newer coordinator's marker, or a vacuum: the same files are replaced.
+2. An OPTIMIZE has moved rows to other files, but every row is as it was. So the new rows stay, and what else the
+   table's files hold of the replaced ones is worked out anew.
+3. Somebody has changed rows: it is refused, see :func:`~state.delta.log.entries.stale`, even if the change was accepted
+   since. If it was rolled back, the rows are those that the write was computed from, so it is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import attrs
+import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+import pyarrow.compute as pc
 
-from state.delta.log.ownership import NO_HOOKS, Fence
-from state.delta.read.reading import row_count, rows_without
-from state.delta.schema import TXID_FIELD, without_removed
-from txtopo.api.map_state import Key
+from state.delta.log.data_files import DataFile, DataFolder, files_in
+from state.delta.log.put import Change
+from state.delta.read.reading import key_mask
+from state.delta.schema import TXID_FIELD, FittedRows, RowFormat, without_removed
 from txtopo.api.reduction import PreparedWrites
-from txtopo.api.values import StateValue
+from txtopo.columnar.hashing import PARTS, parts_of
 
-__all__ = ["RowWrites", "merge", "put_rows"]
-
-REWRITE_ROWS_MAX = 1_000_000
-"""Tables of up to this many rows are always rewritten."""
-
-REWRITE_SHARE = 10
-"""Larger tables are rewritten if at least one row in this many is touched."""
+__all__ = ["FileWrites", "RowWrites", "over_files", "whole_table"]
 
 
 @attrs.frozen(eq=False)
@@ -50,11 +43,11 @@ class RowWrites(PreparedWrites):
 
     Args:
         rows: the rows, each key once; a row without a txid removes its key. Empty: only record the txid.
-        values: the same as stored values, if they exist already and are to be cached.
+        fitted: what they were made from, if the values are to be cached.
     """
 
     rows: pa.Table
-    values: Mapping[Key, StateValue | None] | None = None
+    fitted: FittedRows | None = None
 
     @property
     def rows_put(self) -> int:
@@ -62,53 +55,118 @@ class RowWrites(PreparedWrites):
         return int(self.rows.num_rows)
 
 
-def put_rows(  # noqa: PLR0913, PLR0917 - the table, who writes, and what
-    table: DeltaTable, fence: Fence, txid: int, rows: pa.Table, keys: Sequence[str], after: pa.Table | None
-) -> pa.Table | None:
-    """Insert or replace rows, as in :class:`RowWrites`, in the version after the handle's.
+@attrs.frozen(eq=False)
+class FileWrites(PreparedWrites):
+    """The new values by key, in data files that are already in the table's folder, and the files that they replace.
 
-    ``after`` holds all rows of the version to write, if they are in memory; the result is the same.
-
-    Raises:
-        deltalake.exceptions.CommitFailedError: another writer took that version.
+    Args:
+        added: the files with the group's rows: the whole table, or new rows alone, or buckets.
+        removed: the files that they and ``rest`` replace; of the whole table, none: it replaces all.
+        rows_put: the number of keys that the group has touched.
+        first_txid: the group's first transaction.
+        version: the table version that the rows were computed from; None if it is not known.
+        base: the last transaction in that version, 0 before the first; None if it is not known.
+        rest: the files with the other rows of ``removed``.
+        without: the files with the keys that are removed.
+        is_whole: whether ``added`` holds the whole table.
     """
-    if rows.num_rows == 0:
-        fence.mark(table, txid)
-        return after
-    if after is None and row_count(table) > max(REWRITE_ROWS_MAX, rows.num_rows * REWRITE_SHARE):
-        merge(table, fence, txid, rows, keys)
-        return None
-    if after is None:
-        after = without_removed(rows)
-        if table.file_uris():
-            after = pa.concat_tables([rows_without(table, rows.schema, rows.select(keys)), after])
-    write_deltalake(
-        table,
-        after,
-        mode="overwrite",
-        commit_properties=fence.properties(txid),
-        post_commithook_properties=NO_HOOKS,
+
+    added: Sequence[DataFile]
+    removed: Sequence[DataFile]
+    rows_put: int
+    first_txid: int
+    version: int | None
+    base: int | None = None
+    rest: Sequence[DataFile] = ()
+    without: Sequence[DataFile] = ()
+    is_whole: bool = False
+
+    def note(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        files = {name: getattr(self, name) for name in ("added", "removed", "rest", "without")}
+        return {
+            **{name: [attrs.asdict(file) for file in own] for name, own in files.items() if own},
+            "touched": self.rows_put,
+            "first_txid": self.first_txid,
+            "version": self.version,
+            "base": self.base,
+            "whole": self.is_whole,
+        }
+
+    @staticmethod
+    def of_note(note: Mapping[str, Any]) -> FileWrites:
+        """Return the write that :meth:`note` describes, also that of an earlier version of txtopo."""
+        added, removed, rest, without = (files_in(note, name) for name in ("added", "removed", "rest", "without"))
+        version, base, is_whole = note.get("version"), note.get("base"), note.get("whole", False)
+        return FileWrites(added, removed, note["touched"], note["first_txid"], version, base, rest, without, is_whole)
+
+    def change(self, data: DataFolder, rows: RowFormat, held: Mapping[str, DataFile]) -> Change:
+        """Return what it changes in a table that holds the rows that it was computed from, in the files ``held``."""
+        if self.is_whole:
+            return Change(self.added, list(held.values()))
+        removed, rest = self.removed, self.rest
+        if any(file.path not in held for file in removed):
+            removed, rest = _others(data, rows, held.values(), self._touches(data, rows))
+        return Change([*self.added, *rest], removed)
+
+    def _touches(self, data: DataFolder, rows: RowFormat) -> Mask:
+        """Return what tells the rows that ``added`` replaces, and those that are removed."""
+        if self.added and all(file.parts is not None for file in self.added):
+            is_new = np.zeros(PARTS, dtype=np.bool_)
+            for file in self.added:
+                is_new[slice(*(file.parts or ()))] = True
+            return lambda keys: pa.array(is_new[parts_of(keys)])
+        schema = _keys_of(rows)
+        return _has_key_of(pa.concat_tables([data.read(file, schema) for file in (*self.added, *self.without)]))
+
+
+Mask = Callable[[pa.Table], Any]
+"""Returns for each row of a table of the key columns whether a write touches it."""
+
+
+def whole_table(data: DataFolder, after: pa.Table, writes: RowWrites, written: FileWrites) -> FileWrites:
+    """Write all rows of the table after a write, which are in memory; ``written`` says when it is made."""
+    return attrs.evolve(written, added=data.put_all(_name(written), after), rows_put=writes.rows_put, is_whole=True)
+
+
+def over_files(
+    data: DataFolder, rows: RowFormat, held: Iterable[DataFile], writes: RowWrites, written: FileWrites
+) -> FileWrites:
+    """Write the rows of a write, and the other rows of the files that hold keys of it."""
+    new = without_removed(writes.rows)
+    gone = writes.rows.filter(pc.is_null(writes.rows[TXID_FIELD])).select(list(rows.key))
+    removed, rest = _others(data, rows, held, _has_key_of(writes.rows.select(list(rows.key))))
+    return attrs.evolve(
+        written,
+        added=data.put_all(_name(written), new),
+        removed=removed,
+        rest=rest,
+        without=data.put_all("removed", gone),
+        rows_put=writes.rows_put,
     )
-    return after
 
 
-def merge(table: DeltaTable, fence: Fence, txid: int, rows: pa.Table, keys: Sequence[str]) -> None:
-    """Merge the rows into the table by their keys; a row without a txid removes its key."""
-    merger = table.merge(
-        rows,
-        " AND ".join(f"target.{_quoted(name)} = source.{_quoted(name)}" for name in keys),
-        source_alias="source",
-        target_alias="target",
-        commit_properties=fence.properties(txid),
-        post_commithook_properties=NO_HOOKS,
+def _others(
+    data: DataFolder, rows: RowFormat, files: Iterable[DataFile], is_touched: Mask
+) -> tuple[list[DataFile], list[DataFile]]:
+    """Return the files that hold a touched row, and new files with their other rows."""
+    keys = _keys_of(rows)
+    touched = [file for file in files if any(pc.any(is_touched(each)).as_py() for each in data.portions(file, keys))]
+    others = (
+        portion.filter(pc.invert(is_touched(portion.select(keys.names))))
+        for file in touched
+        for portion in data.portions(file, rows.schema())
     )
-    if rows[TXID_FIELD].null_count:
-        is_kept = f"source.{_quoted(TXID_FIELD)} IS NOT NULL"
-        merger = merger.when_matched_delete(f"source.{_quoted(TXID_FIELD)} IS NULL")
-        merger.when_matched_update_all(is_kept).when_not_matched_insert_all(is_kept).execute()
-    else:
-        merger.when_matched_update_all().when_not_matched_insert_all().execute()
+    return touched, data.put_portions("rest", others)
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+def _has_key_of(wanted: pa.Table) -> Mask:
+    return lambda keys: key_mask(keys, wanted)
+
+
+def _keys_of(rows: RowFormat) -> pa.Schema:
+    return pa.schema([rows.schema().field(name) for name in rows.key])
+
+
+def _name(written: FileWrites) -> str:
+    return f"keys-{written.first_txid}"

@@ -3,37 +3,39 @@
 Each Delta write of txtopo records its epoch, and the txid that it makes visible, in the log. So a version without
 an epoch is another writer's.
 
-The log's files are read directly if possible, because delta-rs' ``history`` numbers its entries down from the handle's
-version, even if the log has grown since, and leaves out versions without commit information.
+The log's files are read directly, because delta-rs' ``history`` numbers its entries down from the handle's version,
+even if the log has grown since, and leaves out versions without commit information.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import attrs
-from deltalake import DeltaTable
 
 from state.delta.log.location import LOG_FOLDER, Location
 
 __all__ = [
     "EPOCH_NOTE",
+    "RESTORED_NOTE",
     "TXID_NOTE",
     "LogEntry",
     "change_on_top",
     "change_since",
+    "entry_path",
     "foreign_change",
     "log_entries",
+    "stale",
     "version_after",
 ]
 
 EPOCH_NOTE = "txtopo.epoch"
 TXID_NOTE = "txtopo.txid"
+RESTORED_NOTE = "txtopo.restored"
 
-_INFORMATION = "commitInfo"
+_INFORMATION = b"commitInfo"
 
 
 @attrs.frozen
@@ -45,40 +47,49 @@ class LogEntry:
         operation: the operation that made it.
         epoch: the epoch of the coordinator that made it; None if somebody else made it.
         txid: the transaction that it makes visible; None for a marker, for upkeep, and for foreign versions.
+        restored: the version whose rows a roll-back has restored; None for another operation.
     """
 
     version: int
     operation: str
     epoch: int | None
     txid: int | None
+    restored: int | None = None
 
     @property
     def is_own(self) -> bool:
         """Whether txtopo made it."""
         return self.epoch is not None
 
+    @property
+    def foreign_change(self) -> str | None:
+        """A change of rows by somebody else, in words; None if it is none."""
+        is_harmless = self.is_own or self.operation in _HARMLESS
+        return None if is_harmless else f"{self.operation} made version {self.version}"
 
-def log_entries(location: Location, table: DeltaTable, first: int = 0) -> Iterator[LogEntry]:
-    """Yield the versions up to the handle's, newest first, down to ``first`` or to the oldest entry that is kept."""
-    if location.folder is None:
-        count = table.version() - first + 1
-        yield from (_entry(each["version"], each) for each in table.history(limit=count) if each["version"] >= first)
-        return
-    for version in range(table.version(), first - 1, -1):
-        information = _information(location.folder / LOG_FOLDER / f"{version:020d}.json")
-        if information is None:
+
+def entry_path(version: int) -> str:
+    """Return the path of a version's log entry, relative to the table's folder."""
+    return f"{LOG_FOLDER}/{version:020d}.json"
+
+
+def log_entries(location: Location, latest: int, first: int = 0) -> Iterator[LogEntry]:
+    """Yield the versions up to ``latest``, newest first, down to ``first`` or to the oldest entry that is kept."""
+    for version in range(latest, first - 1, -1):
+        entry = _entry(location, version)
+        if entry is None:
             return
-        yield _entry(version, information)
+        yield entry
 
 
-def version_after(location: Location, table: DeltaTable, txid: int) -> int | None:
+def version_after(location: Location, latest: int, txid: int) -> int | None:
     """Return the version that the write of a transaction made; None if the log has none.
 
     Versions that were rolled back do not count: from the newest version back, only versions whose txid is below all
     txids seen so far are valid.
     """
     lowest: int | None = None
-    for entry in log_entries(location, table):
+    for entry in log_entries(location, latest):
         if entry.txid is None or (lowest is not None and entry.txid >= lowest):
             continue
         lowest = entry.txid
@@ -87,9 +98,16 @@ def version_after(location: Location, table: DeltaTable, txid: int) -> int | Non
     return None
 
 
-def _entry(version: int, information: Mapping[str, Any]) -> LogEntry:
-    operation = str(information.get("operation", "an unknown operation"))
-    return LogEntry(version, operation, _number(information, EPOCH_NOTE), _number(information, TXID_NOTE))
+def _entry(location: Location, version: int) -> LogEntry | None:
+    """Return a version's entry; None if its log file is missing."""
+    try:
+        information = _information(
+            f"{location.address}/{entry_path(version)}", location.folder.get(entry_path(version))
+        )
+    except FileNotFoundError:
+        return None
+    epoch, txid, restored = (_number(information, name) for name in (EPOCH_NOTE, TXID_NOTE, RESTORED_NOTE))
+    return LogEntry(version, str(information.get("operation", "an unknown operation")), epoch, txid, restored)
 
 
 def _number(information: Mapping[str, Any], name: str) -> int | None:
@@ -97,21 +115,17 @@ def _number(information: Mapping[str, Any], name: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _information(path: Path) -> Mapping[str, Any] | None:
-    """Return a version's commit information, empty if it has none; None if the log file is missing."""
+def _information(path: str, content: bytes) -> Mapping[str, Any]:
+    """Return the commit information in a log file, empty if it has none."""
     try:
-        with path.open(encoding="utf-8") as file:
-            line = None
-            for line in file:
-                if _INFORMATION in line:
-                    information: Any = json.loads(line).get(_INFORMATION)
-                    if isinstance(information, dict):
-                        return information
-    except FileNotFoundError:
-        return None
+        for line in content.splitlines():
+            if _INFORMATION in line:
+                information: Any = json.loads(line).get("commitInfo")
+                if isinstance(information, dict):
+                    return information
     except ValueError as error:
         raise OSError(f"{path} is damaged: it was truncated or overwritten") from error
-    return {} if line is not None else {"operation": f"what has emptied {path}"}
+    return {} if content else {"operation": f"what has emptied {path}"}
 
 
 _HARMLESS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END"})
@@ -121,53 +135,76 @@ _LOOK_BACK_VERSIONS = 1_000
 """The number of versions that a reader checks if it knows no version of txtopo's."""
 
 
-def foreign_change(location: Location, table: DeltaTable, since: int | None) -> str | None:
-    """Describe a change by somebody else up to the handle's version; return None if there is none.
+def foreign_change(location: Location, latest: int, since: int | None) -> str | None:
+    """Describe a change by somebody else up to the version ``latest``; return None if there is none.
 
     ``since`` is a version that is known to be txtopo's; it is checked too. If it is None, or the table has not reached
     it, the last version that made a transaction visible is used.
     """
-    known = since if since is not None and since <= table.version() else None
-    below = table.version()
-    for entry in log_entries(location, table, known or 0):
+    known = since if since is not None and since <= latest else None
+    below = latest
+    for entry in log_entries(location, latest, known or 0):
         below = entry.version - 1
         if entry.version == known:
-            return None if entry.is_own or entry.version == 0 else f"{_text(entry)}, in place of our own"
+            is_ours = entry.is_own or entry.version == 0
+            return None if is_ours else f"{entry.operation} made version {entry.version}, in place of our own"
         if entry.is_own and known is None and entry.txid is not None:
             return None
-        if not entry.is_own and entry.version > 0 and entry.operation not in _HARMLESS:
-            return _text(entry)
+        if entry.foreign_change is not None and entry.version > 0:
+            return entry.foreign_change
     # If the loop stopped above version 0, the older log is gone, and with it the proof that nobody else wrote.
-    return None if below < 0 else f"somebody made version {below + 1}, and the log before it is missing"
+    return None if below < 0 else _missing(below)
 
 
-def change_on_top(location: Location, table: DeltaTable) -> str | None:
-    """Describe a change by somebody else between the last transaction and the handle's version; None if none.
+def change_on_top(location: Location, latest: int) -> str | None:
+    """Describe a change by somebody else between the last transaction and the version ``latest``; None if none.
 
     The search goes back as far as the log, but at most 1,000 versions.
     """
-    for entry in log_entries(location, table, max(0, table.version() - _LOOK_BACK_VERSIONS)):
+    for entry in log_entries(location, latest, max(0, latest - _LOOK_BACK_VERSIONS)):
         if entry.txid is not None or entry.version == 0:
             return None
-        if not entry.is_own and entry.operation not in _HARMLESS:
-            return _text(entry)
+        if entry.foreign_change is not None:
+            return entry.foreign_change
     return None
 
 
-def change_since(location: Location, table: DeltaTable, version: int | None) -> str | None:
-    """Describe a change of rows by somebody else after a version; None if none.
+def change_since(location: Location, latest: int, version: int) -> str | None:
+    """Describe a change of rows by somebody else after a version; None if there is none, or it was rolled back."""
+    at = latest
+    while at > version:
+        entry = _entry(location, at)
+        if entry is None:
+            return _missing(at)
+        if entry.foreign_change is not None:
+            return entry.foreign_change
+        # A roll-back shows the rows of the version that it restored, whatever came in between.
+        at = at - 1 if entry.restored is None else entry.restored
+    return None
 
-    Without a version, it begins at the last one that made a transaction visible.
+
+def stale(location: Location, latest: int, last_txid: int | None, note: Mapping[str, Any]) -> str | None:
+    """Describe why the rows of the version ``latest`` may differ from those that a note was computed from; None if not.
+
+    The text follows "was".
+
+    Args:
+        location: the table's location.
+        latest: the version.
+        last_txid: the last transaction in it.
+        note: has the ``version`` of the rows that it was computed from, and their last transaction as ``base``, unless
+            an earlier version of txtopo made it.
     """
-    if version is None:
-        return foreign_change(location, table, None)
-    below = table.version() + 1
-    for entry in log_entries(location, table, version + 1):
-        below = entry.version
-        if not entry.is_own and entry.operation not in _HARMLESS:
-            return _text(entry)
-    return None if below <= version + 1 else f"somebody made version {below}, and the log before it is missing"
+    version, base = note.get("version"), note.get("base")
+    if version == latest:
+        return None
+    change = foreign_change(location, latest, None) if version is None else change_since(location, latest, version)
+    if change is not None:
+        return f"computed before somebody else changed the table ({change})"
+    if base is not None and base != (last_txid or 0):
+        return f"computed on top of transaction {base}, but the last one in the table is {last_txid}"
+    return None
 
 
-def _text(entry: LogEntry) -> str:
-    return f"{entry.operation} made version {entry.version}"
+def _missing(version: int) -> str:
+    return f"somebody made version {version + 1}, and the log before it is missing"

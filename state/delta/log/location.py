@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 import attrs
@@ -12,7 +11,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from state.delta.log.damage import LOG_FOLDER, damage_of_log, plain_text
+from state.delta.log.object_folder import ObjectFolder
 from txtopo.errors import ConfigError
+from txtopo.folder import Folder, LocalFolder
 
 __all__ = ["LOG_FOLDER", "Location", "parent_of"]
 
@@ -32,12 +33,12 @@ class Location:
     Args:
         address: an absolute path, or an address such as ``s3://bucket/table``.
         options: options for the object store, see delta-rs' ``storage_options``.
-        folder: the absolute path of a local table; None for one in an object store.
+        root: the absolute path of a local table; None for one in an object store.
     """
 
     address: str
     options: dict[str, str] | None
-    folder: Path | None
+    root: Path | None
 
     @staticmethod
     def resolve(path: str, options: dict[str, str] | None) -> Location:
@@ -48,9 +49,17 @@ class Location:
         """
         if _is_remote(path):
             return Location(path.rstrip("/"), options, None)
-        folder = Path(os.path.abspath(path.removeprefix(_FILE_SCHEME)))  # noqa: PTH100  keeps symbolic links
-        _check(str(folder))
-        return Location(str(folder), options, folder)
+        root = Path(os.path.abspath(path.removeprefix(_FILE_SCHEME)))  # noqa: PTH100  keeps symbolic links
+        _check(str(root))
+        return Location(str(root), options, root)
+
+    @property
+    def folder(self) -> Folder:
+        """The table's files."""
+        if self.root is None:
+            return ObjectFolder(self.address, tuple((self.options or {}).items()))
+        # The sub-folders are made when the table is opened: a write must not begin a table anew that was removed.
+        return LocalFolder(self.root, makes_folders=False)
 
     def handle(self, version: int | None = None) -> DeltaTable:
         """Return a fresh handle of the table, of its latest version or of ``version``.
@@ -63,42 +72,31 @@ class Location:
         except TableNotFoundError:
             raise
         except DeltaError as error:
-            found = None if self.folder is None else damage_of_log(self.folder)
+            found = None if self.root is None else damage_of_log(self.root)
             if found is None:
                 raise
             raise DeltaError(f"{found} ({plain_text(error)})") from None
 
     def existing(self) -> DeltaTable | None:
         """Return a fresh handle of the table, or None if there is no table."""
-        if self.folder is not None and self.folder.is_file():
+        if self.root is not None and self.root.is_file():
             return None
         try:
             return self.handle()
         except TableNotFoundError:
             return None
 
-    def paths_of(self, table: DeltaTable, uris: Iterable[str]) -> list[str]:
-        """Return the paths of files of a local table; addresses in an object store stay as they are.
-
-        ``uris`` are some of the ``file_uris()`` of ``table``. delta-rs percent-encodes the path of the table, but not
-        the names below it, in which a % is a %.
-        """
-        if self.folder is None:
-            return list(uris)
-        root = table.table_uri.removeprefix(_FILE_SCHEME).rstrip("/")
-        return [f"{self.folder}{uri.removeprefix(_FILE_SCHEME).removeprefix(root)}" for uri in uris]
-
     def foreign_file(self) -> Path | None:
         """Return a file in the folder of a table to be created, or None if the folder is free.
 
         Only local folders are checked. Files left by a first Delta write that a crash interrupted do not count.
         """
-        if self.folder is None or not self.folder.exists():
+        if self.root is None or not self.root.exists():
             return None
-        if not self.folder.is_dir():
-            return self.folder
-        for file in sorted(self.folder.rglob("*")):
-            is_left_over = file.parent == self.folder / LOG_FOLDER and not _LOG_ENTRY.match(file.name)
+        if not self.root.is_dir():
+            return self.root
+        for file in sorted(self.root.rglob("*")):
+            is_left_over = file.parent == self.root / LOG_FOLDER and not _LOG_ENTRY.match(file.name)
             if file.is_file() and not is_left_over:
                 return file
         return None

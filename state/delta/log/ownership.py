@@ -7,41 +7,39 @@ table that txtopo did not create.
 The *fence*: a coordinator that has lost its lead writes nothing more. Every Delta write carries two application
 transactions: ``<topology>/<state>`` → txid and ``<topology>/epoch`` → epoch. Opening a state writes only the second
 one, the *marker*. After that, a coordinator of an older epoch cannot write, however the two interleave. If the old one
-checks after the marker:
+looks after the marker:
 
 1. New writes the marker.
-2. Old updates its handle, sees a marker newer than its epoch, and stops.
+2. Old looks at the table, sees a marker newer than its epoch, and stops.
 
-If it checks before:
+If it looked before:
 
-1. Old updates its handle, sees no marker, and is paused.
+1. Old looks at the table, sees no marker, and is paused.
 2. New writes the marker.
-3. Old writes. The version after the one that it checked is taken, and it may not try the next
-   (``max_commit_retries=0``). So the write fails; old checks again and stops.
+3. Old writes. The version after the one that it saw is taken (see :mod:`state.delta.log.put`), so it looks again, and
+   stops.
 
-The ban on retries is stricter than Delta's own conflict between equal application transactions. It is necessary: if
-delta-rs moved an overwrite after another writer's append, both would be in the table, and rows could be there twice.
-``optimize.compact`` follows neither rule (delta-rs 1.6), so it is not used here.
+So a write never moves behind another writer's version unseen, as delta-rs and Spark let it. If it did so after another
+writer's append, both would be in the table, and rows could be there twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import DeltaError
 
-from state.delta.log.entries import EPOCH_NOTE, TXID_NOTE
+from state.delta.log.entries import EPOCH_NOTE, RESTORED_NOTE, TXID_NOTE
 from state.delta.log.location import Location
 from txtopo.api.state import StateKind
-from txtopo.errors import ConfigError, DivergenceError, FailedException, LostLead
+from txtopo.errors import ConfigError, DivergenceError, LostLead
 from txtopo.formats import TABLE, Format, refuse_newer
 
 __all__ = [
-    "NO_HOOKS",
     "WORLD_ERRORS",
     "Fence",
     "Owner",
@@ -55,12 +53,6 @@ __all__ = [
 ]
 
 _EPOCH = "epoch"
-
-_MARKER_TRIES_MAX = 100
-"""The maximum number of tries to write the marker; each fails only if another Delta write takes its version."""
-
-NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""No hooks, because upkeep makes checkpoints between writes."""
 
 WORLD_ERRORS = (DeltaError, OSError, pa.ArrowException)
 """The errors of delta-rs and its readers for failures outside txtopo."""
@@ -92,57 +84,27 @@ class Fence:
                 f"{marker}; this one has epoch {self.epoch} and writes nothing more",
             )
 
-    def properties(self, txid: int | None = None, rolled_back_at: int | None = None) -> CommitProperties:
-        """Return the properties that a Delta write must carry.
+    def notes(self, txid: int | None, restored: int | None = None) -> dict[str, str]:
+        """Return what a version says of itself; see :class:`~state.delta.log.entries.LogEntry`."""
+        numbers = {EPOCH_NOTE: self.epoch, TXID_NOTE: txid, RESTORED_NOTE: restored}
+        return {name: str(number) for name, number in numbers.items() if number is not None}
 
-        ``txid`` is None for upkeep. A rollback passes the number of the version that it makes.
+    def applications(self, txid: int | None, rolled_back_at: int | None = None) -> Mapping[str, int]:
+        """Return the application transactions that a version must carry.
+
+        ``txid`` is None for a marker and for upkeep. A roll-back passes the number of the version that it makes.
         """
-        transactions = [Transaction(epoch_application(self.topology_id), self.epoch)]
-        notes = {EPOCH_NOTE: str(self.epoch)}
-        if txid is not None:
-            transactions.append(Transaction(state_application(self.topology_id, self.state), txid))
-            notes[TXID_NOTE] = str(txid)
-        if rolled_back_at is not None:
-            application = rolled_back_application(state_application(self.topology_id, self.state))
-            transactions.append(Transaction(application, rolled_back_at))
-        return CommitProperties(custom_metadata=notes, app_transactions=transactions, max_commit_retries=0)
-
-    def mark(self, table: DeltaTable, txid: int | None = None) -> None:
-        """Write the marker, and with it a transaction that puts nothing into this table, if any; update the handle."""
-        table.create_write_transaction(
-            [],
-            "append",
-            table.schema(),
-            partition_by=[],
-            commit_properties=self.properties(txid),
-            post_commithook_properties=NO_HOOKS,
-        )
-        table.update_incremental()
-
-    def close_behind(self, location: Location) -> DeltaTable:
-        """Write the marker, and return a handle that has seen it.
-
-        Raises:
-            LostLead: a newer epoch has opened the table.
-            FailedException: other writers took the marker's version ``_MARKER_TRIES_MAX`` times.
-        """
-        for _ in range(_MARKER_TRIES_MAX):
-            table = location.handle()
-            self.check(table)
-            try:
-                self.mark(table)
-            except CommitFailedError:
-                # Another Delta write has taken the version: it may be the marker of a newer coordinator.
-                continue
-            return table
-        raise FailedException(
-            f"state {self.state!r}: {_MARKER_TRIES_MAX} times another Delta write came before the marker of "
-            f"epoch {self.epoch} at {location.address}; stop the other writers of this table",
-        )
+        own = state_application(self.topology_id, self.state)
+        numbers = {
+            epoch_application(self.topology_id): self.epoch,
+            own: txid,
+            rolled_back_application(own): rolled_back_at,
+        }
+        return {name: number for name, number in numbers.items() if number is not None}
 
 
 def epoch_of(table: DeltaTable, topology_id: str) -> int:
-    """Return the newest epoch that has opened a table, according to its handle; 0 if none has."""
+    """Return the newest epoch that has opened a topology's table, according to its handle; 0 if none has."""
     return table.transaction_version(epoch_application(topology_id)) or 0
 
 
@@ -222,8 +184,8 @@ class Owner:
         foreign = location.foreign_file()
         if foreign is not None:
             raise not_empty(location, foreign)
-        if location.folder is not None:
-            location.folder.mkdir(parents=True, exist_ok=True)
+        if location.root is not None:
+            location.root.mkdir(parents=True, exist_ok=True)
         try:
             return DeltaTable.create(
                 location.address,

@@ -4,9 +4,9 @@ What a version shows is durable before the version is visible, and the version's
 
 1. The data files are written and synced (:meth:`~state.delta.log.data_files.DataFolder.put`). Nobody sees them. A crash
    leaves files that no version names; upkeep removes them.
-2. The entry is put as ``N+1.json`` if there is none (:meth:`~txtopo.folder.Folder.put_if_absent`). N is the version that the
-   writer last checked, so nothing can have come between the check and the write: whoever took N+1 first makes this put fail,
-   and the writer looks again.
+2. The entry is put as ``N+1.json`` if there is none (:meth:`~txtopo.folder.Folder.put_if_absent`). N is the version
+   that the writer last checked, so nothing can have come between the check and the write: whoever took N+1 first makes
+   this put fail, and the writer looks again.
 
 Only what txtopo understands is written to: :func:`refuse_unknown` has the list.
 
@@ -22,10 +22,9 @@ from typing import Any
 import attrs
 
 from state.delta.log.data_files import DataFile
-from state.delta.log.location import LOG_FOLDER
 from txtopo.errors import ConfigError
 
-__all__ = ["Change", "entry_of", "entry_path", "refuse_unknown"]
+__all__ = ["Change", "entry_of", "refuse_unknown"]
 
 READER_VERSION_MAX, WRITER_VERSION_MAX = 3, 7
 KNOWN_READER_FEATURES = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
@@ -52,11 +51,6 @@ class Change:
     is_of_rows: bool = True
 
 
-def entry_path(version: int) -> str:
-    """Return the path of a version's log entry, relative to the table's folder."""
-    return f"{LOG_FOLDER}/{version:020d}.json"
-
-
 def entry_of(change: Change, notes: Mapping[str, str], applications: Mapping[str, int], time_ms: int) -> bytes:
     """Return a log entry.
 
@@ -68,7 +62,7 @@ def entry_of(change: Change, notes: Mapping[str, str], applications: Mapping[str
     """
     information = {
         "timestamp": time_ms,
-        "operation": "WRITE",
+        "operation": "WRITE" if change.is_of_rows else "OPTIMIZE",
         "operationParameters": {"mode": "Overwrite" if change.removed else "Append"},
         "engineInfo": "txtopo",
         **notes,

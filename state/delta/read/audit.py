@@ -11,9 +11,9 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.fs import DeltaStorageHandler
-from pyarrow import fs
 
+from state.delta.log.data_files import DataFolder, files_of
+from state.delta.log.entries import entry_path
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import (
     WORLD_ERRORS,
@@ -151,8 +151,7 @@ class _Reader:
 
     def _log(self) -> Iterator[tuple[int, list[Mapping[str, Any]]]]:
         """Yield each kept version up to the latest, with its actions."""
-        files = fs.PyFileSystem(DeltaStorageHandler(self.location.address, self.location.options))
-        names = (Path(file.path).name for file in files.get_file_info(fs.FileSelector(LOG_FOLDER)))
+        names = (Path(item.path).name for item in self.location.folder.list(LOG_FOLDER))
         stems = sorted(int(name.removesuffix(_ENTRY)) for name in names if name.removesuffix(_ENTRY).isdecimal())
         is_kept = False
         for version in stems:
@@ -161,8 +160,8 @@ class _Reader:
             # The log of old versions is removed; from the first version that can be read on, all can.
             is_kept = is_kept or self._is_kept(version)
             if is_kept:
-                with files.open_input_stream(f"{LOG_FOLDER}/{version:020d}{_ENTRY}") as stream:
-                    yield version, [json.loads(line) for line in stream.read().splitlines() if line.strip()]
+                lines = self.location.folder.get(entry_path(version)).splitlines()
+                yield version, [json.loads(line) for line in lines if line.strip()]
 
     def _is_kept(self, version: int) -> bool:
         try:
@@ -196,8 +195,7 @@ class _Reader:
         try:
             return read_rows(table, schema)
         except WORLD_ERRORS as error:
-            paths = self.location.paths_of(table, table.file_uris())
-            if self.location.folder is None or not all(Path(path).is_file() for path in paths):
+            if DataFolder(self.location).missing(files_of(table).values()) is not None:
                 return None
             raise StateAccessError(
                 f"state {self.state!r}: the files of version {version} of the table at {self.location.address} exist, "

@@ -237,7 +237,7 @@ def _refuse_torn(metadata_dir: Path, found: Mapping[str, _Handle], header: Journ
     for name, handle in found.items():
         at = handle.txid or 0
         where = f"state {name!r}: its table at {handle.location.address} is at transaction {at}"
-        change = change_on_top(handle.location, handle.table)
+        change = change_on_top(handle.location, handle.table.version())
         if change is not None:
             faults.append(f"{where}, but somebody else has changed it since: {change}")
         elif writes is not None and at != (writes[name] or 0):

@@ -86,7 +86,7 @@ def read_table(
 
 def _advice(location: Location) -> str:
     """Return advice for a path that is not a table."""
-    folder = location.folder
+    folder = location.root
     if folder is not None and not folder.exists():
         return ": there is no such folder"
     if folder is not None and not folder.is_dir():

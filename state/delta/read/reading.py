@@ -17,7 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-__all__ = ["key_mask", "read_rows", "row_count", "rows_of", "rows_without"]
+from state.delta.log.data_files import fitted
+
+__all__ = ["key_mask", "read_rows", "rows_of"]
 
 PORTION_ROWS = 250_000
 """The minimum number of rows to match with the wanted keys at a time; delta-rs yields about 8,000 at a time."""
@@ -35,17 +37,6 @@ def rows_of(table: DeltaTable, schema: pa.Schema, keys: pa.Table) -> pa.Table:
     """Return the rows whose keys are in ``keys``, a table of the key columns."""
     found = [rows.filter(key_mask(rows, keys)) for rows in _portions(table, schema, keys.num_rows)]
     return pa.concat_tables([schema.empty_table(), *found])
-
-
-def rows_without(table: DeltaTable, schema: pa.Schema, keys: pa.Table) -> pa.Table:
-    """Return the rows whose keys are not in ``keys``, a table of the key columns."""
-    kept = [rows.filter(pc.invert(key_mask(rows, keys))) for rows in _portions(table, schema, keys.num_rows)]
-    return pa.concat_tables([schema.empty_table(), *kept])
-
-
-def row_count(table: DeltaTable) -> int:
-    """Return the number of rows in the handle's version, from the log."""
-    return table.count()
 
 
 def key_mask(rows: pa.Table, keys: pa.Table) -> Any:
@@ -96,8 +87,4 @@ def _batches(table: DeltaTable, schema: pa.Schema) -> Iterator[pa.Table]:
     known = {field.name for field in table.schema().fields}
     held = [name for name in schema.names if name in known]
     for batch in pa.RecordBatchReader.from_stream(table.scan(columns=held)):
-        rows = pa.Table.from_batches([batch])
-        for field in schema:
-            if field.name not in known:
-                rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-        yield rows.select(schema.names).cast(schema)
+        yield fitted(pa.Table.from_batches([batch]), schema)

@@ -2,9 +2,6 @@
 
 Their names, ``rows-<first txid>-<last txid>-….parquet``, do not contain the partition, which is in the log. Files of a
 write that was never made are part of no version: upkeep removes them if it vacuums.
-
-Compaction replaces the small files of a partition with one file, and leaves the others unchanged. So its cost depends
-on the rows written since the last compaction, not on the table, which only grows.
 """
 
 from __future__ import annotations
@@ -16,12 +13,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
-from state.delta.log.data_files import DataFile, DataFolder, FileChange, files_of, partition_text, put_change
-from state.delta.log.ownership import Fence
+from state.delta.log.data_files import DataFile, DataFolder, partition_text
 from state.delta.read.reading import key_mask
-from state.delta.rows.format import RowsFormat, arranged
+from state.delta.rows.format import arranged
 from state.delta.schema import TXID_FIELD
 from txtopo.api.reduction import RowsFile
 from txtopo.columnar.rows_file import slice_of
@@ -29,7 +24,6 @@ from txtopo.columnar.rows_file import slice_of
 __all__ = [
     "RowSlice",
     "WriteTask",
-    "compact_rows",
     "distinct",
     "partition_of",
     "partitions_in",
@@ -158,42 +152,3 @@ def _split(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[dict[s
     for first, end in itertools.pairwise(bounds):
         part = ordered.slice(first, end - first)
         yield partition_of(part.select(list(partition_by)).slice(0, 1).to_pylist()[0]), part
-
-
-FILE_BYTES = 64 * 1024 * 1024
-"""The approximate size of compacted files; files of at least half this size are not compacted."""
-
-
-def compact_rows(table: DeltaTable, fence: Fence, folder: DataFolder, form: RowsFormat, files_max: int) -> bool:
-    """Combine small files in one Delta write, if that saves at least ``files_max`` files; return whether it does."""
-    bins = _bins(files_of(table, form.partition_by))
-    if sum(len(each) - 1 for each in bins) < files_max:
-        return False
-    schema = form.schema()
-    data_schema = pa.schema([field for field in schema if field.name not in form.partition_by])
-    added = []
-    for files in bins:
-        rows = pa.concat_tables([folder.read(file.path, data_schema) for file in files])
-        added.append(folder.put("rows-compacted", rows, files[0].partition))
-    removed = [file for files in bins for file in files]
-    change = FileChange(added, removed, schema, form.partition_by, is_of_rows=False)
-    put_change(table, fence, None, folder, change)
-    return True
-
-
-def _bins(files: Sequence[DataFile]) -> list[list[DataFile]]:
-    """Return groups of small files to combine, at least two in each."""
-    by_partition: dict[tuple[str | None, ...], list[DataFile]] = {}
-    for file in files:
-        if file.size < FILE_BYTES // 2:
-            by_partition.setdefault(tuple(file.partition.values()), []).append(file)
-    bins: list[list[DataFile]] = []
-    for own in by_partition.values():
-        size = FILE_BYTES  # as if a bin were full, so that each partition begins one of its own
-        for file in sorted(own, key=lambda each: each.size):
-            if size + file.size > FILE_BYTES:
-                bins.append([])
-                size = 0
-            bins[-1].append(file)
-            size += file.size
-    return [each for each in bins if len(each) > 1]

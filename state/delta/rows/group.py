@@ -115,7 +115,9 @@ def place_on_executors(
         file_of = {id(part): file for part, file in zip(parts, files, strict=True)}
         later, replaced = replaced_after(parts, partitions)
         written = executors.compute(write_slices, tasks([whole(part, later.get(part.txid)) for part in parts]))
-    return RowsWrites([file for own in written for file in own], _texts(replaced))
+    added = [file for own in written for file in own]
+    folder.check_there(added)
+    return RowsWrites(added, _texts(replaced))
 
 
 def _in_memory(part: TransactionRows, form: RowsFormat) -> pa.Table:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import operator
 from pathlib import Path
 
-from state.delta.keyed import state as delta_opened, writing as delta_writing
+from state.delta.keyed import state as delta_opened
 from state.delta.keyed.state import DeltaState, OpenedDeltaState
 from txtopo.api.values import TransactionalValue
 from txtopo.testing.conformance.state import COUNT, WORD
@@ -22,11 +23,14 @@ def counted(txid: int, **counts: int) -> dict[str, TransactionalValue]:
     return {word: TransactionalValue(txid, n) for word, n in counts.items()}
 
 
-def merge_always(monkeypatch):
-    """Have every write be a merge, which leaves several files."""
-    monkeypatch.setattr(delta_writing, "REWRITE_ROWS_MAX", -1)
-    monkeypatch.setattr(delta_writing, "REWRITE_SHARE", -1)
+def hold_no_rows(monkeypatch):
+    """Have no rows in memory, as for a large table, so that a write replaces the touched files alone."""
     monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
+
+
+def reread(note):
+    """Return a note as the next coordinator reads it."""
+    return json.loads(json.dumps(note))
 
 
 def fold(state, *transactions, function=operator.add):

@@ -100,17 +100,17 @@ def test_what_was_compacted_after_the_checkpoint_stays(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["keyed", "rows"])
-def test_staged_files_stay(tmp_path, monkeypatch, kind):
-    """What a staged write is to put in stays, however old it is."""
+def test_prepared_files_stay(tmp_path, monkeypatch, kind):
+    """What a prepared write is to put in stays, however old it is."""
     if kind == "keyed":
         state = keyed(tmp_path)
         state.write(1, {})
-        staged = state.stage(2, fold(state, (2, {"a": 1})))
+        note = state.prepare(2, fold(state, (2, {"a": 1})))
     else:
         state = DeltaRows(tmp_path, Fields("n: long"), **OFTEN).open("topology", "s", "life", 1)
         state.write(1, state.write_rows([]))
-        staged = state.stage(2, state.write_rows([TransactionRows(2, pa.table({"n": [1]}), RowsMode.APPEND)]))
+        note = state.prepare(2, state.write_rows([TransactionRows(2, pa.table({"n": [1]}), RowsMode.APPEND)]))
     wait_days(monkeypatch, 8)
     state.maintain()
-    state.write_staged(staged)
+    state.publish(2, note)
     assert read_table(tmp_path)["n"].to_pylist() == [1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +14,15 @@ from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, TransactionalValue, read_table
 from state.delta.keyed import buckets as delta_buckets
+from state.delta.keyed.writing import FileWrites
 from state.delta.log import data_files
-from state.delta.log.data_files import DATA_FOLDER, FileWrites
-from tests.state.delta.delta_tables import fold
+from state.delta.log.data_files import DATA_FOLDER
+from tests.state.delta.delta_tables import fold, reread
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.columnar.hashing import PARTS, parts_of
 from txtopo.columnar.rows_file import read_rows_file, slice_of, write_rows_file
-from txtopo.errors import DivergenceError, FailedException, FieldsError
+from txtopo.errors import DivergenceError, FieldsError
 from txtopo.failpoints import armed
 from txtopo.transactional.commit.write_buffer import GroupState
 
@@ -74,7 +74,7 @@ def test_any_groups(tmp_path_factory, function, groups, slots) -> None:
     """Whatever the groups and places, the values and last txids are those of a plain dictionary."""
     path = tmp_path_factory.mktemp("buckets")
     state, model, txid = opened(path, executors=InlineExecutors(slots), rows_max=0), {}, 0
-    for number, parts in enumerate(groups):
+    for parts in groups:
         transactions = []
         for values in parts:
             txid += 1
@@ -84,10 +84,7 @@ def test_any_groups(tmp_path_factory, function, groups, slots) -> None:
         writes = fold(state, *transactions, function=function)
         assert isinstance(writes, FileWrites) == bool(touched)
         assert len(writes) == len(touched)
-        if number % 2:
-            state.write_staged(state.stage(txid, writes))
-        else:
-            state.write(txid, writes)
+        state.write(txid, writes)
         assert rows(path) == model
     assert all(name.startswith("bucket-") for name in files(path))
 
@@ -172,15 +169,15 @@ def test_a_sum_that_does_not_fit_goes_key_by_key(tmp_path) -> None:
     assert refusal.value.txid == 2
 
 
-def test_staged_and_finished_in_a_new_epoch(tmp_path) -> None:
-    """Promise 9: what one coordinator has staged, the next one makes visible, once."""
+def test_prepared_and_published_in_a_new_epoch(tmp_path) -> None:
+    """Promise 9: what one coordinator has prepared, the next one makes visible, once."""
     state = opened(tmp_path, executors=InlineExecutors())
     commit(state, (1, many(20)))
-    staged = pickle.loads(pickle.dumps(state.stage(2, fold(state, (2, many(30))))))
+    note = reread(state.prepare(2, fold(state, (2, many(30)))))
     assert rows(tmp_path) == dict.fromkeys(many(20), (1, 1))
     again = opened(tmp_path, epoch=2)
     for _ in range(2):
-        again.write_staged(staged)
+        again.publish(2, note)
         assert rows(tmp_path) == {f"w{i}": (1 + (i < 20), 2) for i in range(30)}
 
 
@@ -192,30 +189,32 @@ def test_a_damaged_file_is_refused(tmp_path, damage) -> None:
     state = opened(tmp_path, executors=InlineExecutors())
     commit(state, (1, many(20)))
     before = files(tmp_path)
-    writes = fold(state, (2, many(20)))
-    damage(tmp_path / "t" / writes.added[-1].path)
-    with pytest.raises(FailedException, match="bytes"):
-        state.write(2, writes)
-    assert (files(tmp_path), state.last_txid) == (before, 1)
-    commit(state, (2, many(20)))
+    note = reread(state.prepare(2, fold(state, (2, many(20)))))
+    damage(tmp_path / "t" / note["added"][-1]["path"])
+    assert "which needs the file _data/bucket" in DeltaState(tmp_path / "t", KEY, VALUE).table().obstacle(2, note)
+    again = opened(tmp_path, epoch=2, executors=InlineExecutors())
+    with pytest.raises(DivergenceError, match=r"gone|bytes"):
+        again.publish(2, note)
+    assert (files(tmp_path), again.last_txid) == (before, 1)
+    commit(again, (2, many(20)))
     assert rows(tmp_path) == dict.fromkeys(many(20), (2, 2))
 
 
-@pytest.mark.parametrize("is_staged", [False, True], ids=["written", "staged"])
-def test_files_that_were_moved_meanwhile(tmp_path, is_staged) -> None:
+@pytest.mark.parametrize("is_prepared", [False, True], ids=["folded", "prepared"])
+def test_files_that_were_moved_meanwhile(tmp_path, is_prepared) -> None:
     """Rows that somebody puts into other files, between fold and write, are there once: touched or not."""
     state = opened(tmp_path, executors=InlineExecutors(slots=4))
     commit(state, (1, many(200)))
     writes = fold(state, (2, {"w7": 1, "new": 5}))
-    staged = state.stage(2, writes) if is_staged else None
+    note = reread(state.prepare(2, writes)) if is_prepared else None
     table = DeltaTable(tmp_path / "t")
     table.optimize.compact()
     table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     assert 0 < len(writes.removed) < 4
-    if staged is None:
+    if note is None:
         state.write(2, writes)
     else:
-        opened(tmp_path, epoch=2).write_staged(staged)
+        opened(tmp_path, epoch=2).publish(2, note)
     assert rows(tmp_path) == {**dict.fromkeys(many(200), (1, 1)), "w7": (2, 2), "new": (5, 2)}
     again = opened(tmp_path, epoch=3, executors=InlineExecutors(slots=4))
     commit(again, (3, many(200)))
@@ -226,14 +225,14 @@ def test_files_that_were_changed_meanwhile(tmp_path) -> None:
     """What was folded before somebody changed rows is not written over them, even if the change was accepted since."""
     state = opened(tmp_path, executors=InlineExecutors())
     commit(state, (1, many(20)))
-    staged = state.stage(2, fold(state, (2, {"w7": 1})))
+    note = reread(state.prepare(2, fold(state, (2, {"w7": 1}))))
     DeltaTable(tmp_path / "t").update({"n": "100"})
     again = opened(tmp_path, epoch=2)
     again.adopt()
     table = DeltaState(tmp_path / "t", KEY, VALUE).table()
-    assert "UPDATE made version" in table.staged_obstacle(staged.location)
+    assert "UPDATE made version" in table.obstacle(2, note)
     with pytest.raises(DivergenceError, match="UPDATE made version"):
-        again.write_staged(staged)
+        again.publish(2, note)
     assert rows(tmp_path) == dict.fromkeys(many(20), (100, 1))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import signal
 import subprocess
@@ -16,12 +17,10 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings, strategies as st
 
 from state.delta.keyed.state import DeltaState, read_table
-from state.delta.log.location import Location
 from state.delta.read.reading import key_mask
-from state.delta.staging import Staging
-from tests.state.delta.delta_tables import INCARNATION, NAME, TOPOLOGY, counted, merge_always, opened
+from tests.state.delta.delta_tables import INCARNATION, NAME, TOPOLOGY, counted, hold_no_rows, opened
 from txtopo.api.fields import Fields
-from txtopo.api.state import StagedWrite, State, StateKind
+from txtopo.api.state import State, StateKind
 from txtopo.api.values import OpaqueValue, TransactionalValue
 from txtopo.errors import (
     ConfigError,
@@ -63,12 +62,12 @@ class TestDeltaStateWithASmallCache(StateConformance):
         return DeltaPlace(tmp_path / "counts", cached_keys_max=1, upkeep_every_writes=1, files_max=1)
 
 
-class TestDeltaStateByMerge(StateConformance):
-    """The same promises when every write is a merge."""
+class TestDeltaStateWithoutRowsInMemory(StateConformance):
+    """The same promises when every write replaces the touched files alone."""
 
     @pytest.fixture
     def place(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatePlace:
-        merge_always(monkeypatch)
+        hold_no_rows(monkeypatch)
         return DeltaPlace(tmp_path / "counts")
 
 
@@ -164,14 +163,6 @@ def test_fields_without_types_are_refused(path, key, value):
     """Every column of a table needs a type."""
     with pytest.raises(FieldsError, match="no type"):
         DeltaState(path, key, value)
-
-
-def test_staging_in_an_object_store_is_refused():
-    """Where writes cannot be staged the error says so, and what to do instead."""
-    rows = pa.table({"word": ["a"], "n": [1], "txid": [1]})
-    remote = Staging(NAME, 1, Location.resolve("s3://bucket/counts/", None))
-    with pytest.raises(ConfigError, match="object store"):
-        remote.stage_rows(1, rows)
 
 
 # The cache
@@ -270,7 +261,10 @@ def test_history_that_is_gone_is_refused(path):
     state = opened(path)
     for txid in range(1, 6):
         state.write(txid, counted(txid, a=txid))
-    DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    held = {Path(file).name for file in DeltaTable(path).file_uris()}
+    for file in (path / "_data").iterdir():
+        if file.name not in held:
+            file.unlink()
     with pytest.raises(StateAccessError, match="vacuumed"):
         state.snapshot(3)
     DeltaTable(path).create_checkpoint()
@@ -298,7 +292,7 @@ def test_checkpoints_are_made_and_keep_the_txids(path):
 
 def test_compaction_keeps_rows_txids_and_the_cache(path, monkeypatch):
     """Many files become few; nothing else changes, and no value is read again."""
-    merge_always(monkeypatch)
+    hold_no_rows(monkeypatch)
     state = opened(path, 1, upkeep_every_writes=6, files_max=2)
     for txid in range(1, 7):
         state.write(txid, counted(txid, **{f"w{txid}": txid}))
@@ -313,25 +307,25 @@ def test_compaction_keeps_rows_txids_and_the_cache(path, monkeypatch):
     assert state.multi_get(["w1", "w6"]) == [TransactionalValue(7, 70), TransactionalValue(6, 6)]
 
 
-def test_vacuum_removes_old_files_and_leaves_staged_ones(path):
-    """Where it is configured, files without a reference go after the retention; staged writes stay."""
+def test_vacuum_removes_old_files_and_leaves_prepared_ones(path):
+    """Where it is configured, files without a reference go after the retention; prepared writes stay."""
     state = opened(path, 1, upkeep_every_writes=1, vacuum_retention_hours=24 * 7)
     state.write(1, counted(1, a=1))
-    staged = state.stage(2, counted(2, a=2))
+    note = state.prepare(2, counted(2, a=2))
     orphan = path / "part-orphan.parquet"
     orphan.write_bytes(b"")
-    for file in (orphan, path / staged.location):
+    for file in (orphan, path / note["added"][0]["path"]):
         os.utime(file, (0, 0))
     state.maintain()
     assert not orphan.exists()
-    state.write_staged(staged)
+    state.publish(2, note)
     assert rows_of(state) == [("a", 2, 2)]
 
 
 # Crashes
 
 _CRASHING = """
-import os, sys
+import json, os, sys
 from state.delta.keyed.state import DeltaState
 from txtopo.api.values import TransactionalValue
 from txtopo.api.fields import Fields
@@ -341,17 +335,16 @@ state = state.open("counting", "counts", "first-life", 1)
 print("ready", flush=True)
 for txid in range(state.last_txid or 1, 1_000_000):
     values = {f"w{i}": TransactionalValue(txid, txid) for i in range(200)}
-    staged = state.stage(txid, values)
-    print(txid, staged.location, flush=True)
-    state.write_staged(staged)
-    print("written", txid, flush=True)
-    state.discard_staged()
+    note = state.prepare(txid, values)
+    print("prepared", txid, json.dumps(note), flush=True)
+    state.publish(txid, note)
+    print("published", txid, flush=True)
 """
 
 
 @pytest.mark.parametrize("lines", [2, 7, 12])
 def test_a_killed_process_leaves_whole_writes(path, lines):
-    """Killed at any moment, each write is there whole or not at all, and what was staged can be finished."""
+    """Killed at any moment, each write is there whole or not at all, and what was prepared can be published."""
     child = subprocess.Popen(
         [sys.executable, "-c", _CRASHING, str(path)],
         stdout=subprocess.PIPE,
@@ -359,25 +352,21 @@ def test_a_killed_process_leaves_whole_writes(path, lines):
         cwd=Path(__file__).parents[2],
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
     )
-    said = [child.stdout.readline() for _ in range(lines)]
+    said = [child.stdout.readline().strip() for _ in range(lines)]
     child.send_signal(signal.SIGKILL)
     said += child.stdout.read().splitlines()
     child.wait(DEADLINE_SECS)
-    staged = [line.split() for line in said if "staged" in line]
-    written = [int(line.split()[1]) for line in said if line.startswith("written")]
+    prepared = [line.split(maxsplit=2) for line in said if line.startswith("prepared") and line.endswith("}")]
+    published = [int(line.split()[1]) for line in said if line.startswith("published")]
     state = opened(path, 2)
     last = state.last_txid or 0
-    assert last >= max(written, default=0)
-    assert last <= int(staged[-1][0])
+    txid, note = int(prepared[-1][1]), json.loads(prepared[-1][2])
+    assert max(published, default=0) <= last <= txid
     assert {row[1:] for row in rows_of(state)} <= {(last, last)}
-    txid = int(staged[-1][0])
-    if (path / staged[-1][1]).exists():
-        state.write_staged(StagedWrite(NAME, txid, staged[-1][1]))
-        assert {row[1:] for row in rows_of(state)} == {(txid, txid)}
-    else:
-        assert last == txid
-    state.discard_staged()
-    assert not list((path / "_txtopo").iterdir())
+    state.publish(txid, note)
+    assert {row[1:] for row in rows_of(state)} == {(txid, txid)}
+    state.clean_up()
+    assert not list(path.rglob(".draft-*"))
 
 
 def test_a_group_of_10_000_keys_is_fast(path):

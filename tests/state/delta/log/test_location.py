@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import pathlib
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
 from state import DeltaState, read_table
+from state.delta.log.data_files import DataFolder, files_of
 from state.delta.log.location import Location
 from state.delta.read.audit import read_histories
 from tests.state.delta.crashing_runs import Crash, run_with_crash, two_tables
@@ -40,10 +40,10 @@ def test_the_paths_of_files(tmp_path, name):
     rows = pa.table({"day": ODD, "n": [1] * len(ODD)})
     write_deltalake(path, rows, partition_by=["day"])
     location = Location.resolve(os.fspath(path), None)
-    handle = location.handle()
-    found = location.paths_of(handle, handle.file_uris())
+    found = files_of(location.handle()).values()
     assert len(found) == len(ODD)
-    assert all(pathlib.Path(each).is_file() for each in found)
+    assert all((path / each.place).stat().st_size == each.size for each in found)
+    assert DataFolder(location).missing(found) is None
 
 
 @pytest.mark.parametrize("name", ["a%20b", "b\udcc3", "%41", "[a", "a]", "a|b", "a^b", "a\\b", "a\nb"])

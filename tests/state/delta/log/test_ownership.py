@@ -11,12 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError
 
-from state.delta.keyed import state as delta_opened, writing as delta_writing
 from state.delta.keyed.state import read_table
 from state.delta.log.ownership import Fence
-from tests.state.delta.delta_tables import NAME, TOPOLOGY, counted, merge_always, opened
+from tests.state.delta.delta_tables import NAME, TOPOLOGY, counted, hold_no_rows, opened, reread
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo.api.reduction import Reduction, TransactionRows
 from txtopo.api.values import TransactionalValue
@@ -25,33 +23,38 @@ from txtopo.errors import (
     FailedException,
     LostLead,
 )
+from txtopo.failpoints import armed
 from txtopo.testing.conformance.state import rows_of
 
 # The fence
 
 
-@pytest.mark.parametrize("way", ["rewrite", "merge", "marker", "staged", "upkeep"])
-@pytest.mark.parametrize("handle", ["stale", "fresh"])
-def test_a_zombie_writes_nothing(path, monkeypatch, way, handle):
-    """Whatever way a coordinator without its lead writes, and whatever its handle has seen, it stops."""
-    if way in {"merge", "upkeep"}:
-        merge_always(monkeypatch)
+@pytest.mark.parametrize("way", ["whole", "files", "marker", "prepared", "upkeep"])
+@pytest.mark.parametrize("moment", ["before", "between"])
+def test_a_zombie_writes_nothing(path, monkeypatch, way, moment):
+    """Whatever a coordinator without its lead writes, and whatever it has seen before, it stops."""
+    if way in {"files", "upkeep"}:
+        hold_no_rows(monkeypatch)
     zombie = opened(path, 1, upkeep_every_writes=1, files_max=1)
     zombie.write(1, counted(1, a=1, b=1))
     zombie.write(2, counted(2, c=2))
-    staged = zombie.stage(3, counted(3, a=5))
-    leader = opened(path, 2)
-    version = DeltaTable(path).version()
-    if handle == "stale":
-        # As if the new leader's marker came between the zombie's look at the fence and its write.
-        monkeypatch.setattr(zombie._writer, "advance", lambda: None)
+    note = zombie.prepare(3, counted(3, a=5))
+
+    def lead(name="delta.write.checked"):
+        # The new leader's marker may come between the zombie's look at the table and its write.
+        if name == "delta.write.checked" and DeltaTable(path).version() == before:
+            opened(path, 2)
+
+    before = DeltaTable(path).version()
     values = {} if way == "marker" else counted(3, a=5)
-    deeds = {"upkeep": zombie.maintain, "staged": lambda: zombie.write_staged(staged)}
+    deeds = {"upkeep": zombie.maintain, "prepared": lambda: zombie.publish(3, note)}
     deed = deeds.get(way, lambda: zombie.write(3, values))
-    with pytest.raises(LostLead):
+    if moment == "before":
+        lead()
+    with pytest.raises(LostLead), armed(lead):
         deed()
-    assert DeltaTable(path).version() == version
-    assert rows_of(leader) == [("a", 1, 1), ("b", 1, 1), ("c", 2, 2)]
+    assert DeltaTable(path).version() == before + 1
+    assert rows_of(opened(path, 3)) == [("a", 1, 1), ("b", 1, 1), ("c", 2, 2)]
 
 
 def test_a_fresh_handle_of_a_zombie_is_fenced_too(path):
@@ -64,33 +67,31 @@ def test_a_fresh_handle_of_a_zombie_is_fenced_too(path):
     Fence(TOPOLOGY, NAME, 2).check(table)
 
 
-@pytest.mark.parametrize("way", ["rewrite", "merge"])
+@pytest.mark.parametrize("way", ["whole", "files"])
 def test_a_write_never_moves_behind_another_one(path, monkeypatch, way):
     """Rows that somebody adds between our look at the table and our write are never doubled: ours fails."""
-    opened(path).write(1, counted(1, a=1))
-    table = DeltaTable(path)
-    rows = pa.table({"word": ["x"], "n": [2], "txid": [2]}, schema=pa.schema(table.schema()))
-    write_deltalake(path, rows, mode="append")
-    if way == "merge":
-        merge_always(monkeypatch)
-    with pytest.raises(CommitFailedError):
-        delta_writing.put_rows(table, Fence(TOPOLOGY, NAME, 1), 2, rows, ["word"], None)
+    if way == "files":
+        hold_no_rows(monkeypatch)
+    state = opened(path)
+    state.write(1, counted(1, a=1))
+    with pytest.raises(DivergenceError, match="WRITE made version"), armed(then_append(path, "delta.write.checked")):
+        state.write(2, counted(2, x=2))
     assert read_table(path).num_rows == 2
+    assert state.last_txid == 1
 
 
 @pytest.mark.parametrize("other", [1, 3])
-def test_of_two_that_open_a_table_at_once_the_newer_leads(path, monkeypatch, other):
+def test_of_two_that_open_a_table_at_once_the_newer_leads(path, other):
     """Another marks the table after one has looked at the fence: markers never fall, so the older one is refused."""
     opened(path, 1)
-    mark = DeltaTable.create_write_transaction
 
-    def marked_second(table, *arguments, **options):
-        monkeypatch.setattr(DeltaTable, "create_write_transaction", mark)
-        opened(path, other)
-        mark(table, *arguments, **options)
+    def mark_first(name):
+        if name == "folder.drafted" and not marked:
+            marked.append(name)
+            opened(path, other)
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", marked_second)
-    with nullcontext() if other == 1 else pytest.raises(LostLead):
+    marked = []
+    with nullcontext() if other == 1 else pytest.raises(LostLead), armed(mark_first):
         opened(path, 2)
     opened(path, 3)
 
@@ -125,74 +126,70 @@ def test_rows_changed_by_another_writer_stop_the_run(path):
     assert rows_of(again) == [("a", 101, 2)]
 
 
-def then_append(monkeypatch, where, name):
-    """Have somebody append a row right after a Delta write of ours, before we look at the table again."""
-    write = getattr(where, name)
+def then_append(path, point):
+    """Return a handler that has somebody append a row when a failpoint is reached, once."""
+    done = []
 
-    def both(table, *others, **options):
-        result = write(table, *others, **options)
-        rows = pa.table({"word": ["x"], "n": [2], "txid": [1]}, schema=pa.schema(table.schema()))
-        write_deltalake(table.table_uri, rows, mode="append")
-        return result
+    def handler(name):
+        if name == point and not done:
+            done.append(name)
+            rows = pa.table({"word": ["x"], "n": [2], "txid": [1]}, schema=pa.schema(DeltaTable(path).schema()))
+            write_deltalake(path, rows, mode="append")
 
-    monkeypatch.setattr(where, name, both)
+    return handler
 
 
-@pytest.mark.parametrize("way", ["rows", "files", "staged", "upkeep"])
+@pytest.mark.parametrize("way", ["rows", "files", "prepared", "upkeep"])
 def test_a_change_right_behind_our_own_write_is_not_taken_for_ours(path, monkeypatch, way):
-    """Whatever lands between our Delta write and our look at its version is somebody else's: the next write says so."""
+    """Whatever lands behind our Delta write, before the next one, is somebody else's: the next write says so."""
     state = opened(path, upkeep_every_writes=1, files_max=1)
-    with monkeypatch.context() as patched:
-        if way == "upkeep":
-            merge_always(patched)
+    if way == "upkeep":
+        with monkeypatch.context() as patched:
+            hold_no_rows(patched)
+            state = opened(path, 2, upkeep_every_writes=1, files_max=1)
             for txid in (1, 2):
                 state.write(txid, counted(txid, **{f"w{txid}": txid}))
-            then_append(patched, delta_opened, "compact")
+    append = then_append(path, "delta.write.landed")
+    if way == "upkeep":
+        with armed(append):
             state.maintain()
-        elif way == "files":
-            state.use_executors(InlineExecutors(), 0)
-            then_append(patched, delta_opened, "put_files")
+    elif way == "files":
+        state.use_executors(InlineExecutors(), 0)
+        with armed(append):
             state.write(2, state.fold([TransactionRows(2, pa.table({"word": ["a"], "n": [10]}))], Reduction.SUM))
-        else:
-            then_append(patched, delta_opened, "put_rows")
-            if way == "staged":
-                state.write_staged(state.stage(2, counted(2, a=10)))
-            else:
-                state.write(2, counted(2, a=10))
+    else:
+        note = state.prepare(2, counted(2, a=10))
+        with armed(append):
+            state.publish(2, reread(note) if way == "prepared" else note)
     with pytest.raises(DivergenceError, match="WRITE made version"):
         state.write(3, counted(3, b=1))
     assert state.last_txid == 2
 
 
-@pytest.mark.parametrize("way", ["rows", "staged", "marker"])
+@pytest.mark.parametrize("way", ["rows", "marker"])
 def test_a_write_that_landed_but_raised_is_durable(path, monkeypatch, way):
     """The answer to a Delta write may be lost: if the write is there it counts, so it is synced like any other."""
     state = opened(path)
-    staged = state.stage(1, counted(1, a=1))
+    note = state.prepare(1, {} if way == "marker" else counted(1, a=1))
     synced = set()
-    sync = os.fsync
-    where, name = (DeltaTable, "create_write_transaction") if way == "marker" else (delta_opened, "put_rows")
-    write = getattr(where, name)
+    sync, link = os.fsync, os.link
 
-    def unanswered(*arguments, **options):
-        write(*arguments, **options)
+    def unanswered(*places):
+        link(*places)
         raise OSError(errno.EIO, "the answer was lost")
 
     def noting(descriptor):
         synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
         sync(descriptor)
 
-    monkeypatch.setattr(where, name, unanswered)
-    monkeypatch.setattr(os, "fsync", noting)
-    if way == "staged":
-        state.write_staged(staged)
-    else:
-        state.write(1, {} if way == "marker" else counted(1, a=1))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", unanswered)
+        patched.setattr(os, "fsync", noting)
+        state.publish(1, note)
     assert rows_of(state) == ([] if way == "marker" else [("a", 1, 1)])
     table = DeltaTable(path)
     log = path / "_delta_log"
     assert {log / f"{table.version():020d}.json", log, path, *map(Path, table.file_uris())} <= synced
-    monkeypatch.undo()
     state.write(2, counted(2, a=2))
     assert rows_of(state) == [("a", 2, 2)]
 
@@ -200,21 +197,22 @@ def test_a_write_that_landed_but_raised_is_durable(path, monkeypatch, way):
 def test_a_write_that_did_not_land_is_a_failure(path, monkeypatch):
     """The error says where and why, and once the fault is over, the same write is made."""
     state = opened(path)
+    note = state.prepare(1, counted(1, a=1))
 
     def on_a_full_disk(*_arguments, **_options):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(delta_opened, "put_rows", on_a_full_disk)
+        patched.setattr(os, "link", on_a_full_disk)
         with pytest.raises(FailedException, match=r"could not be written\n.*No space left"):
-            state.write(1, counted(1, a=1))
-    state.write(1, counted(1, a=1))
+            state.publish(1, note)
+    state.publish(1, note)
     assert rows_of(state) == [("a", 1, 1)]
 
 
 def test_versions_that_change_no_row_are_harmless(path, monkeypatch):
     """Somebody may compact and vacuum the table by hand; the run goes on."""
-    merge_always(monkeypatch)
+    hold_no_rows(monkeypatch)
     state = opened(path)
     for txid in range(1, 4):
         state.write(txid, counted(txid, **{f"w{txid}": txid}))
@@ -222,7 +220,7 @@ def test_versions_that_change_no_row_are_harmless(path, monkeypatch):
     other = DeltaTable(path)
     other.optimize.compact()
     other.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-    assert DeltaTable(path).version() > state.version + 1
+    assert DeltaTable(path).version() > state.version
     state.write(4, counted(4, w1=4))
     assert state.multi_get(["w1", "w2"]) == [TransactionalValue(4, 4), TransactionalValue(2, 2)]
 
@@ -230,7 +228,7 @@ def test_versions_that_change_no_row_are_harmless(path, monkeypatch):
 @pytest.mark.parametrize("way", ["one key", "many keys", "folded", "folded by executors"])
 def test_files_that_were_compacted_and_removed_are_not_missed(path, monkeypatch, way):
     """Rows that a run has not read yet are read from wherever somebody has put them since."""
-    merge_always(monkeypatch)
+    hold_no_rows(monkeypatch)
     for epoch in (1, 2):
         opened(path, epoch).write(epoch, counted(epoch, **{f"w{epoch}": epoch}))
     state = opened(path, 3, cached_keys_max=1)

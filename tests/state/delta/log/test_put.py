@@ -15,9 +15,10 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings, strategies as st
 
-from state.delta.log.data_files import DataFolder, files_of, partition_text
+from state.delta.log.data_files import DATA_FOLDER, DataFolder, files_of, partition_text
+from state.delta.log.entries import entry_path
 from state.delta.log.location import Location
-from state.delta.log.put import Change, entry_of, entry_path, refuse_unknown
+from state.delta.log.put import Change, entry_of, refuse_unknown
 from txtopo.errors import ConfigError
 from txtopo.folder import LocalFolder
 
@@ -99,6 +100,7 @@ def write(root: Path, schema: pa.Schema, partition: pa.Field | None, files: list
     """Create a table, add a file in each version, and return the last one."""
     columns = schema if partition is None else schema.append(partition)
     DeltaTable.create(str(root), schema=columns, partition_by=None if partition is None else ["p"])
+    (root / DATA_FOLDER).mkdir()
     folder, data = LocalFolder(root), DataFolder(Location.resolve(str(root), None))
     for version, (value, rows) in enumerate(files, 1):
         text = {} if partition is None else {"p": None if value is None else partition_text(value)}
@@ -151,7 +153,7 @@ def test_a_file_that_is_replaced_is_gone(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("n", pa.int64())])
     version = write(root, schema, None, [(None, [{"n": 1}])])
     data = DataFolder(Location.resolve(str(root), None))
-    old = files_of(DeltaTable(str(root)))
+    old = list(files_of(DeltaTable(str(root))).values())
     new = data.put("new", pa.table({"n": [2]}, schema=schema))
     assert LocalFolder(root).put_if_absent(entry_path(version + 1), entry_of(Change([new], old), {}, {}, 1))
     assert pa.table(DeltaTable(str(root)).scan())["n"].to_pylist() == [2]

@@ -36,13 +36,10 @@ def writes_of(state, *transactions):
     return group.writes()
 
 
-def put(state, *transactions, is_staged=False):
+def put(state, *transactions):
     """Commit a group; see :func:`writes_of`."""
-    writes, last = writes_of(state, *transactions), transactions[-1][0]
-    if is_staged:
-        state.write_staged(state.stage(last, writes))
-    else:
-        state.write(last, writes)
+    writes = writes_of(state, *transactions)
+    state.write(transactions[-1][0], writes)
     return writes
 
 

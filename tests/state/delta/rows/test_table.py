@@ -5,23 +5,20 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 
-import attrs
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings, strategies as st
 
 from state import DeltaRows
-from state.delta.log.data_files import DataFolder
-from state.delta.log.location import Location
 from state.delta.rows import group as group_module
+from tests.state.delta.delta_tables import reread
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.rows.rows_tables import FIELDS, PARTITIONS, WAYS, opened, put, rows, some_executors, writes_of
 from txtopo.api.state import StateKind
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import (
     DivergenceError,
-    FailedException,
     FieldsError,
     LostLead,
 )
@@ -68,8 +65,7 @@ def test_a_transaction_without_rows_writes_nothing(tmp_path) -> None:
     nothing = pa.table({"day": pa.array([], pa.string()), "n": pa.array([], pa.int64())})
     assert not writes_of(state, (1, ("append", []), ("append", nothing)))
     state.write(2, {})
-    state.write_staged(state.stage(3, {}))
-    assert (state.last_txid, rows(tmp_path)) == (3, Counter())
+    assert (state.last_txid, rows(tmp_path)) == (2, Counter())
 
 
 @WAYS
@@ -110,10 +106,10 @@ MODEL_GROUPS = st.lists(
 @settings(max_examples=15, deadline=None)
 @given(MODEL_GROUPS)
 def test_any_groups(tmp_path_factory, large, groups) -> None:
-    """Whatever the groups, staged or not, the rows are those that a plain list has, transaction by transaction."""
+    """Whatever the groups, the rows are those that a plain list has, transaction by transaction."""
     path, model, txid = tmp_path_factory.mktemp("rows"), Counter(), 0
     state = opened(path, partition_by="day", executors=some_executors(large), upkeep_every_writes=1, files_max=1)
-    for number, group in enumerate(groups):
+    for group in groups:
         transactions, before = [], model
         for puts in group:
             txid += 1
@@ -121,7 +117,7 @@ def test_any_groups(tmp_path_factory, large, groups) -> None:
             gone = {day for how, own in puts for day, _ in own if how == "replace_partitions"}
             model = Counter({row: count for row, count in model.items() if row[0] not in gone})
             model += Counter((day, n, txid) for _, own in puts for day, n in own)
-        writes = put(state, *transactions, is_staged=number % 2 == 1)
+        writes = put(state, *transactions)
         assert sum(model.values()) == sum(before.values()) + len(writes) - writes_removed(writes)
         assert rows(path) == model
         state.maintain()
@@ -132,21 +128,21 @@ def writes_removed(writes) -> int:
     return getattr(writes, "rows_removed", 0)
 
 
-def test_staged_and_finished_by_the_next_coordinator(tmp_path) -> None:
-    """Promise 9: what was staged is seen once it is written, by whichever epoch, and written once."""
+def test_prepared_and_published_by_the_next_coordinator(tmp_path) -> None:
+    """Promise 9: what was prepared is seen once it is published, by whichever epoch, and written once."""
     state = opened(tmp_path, partition_by="day")
     put(state, (1, ("append", [("a", 1), ("b", 1)])))
-    staged = state.stage(2, writes_of(state, (2, ("replace_partitions", [("a", 2)]))))
+    note = reread(state.prepare(2, writes_of(state, (2, ("replace_partitions", [("a", 2)])))))
     assert rows(tmp_path) == {("a", 1, 1): 1, ("b", 1, 1): 1}
     again = opened(tmp_path, partition_by="day", epoch=2)
     for _ in range(2):
-        again.write_staged(staged)
+        again.publish(2, note)
         assert rows(tmp_path) == {("a", 2, 2): 1, ("b", 1, 1): 1}
     with pytest.raises(LostLead):
         state.write(3, {})
-    again.discard_staged()
+    (tmp_path / "t" / note["files"][0]["path"]).unlink()
     with pytest.raises(DivergenceError, match="gone"):
-        again.write_staged(attrs.evolve(staged, txid=3))
+        again.publish(3, note)
 
 
 def test_a_replacement_finds_files_that_were_moved_meanwhile(tmp_path) -> None:
@@ -178,17 +174,6 @@ def test_a_crash_between_files_and_log(tmp_path, large, point) -> None:
     assert (rows(tmp_path), again.last_txid) == (Counter([("a", 1, 1)] + [("b", 2, 2)] * landed), 1 + landed)
     put(again, (2, ("append", [("b", 2)])))
     assert rows(tmp_path) == {("a", 1, 1): 1, ("b", 2, 2): 1}
-
-
-def test_a_file_that_is_gone_or_cut_short_is_refused(tmp_path) -> None:
-    """A data file that is not there with its size is never put into the log."""
-    for damage in (lambda file: file.unlink(), lambda file: file.write_bytes(file.read_bytes()[:-1])):
-        state = opened(tmp_path)
-        writes = writes_of(state, (1, ("append", [("a", 1)])))
-        damage(tmp_path / "t" / writes.added[0].path)
-        with pytest.raises(FailedException, match="bytes"):
-            state.write(1, writes)
-        assert (rows(tmp_path), state.last_txid) == (Counter(), None)
 
 
 def test_rows_changed_by_another_writer_stop_the_run(tmp_path) -> None:
@@ -242,17 +227,6 @@ def test_large_groups_are_shared_out(tmp_path, monkeypatch) -> None:
     assert [each["num_records"] for each in actions] == [100] * 10
     assert rows(tmp_path) == Counter(("a", n, 1) for n in range(1000))
     assert not list((tmp_path / "t" / "_txtopo").iterdir())
-
-
-def test_data_files_of_an_object_store(tmp_path) -> None:
-    """Where there is no folder, files are written and read through delta-rs' own store."""
-    opened(tmp_path)
-    folder = DataFolder(Location(str(tmp_path / "t"), None, None))
-    table = pa.table({"n": [1, 2]})
-    size = folder.write("x.parquet", table)
-    assert (folder.size_of("x.parquet"), folder.size_of("y.parquet")) == (size, None)
-    assert (tmp_path / "t" / "x.parquet").stat().st_size == size
-    assert folder.read("x.parquet", table.schema) == table
 
 
 def test_the_state_pickles(tmp_path) -> None:

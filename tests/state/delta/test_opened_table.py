@@ -1,0 +1,323 @@
+"""Writes that are prepared and published: by whom, after whatever, they are in the table once or not at all."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from state import DeltaRows, DeltaState, read_table
+from state.delta.keyed import state as delta_opened
+from state.delta.log import data_files
+from state.delta.log.entries import entry_path
+from tests.state.delta.delta_tables import fold, reread
+from tests.state.delta.inline_executors import InlineExecutors
+from txtopo import Fields
+from txtopo.api.reduction import RowsMode, TransactionRows
+from txtopo.api.values import TransactionalValue
+from txtopo.errors import ConfigError, DivergenceError, LostLead
+from txtopo.failpoints import armed
+from txtopo.folder import LocalFolder
+
+KINDS = ("whole", "files", "buckets", "rows")
+BEFORE = {("a", 1, 1): 1, ("b", 1, 1): 1, ("c", 1, 1): 1}
+AFTER = {
+    "whole": {("a", 2, 2): 1, ("b", 1, 1): 1},
+    "files": {("a", 2, 2): 1, ("b", 1, 1): 1},
+    "buckets": {("a", 2, 2): 1, ("b", 1, 1): 1, ("c", 1, 1): 1},
+    "rows": {**BEFORE, ("a", 1, 2): 1},
+}
+"""What each kind of write leaves: it puts a; those by key remove c, too."""
+
+
+class Place:
+    """A table with rows, and coordinators that open it one after another."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        self.path = path
+        self.kind = kind
+        fields = Fields("k: string", "n: long")
+        self.state = (
+            DeltaRows(path, fields) if kind == "rows" else DeltaState(path, Fields("k: string"), Fields("n: long"))
+        )
+        self.epoch = 0
+        state = self.opened()
+        if kind == "rows":
+            state.write(1, state.write_rows([rows_put(1, "abc")]))
+        else:
+            state.write(1, {key: TransactionalValue(1, 1) for key in "abc"})
+
+    def opened(self):
+        """Open the table as the next coordinator does."""
+        self.epoch += 1
+        state = self.state.open("topology", "s", "life", self.epoch)
+        if self.kind == "buckets":
+            state.use_executors(InlineExecutors(), 0)
+        return state
+
+    def prepare(self, state):
+        """Prepare the write of transaction 2, and return its note."""
+        if self.kind == "rows":
+            return state.prepare(2, state.write_rows([rows_put(2, "a")]))
+        if self.kind == "buckets":
+            return state.prepare(2, fold(state, (2, {"a": 1})))
+        return state.prepare(2, {"a": TransactionalValue(2, 2), "c": None})
+
+    def rows(self) -> Counter:
+        return Counter(tuple(row.values()) for row in read_table(self.path).to_pylist())
+
+    def optimize(self) -> None:
+        """Move all rows to other files, as somebody else does, and remove the old ones."""
+        table = DeltaTable(self.path)
+        table.optimize.compact()
+        table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+
+    def append(self) -> None:
+        """Add a row, as somebody else does."""
+        row = pa.table({"k": ["x"], "n": [9], "txid": [1]}, schema=pa.schema(DeltaTable(self.path).schema()))
+        write_deltalake(self.path, row, mode="append")
+
+
+def rows_put(txid, keys):
+    return TransactionRows(txid, pa.table({"k": list(keys), "n": [1] * len(keys)}), RowsMode.APPEND)
+
+
+@pytest.fixture(params=KINDS)
+def place(request, tmp_path, monkeypatch) -> Place:
+    """A table for each kind of write; in small files, so that an OPTIMIZE moves them."""
+    if request.param == "files":
+        monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
+    monkeypatch.setattr(data_files, "BUCKET_ROWS", 1)
+    return Place(tmp_path / "t", request.param)
+
+
+def test_nothing_is_seen_until_it_is_published(place):
+    """Promise 9: what is prepared is invisible; the next coordinator publishes it, once, and goes on from there."""
+    state = place.opened()
+    note = reread(place.prepare(state))
+    assert (place.rows(), state.last_txid) == (BEFORE, 1)
+    again = place.opened()
+    assert place.state.table().obstacle(2, note) is None
+    for _ in range(2):
+        again.publish(2, note)
+        assert (place.rows(), again.last_txid) == (AFTER[place.kind], 2)
+    with pytest.raises(LostLead):
+        state.publish(2, note)
+    assert place.state.table().obstacle(2, note) is None
+    if place.kind == "rows":
+        return
+    assert [value.value for value in again.multi_get(["a", "b"])] == [2, 1]
+    again.write(3, {"b": TransactionalValue(3, 3)})
+    assert place.rows()["b", 3, 3] == 1
+
+
+@pytest.mark.parametrize("moment", ["prepared", "opened", "checked"])
+def test_rows_that_were_moved_meanwhile(place, moment):
+    """An OPTIMIZE and a VACUUM at any moment change nothing: no row is lost, doubled, or comes back."""
+    note = reread(place.prepare(place.opened()))
+    if moment == "prepared":
+        place.optimize()
+    again = place.opened()
+    if moment == "opened":
+        place.optimize()
+    done = []
+
+    def handler(name):
+        if (name, moment) == ("delta.write.checked", "checked") and not done:
+            done.append(name)
+            place.optimize()
+
+    assert place.state.table().obstacle(2, note) is None
+    with armed(handler):
+        again.publish(2, note)
+    assert place.rows() == AFTER[place.kind]
+    assert DeltaTable(place.path).version() >= 5
+
+
+@pytest.mark.parametrize("way", ["left", "rolled back", "adopted", "adopted and rolled back", "rolled back too far"])
+def test_rows_that_were_changed_meanwhile(place, way):
+    """What somebody adds is never written over. Once it is rolled back, the write is made; if it was accepted, one that
+    was computed from other rows is not."""
+    note = reread(place.prepare(place.opened()))
+    place.append()
+    again = place.opened()
+    if way in {"adopted", "adopted and rolled back"}:
+        again.adopt()
+    if way == "adopted and rolled back":
+        place.append()
+        again = place.opened()
+    if way.endswith("rolled back"):
+        again.roll_back(1)
+    if way == "rolled back too far":
+        again.roll_back(None)
+    obstacle = place.state.table().obstacle(2, note)
+    is_made = way == "rolled back" or place.kind == "rows"
+    if is_made:
+        assert obstacle is None
+        again.publish(2, note)
+        expected = {"left": {("x", 9, 1): 1}, "rolled back": {}, "rolled back too far": {}}.get(way, {("x", 9, 1): 1})
+        before = AFTER[place.kind] if way != "rolled back too far" else {("a", 1, 2): 1}
+        assert place.rows() == {**before, **expected}
+    else:
+        assert "which was computed" in obstacle
+        held = place.rows()
+        with pytest.raises(DivergenceError, match="was computed"):
+            again.publish(2, note)
+        assert place.rows() == held
+
+
+def test_a_change_that_is_found_while_it_is_prepared(place):
+    """Whoever prepares a write on top of rows that somebody has changed is stopped."""
+    state = place.opened()
+    place.append()
+    with pytest.raises(DivergenceError, match="somebody else has changed"):
+        state.write(2, {}) if place.kind == "rows" else state.write(2, {"a": TransactionalValue(2, 2)})
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"0")], ids=["gone", "other"])
+def test_a_file_that_is_gone(place, damage):
+    """A write whose files are not there, whole, is refused; the table stays as it is."""
+    note = reread(place.prepare(place.opened()))
+    damage(place.path / data_files.files_in(note)[-1].path)
+    assert "which needs the file _data/" in place.state.table().obstacle(2, note)
+    with pytest.raises(DivergenceError, match="needs the file"):
+        place.opened().publish(2, note)
+    assert place.rows() == BEFORE
+
+
+@pytest.mark.parametrize("lost", ["answer", "name"])
+def test_a_write_of_a_dead_coordinator(place, monkeypatch, lost):
+    """If its answer was lost it is found and synced; if a power failure lost its name, it is written again."""
+    state = place.opened()
+    note = reread(place.prepare(state))
+    state.publish(2, note)
+    if lost == "name":
+        (place.path / entry_path(state.version)).unlink()
+    again = place.opened()
+    synced = set()
+    sync = os.fsync
+
+    def noting(descriptor):
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
+        sync(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", noting)
+        again.publish(2, note)
+    assert place.rows() == AFTER[place.kind]
+    if lost == "answer":
+        files = {Path(file) for file in DeltaTable(place.path).file_uris()}
+        assert {place.path / entry_path(state.version), place.path / "_delta_log", *files} <= synced
+
+
+def test_a_quiet_group_reads_nothing(tmp_path, monkeypatch):
+    """A table that nobody else writes to costs two requests a group: the data file, and the log's entry."""
+    requests = []
+    for name in ("put", "put_if_absent", "get", "get_range", "list", "delete", "size"):
+        whole = getattr(LocalFolder, name)
+        monkeypatch.setattr(
+            LocalFolder,
+            name,
+            lambda *args, whole=whole, name=name, **options: (requests.append(name), whole(*args, **options))[1],
+        )
+    places = [Place(tmp_path / kind, kind) for kind in ("whole", "rows")]
+    states = [place.opened() for place in places]
+    states[0].multi_get(["a"])
+    monkeypatch.setattr(DeltaTable, "update_incremental", None)
+    for txid in range(2, 6):
+        requests.clear()
+        states[0].multi_get(["a", "z"])
+        states[0].write(txid, {"a": TransactionalValue(txid, txid)})
+        assert requests == ["put", "put_if_absent"]
+        requests.clear()
+        states[1].write(txid, states[1].write_rows([rows_put(txid, "a")]))
+        assert requests == ["put", "put_if_absent"]
+
+
+def test_content_is_durable_before_it_is_seen(place, monkeypatch):
+    """The data file, its name, the entry, its name: each is synced before the next step, and the last before the answer."""
+    state = place.opened()
+    done = []
+    sync, link, replace = os.fsync, os.link, Path.replace
+
+    def kind_of(path):
+        place = Path(path)
+        name = "data" if "_data" in place.parts else "log"
+        return f"names of {name}" if place.is_dir() else name
+
+    def noting(descriptor):
+        done.append(kind_of(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    monkeypatch.setattr(os, "link", lambda draft, name: (done.append("link"), link(draft, name))[1])
+    monkeypatch.setattr(Path, "replace", lambda draft, name: (done.append("rename"), replace(draft, name))[1])
+    note = place.prepare(state)
+    prepared = done.copy()
+    done.clear()
+    state.publish(2, note)
+    assert done == ["log", "link", "names of log"]
+    if place.kind == "whole":
+        assert Counter(prepared) == {"data": 2, "rename": 2, "names of data": 2}
+    assert prepared[-3:] == ["data", "rename", "names of data"] or place.kind == "whole"
+
+
+def test_what_dead_writers_have_left_is_removed(place):
+    """A process that dies in the middle of a file leaves a draft, which the next run removes."""
+
+    def die(name):
+        if name == "folder.drafted":
+            raise KeyboardInterrupt
+
+    for prepared in (False, True):
+        state = place.opened()
+        note = place.prepare(state) if prepared else None
+        with pytest.raises(KeyboardInterrupt), armed(die):
+            state.publish(2, note) if prepared else place.prepare(state)
+    (place.path / "_data" / ".draft-1").write_bytes(b"half")
+    (place.path / "_delta_log" / ".draft-2").write_bytes(b"half")
+    place.opened().clean_up()
+    assert not list(place.path.rglob(".draft-*"))
+    assert place.rows() == BEFORE
+
+
+def test_two_coordinators_race(tmp_path):
+    """Of two that publish the same transaction at once, a thousand times, one writes it, and both go on."""
+    place = Place(tmp_path / "t", "whole")
+    place.epoch = 1
+    states = [place.state.open("topology", "s", "life", 2) for _ in range(2)]
+    start = threading.Barrier(2)
+    failures = []
+
+    def race(state):
+        for txid in range(2, 1002):
+            start.wait()
+            try:
+                state.publish(txid, state.prepare(txid, {}))
+            except Exception as error:  # noqa: BLE001 - any is a failure of this test
+                failures.append(error)
+
+    threads = [threading.Thread(target=race, args=(state,)) for state in states]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    table = DeltaTable(place.path)
+    assert (table.version(), table.transaction_version("topology/s")) == (1000 + 4, 1001)
+
+
+def test_a_change_of_what_the_table_asks_for_is_refused(place):
+    """Somebody may turn on what txtopo does not write, before the table is opened or while it is."""
+    state = place.opened()
+    note = place.prepare(state)
+    DeltaTable(place.path).alter.set_table_properties({"delta.appendOnly": "true"})
+    with pytest.raises(ConfigError, match="appendOnly"):
+        state.publish(2, note)
+    with pytest.raises(ConfigError, match="appendOnly"):
+        place.opened()
