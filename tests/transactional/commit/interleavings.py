@@ -47,8 +47,8 @@ _KEY = "history"
 class Declared:
     """What a simulated state copies."""
 
-    key: Fields = Fields("name")
-    value: Fields = Fields("history")
+    key: Fields = attrs.field(factory=lambda: Fields("name"))
+    value: Fields = attrs.field(factory=lambda: Fields("history"))
     kind: StateKind = StateKind.TRANSACTIONAL
 
 
