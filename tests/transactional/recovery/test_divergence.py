@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import shutil
+from urllib.parse import unquote
 
 import pytest
 from deltalake import DeltaTable
@@ -372,7 +373,10 @@ def test_what_was_vacuumed_is_not_promised(place):
     place.back_up("words")
     place.run(4)
     place.restore("words")
-    DeltaTable(place.folder / "total").vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    newest = {unquote(uri) for uri in DeltaTable(place.folder / "total").file_uris()}
+    for file in (place.folder / "total" / "_data").iterdir():
+        if not any(uri.endswith(file.name) for uri in newest):
+            file.unlink()
     before = place.seen()
     diagnosis = place.diagnosis()
     assert diagnosis.go_to is None
@@ -429,7 +433,8 @@ def test_a_write_of_somebody_else_during_a_run(tmp_path, reads):
     ):
         assert words in str(refusal.value)
     assert DeltaTable(tmp_path / "words").transaction_version("busy/words") == 2
-    with pytest.raises(DivergenceError, match=r"is at transaction 2.*DELETE made version.*at transaction 2"):
+    says = r"is at transaction 2.*DELETE made version.*at transaction 2, has decided those up to 3"
+    with pytest.raises(DivergenceError, match=says):
         run()
 
 
