@@ -243,7 +243,7 @@ class CoordinatorState:
     def remove_drafts(self) -> None:
         """Remove the drafts of this epoch and of earlier ones; no group may be decided and uncommitted."""
         for item in () if self._drafts is None else list(self._drafts.list()):
-            if item.path <= f"{self.epoch:010d}~":
+            if item.path <= f"{self.epoch:010d}~" and self._drafts is not None:
                 self._drafts.delete(item.path)
 
     def confirm_recovery(self) -> None:
