@@ -298,20 +298,6 @@ def test_worker_that_always_fails() -> None:
     assert record.closed[0] == 1
 
 
-def test_stranger_is_not_heard(caplog: pytest.LogCaptureFixture) -> None:
-    """A connection that does not know the secret is closed before anything is read from it."""
-    record = Record()
-    server = begin(2, record, {})
-    address = server._listener.address
-    with socket.create_connection(address) as stranger:
-        stranger.sendall(b"x" * 64)
-        while stranger.recv(4096):
-            pass
-    assert server.join(30)
-    assert server.error is None
-    assert "does not know the run's secret" in caplog.text
-
-
 def test_stop() -> None:
     """A run that would go on for ever ends when it is asked to."""
     record = Record()

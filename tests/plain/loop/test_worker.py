@@ -12,7 +12,7 @@ from typing import ClassVar
 import attrs
 import pytest
 
-from tests.plain.topologies import Alone, Clock, Pass
+from tests.plain.topologies import Alone, Clock, Pass, TwoArgumentsError
 from txtopo import (
     Fields,
     RichBolt,
@@ -90,16 +90,6 @@ def started(*given, **settings) -> tuple[Alone, Fed]:
     running = alone(*given, **settings)
     running.activate()
     return running, running.objects["spout"][0]
-
-
-def test_nothing_before_activation():
-    """Before the topology is active no bolt is prepared and no spout is opened, whatever time passes."""
-    running = alone(Pass())
-    running.clock.now = 100.0
-    running.run()
-    assert len(running.objects["bolt"]) == 0
-    assert not hasattr(running.objects["spout"][0], "collector")
-    running.workers[0].close()
 
 
 def test_throttled():
@@ -259,13 +249,6 @@ def test_a_value_that_does_not_pickle():
     ) as raised:
         running.run()
     assert raised.value.component == "spout"
-
-
-class TwoArgumentsError(Exception):
-    """Pickles, and does not come back: its pickle has one argument."""
-
-    def __init__(self, what, why):
-        super().__init__(f"{what}: {why}")
 
 
 class Moody:
