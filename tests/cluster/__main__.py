@@ -18,7 +18,6 @@ import click
 
 from tests.cluster.scenarios import (
     closed_nodes,
-    failing_starts,
     killed_drivers,
     lost_leader,
     lost_zookeeper,
@@ -94,13 +93,6 @@ def _lost_zookeeper(secs: float) -> None:
     for how in ("killed", "stopped"):
         with _ensemble() as (ensemble, folder):
             print(lost_zookeeper.play(ensemble, folder / "cluster", secs, how), flush=True)
-
-
-@main.command("failing-starts")
-def _failing_starts() -> None:
-    """Let drivers keep failing at their start."""
-    with _ensemble() as (ensemble, folder):
-        print(failing_starts.play(ensemble.hosts, folder / "cluster"))
 
 
 @main.command("standalone-spark")

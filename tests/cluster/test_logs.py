@@ -130,15 +130,6 @@ def test_json_of_a_driver() -> None:
     assert records[-1]["message"] == "ends"
 
 
-@pytest.mark.slow
-def test_text_of_a_driver() -> None:
-    """A record is a line, its traceback within it; what others write is as they write it."""
-    lines = _log_of_driver("text")
-    assert lines[0].endswith("INFO txtopo.cluster.driver.process: begins")
-    assert [line for line in lines if "it broke\\nTraceback" in line]
-    assert "from a child" in lines
-
-
 def test_rotation_of_a_file_that_others_have_open(tmp_path: Path) -> None:
     """The old lines are in NAME.1; whoever has the file open goes on at its new end."""
     path = tmp_path / "driver.log"

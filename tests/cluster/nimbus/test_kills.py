@@ -12,12 +12,11 @@ import httpx
 import pytest
 
 from tests.cluster.conftest import Make
-from tests.cluster.nimbuses import SESSION_SECS, TOKEN, Cluster, next_root, submitted, wait_for
+from tests.cluster.nimbuses import submitted, wait_for
 from tests.cluster.relay import Relay
 from tests.cluster.scenarios.lost_leader import Drivers, play
 from tests.variants import variants
-from txtopo.cluster.client import ClusterClient
-from txtopo.testing import ZooKeeperServer, running_ensemble, running_zookeeper
+from txtopo.testing import ZooKeeperServer
 
 pytestmark = pytest.mark.slow
 
@@ -188,26 +187,6 @@ def test_code_that_is_lost(make: Make) -> None:
 
 
 @pytest.mark.long
-def test_time_without_code_survives_leaders(make: Make) -> None:
-    """H11: the moment at which the code was lost stays what it was when other leaders follow; they count from there."""
-    cluster = make(2, nimbus_code_lost_secs=15)
-    holder, other = cluster.nimbuses
-    holder.start_to_lead()
-    [lost] = submitted(holder, "lost")
-    holder.kill()
-    other.start().wait_until_up()
-    wait_for("the moment is recorded", lambda: cluster.state.topologies()[lost].code_lost_at)
-    lost_at = cluster.state.topologies()[lost].code_lost_at
-    for _ in range(2):
-        other.kill()
-        other.start().wait_until_up()
-        wait_for("it leads again", lambda: other.leads)
-    assert cluster.state.topologies()[lost].code_lost_at == lost_at
-    wait_for("it has failed", lambda: cluster.statuses() == {"lost": "FAILED"})
-    assert cluster.state.topologies()[lost].code_lost_at == lost_at
-
-
-@pytest.mark.long
 def test_first_in_the_queue_without_code(make: Make) -> None:
     """F8: a nimbus that has lost code since it queued gives way to one that has all, and queues again when it has.
 
@@ -236,62 +215,3 @@ def test_first_in_the_queue_without_code(make: Make) -> None:
     third.stop()
     third.start().wait_until_up()
     wait_for("the second one has the code", lambda: second.codes() == [words])
-
-
-@pytest.mark.long
-def test_damaged_code(make: Make) -> None:
-    """A file that rots on a disk is found at the next start, and fetched again from another nimbus."""
-    cluster = make(2)
-    leader, other = cluster.pair()
-    [words] = submitted(leader, "words")
-    wait_for("the other one holds it", lambda: other.codes() == [words])
-    other.kill()
-    [path] = other.folder.glob("nimbus/*/code/words-*/code.zip")
-    content = path.read_bytes()
-    path.write_bytes(b"x" * len(content))
-    other.start().wait_until_up()
-    wait_for("it is whole", lambda: path.exists() and path.read_bytes() == content)
-    assert "is damaged and was removed: code.zip does not have the SHA-256" in other.log.read_text()
-
-
-@pytest.mark.long
-def test_zookeeper_that_goes_and_comes_back(tmp_path: Path) -> None:
-    """While it is away no nimbus leads and none ends; when it is back one leads, and nothing is lost."""
-    with (
-        running_zookeeper(tmp_path / "zookeeper") as server,
-        Cluster(server.hosts, next_root(), tmp_path, 2) as cluster,
-    ):
-        cluster.start()
-        leader = cluster.leader()
-        list(submitted(leader, "words"))
-        server.kill()
-        wait_for("nobody leads", lambda: not any(each.leads for each in cluster.nimbuses))
-        assert leader.client.get("/health").status_code == 503
-        answer = leader.submit("more")
-        assert answer.status_code in {421, 503}
-        time.sleep(2 * SESSION_SECS)  # longer than any session lasts, and any deadline for answers
-        assert all(each.is_alive() for each in cluster.nimbuses)
-        server.start()
-        leader = cluster.leader()
-        assert leader.submit("more").status_code == 201
-        assert cluster.statuses() == {"words": "ACTIVE", "more": "ACTIVE"}
-
-
-@pytest.mark.long
-def test_zookeeper_leader_that_is_killed(tmp_path: Path) -> None:
-    """The ensemble elects another; no nimbus ends, requests are carried out, and drivers stay where they are."""
-    with (
-        running_ensemble(tmp_path / "zookeeper") as ensemble,
-        Cluster(ensemble.hosts, next_root(), tmp_path, 2) as cluster,
-        Drivers(cluster),
-    ):
-        cluster.start()
-        cluster.add_supervisor("s1", 4)
-        [words] = submitted(cluster.leader(), "words")
-        before = wait_for("it is assigned", lambda: cluster.state.assignments().get(words))
-        ensemble.leader().kill()
-        with ClusterClient([each.address for each in cluster.nimbuses], TOKEN, patience_secs=60.0) as client:
-            assert client.deactivate("words")["status"] == "INACTIVE"
-            assert client.activate("words")["status"] == "ACTIVE"
-        assert all(each.is_alive() for each in cluster.nimbuses)
-        assert cluster.state.assignments()[words] == before

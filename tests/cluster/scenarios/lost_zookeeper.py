@@ -55,7 +55,7 @@ def play(ensemble: ZooKeeperEnsemble, folder: Path, away_secs: float, how: str) 
         counted = cluster.counted()
         time.sleep(away_secs - (ended - gone))
         assert not any(each.drivers() for each in cluster.supervisors), "a driver was started without ZooKeeper"
-        assert all(each.is_alive() for each in cluster.cluster.nimbuses)
+        assert all(each.is_alive() and not each.leads for each in cluster.cluster.nimbuses)
         _bring_back(ensemble, how)
         back = time.monotonic()
         cluster.wait_for("it commits again", lambda: cluster.counted() > counted)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.scenarios import closed_nodes, failing_starts, lost_zookeeper, rolling_restart, standalone_spark
+from tests.cluster.scenarios import closed_nodes, lost_zookeeper, rolling_restart, standalone_spark
 from tests.harness.spark_cluster.standalone import why_not
 from txtopo.testing import ZooKeeperServer, running_ensemble
 
@@ -27,12 +27,6 @@ def test_lost_zookeeper(tmp_path: Path, how: str) -> None:
     """All three servers are away for longer than drivers live without: they are started again unaided."""
     with running_ensemble(tmp_path / "zookeeper") as ensemble:
         lost_zookeeper.play(ensemble, tmp_path / "cluster", 25.0, how)
-
-
-@pytest.mark.long
-def test_failing_starts(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    """F2: a driver that keeps failing at its start moves to another supervisor; where none is left, it has FAILED."""
-    failing_starts.play(zookeeper.hosts, tmp_path)
 
 
 @pytest.mark.long
