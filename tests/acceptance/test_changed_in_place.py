@@ -39,7 +39,6 @@ from txtopo import (
     TransactionalSpout,
     TransactionalTopologyBuilder,
 )
-from txtopo.api.copying import copied
 from txtopo.api.groupings import CustomStreamGrouping
 from txtopo.api.state import KEYED_KINDS, StateKind
 from txtopo.testing.inline import run_inline
@@ -566,13 +565,3 @@ def test_in_memory(spout: str, fields: Fields, kind: StateKind) -> None:
 def test_in_delta(kind: StateKind, tmp_path: Path) -> None:
     """So it does over Delta tables, whose values come from a cache."""
     check_both("rows", TYPED, kind, (tmp_path / "left", tmp_path / "spoilt"))
-
-
-def test_copied_is_apart() -> None:
-    """The test's own tool finds what is shared."""
-    kept = {"a": [Box([1])]}
-    WORLD.is_spoiling = True
-    spoil(copied(kept))
-    assert kept == {"a": [Box([1])]}
-    spoil(kept)
-    assert kept != {"a": [Box([1])]}
