@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,12 +21,12 @@ from urllib.parse import unquote
 
 import httpx
 
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.cluster.code.submission import Submission
 from txtopo.cluster.decisions.assignment import SupervisorInfo
 from txtopo.cluster.state import ClusterState, LeaderWrites
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_SECS = 60.0
 TOKEN = "a-token-for-tests"
 SESSION_SECS = 2.0
 
@@ -36,15 +35,6 @@ QUICK = {
     "nimbus.monitor.freq.secs": 0.5,
     "nimbus.code.sync.freq.secs": 1,
 }
-
-
-def wait_for(what: str, condition: Callable[[], Any], secs: float = DEADLINE_SECS) -> Any:
-    """Wait until a condition is true; return its value."""
-    deadline = time.monotonic() + secs
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {secs:g} s: {what}"
-        time.sleep(0.02)
-    return value
 
 
 def leading(state: ClusterState, address: str = "127.0.0.1:1") -> LeaderWrites:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from state import read_table
-from tests.cluster.nimbuses import ROOT, Cluster, DaemonProcess, wait_for
+from tests.cluster.nimbuses import ROOT, Cluster, DaemonProcess
 from tests.cluster.submitted.counting import KEYS, ROWS
+from tests.waiting import wait_for
 from txtopo.cluster.driver.folder import DriverFolder
 
 SUBMITTED = Path(__file__).parent / "submitted"

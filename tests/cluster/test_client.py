@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import Make
-from tests.cluster.nimbuses import TOKEN, archive, wait_for
+from tests.cluster.nimbuses import TOKEN, archive
+from tests.waiting import wait_for
 from txtopo.cluster.client import ClusterClient
 from txtopo.cluster.code.submission import Submission
-from txtopo.cluster.decisions.assignment import SupervisorInfo
 from txtopo.errors import (
     AlreadyAlive,
     ClusterError,
@@ -112,21 +112,6 @@ def test_seeds_that_are_down_hang_or_do_not_lead(make: Make, zipped: Path) -> No
             assert client.deactivate("words")["status"] == "INACTIVE"
             assert [each["name"] for each in client.topologies()] == ["words"]
             assert time.monotonic() - started < 15.0
-
-
-def test_log_on_a_supervisor_that_hangs(make: Make, zipped: Path) -> None:
-    """It is an error that names the supervisor, after some seconds."""
-    cluster = make().start()
-    with (
-        socket.create_server(("127.0.0.1", 0)) as hung,
-        ClusterClient([cluster.nimbuses[0].address], TOKEN) as client,
-    ):
-        client.submit(WORDS, zipped)
-        address = f"127.0.0.1:{hung.getsockname()[1]}"
-        cluster.state.announce_supervisor(SupervisorInfo("s1", address, 1))
-        wait_for("it is assigned", cluster.state.assignments)
-        with pytest.raises(ClusterError, match=f"{address} does not answer"):
-            list(client.log("words"))
 
 
 def test_connection_that_breaks_during_a_submission(make: Make, zipped: Path) -> None:

@@ -294,21 +294,6 @@ def test_exceptions_from_time_to_time():
         assert len(fed.running.errors) == 7
 
 
-class Unprepared(AckBolt):
-    def prepare(self, config, context, collector):
-        raise LookupError("not even once")
-
-
-def test_a_bolt_that_cannot_be_prepared():
-    """What prepare raises is raised by submit, and the cluster goes on with others."""
-    with InlineCluster() as cluster:
-        with pytest.raises(UserCodeError, match="LookupError: not even once"):
-            Fed(cluster, Unprepared())
-        fed = Fed(cluster, AckBolt())
-        fed.feed(1)
-        fed.acked(1)
-
-
 class Log(Shared):
     def __init__(self):
         super().__init__()

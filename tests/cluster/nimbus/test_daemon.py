@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import Make
-from tests.cluster.nimbuses import TOKEN, NimbusProcess, archive, builds, submitted, wait_for
+from tests.cluster.nimbuses import TOKEN, NimbusProcess, archive, builds, submitted
+from tests.waiting import wait_for
 from txtopo.cluster.client import ClusterClient
 from txtopo.cluster.code.submission import Submission
 from txtopo.cluster.decisions.assignment import Ending, EndingKind, Heartbeat, SupervisorInfo
@@ -317,24 +318,6 @@ def _small_disk(nimbus: NimbusProcess) -> Iterator[Callable[[], object]]:
 
 def _large_archive() -> bytes:
     return archive("#" + random.Random(7).randbytes(3 << 20).hex())
-
-
-@pytest.mark.long
-def test_follower_with_a_full_disk(make: Make) -> None:
-    """It goes on, says so once, and fetches the code when there is place."""
-    cluster = make(2, nimbus_code_sync_freq_secs=0.2)
-    leader, follower = cluster.nimbuses
-    leader.start_to_lead()
-    with _small_disk(follower) as enlarge:
-        follower.start().wait_until_up()
-        [words] = [leader.submit("words", _large_archive()).json()["id"]]
-        [small] = submitted(leader, "small")
-        wait_for("it says so", lambda: "cannot be kept here" in follower.log.read_text())
-        wait_for("it holds what has place", lambda: follower.codes() == [small])
-        assert follower.is_alive()
-        enlarge()
-        wait_for("it holds all", lambda: follower.codes() == sorted([small, words]))
-        assert follower.log.read_text().count("cannot be kept here") == 1
 
 
 def test_leader_with_a_full_disk(make: Make, tmp_path: Path) -> None:

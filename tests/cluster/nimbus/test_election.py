@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.cluster.nimbuses import DEADLINE_SECS, next_root, wait_for
+from tests.cluster.nimbuses import next_root
 from tests.cluster.relay import Relay
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.cluster.nimbus.election import LeaderElector, ZooKeeperLeaderElector
 from txtopo.cluster.state import ClusterState, NimbusInfo
 from txtopo.testing import ElectorPlace, LeaderElectorConformance, ZooKeeperServer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +11,10 @@ import httpx
 import pytest
 
 from tests.cluster.conftest import Make
-from tests.cluster.nimbuses import submitted, wait_for
-from tests.cluster.relay import Relay
+from tests.cluster.nimbuses import submitted
 from tests.cluster.scenarios.lost_leader import Drivers, play
 from tests.variants import variants
+from tests.waiting import wait_for
 from txtopo.testing import ZooKeeperServer
 
 pytestmark = pytest.mark.slow
@@ -133,24 +132,6 @@ def test_death_in_a_submission(make: Make, step: str, side: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("step", variants("keep.after", "hold.after", long=["keep.before", "hold.before"]))
-def test_death_of_a_follower_while_it_copies(make: Make, step: str) -> None:
-    """It holds nothing that it has not checked; started again, it copies, and the submission goes on."""
-    cluster = make(2, topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1)
-    leader, follower = cluster.nimbuses
-    leader.start_to_lead()
-    follower.start(f"nimbus.{step}=kill").wait_until_up()
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(leader.submit, "words")
-        assert follower.wait() == -signal.SIGKILL
-        for topology, holders in cluster.state.holders().items():
-            assert follower.address not in holders or topology in follower.codes()
-        follower.start()
-        answer = waiting.result()
-    assert (answer.status_code, answer.json()["replicationCount"]) == (201, 2)
-
-
-@pytest.mark.long
 def test_newcomer_takes_over(make: Make) -> None:
     """H10: a nimbus with an empty disk joins, fetches all code, is listed, and leads when the old ones stop."""
     cluster = make(2).start()
@@ -184,34 +165,3 @@ def test_code_that_is_lost(make: Make) -> None:
     holder.start().wait_until_up()
     wait_for("it is back", lambda: cluster.statuses() == {"lost": "ACTIVE", "words": "INACTIVE"})
     wait_for("both hold both", lambda: holder.codes() == other.codes() == sorted([lost, words]))
-
-
-@pytest.mark.long
-def test_first_in_the_queue_without_code(make: Make) -> None:
-    """F8: a nimbus that has lost code since it queued gives way to one that has all, and queues again when it has.
-
-    1. The second one is next in the queue, the third one after it.
-    2. The second one's disk loses the code, and it cannot reach the third one to fetch it.
-    3. The leader is killed. The second one is asked, and leaves the queue; the third one leads.
-    """
-    cluster = make(3, nimbus_code_sync_freq_secs=1000)
-    first, second, third = cluster.nimbuses
-    relay = Relay(third.address)
-    cluster.callback(relay.close)
-    for place, nimbus in enumerate(cluster.nimbuses, start=1):
-        nimbus.start(**({"nimbus_address": relay.address} if nimbus is third else {})).wait_until_up()
-        queue = cluster.state.node("leader-queue")
-        wait_for("it is queued", lambda place=place, queue=queue: len(cluster.state.session.children(queue)) == place)
-    wait_for("the first one leads", lambda: first.leads)
-    [words] = submitted(first, "words")
-    wait_for("all hold the code", lambda: len(cluster.state.holders_of(words)) == 3)
-    relay.cut()
-    shutil.rmtree(next(second.folder.glob(f"nimbus/*/code/{words}")))
-    first.kill()
-    assert wait_for("another one leads", lambda: [each for each in (second, third) if each.leads]) == [third]
-    assert second.codes() == []
-    assert second.address not in cluster.state.holders_of(words)
-    relay.heal()
-    third.stop()
-    third.start().wait_until_up()
-    wait_for("the second one has the code", lambda: second.codes() == [words])

@@ -13,7 +13,8 @@ import attrs
 import httpx
 import pytest
 
-from tests.cluster.nimbuses import DEADLINE_SECS, ROOT, wait_for
+from tests.cluster.nimbuses import ROOT
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.cluster.serving.server import listen
 from txtopo.connections import REQUEST_SECS
 from txtopo.errors import ConfigError

@@ -86,27 +86,6 @@ def test_lost_machine(make_cluster: MakeCluster) -> None:
 
 
 @pytest.mark.long
-def test_driver_that_is_stopped_and_wakes_up(make_cluster: MakeCluster) -> None:
-    """A machine that hangs is taken for dead; when it wakes up, its driver changes nothing, and ends."""
-    cluster = make_cluster(2)
-    topology = cluster.submit(pause=0.2)
-    cluster.wait_for("it commits", lambda: cluster.counted() >= 3)
-    before = cluster.cluster.state.assignments()[topology]
-    [hung] = [each for each in cluster.supervisors if each.id == before.supervisor]
-    [other] = [each for each in cluster.supervisors if each is not hung]
-    pid = hung.drivers()[topology]
-    hung.signal(signal.SIGSTOP)
-    os.kill(pid, signal.SIGSTOP)
-    cluster.wait_for("the other one runs it", lambda: topology in other.drivers())
-    counted = cluster.counted()
-    cluster.wait_for("it commits there", lambda: cluster.counted() > counted)
-    hung.signal(signal.SIGCONT)
-    os.kill(pid, signal.SIGCONT)
-    cluster.wait_for("the first driver ends", lambda: not hung.drivers())
-    cluster.wait_until_counted()
-
-
-@pytest.mark.long
 def test_deactivate_and_activate(make_cluster: MakeCluster) -> None:
     """Deactivated, what has begun is committed and nothing else begins; a new driver begins nothing, either."""
     cluster = make_cluster()
@@ -150,17 +129,6 @@ def test_kill_and_submit_again(make_cluster: MakeCluster) -> None:
     cluster.wait_for("it has finished", lambda: cluster.status() == "FINISHED")
     before, after = expected(counted), expected(total)
     assert counts_in(cluster.output) == {key: n + 1000 * (after[key] - n) for key, n in before.items()}
-
-
-@pytest.mark.long
-def test_rebalance(make_cluster: MakeCluster) -> None:
-    """A rebalance ends the driver and starts another one with the changed settings."""
-    cluster = make_cluster()
-    topology = cluster.submit(total=1000, pause=0.5)
-    cluster.wait_for("it commits", lambda: cluster.counted() >= 2)
-    assert "REBALANCING" in cluster.command("rebalance", "counting", "--wait", "1", "--set", "total=12")
-    cluster.wait_until_counted(12)
-    assert cluster.cluster.state.topologies()[topology].revision == 1
 
 
 @pytest.mark.long

@@ -337,29 +337,6 @@ def test_ticks():
     assert set(running.objects["bolt"][0].ticks) == {10.0}
 
 
-def test_status():
-    """A worker says what it has counted, and when it has nothing to do."""
-    running, spout = started(Hold())
-    spout.feed(1, 2)
-    running.run()
-    status = running.workers[0].status()
-    assert (status.pending, status.tracked) == (2, 2)
-    assert (running.workers[0].is_done(), running.workers[0].is_idle()) == (False, True)
-    counts = dict(status.counts)
-    assert (counts["spout"].emitted, counts["bolt"].executed, counts["__acker"].executed) == ({"default": 2}, 2, 2)
-    bolt = running.objects["bolt"][0]
-    bolt.collector.ack(bolt.held[0])
-    bolt.collector.fail(bolt.held[1])
-    assert not running.workers[0].is_idle()
-    running.clock.now = 2.0
-    running.run()
-    status = running.workers[0].status()
-    assert (status.pending, status.tracked, running.workers[0].is_idle()) == (0, 0, True)
-    counts = dict(status.counts)
-    assert (counts["spout"].acked, counts["spout"].failed, counts["__acker"].executed) == (1, 1, 4)
-    assert status.latencies.quantile(1.0) == pytest.approx(2.0, rel=0.05)
-
-
 class WritesSlowly(RichBolt):
     """Hands each tuple to a slow write, and takes note of its end."""
 

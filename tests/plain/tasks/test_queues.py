@@ -104,18 +104,6 @@ def test_large_ones_come_back_one_by_one() -> None:
     waiting.close()
 
 
-def test_a_value_that_cannot_be_written() -> None:
-    """It is an error of who emitted it, by component, task and stream."""
-    waiting = queue()
-    waiting.newest.extend([tuple_of(0), TreeTuple((lambda: 0,), SOURCES[1], 0, 0)])
-    with pytest.raises(
-        UserCodeError, match="task 2 emitted a value on stream 'default' that does not pickle"
-    ) as raised:
-        waiting.spill()
-    assert raised.value.component == "b"
-    waiting.close()
-
-
 def test_a_value_that_cannot_be_read_back() -> None:
     """It is an error of who emitted it, by component, task, stream and field."""
     waiting = queue()
