@@ -60,13 +60,6 @@ def test_bad_value(name: str, value: Any) -> None:
         ClusterConfig({name: value})
 
 
-@pytest.mark.parametrize("value", [0, -1, "-1", 2.5])
-def test_waits(value: Any) -> None:
-    """0 does not wait, -1 waits for ever."""
-    config = ClusterConfig({"topology.max.replication.wait.time.sec": value})
-    assert config["topology.max.replication.wait.time.sec"] == float(value)
-
-
 def test_credentials_are_not_shown() -> None:
     """Not in the representation of a configuration, which may be logged."""
     assert "secret" not in repr(ClusterConfig({"storm.zookeeper.auth": "user:secret"}))
