@@ -15,15 +15,14 @@ import pytest
 
 from spouts.files.listing import InputFile
 from spouts.files.taken_log import Admitted, FileLog, LogPlace
-from state import DeltaState, MemoryState, MemoryStore, SqliteStore, read_table
+from state import MemoryState, MemoryStore, SqliteStore, read_table
 from state.stores.zookeeper import ZooKeeperStore
 from tests.cli.test_audit import audited
 from tests.spouts.files.growing import Growing
 from tests.spouts.files.run_growing import counting_lines
 from tests.transactional.recovery.crashes import CrashError, CrashingLead, Fuse
-from txtopo import Config, Fields
+from txtopo import Fields
 from txtopo.api.store import Put
-from txtopo.testing.inline import run_inline
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
 from txtopo.testing.zookeeper import ZooKeeperServer
 
@@ -77,31 +76,6 @@ def test_simulated(tmp_path: Path) -> None:
     assert [failure.violation for failure in result.failures] == []
     assert result.schedules == 100
     assert len(result.faults) >= 10
-
-
-def zookeeper_settings(server: ZooKeeperServer, root: str) -> dict[str, object]:
-    return {
-        "topology.state.store": "zookeeper",
-        "transactional.zookeeper.servers": server.hosts,
-        "transactional.zookeeper.root": root,
-        "transactional.zookeeper.session.timeout.secs": 2,
-    }
-
-
-def test_with_zookeeper(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    """Run after run the log is read back from ZooKeeper: files that went and came back count as often as they came."""
-    folder = tmp_path / "in"
-    folder.mkdir()
-    table = DeltaState(tmp_path / "out" / "lines", key=Fields("line: string"), value=Fields("n: long"))
-    config = Config({**zookeeper_settings(zookeeper, "/growing"), "topology.state.dir": str(tmp_path / "home")})
-    arrive(folder, "b.txt", "a.txt")
-    run_inline(counting_lines(folder, table), config, until=2)
-    (folder / "a.txt").unlink()
-    arrive(folder, "0.txt")
-    run_inline(counting_lines(folder, table), config, until=3)
-    arrive(folder, "a.txt", "c.txt")
-    run_inline(counting_lines(folder, table), config, until=5)
-    assert counts_in(tmp_path / "out") == {"a.txt": 2, "b.txt": 1, "0.txt": 1, "c.txt": 1}
 
 
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("zookeeper", marks=pytest.mark.slow)])
