@@ -285,28 +285,33 @@ def test_offset_that_is_gone(place):
     assert until(strict, [place.partition], lambda _: bool(place.errors)) == []
 
 
-def test_group_shares_and_hands_over(place):
-    """Members share the partitions; when one joins, only what it gets is taken from the other; when one leaves, it comes back."""
+def two_members(place, **properties):
+    """Let one read all of two partitions, and another one join: each has one then, and goes on where the group was."""
     place.create(2)
     for partition in (0, 1):
         place.append(["a", "b"], partition)
-    one, first = place.subscribed()
-    records = until(one, lambda: first.held, lambda records: len(records) == 4)
-    assert len(records) == 4
+    one, first = place.subscribed(**properties)
+    until(one, lambda: first.held, lambda records: len(records) == 4)
     one.commit({each: StoredOffset(2) for each in first.held})
-    two, second = place.subscribed()
+    two, second = place.subscribed(**properties)
     end = time.monotonic() + WAIT_SECS
     while not (len(first.held) == len(second.held) == 1):
         assert time.monotonic() < end
         assert polled(one, first.held) == []
         assert polled(two, second.held) == []
     assert not first.held & second.held
-    (mine,) = first.held
-    assert ("revoked", {1 - mine.partition}) in first.events
     place.append(["c"], 0)
     place.append(["c"], 1)
     assert offsets(taken(one, lambda: first.held, 1)) == [2]
     assert offsets(taken(two, lambda: second.held, 1)) == [2]
+    return one, first, two
+
+
+def test_group_shares_and_hands_over(place):
+    """Members share the partitions; when one joins, only what it gets is taken from the other; when one leaves, it comes back."""
+    one, first, two = two_members(place)
+    (mine,) = first.held
+    assert ("revoked", {1 - mine.partition}) in first.events
     two.close()
     until(one, lambda: first.held, lambda records: len(first.held) == 2)
     assert one.position(mine) == 3
@@ -334,28 +339,11 @@ def test_pattern(place):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["range,roundrobin"])
-def test_eager_rebalance(kafka, strategy):
+def test_eager_rebalance(kafka):
     """With an eager strategy all partitions are revoked, and what stays goes on where it was."""
     place = BrokerPlace(f"client-{next(_numbers)}", kafka)
-    place.create(2)
-    for partition in (0, 1):
-        place.append(["a", "b"], partition)
-    properties = {"partition.assignment.strategy": strategy}
-    one, first = place.subscribed(**properties)
-    until(one, lambda: first.held, lambda records: len(records) == 4)
-    one.commit({each: StoredOffset(2) for each in first.held})
-    two, second = place.subscribed(**properties)
-    end = time.monotonic() + WAIT_SECS
-    while not (len(first.held) == len(second.held) == 1):
-        assert time.monotonic() < end
-        assert polled(one, first.held) == []
-        assert polled(two, second.held) == []
+    _, first, _ = two_members(place, **{"partition.assignment.strategy": "range,roundrobin"})
     assert ("revoked", {0, 1}) in first.events
-    place.append(["c"], 0)
-    place.append(["c"], 1)
-    assert offsets(taken(one, lambda: first.held, 1)) == [2]
-    assert offsets(taken(two, lambda: second.held, 1)) == [2]
     for client in place.clients:
         client.close()
 

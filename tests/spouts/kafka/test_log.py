@@ -14,7 +14,7 @@ from spouts.kafka.log import LogRange, Lost, Span, StoredOffset, TopicChoice, To
 from txtopo.client_properties import ClientProperties
 from txtopo.errors import ConfigError, InputError, SourceFailure
 from txtopo.kafka_connection import KafkaConnection
-from txtopo.testing import KafkaBroker, MemoryLog
+from txtopo.testing import MemoryLog
 from txtopo.testing.memory_log import MemoryLogReader
 
 _numbers = itertools.count()
@@ -278,27 +278,6 @@ def test_a_compacted_topic_has_gaps(kafka):
     log.close()
 
 
-@pytest.mark.long
-@pytest.mark.slow
-def test_a_broker_that_is_gone_for_a_while(kafka, tmp_path):
-    """A read fails in time, and works again when the broker is back."""
-    del kafka  # which skips if a broker can't be had
-    with KafkaBroker(tmp_path / "kafka") as broker:
-        broker.create_topic("t", 2)
-        broker.produce("t", [b"x"] * 10, 0)
-        log = broker_log(broker.servers, 3.0)
-        place = Place(broker, log, "t")
-        assert place.offsets(0, 10) == list(range(10))
-        broker.kill()
-        with pytest.raises(SourceFailure, match="does not answer"):
-            place.offsets(0, 10)
-        with pytest.raises(SourceFailure):
-            place.end()
-        broker.start()
-        wait_until(lambda: place.is_real and _reads(place), "it can't be read")
-        log.close()
-
-
 def _stores(place: Place, offsets: dict[TopicPartition, int]) -> bool:
     """Store offsets, unless the broker has just started and has no coordinator of groups yet."""
     try:
@@ -306,22 +285,6 @@ def _stores(place: Place, offsets: dict[TopicPartition, int]) -> bool:
     except SourceFailure:
         return False
     return True
-
-
-def _reads(place: Place) -> bool:
-    try:
-        return place.offsets(0, 10) == list(range(10))
-    except SourceFailure:
-        return False
-
-
-def test_secrets_are_in_no_error(monkeypatch):
-    """The client's complaints about settings do not repeat a password."""
-    monkeypatch.setenv("TXTOPO_TEST_PASSWORD", "correct horse")
-    properties = ClientProperties({"sasl.mechanism": "env:TXTOPO_TEST_PASSWORD"})
-    with pytest.raises(ConfigError, match="Kafka's client refuses them") as caught:
-        BrokerLog(KafkaConnection("127.0.0.1:1", properties), 1.0).ends([TopicPartition("t", 0)])
-    assert "correct horse" not in str(caught.value)
 
 
 @pytest.mark.parametrize("topics", ["", [], ["a", "a"], ["a", 1], "^("])
