@@ -14,10 +14,10 @@ import time
 import pytest
 
 from spouts import MemoryTransactionalSpout
-from state import DeltaState, MemoryState, read_table
+from state import DeltaState, read_table
 from tests.state.delta.crashing_runs import Crash, run_with_crash, two_tables
 from txtopo import BasicBolt, BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
-from txtopo.errors import PoisonTransaction, StalledCommit, UserCodeError
+from txtopo.errors import PoisonTransaction, UserCodeError
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.run.snapshot import SnapshotWriter, read_snapshot, snapshot_path
@@ -89,6 +89,14 @@ def snapshot_file(output):
     return snapshot_path(output / METADATA_DIR, "t")
 
 
+def rewrite_snapshot(output, writer, body):
+    """Change what the snapshot says of its writer and of the run; return what the latter was."""
+    file = snapshot_file(output)
+    of_writer, of_run = map(json.loads, file.read_text().splitlines())
+    file.write_text(f"{json.dumps({**of_writer, **writer})}\n{json.dumps({**of_run, **body})}\n")
+    return of_run
+
+
 def wait_for(condition):
     deadline = time.monotonic() + WAIT_SECS
     while not condition():
@@ -120,17 +128,6 @@ def test_a_committed_transaction(tmp_path, command_line):
     assert "  written   words: " in text
     assert "  next      nothing: it is done; the last committed transaction is 4\n" in text
     assert "has not begun: the last one that has is 4" in refused(command_line, tmp_path, 5)
-
-
-def test_the_module_finds_the_output(tmp_path, command_line):
-    """As for audit and replay."""
-    command_line.write_module(
-        "wordy",
-        "import pathlib\nfrom tests.cli.test_explain import topology as make\n"
-        f"def topology(out: str = {str(tmp_path)!r}):\n    return make(pathlib.Path(out))\n",
-    )
-    run_inline(topology(tmp_path), Config())
-    assert "transaction 3: committed" in explained(command_line, "wordy", 3)
 
 
 def test_a_run_that_goes_on(tmp_path, command_line):
@@ -198,15 +195,6 @@ def test_a_bug_at_the_first_try_carries_no_story(tmp_path, command_line):
     assert "without an answer" not in text
 
 
-def test_a_stalled_commit_carries_its_story(tmp_path):
-    """How long its attempt had been processed and committing, below the stack."""
-    with pytest.raises(StalledCommit) as caught:
-        run_inline(topology(tmp_path, held=2), Config(message_timeout_secs=1, group_transactions_max=1))
-    text = str(caught.value)
-    assert text.index("finish_batch") < text.index("what happened to transaction 2")
-    assert "attempt 1 committing in group 2" in text
-
-
 @pytest.mark.slow
 def test_a_run_that_was_killed(tmp_path, command_line):
     """Its snapshot stays, and the process that wrote it is gone: that is said."""
@@ -220,10 +208,7 @@ def test_a_run_that_was_killed(tmp_path, command_line):
     root = pathlib.Path(__file__).parents[2]
     killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=60, cwd=root)
     assert killed.returncode == 1
-    file = snapshot_file(tmp_path)
-    writer, body = file.read_text().splitlines()
-    late = {**json.loads(body), "last_begun": 4}  # as it would have been a second later
-    file.write_text(f"{writer}\n{json.dumps(late)}\n")
+    rewrite_snapshot(tmp_path, {}, {"last_begun": 4})  # as it would have been a second later
     text = explained(command_line, tmp_path, 3)
     assert "is dead, probably killed; its last report is 0:0" in text
     assert "the next run resumes with transaction " in text
@@ -257,15 +242,10 @@ def test_a_run_that_dies_between_two_tables(tmp_path, command_line):
 def test_a_process_number_that_came_again(tmp_path, command_line):
     """A living process of the same number is not the one that wrote the snapshot."""
     run_inline(topology(tmp_path), Config(), until=2)
-    file = snapshot_file(tmp_path)
-    writer, body = map(json.loads, file.read_text().splitlines())
-    file.write_text(
-        f"{json.dumps({**writer, 'process_start': 1})}\n{json.dumps({**body, 'ended': '', 'last_begun': 6})}\n"
-    )
+    goes_on = {"ended": "", "last_begun": 6}
+    rewrite_snapshot(tmp_path, {"process_start": 1}, goes_on)
     assert "is dead, probably killed" in explained(command_line, tmp_path, 3)
-    file.write_text(
-        f"{json.dumps({**writer, 'host': 'elsewhere', 'written_secs': 0})}\n{json.dumps({**body, 'ended': '', 'last_begun': 6})}\n"
-    )
+    rewrite_snapshot(tmp_path, {"host": "elsewhere", "written_secs": 0}, goes_on)
     assert "this machine can't see whether it is alive" in explained(command_line, tmp_path, 3)
 
 
@@ -280,11 +260,8 @@ def test_a_process_number_that_came_again(tmp_path, command_line):
 def test_a_snapshot_without_pending_transactions(tmp_path, command_line, txid, line):
     """A transaction that the snapshot has no details of waits only for transactions before it."""
     run_inline(topology(tmp_path), Config(group_transactions_max=1), until=2)
-    file = snapshot_file(tmp_path)
-    writer, body = map(json.loads, file.read_text().splitlines())
+    body = rewrite_snapshot(tmp_path, {"written_secs": time.time()}, {"ended": "", "last_begun": 5})
     assert (body["committed"], body["transactions"]) == (2, [])
-    begun = {**body, "ended": "", "last_begun": 5}
-    file.write_text(f"{json.dumps({**writer, 'written_secs': time.time()})}\n{json.dumps(begun)}\n")
     text = explained(command_line, tmp_path, txid)
     assert text.startswith(f"transaction {txid}: begun, not committed\n  next      {line}\n")
 
@@ -316,12 +293,6 @@ def test_what_is_asked_wrongly(tmp_path, command_line):
     snapshot_file(tmp_path).write_text("no snapshot\n")
     assert "can't be read" in refused(command_line, tmp_path, 1)
     assert "is a folder; --set needs a MODULE" in refused(command_line, tmp_path, 1, "--set", "window=3")
-
-
-def test_states_in_memory_leave_no_file(tmp_path, command_line):
-    """A run without a folder writes none, not even where it is started."""
-    run_inline(topology(tmp_path, state=MemoryState(Fields("word: string"), Fields("n: long"))), Config())
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_snapshot_that_cannot_be_written_disturbs_nothing(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 
 import pytest
 
@@ -50,26 +49,6 @@ def test_a_topic_that_kafka_refuses(kafka, command_line):
     assert result.exit_code == 2
     assert "error: --topic 'a b': " in result.output
     assert "serves" not in result.output
-
-
-def test_without_java(command_line, monkeypatch):
-    """It says which Java to install."""
-    monkeypatch.setenv("PATH", str(command_line.folder))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    result = command_line("kafka", "dev", "--folder", "kafka")
-    assert result.exit_code == 1
-    assert "there is no Java: install Java" in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
-def test_without_the_client(command_line, monkeypatch):
-    """It says which package to install."""
-    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    result = command_line("kafka", "dev", "--folder", "kafka")
-    assert (result.exit_code, result.stderr) == (
-        1,
-        "error: confluent-kafka is not installed: in txtopo's checkout, .venv/bin/pip install '.[kafka]'\n",
-    )
 
 
 @pytest.mark.long

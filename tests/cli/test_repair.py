@@ -14,7 +14,6 @@ import pytest
 import examples
 from state import SqliteStore
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
-from txtopo.cli.main import txtopo
 
 ROOT = pathlib.Path(examples.__file__).parent.parent
 
@@ -131,15 +130,6 @@ def test_foreign_writes_are_taken_back_or_accepted(command_line, place):
     assert {row["word"]: row["n"] for row in place.words_as_of(TRANSACTIONS)}["intruder"] == 1000
 
 
-def test_accepting_needs_something_to_accept(command_line, place):
-    """What is not somebody else's write is not accepted."""
-    fall_behind(place)
-    before = place.seen()
-    result = command_line("repair", "counting", "--accept-foreign-writes", "--yes")
-    assert (result.exit_code, "leave out --accept-foreign-writes" in result.stderr) == (1, True)
-    assert place.seen() == before
-
-
 def test_what_is_impossible_is_said_plainly(command_line, place):
     """It names what is missing, what to restore, and how to start anew; which keeps what was there."""
     place.run(3)
@@ -202,10 +192,3 @@ def test_a_kill_in_the_middle_is_finished_by_the_next_repair(command_line, place
     assert place.txids() == {"words": 2, "total": 2}
     assert place.run().transactions == TRANSACTIONS - 2
     place.check_totals()
-
-
-def test_every_option_has_a_sentence(command_line):
-    """``--help`` says what each option is for."""
-    for parameter in txtopo.get_command(None, "repair").params:
-        assert parameter.param_type_name == "argument" or parameter.help.endswith(".")
-    assert command_line("repair", "--help").exit_code == 0

@@ -72,13 +72,6 @@ def test_graphviz_itself_takes_it(command_line):
     assert (drawn.stderr, "</svg>" in drawn.stdout) == ("", True)
 
 
-@pytest.mark.parametrize("form", ["dot", "graphviz", "DOT"])
-def test_graphviz_goes_by_either_name(command_line, form):
-    """``dot`` is what everybody calls it."""
-    result = command_line("show", "examples.ring", "--format", form)
-    assert result.stdout.startswith('digraph "ring" {')
-
-
 def test_a_graph_as_json(command_line):
     """Components, edges and states for programs."""
     graph = json.loads(command_line("show", "examples.ring", "--format", "json").stdout)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from txtopo.cli.command import CommandLineError, parse_pairs
-
 TOPOLOGY = """
 from pathlib import Path
 from spouts import MemoryTransactionalSpout
@@ -126,10 +124,3 @@ def test_a_path_is_answered_with_the_module(command_line, target, expected):
     """A file below the current folder is named as a module is; any other path is refused as one."""
     result = command_line("show", target.format(folder=command_line.folder))
     assert (result.exit_code, result.stderr) == (2, f"error: {expected.format(folder=command_line.folder)}\n")
-
-
-def test_a_pair_needs_an_equals_sign_and_may_hold_more():
-    """Only the first ``=`` divides; the last one of a name counts."""
-    assert parse_pairs(["a=1", "a=b=c"]) == {"a": "b=c"}
-    with pytest.raises(CommandLineError, match="--set takes name=value, not 'a'"):
-        parse_pairs(["a"])
