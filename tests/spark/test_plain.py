@@ -75,21 +75,6 @@ def test_output_of_tasks(spark: SparkSession, tmp_path: Path, caplog: pytest.Log
     assert all("component 'count', task " in line for line in lines)
 
 
-@pytest.mark.long
-def test_failures_are_replayed(spark: SparkSession, tmp_path: Path) -> None:
-    """A tuple that a bolt fails comes again: every root is acked in the end."""
-    report = run(word_count(tmp_path, 500, failing_every=50), Config({"topology.workers": 2}), spark=spark)
-    assert report.acked == 1_000
-    assert report.failed == report.emitted - 1_000 >= 10
-
-
-def test_without_ackers(spark: SparkSession, tmp_path: Path) -> None:
-    """Without ackers every root is acked at once, and all tuples are worked on all the same."""
-    report = run(word_count(tmp_path, 500), Config({"topology.workers": 2, "topology.ackers": 0}), spark=spark)
-    assert report.acked == 1_000
-    assert counted(tmp_path) == expected(500)
-
-
 @pytest.mark.parametrize("kill", variants(signal.SIGSTOP, long=[signal.SIGKILL]))
 def test_worker_dies(spark: SparkSession, tmp_path: Path, kill: signal.Signals) -> None:
     """A worker that is killed or stands still is replaced; the other goes on, the same process, and roots are acked."""
@@ -223,16 +208,6 @@ def test_rebalance_after_the_end(spark: SparkSession, tmp_path: Path) -> None:
     assert (report.reason, report.emitted, report.acked) == ("every spout is exhausted", 50, 50)
     assert running.wait(0.0).acked == 50
     assert counted(tmp_path) == expected(25)
-
-
-def test_started_inactive(spark: SparkSession, tmp_path: Path) -> None:
-    """A topology that is started inactive emits nothing before it is activated."""
-    with start(slow(tmp_path, 0.0, count=50), spark=spark, active=False) as running:
-        wait_for(lambda: running.report().workers_running == 1, "worker")
-        assert wait_until_still(running) == 0
-        assert not list(tmp_path.iterdir()), "its bolts are not prepared"
-        running.activate()
-        assert running.wait(WAIT_SECS).acked == 100
 
 
 def test_settings_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:
