@@ -19,7 +19,6 @@ from tests.spouts.files.growing import CrashError, Fuse, Growing
 from txtopo.api.fields import Fields
 from txtopo.errors import FailedException, InputError, LostLead
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance
-from txtopo.testing.context import PlainContext
 
 
 @pytest.fixture
@@ -54,21 +53,6 @@ def test_files_are_taken_as_they_arrive(growing):
         growing.commit()
         assert sum(growing.lines.values()) == number
     assert growing.drain() == Counter(names)
-
-
-def test_metadata_holds_its_own_ranges_only(growing):
-    """However many files were taken before, a transaction's metadata is as long as its own ranges make it."""
-    growing.start()
-    lengths = set()
-    for number in range(300, 340):
-        growing.write(f"{number}.txt", "x\n", mtime_secs=10**9)
-        growing.wait()
-        assert growing.begin()
-        growing.commit()
-        (piece,) = growing.saved[-1]["ranges"]
-        assert (piece[0], growing.saved[-1]["taken"]) == (f"{number}.txt", None)
-        lengths.add(len(str({**growing.saved[-1], "log": 0, "next": 0, "numbers": 0})))
-    assert len(lengths) == 1
 
 
 def test_complete_means_unchanged_for_a_while(growing):
@@ -385,12 +369,6 @@ def test_a_lost_log_is_refused(growing):
         growing.place.values.update(values)
         with pytest.raises(InputError, match=r"the log of the files .* is missing, or is not the one"):
             growing.start()
-
-
-def test_a_store_is_needed(growing):
-    """Without one nothing would be remembered."""
-    with pytest.raises(InputError, match="needs a store for its log"):
-        growing.spout.coordinator({}, PlainContext()).resume(0, None)
 
 
 def test_a_former_leader_adds_nothing(growing):

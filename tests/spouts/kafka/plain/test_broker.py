@@ -144,19 +144,6 @@ def test_topics_and_partitions_that_appear(cluster, kafka, topic):
     assert len(seen.acked) == 25
 
 
-def test_subscribed_pattern(cluster, kafka, topic):
-    """The same by subscription; the two tasks are two members."""
-    kafka.create_topic(f"{topic}-y0", 2)
-    for partition in (0, 1):
-        kafka.produce(f"{topic}-y0", ["a"] * 10, partition)
-    seen = Seen()
-    running = run(cluster, kafka, f"^{topic}-y[0-9]", seen, subscribe=True)
-    running.wait_for(lambda: len(seen.acked) == 20, "records", WAIT_SECS)
-    assert set(seen.acked.values()) == {1}
-    group = f"g-^{topic}-y[0-9]"
-    running.wait_for(lambda: committed(kafka, group, f"{topic}-y0", 2) == {0: 10, 1: 10}, "commits", WAIT_SECS)
-
-
 @pytest.mark.long
 def test_broker_that_is_away(cluster, tmp_path):
     """While the broker is away the topology lives; when it is back everything goes on, and nothing is left out."""

@@ -70,13 +70,6 @@ def test_simple():
     assert routed(translator.apply(record()), translator) == KafkaTuple(["value"], "stream")
 
 
-def test_null():
-    """None stays None: no tuple."""
-    nothing = SimpleRecordTranslator(lambda each: None, Fields("key"))
-    assert nothing.apply(record()) is None
-    assert ByTopicRecordTranslator(nothing).apply(record()) is None
-
-
 def of(field, stream):
     return SimpleRecordTranslator(lambda each: [field], Fields(field), stream)
 
