@@ -295,20 +295,6 @@ def test_what_is_asked_wrongly(tmp_path, command_line):
     assert "is a folder; --set needs a MODULE" in refused(command_line, tmp_path, 1, "--set", "window=3")
 
 
-def test_a_snapshot_that_cannot_be_written_disturbs_nothing(tmp_path):
-    """Neither a folder that is gone nor one that refuses; and nothing is left behind or made anew."""
-    run_inline(topology(tmp_path), Config())
-    _, snapshot = read_snapshot(snapshot_file(tmp_path))
-    gone = tmp_path / "gone" / METADATA_DIR
-    SnapshotWriter(snapshot_path(gone, "t"), 1, "i").write(snapshot)
-    assert not gone.parent.exists()
-    folder = tmp_path / "folder"
-    snapshot_path(folder, "t").mkdir(parents=True)
-    SnapshotWriter(snapshot_path(folder, "t"), 1, "i").write(snapshot)
-    assert [path.name for path in folder.iterdir()] == ["run-t.json"]
-    shutil.rmtree(folder)
-
-
 def test_a_predecessor_hides_nothing(tmp_path):
     """A coordinator that has lost its lead stops writing; one of a new incarnation begins whatever was there."""
     run_inline(topology(tmp_path), Config())

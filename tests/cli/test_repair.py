@@ -51,12 +51,6 @@ def test_nothing_to_repair(command_line, place):
     assert place.seen() == before
 
 
-def test_a_topology_that_never_ran(command_line, place):
-    """There is nothing to repair where nothing is."""
-    result = command_line("repair", "counting")
-    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "nothing to repair")
-
-
 def test_what_is_safe_is_done_at_once(command_line, place):
     """A wiped store is made anew without a question, and the command to go on with is told."""
     place.run(3)

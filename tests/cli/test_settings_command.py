@@ -52,13 +52,6 @@ def test_a_setting_of_daemons_is_told_in_full(command_line):
     ]
 
 
-@pytest.mark.parametrize("setting", CLUSTER_SETTINGS.values(), ids=list(CLUSTER_SETTINGS))
-def test_a_default_of_daemons_can_be_given_as_it_is_shown(setting):
-    """As those of topologies."""
-    if setting.default is not None:
-        assert ClusterConfig({setting.name: default_text(setting)})[setting.name] == setting.default
-
-
 def test_a_wrong_name_is_answered_with_the_nearest(command_line):
     """It is a mistake in the command line."""
     result = command_line("settings", "max_spout_pendin")
@@ -68,8 +61,15 @@ def test_a_wrong_name_is_answered_with_the_nearest(command_line):
     )
 
 
-@pytest.mark.parametrize("setting", SETTINGS.values(), ids=list(SETTINGS))
-def test_a_default_can_be_given_as_it_is_shown(setting):
+@pytest.mark.parametrize(
+    ("config", "setting"),
+    [
+        *((Config, setting) for setting in SETTINGS.values()),
+        *((ClusterConfig, setting) for setting in CLUSTER_SETTINGS.values()),
+    ],
+    ids=[*SETTINGS, *CLUSTER_SETTINGS],
+)
+def test_a_default_can_be_given_as_it_is_shown(config, setting):
     """``--set NAME=DEFAULT`` is the default, but for texts that are not there."""
     if setting.default is not None:
-        assert Config({setting.name: default_text(setting)})[setting.name] == setting.default
+        assert config({setting.name: default_text(setting)})[setting.name] == setting.default

@@ -1,14 +1,11 @@
 """Rows in memory, as a transactional spout."""
 
-import json
-
 import pytest
 
 from spouts.memory import MemoryTransactionalSpout
+from tests.spouts.reading import collected, plan
 from txtopo.api.fields import Fields
-from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FieldsError, InputError
-from txtopo.testing.collector import RecordingCollector
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance
 from txtopo.testing.context import PlainContext
 
@@ -18,7 +15,6 @@ WORDS = {
     2: [],
     10: [["banana"], ["cat"], ["dog"]],
 }
-ATTEMPT = TransactionAttempt(1, 1)
 
 
 class TestObjects(TransactionalSpoutConformance):
@@ -34,21 +30,8 @@ class TestColumns(TransactionalSpoutConformance):
         return MemoryTransactionalSpout({"a": rows, "b": rows[:3]}, Fields("word: string", "n: long"), 4)
 
 
-def plan(spout, begun=()):
-    coordinator = spout.coordinator({}, PlainContext())
-    previous = begun[-1] if begun else None
-    coordinator.resume(len(begun), previous)
-    made = []
-    while not coordinator.is_exhausted():
-        previous = json.loads(json.dumps(coordinator.initialize_transaction(len(begun) + len(made) + 1, previous)))
-        made.append(previous)
-    return made
-
-
-def emitted(spout, metadata, task=0, tasks=1):
-    collector = RecordingCollector(ATTEMPT, spout.output_fields)
-    spout.emitter({}, PlainContext(this_task_index=task, tasks=tasks)).emit_batch(ATTEMPT, metadata, collector)
-    return [values[1:] for values in collector.tuples]
+def emitted(spout, metadata):
+    return [values[1:] for values in collected(spout, [metadata]).tuples]
 
 
 def test_rows_that_are_added_are_seen_by_the_next_run():

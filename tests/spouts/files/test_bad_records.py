@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from spouts.files import bad_records as files_bad, csv_format as files_csv, lines as files_lines
 from spouts.files.csv_records import QuotedRecords
 from spouts.files.spout import FilesTransactionalSpout
-from tests.spouts.files.reading import collected, plan, written
+from tests.spouts.reading import collected, plan, written
 from txtopo.api.fields import Fields
 from txtopo.errors import ConfigError, InputError
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance

@@ -18,7 +18,7 @@ from spouts import (
     SpoutTable,
 )
 from state import DeltaRows, DeltaState, MemoryState, read_table, read_tables
-from tests.state.delta.crashing_runs import CONFIG, Crash, crash_everywhere, run_with_crash
+from tests.state.delta.crashing_runs import CONFIG
 from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.errors import InputError, TopologyError
 from txtopo.testing.inline import run_inline
@@ -105,21 +105,6 @@ def test_bad_records_are_in_their_table(tmp_path, layout, parallelism):
     assert view.tables["spout.bad-records"].num_rows == sum(bad.values())
     sums = {row["word"]: row["n"] for row in read_table(output / "sums").to_pylist()}
     assert sums == {word: sum(n for (other, n) in good if other == word) for word in "abc"}
-
-
-@pytest.mark.long
-@pytest.mark.slow
-def test_a_crash_anywhere_changes_no_dead_letter(tmp_path):
-    """Each bad record is in the table once, at a crash before any durable step of three tables' commit groups."""
-    good, bad = write_input(tmp_path / "in")
-
-    def make(output):
-        return topology(tmp_path / "in", output, batch_bytes=1000)
-
-    for crash, output in crash_everywhere(make, tmp_path):
-        if not run_with_crash(lambda output=output: make(output), crash):
-            assert run_with_crash(lambda output=output: make(output), Crash())
-        assert (good_of(output), bad_of(output)) == (good, bad), crash.name
 
 
 @pytest.mark.long

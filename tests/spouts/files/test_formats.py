@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from spouts.files import format as files_format, lines as files_lines, ranges as files_ranges
 from spouts.files.spout import FilesTransactionalSpout
-from tests.spouts.files.reading import plan, read, written
+from tests.spouts.reading import plan, read, written
 from txtopo.api.fields import Fields
 from txtopo.errors import InputError
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance

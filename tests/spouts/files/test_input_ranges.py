@@ -9,25 +9,19 @@ import pytest
 from spouts import FilesTransactionalSpout, MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import MemoryState
 from tests.api.test_partitioned import Log, LogSpout
+from tests.spouts.reading import plan
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.api.partitioned import as_transactional
 from txtopo.errors import UserCodeError
-from txtopo.testing.context import PlainContext
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal.journal import FOLDER, read_journal
 
 
 def planned(spout):
     """Return the ranges of each transaction that a spout plans, as JSON keeps them."""
-    coordinator = spout.coordinator({}, PlainContext())
-    ranges, previous = [], None
-    for txid in range(1, 50):
-        if coordinator.is_exhausted():
-            return ranges
-        metadata = json.loads(json.dumps(coordinator.initialize_transaction(txid, previous)))
-        ranges.append(json.loads(json.dumps(spout.input_ranges(metadata, previous))))
-        previous = metadata
-    pytest.fail("the spout has no end")
+    metadata = plan(spout)
+    told = [spout.input_ranges(each, before) for each, before in zip(metadata, [None, *metadata], strict=False)]
+    return json.loads(json.dumps(told))
 
 
 def test_rows_in_memory():

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from spouts.files.spout import FORMATS, FilesTransactionalSpout
 from spouts.files.text_format import TextFormat
 from tests.spouts.files.growing import Growing
-from tests.spouts.files.reading import collected, plan, written
+from tests.spouts.reading import collected, plan, written
 from txtopo.api.fields import Fields
 from txtopo.errors import ConfigError, FieldsError, InputError
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from spouts.files.listing import InputFile
@@ -101,13 +102,23 @@ def test_a_log_of_many_names(kind: str, zookeeper: ZooKeeperServer, tmp_path: Pa
         store.close()
 
 
-@pytest.mark.parametrize("is_read_back", [False, True])
-def test_a_number_is_never_given_twice(tmp_path: Path, is_read_back: bool) -> None:
-    """A new file never gets the number of one that was taken, also when that has left and the log was compacted."""
-    store = SqliteStore(tmp_path / "coordinator.sqlite")
-    place = LogPlace(store, store.take_lead("topology", "test"), "topology/source")
+@pytest.fixture
+def place() -> LogPlace:
+    """Where a log is kept."""
+    store = MemoryStore()
+    return LogPlace(store, store.take_lead("topology", "test"), "topology/source")
+
+
+def new_log(place: LogPlace) -> FileLog:
     log = FileLog(place)
     log.begin("/in", {"/in": 1})
+    return log
+
+
+@pytest.mark.parametrize("is_read_back", [False, True])
+def test_a_number_is_never_given_twice(place: LogPlace, is_read_back: bool) -> None:
+    """A new file never gets the number of one that was taken, also when that has left and the log was compacted."""
+    log = new_log(place)
     for number in range(4):
         log.admit([InputFile(f"{number}.txt", "", 1, 1)], 0)
     log.remove([2, 3])
@@ -119,17 +130,14 @@ def test_a_number_is_never_given_twice(tmp_path: Path, is_read_back: bool) -> No
     assert (len(log), log.next_number) == (0, 4)
     log.admit([InputFile("4.txt", "", 1, 1)], 0)
     assert log.of_name("4.txt").number == 4
-    store.close()
 
 
-def test_what_a_crash_left_of_a_compaction_is_not_read() -> None:
+def test_what_a_crash_left_of_a_compaction_is_not_read(place: LogPlace) -> None:
     """A store may divide a long write, so a compaction may be cut short: the next one begins anew."""
-    store = MemoryStore()
-    place = LogPlace(store, store.take_lead("topology", "test"), "topology/source")
-    log = FileLog(place)
-    log.begin("/in", {"/in": 1})
+    log = new_log(place)
     log.admit([InputFile("a.txt", "", 1, 1)], 0)
-    records = [store.read(f"{place.generation(0)}/{name}") for name in store.children(place.generation(0))]
+    folder = place.generation(0)
+    records = [place.store.read(f"{folder}/{name}") for name in place.store.children(folder)]
     place.lead.write([Put(place.record(1, 90 + index), record) for index, record in enumerate(records) if record])
     log = FileLog(place)
     log.remove([0])
@@ -137,11 +145,9 @@ def test_what_a_crash_left_of_a_compaction_is_not_read() -> None:
     assert len(log) == len(FileLog(place)) == 0
 
 
-def test_a_log_knows_its_own_metadata() -> None:
+def test_a_log_knows_its_own_metadata(place: LogPlace) -> None:
     """A log that was begun anew is another one, however many records it has had."""
-    store = MemoryStore()
-    log = FileLog(LogPlace(store, store.take_lead("topology", "test"), "topology/source"))
-    log.begin("/in", {"/in": 1})
+    log = new_log(place)
     mark = log.mark
     assert log.holds(mark)
     log.admit([InputFile("a.txt", "", 1, 1)], 0)
@@ -171,12 +177,9 @@ def test_entries_are_told_apart_by_their_folders() -> None:
     assert [len(log.others_than(folder)) for folder in (0, 1, 2)] == [0, 1, 1]
 
 
-def test_a_file_is_not_known_before_that_is_durable() -> None:
+def test_a_file_is_not_known_before_that_is_durable(place: LogPlace) -> None:
     """If the store does not take an admission, the file is still new."""
-    store = MemoryStore()
-    lead = CrashingLead(store.take_lead("topology", "test"), Fuse(steps=2))
-    log = FileLog(LogPlace(store, lead, "topology/source"))
-    log.begin("/in", {"/in": 1})
+    log = new_log(attrs.evolve(place, lead=CrashingLead(place.lead, Fuse(steps=2))))
     with pytest.raises(CrashError):
         log.admit([InputFile("a.txt", "", 1, 1)], 0)
     assert ("a.txt" in log, log.next_number) == (False, 0)

@@ -73,16 +73,6 @@ def test_limit():
     assert [made.may_poll(100, 2)] == [False]
 
 
-def test_consumer_position():
-    """It counts only if everything is acked; then the group reaches a log end without records."""
-    made = progress_of([0, 1], [0])
-    assert made.next_commit(9) == 1
-    made.done(1)
-    assert [made.next_commit(9), made.next_commit()] == [9, 2]
-    made.polled([record(2)])
-    assert made.next_commit(9) == 2, "it was polled, and is not emitted yet"
-
-
 def test_acked_ranges_travel():
     """What is acked above a gap goes with the commit's metadata, and the next owner knows it."""
     made = progress_of(range(10), [0, 1, 3, 4, 5, 9])
@@ -123,15 +113,6 @@ def test_metadata_of_the_previous_version():
     assert CommitMetadata.parse(text) == CommitMetadata("t", 1, "x", ((3, 5),))
 
 
-def test_message_ids():
-    """Ids are equal if partition, offset and epoch are; failures do not matter."""
-    assert MessageId(P, 1, 1, fails=3) == MessageId(P, 1, 1)
-    assert hash(MessageId(P, 1, 1, fails=3)) == hash(MessageId(P, 1, 1))
-    assert MessageId(P, 1, 1) != MessageId(P, 1, 2)
-    assert MessageId(P, 1) != MessageId(TopicPartition("test", 1), 1)
-    assert str(MessageId(P, 1)) == "topic 'test', partition 0, offset 1"
-
-
 def test_a_restored_range_that_begins_below_the_committed_offset():
     """Only what is above counts: the rest is committed."""
     assert PartitionProgress(P, 5, acked=[(3, 6)]).acked_ranges(0) == [(5, 6)]
@@ -159,24 +140,6 @@ def test_retry():
     (again,) = read(made, 1, 2, now_ms=500)
     assert again is failed
     assert made.seek_target(10**6, 0) is None
-
-
-def test_failed_again():
-    """The delay begins anew: the earlier one does not count."""
-    made = progress_of([0])
-    made.retry(MessageId(P, 0), 500)
-    made.retry(MessageId(P, 0), 1_500)
-    assert [made.seek_target(now, 0) for now in (500, 1_499, 1_500)] == [None, None, 0]
-
-
-def test_the_earliest_retry_comes_first():
-    """The lowest offset that is due; without it, the next one."""
-    made = progress_of(range(10))
-    for offset in (7, 5):
-        made.retry(MessageId(P, offset), 0)
-    assert made.seek_target(0, 0) == 5
-    made.done(5)
-    assert made.seek_target(0, 0) == 7
 
 
 def test_near_targets_are_read_up_to():

@@ -1,4 +1,4 @@
-"""A files spout, driven without a run: what it plans, and what it makes of that."""
+"""A transactional spout, driven without a run: what it plans, and what it makes of that."""
 
 from __future__ import annotations
 
