@@ -182,18 +182,6 @@ def test_names_do_not_collide(tmp_path):
     ]
 
 
-def test_bolts_may_take_bad_records_too(tmp_path):
-    """Their stream is one like any other."""
-    _, bad = write_input(tmp_path / "in")
-    spout = FilesTransactionalSpout(tmp_path / "in", FIELDS, dead_letter=tmp_path / "out" / "bad")
-    builder = TransactionalTopologyBuilder("files", "files", spout, 2)
-    builder.set_bolt("again", AppendCommitter("again"), 1).global_grouping("files", "bad-records")
-    fields = Fields("file: string", "offset: long", "line: long", "text: string", "reason: string")
-    builder.set_state("again", DeltaRows(tmp_path / "out" / "again", fields))
-    run_inline(builder.build())
-    assert (bad_of(tmp_path / "out"), bad_of(tmp_path / "out", "again")) == (bad, bad)
-
-
 LETTERS = Fields("text: string")
 
 

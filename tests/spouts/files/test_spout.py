@@ -232,28 +232,6 @@ def test_a_file_that_changes_before_it_is_emitted_is_refused(tmp_path):
         emitted(spout, metadata)
 
 
-def test_new_files_are_the_next_runs_even_if_a_run_is_on(tmp_path):
-    """The files are listed once for a run."""
-    written(tmp_path / "a.txt", "1\n2\n")
-    spout = FilesTransactionalSpout(tmp_path, batch_bytes=2)
-    coordinator = spout.coordinator({}, PlainContext())
-    first = coordinator.initialize_transaction(1, None)
-    written(tmp_path / "b.txt", "3\n")
-    second = coordinator.initialize_transaction(2, first)
-    assert coordinator.is_exhausted()
-    assert lines_of(FilesTransactionalSpout(tmp_path), [first, second]) == ["3"]
-
-
-def test_a_transaction_after_the_end_is_empty_and_keeps_the_place(tmp_path):
-    """Asked for one more, the coordinator gives an empty one."""
-    written(tmp_path / "a.txt", "1\n")
-    spout = FilesTransactionalSpout(tmp_path)
-    begun = plan(spout)
-    more = spout.coordinator({}, PlainContext()).initialize_transaction(2, begun[-1])
-    assert more == begun[-1] | {"ranges": []}
-    assert emitted(spout, more) == []
-
-
 @pytest.mark.parametrize(
     ("names", "expected"),
     [

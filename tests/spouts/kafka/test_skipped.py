@@ -141,14 +141,6 @@ def test_only_the_committed_attempt_counts(place, command_line):
     assert place.offsets(0) == list(range(5, 60))
 
 
-def test_nothing_is_said_where_nothing_was_skipped(place, command_line):
-    """The last line is as ever."""
-    place.run(on_lost="skip")
-    output = command_line("audit", str(place.folder)).output
-    assert "skipped" not in output
-    assert "without a gap\n" in output
-
-
 def test_an_opaque_spout_tells_as_well(place, command_line):
     """What was there when it last looked, and is gone when it reads."""
     place.run(until=2, kind="opaque")

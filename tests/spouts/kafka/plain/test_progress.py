@@ -55,24 +55,6 @@ def test_next_commit(emitted, acked, expected):
     assert progress_of(emitted, acked).next_commit() == expected
 
 
-def test_commit_forgets():
-    """What is below a commit is acked, whatever is polled again; what is above is what it was. (10, 12)"""
-    made = progress_of([0, 1, 2], [0, 1, 2])
-    made.committed(2)
-    assert [made.is_acked(offset) for offset in range(4)] == [True, True, True, False]
-    assert made.next_commit() == 3
-    assert [each.offset for each in read(made, 0, 1, 2, 3)] == [3]
-
-
-def test_limit():
-    """So many uncommitted offsets end the reading, but for a retry that is among the first ones. (11)"""
-    made = progress_of([1, 2, 30, 35])
-    assert [made.may_poll(0, limit) for limit in (3, 4, 5)] == [False, False, True]
-    made.retry(MessageId(P, 30), 100)
-    assert [made.may_poll(now, 3) for now in (99, 100)] == [False, True]
-    assert [made.may_poll(100, 2)] == [False]
-
-
 def test_acked_ranges_travel():
     """What is acked above a gap goes with the commit's metadata, and the next owner knows it."""
     made = progress_of(range(10), [0, 1, 3, 4, 5, 9])
@@ -126,20 +108,6 @@ def test_the_latest_emitted_offset():
     made.position = 1
     assert [each.offset for each in read(made, 1)] == [1]
     assert made.latest_emitted == 2
-
-
-def test_retry():
-    """A failed record is sought when it is due, and emitted again with the same id, which knows its failures."""
-    made = progress_of([0, 1, 2])
-    failed = MessageId(P, 1, fails=1)
-    made.retry(failed, 500)
-    assert [made.seek_target(now, 0) for now in (499, 500)] == [None, 1]
-    made.position = 1
-    assert read(made, 1, 2, now_ms=499) == []
-    made.position = 1
-    (again,) = read(made, 1, 2, now_ms=500)
-    assert again is failed
-    assert made.seek_target(10**6, 0) is None
 
 
 def test_near_targets_are_read_up_to():

@@ -435,14 +435,6 @@ def test_clean_handover_repeats_nothing():
     assert heir.commits() == 10
 
 
-def test_acked_ranges_of_others_count_for_nothing():
-    """Another topology that goes on at a group's offset processes everything behind it."""
-    log = filled(10)
-    log.store(GROUP, {P1: StoredOffset(4, CommitMetadata("another", acked=[(5, 9)]).to_json())})
-    rig = Rig(log, first_poll="uncommitted_earliest")
-    assert [each.offset for each in rig.call(20)] == list(range(4, 10))
-
-
 def test_acked_ranges_beyond_the_log():
     """Nothing is acked that is not in the log yet, whatever a commit says: it is emitted when it comes."""
     log = filled(10)

@@ -206,15 +206,6 @@ class TestGuarantees:
             ("commit", each) for each in commits
         ]
 
-    def test_no_guarantee(self):
-        """What was polled is committed every so often, whether it was acked or not. (G7)"""
-        rig = Rig(filled(1), processing_guarantee="no_guarantee")
-        rig.call()
-        rig.asked()
-        rig.commit_step()
-        assert rig.asked("commit") == [{P1: 1}]
-        assert CommitMetadata.parse(rig.log.committed(GROUP)[P1].metadata).topology_id == "topology"
-
     @pytest.mark.parametrize("guarantee", ["at_least_once", "at_most_once", "no_guarantee"])
     def test_nulls(self, guarantee):
         """Null tuples are not emitted; they count as done. (G8, G9, null)"""
