@@ -105,15 +105,11 @@ def wait_for(condition):
 
 
 def explained(command_line, *arguments):
-    result = command_line("explain", *map(str, arguments))
-    assert result.exit_code == 0, result.output
-    return result.output
+    return command_line.told("explain", *map(str, arguments))
 
 
 def refused(command_line, *arguments):
-    result = command_line("explain", *map(str, arguments))
-    assert result.exit_code == 1, result.output
-    (line,) = result.output.strip().splitlines()
+    (line,) = command_line.refusal("explain", *map(str, arguments)).strip().splitlines()
     return line
 
 

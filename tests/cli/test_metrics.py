@@ -120,15 +120,15 @@ def test_transactional_topology(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["http", "1:2:x", "127.0.0.1", "70000", "-1", "[::1]"])
 def test_bad_addresses(command_line, address: str) -> None:
     """They are mistakes in the command line."""
-    result = command_line("run", "examples.global_count", "--metrics", address)
-    assert result.exit_code == 2
-    assert "is neither PORT nor HOST:PORT" in result.stderr
+    assert "is neither PORT nor HOST:PORT" in command_line.refusal(
+        "run", "examples.global_count", "--metrics", address, status=2
+    )
 
 
 def test_port_that_is_taken(command_line) -> None:
     """It is found before Spark is started."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        result = command_line("run", "examples.global_count", "--metrics", f"127.0.0.1:{port}")
-    assert result.exit_code == 1
-    assert f"cannot serve metrics on 127.0.0.1:{port}: Address already in use" in result.stderr
+        assert f"cannot serve metrics on 127.0.0.1:{port}: Address already in use" in command_line.refusal(
+            "run", "examples.global_count", "--metrics", f"127.0.0.1:{port}"
+        )

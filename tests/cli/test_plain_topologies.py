@@ -14,36 +14,30 @@ TARGET = "examples.word_count"
 @pytest.mark.parametrize("form", ["text", "mermaid", "dot"])
 def test_every_component_and_edge_is_drawn(command_line, form):
     """Each form names components and groupings."""
-    result = command_line("show", TARGET, "--format", form)
-    assert result.exit_code == 0
+    output = command_line.told("show", TARGET, "--format", form)
     for word in ("sentences", "split", "count", "counts", "shuffle grouping", "fields(word) grouping", "2 tasks"):
-        assert word in result.stdout
+        assert word in output
 
 
 @pytest.mark.parametrize("command", [("audit", TARGET), ("explain", TARGET, "1"), ("replay", TARGET, "1")])
 def test_commands_for_transactions(command_line, command):
     """They are refused with the reason, before anything is read or written."""
-    result = command_line(*command)
-    assert result.exit_code != 0
-    assert "'word-count' is a plain topology, which has no transactions" in result.stderr
+    assert "'word-count' is a plain topology, which has no transactions" in command_line.refusal(*command)
 
 
 def test_until(command_line):
     """``--until`` names a transaction, so it is refused."""
-    result = command_line("run", TARGET, "--until", "3")
-    assert result.exit_code != 0
-    assert "leave --until out" in result.stderr
+    assert "leave --until out" in command_line.refusal("run", TARGET, "--until", "3", status=2)
 
 
 @pytest.mark.parametrize("target", [(TARGET,), ("examples.single_join", "--set", "people=8")])
 def test_simulate(command_line, target):
     """Every promise holds in some schedules of the examples; the faults are counted."""
-    result = command_line("simulate", *target, "--seeds", "60", "--processes", "1")
-    assert result.exit_code == 0, result.output
-    assert "60 schedules in" in result.output
-    assert "every promise held" in result.output
+    output = command_line.told("simulate", *target, "--seeds", "60", "--processes", "1")
+    assert "60 schedules in" in output
+    assert "every promise held" in output
     for kind in ("kills", "pauses", "failures", "clockjumps"):
-        assert kind in result.output
+        assert kind in output
 
 
 @pytest.mark.slow
@@ -67,6 +61,6 @@ def test_simulate_refuses_what_is_for_transactions(command_line):
 
 def test_simulate_refuses_a_spout_that_emits_nothing(command_line):
     """There is nothing to check: it says so rather than that every promise held."""
-    result = command_line("simulate", TARGET, "--set", "sentences=0")
-    assert result.exit_code != 0
-    assert "the spouts of 'word-count' emit nothing in a simulated run" in result.stderr
+    assert "the spouts of 'word-count' emit nothing in a simulated run" in command_line.refusal(
+        "simulate", TARGET, "--set", "sentences=0"
+    )

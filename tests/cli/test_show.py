@@ -83,9 +83,9 @@ def test_a_graph_as_json(command_line):
 
 def test_a_wrong_format_names_those_of_the_command(command_line):
     """It is a mistake in the command line."""
-    result = command_line("show", "examples.ring", "--format", "csv")
-    assert result.exit_code == 2
-    assert "there is no format 'csv'; there are text, mermaid, dot, json" in result.stderr
+    assert "there is no format 'csv'; there are text, mermaid, dot, json" in command_line.refusal(
+        "show", "examples.ring", "--format", "csv", status=2
+    )
 
 
 KAFKA = """
@@ -111,7 +111,6 @@ topology = builder.build()
 def test_a_password_is_not_shown(command_line, form):
     """Even if it is written into the topology."""
     command_line.write_module("guarded", KAFKA)
-    shown = command_line("show", "guarded", "--format", form)
-    assert shown.exit_code == 0, shown.output
-    assert "TransactionalKafkaSpout" in shown.output
-    assert "correct-horse" not in shown.output
+    output = command_line.told("show", "guarded", "--format", form)
+    assert "TransactionalKafkaSpout" in output
+    assert "correct-horse" not in output
