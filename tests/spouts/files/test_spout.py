@@ -211,12 +211,13 @@ def test_files_that_were_taken_stay(tmp_path):
 
 def test_a_file_in_the_middle_is_the_same_file(tmp_path):
     """A file that was taken in part and then replaced by one of equal length is refused."""
-    path = written(tmp_path / "a.txt", "one\ntwo\n")
-    begun = plan(FilesTransactionalSpout(tmp_path, batch_bytes=4))[:1]
-    written(path, "ONE\nTWO\n")
-    os.utime(path, ns=(1, 1))
+    run = Growing(tmp_path / "in", watch=False, options={"batch_bytes": 4})
+    run.write("a.txt", "one\ntwo\n")
+    run.start()
+    run.begin()
+    os.utime(run.write("a.txt", "ONE\nTWO\n"), ns=(1, 1))
     with pytest.raises(InputError, match="is taken up to 4 and has changed since"):
-        plan(FilesTransactionalSpout(tmp_path, batch_bytes=4), begun)
+        run.start()
 
 
 def test_a_file_that_changes_before_it_is_emitted_is_refused(tmp_path):
