@@ -52,8 +52,8 @@ def test_green_at_every_crash(tmp_path, opaque):
     assert in_flight > 5
 
 
-class Removing(BatchBolt, ICommitter):
-    """Keeps the words of the last batch only."""
+class Keep(BatchBolt, ICommitter):
+    """Keeps each word with the transaction that has it."""
 
     def prepare(self, config, context, collector, attempt):
         self.state = context.state("words")
@@ -63,12 +63,19 @@ class Removing(BatchBolt, ICommitter):
         self.words.append(tuple["word"])
 
     def finish_batch(self):
+        for word in self.words:
+            self.state.put(word, self.attempt.txid)
+
+
+class Removing(Keep):
+    """Keeps the words of the last batch only, and fails in transaction 2."""
+
+    def finish_batch(self):
         if self.attempt.txid == 2:
             raise FailedException("never")
         for row in self.state.snapshot().to_pylist():
             self.state.remove(row["word"])
-        for word in self.words:
-            self.state.put(word, self.attempt.txid)
+        super().finish_batch()
 
 
 def test_green_with_dead_letters_removed_keys_and_upkeep(tmp_path, command_line):
@@ -307,21 +314,6 @@ def test_what_a_spout_does_not_tell_is_said(command_line, tmp_path):
     assert "define in the spout input_ranges(self, metadata, previous_metadata)" in result.output
 
 
-class Keep(BatchBolt, ICommitter):
-    """Keeps each word with the transaction that has it."""
-
-    def prepare(self, config, context, collector, attempt):
-        self.state = context.state("words")
-        self.words = []
-
-    def execute(self, tuple):
-        self.words.append(tuple["word"])
-
-    def finish_batch(self):
-        for word in self.words:
-            self.state.put(word, self.attempt.txid)
-
-
 @pytest.fixture
 def shared_output(tmp_path):
     """A folder that two topologies write to."""
@@ -379,5 +371,4 @@ def test_a_folder_that_stands_for_a_module_is_told(command_line, tmp_path):
 
 
 def test_a_folder_without_a_journal_is_refused(command_line, tmp_path):
-    """There is nothing to prove without one."""
     assert "there is no journal" in command_line.refusal("audit", str(tmp_path))

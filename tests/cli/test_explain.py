@@ -18,6 +18,7 @@ from state import DeltaState, read_table
 from tests.state.delta.crashing_runs import Crash, run_with_crash, two_tables
 from txtopo import BasicBolt, BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.errors import PoisonTransaction, UserCodeError
+from txtopo.testing.feeders import wait_until
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.run.snapshot import SnapshotWriter, read_snapshot, snapshot_path
@@ -67,7 +68,7 @@ class Keeping(BatchBolt, ICommitter):
         if self.attempt.txid == self.broken:
             raise ValueError("a bug")
         if self.dying_in is not None and self.attempt.txid == 2:
-            wait_for(snapshot_file(self.dying_in).exists)
+            assert wait_until(snapshot_file(self.dying_in).exists, WAIT_SECS)
             os._exit(1)
         if self.attempt.txid == self.held:
             GATES["reached"].set()
@@ -95,13 +96,6 @@ def rewrite_snapshot(output, writer, body):
     of_writer, of_run = map(json.loads, file.read_text().splitlines())
     file.write_text(f"{json.dumps({**of_writer, **writer})}\n{json.dumps({**of_run, **body})}\n")
     return of_run
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + WAIT_SECS
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come"
-        GATES["reached"].wait(0.01)
 
 
 def explained(command_line, *arguments):
@@ -133,13 +127,13 @@ def test_a_run_that_goes_on(tmp_path, command_line):
     thread = threading.Thread(target=run_inline, args=(made, config))
     thread.start()
     try:
-        wait_for(GATES["reached"].is_set)
+        assert wait_until(GATES["reached"].is_set, WAIT_SECS)
 
         def shows():
             known = read_snapshot(snapshot_file(tmp_path))
             return known is not None and any(each.component == "keep" for each in known[1].transactions)
 
-        wait_for(shows)
+        assert wait_until(shows, WAIT_SECS)
         text = explained(command_line, tmp_path, 2)
         assert text.startswith("transaction 2: is in its commit phase\n  since     ")
         assert "  waits for component 'keep', which is running for it now\n" in text
@@ -281,7 +275,6 @@ def test_without_a_journal(tmp_path, command_line):
 
 
 def test_what_is_asked_wrongly(tmp_path, command_line):
-    """Each mistake is one line."""
     assert "there is no folder" in refused(command_line, tmp_path / "nowhere", 1)
     assert "there is no journal" in refused(command_line, tmp_path, 1)
     assert command_line("explain", str(tmp_path), "0").exit_code == 2

@@ -31,7 +31,6 @@ def test_a_port_that_is_in_use(command_line):
     ],
 )
 def test_a_port_or_a_folder_that_cannot_be(command_line, options, said):
-    """Is found, too."""
     (command_line.folder / "file").touch()
     result = command_line("kafka", "dev", *options)
     assert result.exit_code == 1
@@ -42,7 +41,6 @@ def test_a_port_or_a_folder_that_cannot_be(command_line, options, said):
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_topic_that_kafka_refuses(kafka, command_line):
-    """Is named, with the reason."""
     del kafka  # which skips if a broker can't be had
     port = free_port()
     result = command_line("kafka", "dev", "--folder", "kafka", "--port", str(port), "--topic", "a b")

@@ -119,7 +119,6 @@ def test_transactional_topology(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["http", "1:2:x", "127.0.0.1", "70000", "-1", "[::1]"])
 def test_bad_addresses(command_line, address: str) -> None:
-    """They are mistakes in the command line."""
     assert "is neither PORT nor HOST:PORT" in command_line.refusal(
         "run", "examples.global_count", "--metrics", address, status=2
     )

@@ -13,7 +13,6 @@ TARGET = "examples.word_count"
 
 @pytest.mark.parametrize("form", ["text", "mermaid", "dot"])
 def test_every_component_and_edge_is_drawn(command_line, form):
-    """Each form names components and groupings."""
     output = command_line.told("show", TARGET, "--format", form)
     for word in ("sentences", "split", "count", "counts", "shuffle grouping", "fields(word) grouping", "2 tasks"):
         assert word in output
@@ -26,7 +25,6 @@ def test_commands_for_transactions(command_line, command):
 
 
 def test_until(command_line):
-    """``--until`` names a transaction, so it is refused."""
     assert "leave --until out" in command_line.refusal("run", TARGET, "--until", "3", status=2)
 
 

@@ -84,7 +84,6 @@ def test_without_a_terminal_nothing_is_agreed_to(command_line, place):
 @pytest.mark.long
 @pytest.mark.parametrize(("answer", "status"), [pytest.param("n", 1, marks=pytest.mark.slow), ("y", 0)])
 def test_at_a_terminal_it_asks(command_line, place, answer, status):
-    """The answer decides."""
     fall_behind(place)
     before = place.seen()
     controller, terminal = pty.openpty()
@@ -160,7 +159,6 @@ def test_a_running_topology_is_left_alone(command_line, place):
 
 
 def test_two_ways_at_once_are_refused(command_line, place):
-    """Options that exclude each other are a mistake in the command line."""
     assert "exclude each other" in command_line.refusal(
         "repair", "counting", "--start-anew", "--accept-foreign-writes", status=2
     )

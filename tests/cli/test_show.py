@@ -66,14 +66,12 @@ def test_graphviz_has_a_cluster_for_each_phase(command_line):
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 def test_graphviz_itself_takes_it(command_line):
-    """``dot`` draws it without a word."""
     text = command_line("show", "examples.transactional_words", "--format", "graphviz").stdout
     drawn = subprocess.run(["dot", "-Tsvg"], input=text, capture_output=True, text=True, check=True)
     assert (drawn.stderr, "</svg>" in drawn.stdout) == ("", True)
 
 
 def test_a_graph_as_json(command_line):
-    """Components, edges and states for programs."""
     graph = json.loads(command_line("show", "examples.ring", "--format", "json").stdout)
     assert [component["id"] for component in graph["components"]] == ["spout", "rethread"]
     assert graph["components"][1]["states"] == ["next", "back"]
@@ -82,7 +80,6 @@ def test_a_graph_as_json(command_line):
 
 
 def test_a_wrong_format_names_those_of_the_command(command_line):
-    """It is a mistake in the command line."""
     assert "there is no format 'csv'; there are text, mermaid, dot, json" in command_line.refusal(
         "show", "examples.ring", "--format", "csv", status=2
     )

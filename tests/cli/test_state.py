@@ -74,7 +74,6 @@ def test_json_is_an_object_a_line(command_line, table, form):
 
 
 def test_a_key_that_is_not_there_shows_no_row(command_line, table):
-    """No row is no error."""
     result = command_line("state", table, "--key", "emu", "--format", "json")
     assert (result.stdout, result.exit_code) == ("", 0)
     assert command_line("state", table, "--key", "emu").stdout == ""
@@ -89,7 +88,6 @@ def test_a_key_that_is_not_there_shows_no_row(command_line, table):
     ],
 )
 def test_what_cannot_be_shown_is_told_in_words(command_line, table, options, expected):
-    """A mistake ends with status 1 and says what there is."""
     assert expected in command_line.refusal("state", table, *options)
 
 
@@ -116,7 +114,6 @@ def test_a_folder_that_is_no_table_says_what_to_give(command_line, table, tmp_pa
 
 
 def test_a_damaged_log_is_told_in_words(command_line, table):
-    """No traceback of delta-rs."""
     (entry,) = pathlib.Path(table, "_delta_log").glob("*2.json")
     entry.write_text("{")
     result = command_line("state", table)
@@ -167,7 +164,6 @@ def test_all_tables_are_shown_as_of_one_transaction(command_line, topology_folde
     ],
 )
 def test_what_no_view_can_show_is_told_in_words(command_line, topology_folder, options, status, expected):
-    """So are options that are for one table."""
     result = command_line("state", "--consistent", topology_folder, *options)
     assert (result.exit_code, expected in result.stderr) == (status, True)
 

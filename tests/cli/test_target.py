@@ -96,7 +96,6 @@ def test_an_exception_of_the_module_is_told_in_one_line_with_its_place(command_l
 
 
 def test_a_mistake_in_the_graph_is_told_in_the_words_of_build(command_line):
-    """What build() refuses is printed as it is, with status 1."""
     command_line.write_module("wrong", TOPOLOGY.replace('shuffle_grouping("spout")', 'shuffle_grouping("sport")'))
     result = command_line("show", "wrong")
     assert (result.exit_code, result.stderr) == (
@@ -106,7 +105,6 @@ def test_a_mistake_in_the_graph_is_told_in_the_words_of_build(command_line):
 
 
 def test_a_wrong_setting_is_told_in_the_words_of_config(command_line):
-    """What Config refuses is printed as it is, with status 1."""
     result = command_line("run", "inner.topo", "--set", "topology.max.spout.pending=0")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: topology.max.spout.pending is '0'; it must be an integer")

@@ -1,7 +1,8 @@
-"""KafkaBolt's tests take topics as those of the spouts do."""
+"""Commands are called here as in their own tests, and topics are those of the spouts' tests."""
 
 from __future__ import annotations
 
+from tests.cli.conftest import command_line
 from tests.spouts.kafka.places import broker_place, place
 
-__all__ = ["broker_place", "place"]
+__all__ = ["broker_place", "command_line", "place"]

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 
 from committers import AppendCommitter, ReplaceCommitter
@@ -15,7 +14,6 @@ from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaRows
 from tests.committers.topologies import TYPED, check, make_rows, replaced, rows_of, rows_topology
 from txtopo import Config, FailedException, Topology, TransactionalTopologyBuilder, run
-from txtopo.cli.main import txtopo
 from txtopo.errors import FieldsError, StateAccessError
 from txtopo.testing.checkers import Violation
 from txtopo.testing.inline import run_inline
@@ -117,45 +115,37 @@ def everything(output) -> Topology:
 
 
 @pytest.fixture
-def target(tmp_path, monkeypatch) -> str:
+def target(tmp_path, monkeypatch, command_line) -> str:
     monkeypatch.setattr(Settings, "now", {})
     run_inline(everything(tmp_path / "out"), Config(max_spout_pending=8, group_transactions_max=3))
-    name = f"replayed_{abs(hash(tmp_path))}"
-    (tmp_path / f"{name}.py").write_text(MODULE.format(output=str(tmp_path / "out")))
-    monkeypatch.syspath_prepend(tmp_path)
-    return name
+    command_line.write_module("replayed_rows", MODULE.format(output=str(tmp_path / "out")))
+    return "replayed_rows"
 
 
-def told(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(txtopo, arguments, prog_name="txtopo")
-    return result.exit_code, result.output
-
-
-def test_the_audit_proves_it(tmp_path, target) -> None:
+def test_the_audit_proves_it(tmp_path, target, command_line) -> None:
     """The audit finds each group's rows in its version, before and after compaction; and what others have done."""
     output = tmp_path / "out"
-    code, text = told("audit", str(output))
-    assert (code, "proved" in text or "✔" in text) == (0, True), text
+    assert "✔" in command_line.told("audit", str(output))
     DeltaTable(output / "rows").optimize.compact()
-    assert told("audit", str(output))[0] == 0
+    assert "✔" in command_line.told("audit", str(output))
     write_deltalake(output / "rows", pa.table({"day": ["mon"], "n": [0], "txid": [1]}), mode="append")
-    code, text = told("audit", str(output))
-    assert code == 1
-    assert "another writer" in text
-    assert "was not there" in text
     DeltaTable(output / "days").delete("day = 'mon'")
-    assert "keys are gone" in told("audit", str(output))[1]
+    result = command_line("audit", str(output))
+    assert result.exit_code == 1
+    for found in ("another writer", "was not there", "keys are gone"):
+        assert found in result.output
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [("more", "was not put then"), ("fewer", "is not put now"), ("other", "'append'"), ("replaced", "was kept then")],
 )
-def test_a_replay_finds_other_rows(target, monkeypatch, change, says) -> None:
+def test_a_replay_finds_other_rows(target, monkeypatch, command_line, change, says) -> None:
     """Rows that are more, fewer or others are found, and so is replacing where rows were appended."""
+    assert "the same" in command_line.told("replay", target, "3")
     monkeypatch.setattr(Settings, "now", {"change": change})
-    code, text = told("replay", target, "3")
-    assert (code, "'append'" in text, says in text) == (1, True, True), text
+    result = command_line("replay", target, "3")
+    assert (result.exit_code, "'append'" in result.output, says in result.output) == (1, True, True), result.output
 
 
 # Simulating

@@ -73,7 +73,6 @@ def on_from_what_it_remembers(good, memory, txid):
     ids=lambda value: value.removeprefix("test_") if isinstance(value, str) else "",
 )
 def test_a_spout_that_breaks_a_promise_is_found(spout, test):
-    """By the test of that promise."""
     with pytest.raises(AssertionError):
         getattr(TransactionalSpoutConformance(), test)(spout)
 

@@ -88,6 +88,5 @@ def test_partitions_have_names_of_their_own():
 
 
 def test_take_per_batch_is_at_least_one():
-    """A transaction takes a row at least."""
     with pytest.raises(ConfigError, match="take_per_batch is 0"):
         MemoryTransactionalSpout(WORDS, Fields("word"), 0)

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from committers import AppendCommitter
+from committers import AppendCommitter, ReduceCommitter
 from spouts import (
     FilesTransactionalSpout,
     MemoryTransactionalSpout,
@@ -16,7 +16,7 @@ from spouts import (
 )
 from state import DeltaRows, DeltaState, MemoryState, read_table, read_tables
 from tests.state.delta.crashing_runs import CONFIG
-from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
+from txtopo import BatchBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
 from txtopo.errors import InputError, TopologyError
 from txtopo.testing.inline import run_inline
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
@@ -52,7 +52,7 @@ def topology(folder, output, dead_letter="bad", parallelism=2, batch_bytes=220):
     builder = TransactionalTopologyBuilder("files", "files", spout, parallelism)
     builder.set_bolt("append", AppendCommitter("rows"), 3).fields_grouping("files", Fields("word"))
     builder.set_bolt("copy", Copy(), 1).shuffle_grouping("files")
-    builder.set_bolt("sum", Sum(), 1).global_grouping("copy")
+    builder.set_bolt("sum", ReduceCommitter("sums", "word", "n"), 1).global_grouping("copy")
     builder.set_state("rows", DeltaRows(output / "rows", FIELDS))
     builder.set_state("sums", DeltaState(output / "sums", Fields("word: string"), Fields("n: long")))
     return builder.build()
@@ -63,19 +63,6 @@ class Copy(BatchBolt):
 
     def execute(self, tuple):
         self.collector.emit(tuple.values)
-
-
-class Sum(BatchBolt, ICommitter):
-    def prepare(self, config, context, collector, attempt):
-        self.state = context.state("sums")
-        self.sums = Counter()
-
-    def execute(self, tuple):
-        self.sums[tuple["word"]] += tuple["n"]
-
-    def finish_batch(self):
-        for word, n in self.sums.items():
-            self.state.update(word, lambda old, n=n: (old or 0) + n)
 
 
 def good_of(output):

@@ -140,7 +140,6 @@ def test_csv_files_with_quotes_are_never_cut(tmp_path):
 )
 @pytest.mark.parametrize("quote", ['"', None])
 def test_csv_that_does_not_fit_is_named_by_line(tmp_path, content, line, message, quote):
-    """File and line of the first record that does not fit, and why."""
     path = written(tmp_path / "a.csv", content)
     with pytest.raises(InputError, match=rf"(?s)a\.csv, line {line}: .*{message}"):
         read(FilesTransactionalSpout(path, FIELDS, quote=quote))

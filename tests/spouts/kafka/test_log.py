@@ -63,7 +63,6 @@ def test_topics_by_name_and_by_pattern(logged, place):
 
 
 def test_a_topic_made_anew_has_another_id(logged, place):
-    """Although it has the same name."""
     (before,) = logged.log.topics(TopicChoice.of(place.topic))
     place.world.delete_topic(place.topic)
     place.world.create_topic(place.topic, 2)
@@ -112,7 +111,6 @@ def test_offsets_that_cannot_be_stored(on_broker):
 
 
 def test_a_span_is_read_exactly(logged, place):
-    """Whatever its ends cut."""
     place.append([b"x"] * 100, 0)
     assert logged.offsets(0, 100) == list(range(100))
     assert logged.offsets(17, 63) == list(range(17, 63))
@@ -221,11 +219,9 @@ def _stores(logged: Logged, offsets: dict[TopicPartition, int]) -> bool:
 
 @pytest.mark.parametrize("topics", ["", [], ["a", "a"], ["a", 1], "^("])
 def test_wrong_topics(topics):
-    """The error says what may be given."""
     with pytest.raises(ConfigError, match="topics is"):
         TopicChoice.of(topics)
 
 
 def test_a_pattern_never_takes_topics_of_kafka_itself():
-    """Whatever it matches."""
     assert not TopicChoice.of("^.*").takes("__consumer_offsets")

@@ -163,7 +163,6 @@ def test_some_of_them_in_any_order():
 
 
 def test_a_text_that_is_none_is_bad():
-    """The other records are emitted."""
     letters: list = []
     messages = [Sent(b"a", sent_offset=1), Sent(b"\xff", sent_offset=2), Sent(None, sent_offset=3)]
     assert emitted(Fields("value: string"), messages, letters=letters) == [("a",), (None,)]
@@ -265,6 +264,5 @@ def test_a_function_that_returns_something_else():
     ],
 )
 def test_fields_that_do_not_suit(fields, deserializer, message):
-    """The error says what does."""
     with pytest.raises(FieldsError, match=message):
         record_format(fields, deserializer)

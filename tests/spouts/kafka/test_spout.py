@@ -96,7 +96,6 @@ def test_all_partitions_are_planned_by_one_request(world):
 
 
 def test_tasks_share_the_partitions(world):
-    """Each is read by one."""
     for partition in (0, 1):
         world.append("t", [b"x"] * 2, partition)
     driven = Driven(world)
@@ -425,7 +424,6 @@ def test_offsets_of_what_an_earlier_run_began_are_published(world):
 
 
 def test_a_group_that_cannot_be_published_to_is_no_failure(world, caplog):
-    """It is logged, and tried again."""
     world.append("t", [b"x"] * 5, 0)
     driven = Driven(world, publish_group="shown")
     driven.begin()
@@ -512,7 +510,6 @@ def test_opaque_goes_on_where_the_log_begins(world, caplog):
 
 
 def test_opaque_reaches_its_end_if_all_that_was_left_is_gone(world):
-    """What is gone is taken."""
     world.append("t", [b"x"] * 5, 0)
     opaque = Opaque(world, until_end=True)
     opaque.take()
@@ -603,7 +600,6 @@ def test_opaque_does_not_leave_for_later_what_it_has_emitted_a_part_of(world, mo
     ],
 )
 def test_wrong_arguments(options, message):
-    """The error names the argument and what may be given."""
     with pytest.raises(ConfigError, match=message):
         TransactionalKafkaSpout("localhost:9092", "t", **options)
 

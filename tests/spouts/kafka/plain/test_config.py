@@ -87,7 +87,6 @@ def test_offset_reset(caplog):
     ],
 )
 def test_mistakes(settings, message):
-    """A setting without sense is refused, with what to do."""
     with pytest.raises(ConfigError, match=message):
         config(**settings)
 

@@ -85,7 +85,6 @@ def test_metadata_has_a_bound():
 
 @pytest.mark.parametrize("text", [None, "", "x", "[]", "{}", "3", '{"topologyId": "t", "acked": 3}'])
 def test_metadata_of_others(text):
-    """Any other text is none of ours."""
     assert CommitMetadata.parse(text) is None
 
 
