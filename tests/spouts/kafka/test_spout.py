@@ -46,13 +46,18 @@ def published(world):
 class Driven:
     """A transactional spout that a test drives as a run does."""
 
+    kind = TransactionalInMemory
+
     def __init__(self, world, topics="t", *, txid=0, metadata=None, **options):
         self.clock = Clock()
-        self.spout = TransactionalInMemory(world, topics, FIELDS, **{"batch_records_max": 10, **options})
+        self.spout = self.kind(world, topics, FIELDS, **{"batch_records_max": 10, **options})
         self.spout.options = attrs.evolve(self.spout.options, now_secs=self.clock)
         self.coordinator = self.spout.coordinator({}, PlainContext())
         self.txid, self.metadata = txid, metadata
         self.coordinator.resume(txid, metadata)
+
+    def look_again(self):
+        self.clock.now += DISCOVERY_SECS
 
     def begin(self):
         """Begin a transaction; return its ranges by topic and partition."""
@@ -70,9 +75,6 @@ class Driven:
             attempt, self.metadata, collector
         )
         return [tuple(values[1:]) for values in collector.tuples]
-
-    def look_again(self):
-        self.clock.now += DISCOVERY_SECS
 
 
 @pytest.fixture
@@ -435,16 +437,13 @@ def test_a_group_that_cannot_be_published_to_is_no_failure(world, caplog):
     assert published(world) == 5
 
 
-class Opaque:
-    """An opaque spout that a test drives."""
+class Opaque(Driven):
+    """An opaque spout that a test drives; its metadata is that of each partition."""
 
-    def __init__(self, world, topics="t", *, txid=0, metadata=None, **options):
-        self.clock = Clock()
-        self.spout = OpaqueInMemory(world, topics, FIELDS, **{"batch_records_max": 10, **options})
-        self.spout.options = attrs.evolve(self.spout.options, now_secs=self.clock)
-        self.coordinator = self.spout.coordinator({}, PlainContext())
-        self.txid, self.metadata = txid, dict(metadata or {})
-        self.coordinator.resume(txid, self.metadata)
+    kind = OpaqueInMemory
+
+    def __init__(self, world, topics="t", *, metadata=None, **options):
+        super().__init__(world, topics, metadata=dict(metadata or {}), **options)
 
     def take(self):
         """Go on to the next transaction, and emit it."""
