@@ -102,7 +102,9 @@ class Slow(Sink):
 
     def prepare(self, config, context, collector):
         super().prepare(config, context, collector)
-        (self._folder / f"pid-{context.this_task_index}").write_text(str(os.getpid()))
+        written = self._folder / f"writing-{context.this_task_index}"
+        written.write_text(str(os.getpid()))
+        written.rename(self._folder / f"pid-{context.this_task_index}")  # so that nobody reads half of it
 
     def execute(self, tuple):
         if tuple.source_component != "__system":
