@@ -14,7 +14,6 @@ import pytest
 
 import examples
 from state import read_table
-from txtopo.cli.main import txtopo
 
 ROOT = pathlib.Path(examples.__file__).parent.parent
 
@@ -148,14 +147,6 @@ def test_until_ends_a_run_and_results_are_shown(command_line, spark):
     assert (result.exit_code, result.stderr) == (0, "")
     assert "the requested transaction is committed; 2 transactions" in result.stdout
     assert result.stdout.endswith("16 tuples in total; the table is out/global_count\n")
-
-
-@pytest.mark.parametrize("name", ["run", "show", "state"])
-def test_every_option_has_a_sentence(command_line, name):
-    """``--help`` says what each option is for."""
-    for parameter in txtopo.get_command(None, name).params:
-        assert parameter.param_type_name == "argument" or parameter.help.endswith(".")
-    assert command_line(name, "--help").exit_code == 0
 
 
 def test_the_version_is_told(command_line):
