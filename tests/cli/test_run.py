@@ -23,7 +23,7 @@ from examples.global_count import topology as sound
 
 class Bug(BatchCount):
     def execute(self, tuple):
-        raise ValueError("a bug in a bolt")
+        raise ValueError("a bug in a bolt" + chr(27) + "[2J")
 
 def topology(output: str = "out"):
     spout = MemoryTransactionalSpout(DATA, Fields("word"), 3)
@@ -132,12 +132,13 @@ def test_sigterm_to_all_of_a_group_stops_in_good_order(tmp_path, environment, ki
 
 
 def test_a_bug_in_a_bolt_names_its_place_and_ends_with_status_1(command_line, spark):
-    """The user's traceback is printed, none of txtopo's own."""
+    """The user's traceback is printed, none of txtopo's own; control characters in it do not reach the terminal."""
     command_line.write_module("failing", FAILING)
     result = command_line("run", "failing")
     assert result.exit_code == 1
     assert re.match(r"error: \[component 'bug', txid [1-9], attempt ", result.stderr)  # whichever job was first
-    assert "ValueError: a bug in a bolt" in result.stderr
+    assert r"ValueError: a bug in a bolt\x1b[2J" in result.stderr
+    assert "\x1b" not in result.stderr
     assert "command.py" not in result.stderr
 
 
