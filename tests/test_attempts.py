@@ -31,22 +31,11 @@ def test_later_epochs_are_above_all_earlier_ones(first: tuple[int, int], second:
     assert (attempt_number(*first) == attempt_number(*second)) == (first == second)
 
 
-def test_it_fits_a_signed_long() -> None:
-    """Attempts are written as 64-bit integers; two thousand million epochs fit."""
-    assert attempt_number(1 << 31, TRIES_MAX) < 1 << 63
-
-
 @pytest.mark.parametrize(("epoch", "tries"), [(0, 0), (1, -1), (1, TRIES_MAX + 1)])
 def test_what_does_not_fit_is_refused(epoch: int, tries: int) -> None:
     """An epoch below the first, or more tries than an epoch has room for, is our mistake."""
     with pytest.raises(AssertionError):
         attempt_number(epoch, tries)
-
-
-def test_attempts_order_by_transaction_first() -> None:
-    """Sorted attempts stand in commit order; as text the epoch is told apart."""
-    attempts = [TransactionAttempt(2, 1), TransactionAttempt(1, 2), TransactionAttempt(1, 1)]
-    assert sorted(attempts) == [TransactionAttempt(1, 1), TransactionAttempt(1, 2), TransactionAttempt(2, 1)]
 
 
 def test_attempts_are_shown_in_words() -> None:

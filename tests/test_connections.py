@@ -28,16 +28,6 @@ def test_one_peer_takes_half_of_all_places() -> None:
     assert door.closed == ["0", "1"]
 
 
-def test_many_peers_share_the_places() -> None:
-    """When all places are taken, the busiest peer gives one up."""
-    door = Door()
-    for number in range(3):
-        door.enter(f"a{number}", "a")
-    for peer in "bcdefg":
-        assert door.enter(peer, peer) is not None
-    assert door.closed == ["a0"]
-
-
 def test_busiest_peer_gives_way() -> None:
     """It does so whoever came first."""
     door = Door()
@@ -109,14 +99,3 @@ def test_progress_renews_the_time() -> None:
     door.now += 1
     door.gate.sweep()
     assert door.closed == ["slow"]
-
-
-def test_place_of_a_connection_that_is_gone() -> None:
-    """It is free again; to leave twice does nothing."""
-    door = Door()
-    for _ in range(100):
-        entered = door.enter("brief")
-        assert entered is not None
-        door.gate.leave(entered)
-        door.gate.leave(entered)
-    assert not door.closed

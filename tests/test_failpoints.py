@@ -34,14 +34,6 @@ def count_words(words: MemoryState) -> Topology:
     return builder.build()
 
 
-def test_nothing_is_armed_by_default() -> None:
-    """Without the environment variable nobody is told of a failpoint: reaching one is a look at a variable."""
-    assert txtopo.failpoints._handler is None
-    assert arm_from_text("") is None
-    assert arm_from_text(" ; ") is None
-    assert [reach(name) for name in FAILPOINTS] == [None] * len(FAILPOINTS)
-
-
 def test_count() -> None:
     """What is armed happens at the reach that was named, and once; at the first unless a number is given."""
     handler = arm_from_text("bolt.finish=fail:3; spout.emit=fail")
@@ -88,14 +80,6 @@ def test_armed_within_a_context() -> None:
     assert told == ["group.commit.before", "delta.write.checked", "group.commit.after"]
 
 
-def test_a_step_that_fails_has_no_after() -> None:
-    """The failpoint after a step says that the step is done, so a step that raises does not reach it."""
-    told: list[str] = []
-    with pytest.raises(OSError, match="full"), armed(told.append), durable_step("group.journal"):
-        raise OSError("full")
-    assert told == ["group.journal.before"]
-
-
 @pytest.mark.parametrize(
     "name", ["spout.emit", "bolt.execute", "bolt.finish", "table.write.after", "table.write.before"]
 )
@@ -133,19 +117,6 @@ def test_stop_by_the_environment() -> None:
         process.send_signal(signal.SIGCONT)
         assert process.communicate(timeout=60)[0] == "once\n"
     assert process.returncode == 0
-
-
-def test_wrong_environment() -> None:
-    """A mistake in the environment variable shows at once, when the process starts."""
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={ENVIRONMENT: "spout.emits=kill", "PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 1
-    assert "there is no failpoint 'spout.emits'; did you mean 'spout.emit'?" in ended.stderr
 
 
 def test_all_that_are_reached_are_known() -> None:

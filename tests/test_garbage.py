@@ -29,14 +29,6 @@ def test_what_was_there_is_looked_through_afterwards():
     assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
 
 
-def test_what_the_caller_has_frozen_stays_frozen():
-    """Who has frozen what there was keeps it so: the command line, whose process ends sooner then."""
-    gc.freeze()
-    with seldom_collected():
-        pass
-    assert gc.get_freeze_count() > 0
-
-
 def test_garbage_is_collected_when_it_is_asked_for():
     """Cycles stay until then, and the collector is afterwards as it was before."""
     with collected_when_told() as collect:

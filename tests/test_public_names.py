@@ -6,101 +6,39 @@ import ast
 import importlib
 import pathlib
 
+import pytest
+
 import committers
 import spouts
 import state
 import txtopo
 import txtopo.testing
 
-
-def test_names_of_the_framework() -> None:
-    """What a topology is written with is to be had from the package root."""
-    for name in [
-        "BasicBolt",
-        "BatchBolt",
-        "ICommitter",
-        "ArrowBatchBolt",
-        "DataFrameBolt",
-        "Config",
-        "FailedException",
-        "Fields",
-        "ReportedFailedException",
-        "RichBolt",
-        "Spout",
-        "TopologyBuilder",
-        "TransactionAttempt",
-        "TransactionalTopologyBuilder",
-        "Tuple",
-        "run",
-    ]:
-        assert name in txtopo.__all__
-        assert hasattr(txtopo, name)
+NAMES = {
+    txtopo: """
+        BasicBolt BatchBolt RichBolt ICommitter ArrowBatchBolt DataFrameBolt Spout TopologyBuilder TransactionalTopologyBuilder
+        Config Fields FailedException ReportedFailedException TransactionAttempt Tuple run
+        BoltDeclarer ComponentDeclarer Combiner Coordinator Emitter OpaquePartitionedEmitter PartitionedCoordinator
+        PartitionedEmitter CustomStreamGrouping BasicOutputCollector BatchOutputCollector OutputCollector SpoutOutputCollector
+        OutputFieldsDeclarer MapState State StateKind Progress RunControl RunReport SpoutWaitStrategy TaskHook Topology
+        TopologyContext
+    """,
+    spouts: "MemoryTransactionalSpout FilesTransactionalSpout",
+    state: "DeltaRows DeltaState TransactionalValue OpaqueValue SqliteStore ZooKeeperStore read_tables",
+    committers: "AppendCommitter ReduceCommitter ReplaceCommitter",
+    txtopo.testing: """
+        AckFailMapTracker AckTracker CompletedTopology FeederSpout FixedTupleSpout InlineCluster InlineTopology
+        complete_topology make_tuple
+    """,
+}
+"""What topologies are written and tested with, and what users' own methods take and return."""
 
 
-def test_names_of_signatures() -> None:
-    """What a user's own methods and functions take and return can be written down by names of the package root."""
-    for name in [
-        "BoltDeclarer",
-        "Combiner",
-        "ComponentDeclarer",
-        "Coordinator",
-        "CustomStreamGrouping",
-        "Emitter",
-        "MapState",
-        "OpaquePartitionedEmitter",
-        "BasicOutputCollector",
-        "BatchOutputCollector",
-        "OutputCollector",
-        "OutputFieldsDeclarer",
-        "PartitionedCoordinator",
-        "PartitionedEmitter",
-        "Progress",
-        "RunControl",
-        "RunReport",
-        "SpoutOutputCollector",
-        "SpoutWaitStrategy",
-        "State",
-        "StateKind",
-        "TaskHook",
-        "Topology",
-        "TopologyContext",
-    ]:
-        assert name in txtopo.__all__
-        assert hasattr(txtopo, name)
-
-
-def test_names_of_the_folders() -> None:
-    """Spouts, states and committers are to be had from their packages."""
-    assert {"MemoryTransactionalSpout", "FilesTransactionalSpout"} <= set(spouts.__all__)
-    assert {
-        "DeltaRows",
-        "DeltaState",
-        "TransactionalValue",
-        "OpaqueValue",
-        "SqliteStore",
-        "ZooKeeperStore",
-        "read_tables",
-    } <= set(state.__all__)
-    assert {"AppendCommitter", "ReduceCommitter", "ReplaceCommitter"} <= set(committers.__all__)
-    for package in (txtopo, spouts, state, committers):
-        assert all(hasattr(package, name) for name in package.__all__)
-
-
-def test_names_of_test_tools():
-    """What plain topologies are tested with is to be had from txtopo.testing."""
-    for name in [
-        "AckFailMapTracker",
-        "AckTracker",
-        "CompletedTopology",
-        "FeederSpout",
-        "FixedTupleSpout",
-        "InlineCluster",
-        "InlineTopology",
-        "complete_topology",
-        "make_tuple",
-    ]:
-        assert name in txtopo.testing.__all__
-        assert hasattr(txtopo.testing, name)
+@pytest.mark.parametrize("package", NAMES, ids=lambda package: package.__name__)
+def test_names(package) -> None:
+    """They are to be had from the package, and so is whatever else it exports."""
+    assert set(NAMES[package].split()) <= set(package.__all__)
+    assert all(hasattr(package, name) for name in package.__all__)
 
 
 def test_output_collector():

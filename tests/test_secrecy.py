@@ -14,40 +14,20 @@ PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0\n-----END PRIVATE 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmNHl0w5N"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "shop.password",
-        "shop.passwd",
-        "shop.passphrase",
-        "shop.pwd",
-        "dbPwd",
-        "db_pass",
-        "DB_PASSWORD",
-        "spark.hadoop.fs.s3a.access.key",
-        "spark.hadoop.fs.s3a.secret.key",
-        "fs.s3a.session.token",
-        "fs.azure.account.key.store.dfs.core.windows.net",
-        "account.key",
-        "AccountKey",
-        "private_key",
-        "privateKey",
-        "ssl.key",
-        "spark.ssl.keyPassword",
-        "sasl.jaas.config",
-        "basic.auth.user.info",
-        "Authorization",
-        "apiKey",
-        "api-key",
-        "AWS_ACCESS_KEY_ID",
-        "aws.credentials",
-        "sas",
-        "file.system.password",
-        "provider.class.secret",
-        "storm.zookeeper.auth",
-        "transactional.zookeeper.auth",
-    ],
-)
+SECRETS = """
+    shop.password shop.passwd shop.passphrase shop.pwd dbPwd db_pass DB_PASSWORD file.system.password
+    fs.s3a.session.token spark.hadoop.fs.s3a.access.key spark.hadoop.fs.s3a.secret.key AWS_ACCESS_KEY_ID aws.credentials sas
+    fs.azure.account.key.store.dfs.core.windows.net account.key AccountKey private_key privateKey ssl.key apiKey api-key
+    spark.ssl.keyPassword sasl.jaas.config basic.auth.user.info Authorization provider.class.secret
+    storm.zookeeper.auth transactional.zookeeper.auth
+"""
+NO_SECRETS = """
+    shop.discount author authors topology.message.timeout.secs bypass keyboard monkey passenger.count compass key
+    ssl.keystore.location password.file
+"""
+
+
+@pytest.mark.parametrize("name", SECRETS.split())
 def test_name_of_a_secret(name: str) -> None:
     """Its value is hidden, whatever it looks like."""
     assert shown(name, "plain") == HIDDEN
@@ -59,23 +39,7 @@ def test_settings_of_txtopo() -> None:
     assert secret == ["transactional.zookeeper.auth", "storm.zookeeper.auth"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "shop.discount",
-        "author",
-        "authors",
-        "topology.message.timeout.secs",
-        "bypass",
-        "keyboard",
-        "monkey",
-        "passenger.count",
-        "compass",
-        "key",
-        "ssl.keystore.location",
-        "password.file",
-    ],
-)
+@pytest.mark.parametrize("name", NO_SECRETS.split())
 def test_name_that_only_looks_like_it(name: str) -> None:
     """Its value is shown."""
     assert shown(name, "plain") == "plain"

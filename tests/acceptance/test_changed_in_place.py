@@ -28,7 +28,6 @@ from spouts import (
     PartitionedTransactionalSpout,
 )
 from state import DeltaState, MemoryState, read_table
-from state.memory import OpenedMemoryState
 from txtopo import (
     BasicBolt,
     BatchBolt,
@@ -39,7 +38,6 @@ from txtopo import (
     TransactionalSpout,
     TransactionalTopologyBuilder,
 )
-from txtopo.api.copying import copied
 from txtopo.api.groupings import CustomStreamGrouping
 from txtopo.api.state import KEYED_KINDS, StateKind
 from txtopo.testing.inline import run_inline
@@ -427,19 +425,6 @@ class Points(BatchBolt, ICommitter):
 HOWS = ("one_by_one", "many", "update", "multi_update", "multi_reduce", "remove")
 
 
-class NeverFolds(MemoryState):
-    """Takes rows to fold, and then can't: the group folds them key by key."""
-
-    def open(self, topology_id, name, incarnation, epoch):
-        opened = super().open(topology_id, name, incarnation, epoch)
-        return OpenedNeverFolds(self, opened._table, opened._owner, epoch)
-
-
-class OpenedNeverFolds(OpenedMemoryState):
-    def reducible_rows(self, values, reduction):
-        return dict(values)
-
-
 @pytest.fixture(autouse=True)
 def world() -> Iterator[None]:
     yield
@@ -495,9 +480,6 @@ def run_once(spout: str, fields: Fields, kind: StateKind, folder: Path | None, i
         ),
     )
     builder.set_committer_bolt("points", Points(), 2).custom_grouping("spout", OneTask())
-    states["folded"] = NeverFolds(Fields("key"), Fields("n"))
-    builder.set_state("folded", states["folded"])
-    builder.set_committer_bolt("fold", Lengths()).shuffle_grouping("spout")
     run_inline(builder.build(), Config(max_spout_pending=5))
     spoil_again()
     if folder is not None:
@@ -508,20 +490,6 @@ def run_once(spout: str, fields: Fields, kind: StateKind, folder: Path | None, i
         }
     spoil([state.items() for state in states.values()])
     return {name: {key: kept.value for key, kept in state.items().items()} for name, state in states.items()}
-
-
-class Lengths(BatchBolt, ICommitter):
-    """Has rows to fold in every transaction."""
-
-    def prepare(self, config, context, collector, attempt):
-        self.state = context.state("folded")
-        self.lengths = defaultdict(int)
-
-    def execute(self, tuple):
-        self.lengths[tuple["key"]] += len(tuple["tags"])
-
-    def finish_batch(self):
-        self.state.multi_reduce(self.lengths, operator.add)
 
 
 def rows() -> list[tuple[Any, ...]]:
@@ -566,13 +534,3 @@ def test_in_memory(spout: str, fields: Fields, kind: StateKind) -> None:
 def test_in_delta(kind: StateKind, tmp_path: Path) -> None:
     """So it does over Delta tables, whose values come from a cache."""
     check_both("rows", TYPED, kind, (tmp_path / "left", tmp_path / "spoilt"))
-
-
-def test_copied_is_apart() -> None:
-    """The test's own tool finds what is shared."""
-    kept = {"a": [Box([1])]}
-    WORLD.is_spoiling = True
-    spoil(copied(kept))
-    assert kept == {"a": [Box([1])]}
-    spoil(kept)
-    assert kept != {"a": [Box([1])]}

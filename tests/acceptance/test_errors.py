@@ -45,13 +45,6 @@ class Broken(Pass):
         collector.emit(tuple.values)
 
 
-class BrokenCommitter(CountTuples):
-    def finish_batch(self):
-        super().finish_batch()
-        if self.attempt.txid == 3:
-            raise ZeroDivisionError("in the commit phase")
-
-
 class Poison(Pass):
     def execute(self, tuple, collector):
         if tuple["word"] == "w13":
@@ -148,16 +141,6 @@ def test_bug_in_a_bolt(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     assert error.attempt is not None
     assert "in execute" in str(error.cause)
     assert total(tmp_path) == 12
-
-
-def test_bug_in_the_commit_phase(spark: SparkSession, tmp_path: pathlib.Path) -> None:
-    """The transactions before one with a bug in the commit phase are committed; that one is not."""
-    with pytest.raises(UserCodeError, match="in the commit phase") as raised:
-        run(topology(tmp_path, committer=BrokenCommitter()))
-    assert (raised.value.component, raised.value.txid) == ("sum", 3)
-    assert total(tmp_path) == 8
-    run(topology(tmp_path))
-    assert total(tmp_path) == 40
 
 
 def test_poison_waits(spark: SparkSession, tmp_path: pathlib.Path) -> None:

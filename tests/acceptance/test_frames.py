@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession, functions as F
 
 from committers import ReduceCommitter
-from spouts import DataFrameSpout, MemoryTransactionalSpout
+from spouts import DataFrameSpout
 from state import MemoryState
 from tests.spark.ranges import Ranges
 from txtopo import BatchBolt, Config, DataFrameBolt, FailedException, Fields, TransactionalTopologyBuilder, run
@@ -97,18 +97,6 @@ def test_frames(spark: SparkSession, shape: str) -> None:
     assert {k: kept.value for k, kept in state.items().items()} == EXPECTED
     assert report.transactions == ROWS // STEP
     assert report.failures == (0 if shape == "frames" else 1)
-
-
-def test_memory_spout_into_frame(spark: SparkSession) -> None:
-    """A Python spout with typed fields feeds a DataFrame bolt."""
-    state = counts()
-    spout = MemoryTransactionalSpout({0: [[i % 7] for i in range(ROWS)]}, Fields("k: long"), STEP)
-    builder = TransactionalTopologyBuilder("frames", "spout", spout, 1)
-    builder.set_bolt("count", CountByKey()).shuffle_grouping("spout")
-    add_sum(builder, "count", state)
-    report = run(builder.build())
-    assert {k: kept.value for k, kept in state.items().items()} == EXPECTED
-    assert report.tuples == ROWS
 
 
 class SmallNumbers(Numbers):

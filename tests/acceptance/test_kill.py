@@ -13,7 +13,6 @@ import time
 import pytest
 
 from state.delta.keyed.state import read_table
-from state.stores.sqlite import SqliteStore
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words
 
 pytestmark = pytest.mark.slow
@@ -62,23 +61,3 @@ def test_killed_and_resumed(tmp_path: pathlib.Path) -> None:
     assert kills > 0
     assert read_words(tmp_path) == counts_of(DATA)
     assert read_total(tmp_path) == sum(counts_of(DATA).values())
-
-
-@pytest.mark.long
-def test_second_process_is_refused(tmp_path: pathlib.Path) -> None:
-    """Two processes on one topology: the second is refused by the name and pid of the first."""
-    from txtopo.errors import AlreadyRunning
-
-    process = start(tmp_path)
-    try:
-        deadline = time.monotonic() + 60
-        while committed(tmp_path) == 0:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        store = SqliteStore(tmp_path / "_txtopo" / "coordinator.sqlite")
-        with pytest.raises(AlreadyRunning, match=str(process.pid)):
-            store.take_lead("words", "another")
-        store.close()
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()

@@ -34,18 +34,6 @@ def test_opaque(spark: SparkSession, tmp_path: pathlib.Path, probability: float)
     assert (report.failures > 0) == (probability > 0)
 
 
-@pytest.mark.long
-def test_disabled_partition(spark: SparkSession, tmp_path: pathlib.Path) -> None:
-    """A disabled partition is left out, and taken up where it was when it is enabled again."""
-    spout = OpaqueMemoryTransactionalSpout(DATA, Fields("word"), 5)
-    spout.set_disabled(1, True)
-    run(opaque_topology(tmp_path, spout), until=4)
-    assert sum(read_words(tmp_path).values()) == 4 * 2 * 5
-    spout.set_disabled(1, False)
-    run(opaque_topology(tmp_path, spout))
-    assert read_words(tmp_path) == counts_of(DATA)
-
-
 def test_spilled(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     """What committers received goes to staged files past a bound, and nothing of them stays behind."""
     report = run(words_topology(tmp_path, DATA, probability=0.1), Config(received_bytes_max=1))

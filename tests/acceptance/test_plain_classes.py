@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from spouts import OpaquePartitionedTransactionalSpout, PartitionedTransactionalSpout, TransactionalSpout
 from state import MemoryState
-from tests.acceptance.topologies import Partial
-from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder, run
+from tests.acceptance.topologies import CountWords, Partial
+from txtopo import Config, Fields, TransactionalTopologyBuilder, run
 from txtopo.testing.inline import run_inline
 
 ROWS = {0: ["cat", "dog", "cat"], 1: ["zebra", "dog"]}
@@ -108,26 +108,13 @@ class Opaque(OpaquePartitionedTransactionalSpout):
         return EmitsOpaque()
 
 
-class Add(BatchBolt, ICommitter):
-    def prepare(self, config, context, collector, attempt):
-        self.state = context.state("words")
-        self.counts = {}
-
-    def execute(self, tuple):
-        self.counts[tuple["word"]] = self.counts.get(tuple["word"], 0) + tuple["n"]
-
-    def finish_batch(self):
-        for word, n in self.counts.items():
-            self.state.update(word, lambda old, n=n: (old or 0) + n)
-
-
 @pytest.mark.parametrize("spout", [Plain(), Partitioned(), Opaque()], ids=["transactional", "partitioned", "opaque"])
 def test_plain_classes(spark: SparkSession, spout: object) -> None:
     """What a coordinator or emitter leaves out is as if it did nothing."""
     words = MemoryState(Fields("word"), Fields("n"))
     builder = TransactionalTopologyBuilder("plain", "spout", spout, 1)
     builder.set_bolt("partial", Partial(), 2).shuffle_grouping("spout")
-    builder.set_bolt("add", Add(), 2).fields_grouping("partial", Fields("word"))
+    builder.set_committer_bolt("count", CountWords(), 2).fields_grouping("partial", Fields("word"))
     builder.set_state("words", words)
     run(builder.build())
     assert {word: kept.value for word, kept in words.items().items()} == {"cat": 2, "dog": 2, "zebra": 1}

@@ -220,23 +220,6 @@ def test_what_a_thread_does_too_late_stops_the_run(bolt, committer, component, m
     assert "wait" in str(raised.value)
 
 
-def test_a_late_tuple_of_the_last_transaction(monkeypatch):
-    """It stops the run that was about to end well."""
-    _later[:] = [Later()]
-
-    def end(run_loop):
-        _later[0].go.set()
-        assert _later[0].done.wait(DEADLINE_SECS)
-        return inner(run_loop)
-
-    from txtopo.transactional.run.run_loop import RunLoop
-
-    inner = RunLoop.end
-    monkeypatch.setattr(RunLoop, "end", end)
-    with pytest.raises(UserCodeError, match="its batch was over"):
-        run_inline(topology(EmitsLater()), until=2)
-
-
 # What goes away beneath a run.
 
 

@@ -126,19 +126,6 @@ def test_tasks_take_partitions_in_turn():
     assert emitted(spout, metadata, 1, 2) == ["y"]
 
 
-def test_the_inner_coordinator_learns_how_far_things_are():
-    """It is resumed at the start and when a transaction is begun, so that it can say when it is done."""
-    spout = LogSpout(Log({"a": ["x"]}))
-    coordinator = as_transactional(spout).coordinator({}, PlainContext())
-    coordinator.resume(0, None)
-    assert not coordinator.is_exhausted()
-    metadata = coordinator.initialize_transaction(1, None)
-    assert coordinator.is_exhausted()
-    later = as_transactional(spout).coordinator({}, PlainContext())
-    later.resume(1, metadata)
-    assert later.is_exhausted()
-
-
 def test_partitions_are_numbers_or_json():
     """A number of partitions means those from 0 on; a list means itself; anything else is named."""
     assert partition_list(3) == [0, 1, 2]

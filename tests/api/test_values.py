@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 from itertools import accumulate
 
-import pytest
 from hypothesis import given, strategies as st
 
 from txtopo.api.values import (
-    KEYED_KINDS,
-    NonTransactionalValue,
     OpaqueValue,
     StateKind,
     StateValue,
@@ -68,16 +64,6 @@ def test_opaque_values_ignore_what_came_long_ago(transactions, late):
         assert kept.written(late, 1_000) == kept
 
 
-@given(OTHER_REPLAYS)
-def test_non_transactional_values_count_every_try(transactions):
-    """Nothing tells a replay: every try counts, as in Storm."""
-    kept = None
-    for txid, tries in enumerate(transactions, start=1):
-        for amount in tries:
-            kept = added(StateKind.NON_TRANSACTIONAL, kept, txid, amount)
-    assert kept == NonTransactionalValue(sum(map(sum, transactions)))
-
-
 @given(st.lists(AMOUNTS, min_size=2, max_size=5))
 def test_an_opaque_value_put_by_hand_keeps_what_was_before(puts):
     """Several puts of one transaction leave the value before the transaction as the previous one."""
@@ -85,13 +71,3 @@ def test_an_opaque_value_put_by_hand_keeps_what_was_before(puts):
     for value in puts:
         kept = kept.written(2, value)
     assert kept == OpaqueValue(2, puts[-1], 7)
-
-
-@pytest.mark.parametrize("kind", KEYED_KINDS)
-def test_values_are_frozen_and_pickle(kind):
-    """A value cannot be changed in place, has no other attributes, and travels."""
-    kept = stored_value(kind, 3, {"n": 1})
-    with pytest.raises(AttributeError):
-        kept.value = 2
-    assert not hasattr(kept, "__dict__")
-    assert pickle.loads(pickle.dumps(kept)) == kept

@@ -21,6 +21,18 @@ class CommandLine:
     def __call__(self, *arguments: str) -> Result:
         return CliRunner().invoke(txtopo, arguments, prog_name="txtopo")
 
+    def told(self, *arguments: str) -> str:
+        """Call a command that must succeed; return what it has printed."""
+        result = self(*arguments)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    def refusal(self, *arguments: str, status: int = 1) -> str:
+        """Call a command that must end with this status; return what it says of that on standard error."""
+        result = self(*arguments)
+        assert result.exit_code == status, result.output
+        return result.stderr
+
     def write_module(self, name: str, text: str) -> None:
         path = self.folder.joinpath(*name.split(".")).with_suffix(".py")
         path.parent.mkdir(parents=True, exist_ok=True)

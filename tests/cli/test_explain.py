@@ -14,10 +14,11 @@ import time
 import pytest
 
 from spouts import MemoryTransactionalSpout
-from state import DeltaState, MemoryState, read_table
+from state import DeltaState, read_table
 from tests.state.delta.crashing_runs import Crash, run_with_crash, two_tables
 from txtopo import BasicBolt, BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
-from txtopo.errors import PoisonTransaction, StalledCommit, UserCodeError
+from txtopo.errors import PoisonTransaction, UserCodeError
+from txtopo.testing.feeders import wait_until
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.run.snapshot import SnapshotWriter, read_snapshot, snapshot_path
@@ -67,7 +68,7 @@ class Keeping(BatchBolt, ICommitter):
         if self.attempt.txid == self.broken:
             raise ValueError("a bug")
         if self.dying_in is not None and self.attempt.txid == 2:
-            wait_for(snapshot_file(self.dying_in).exists)
+            assert wait_until(snapshot_file(self.dying_in).exists, WAIT_SECS)
             os._exit(1)
         if self.attempt.txid == self.held:
             GATES["reached"].set()
@@ -89,23 +90,20 @@ def snapshot_file(output):
     return snapshot_path(output / METADATA_DIR, "t")
 
 
-def wait_for(condition):
-    deadline = time.monotonic() + WAIT_SECS
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come"
-        GATES["reached"].wait(0.01)
+def rewrite_snapshot(output, writer, body):
+    """Change what the snapshot says of its writer and of the run; return what the latter was."""
+    file = snapshot_file(output)
+    of_writer, of_run = map(json.loads, file.read_text().splitlines())
+    file.write_text(f"{json.dumps({**of_writer, **writer})}\n{json.dumps({**of_run, **body})}\n")
+    return of_run
 
 
 def explained(command_line, *arguments):
-    result = command_line("explain", *map(str, arguments))
-    assert result.exit_code == 0, result.output
-    return result.output
+    return command_line.told("explain", *map(str, arguments))
 
 
 def refused(command_line, *arguments):
-    result = command_line("explain", *map(str, arguments))
-    assert result.exit_code == 1, result.output
-    (line,) = result.output.strip().splitlines()
+    (line,) = command_line.refusal("explain", *map(str, arguments)).strip().splitlines()
     return line
 
 
@@ -122,17 +120,6 @@ def test_a_committed_transaction(tmp_path, command_line):
     assert "has not begun: the last one that has is 4" in refused(command_line, tmp_path, 5)
 
 
-def test_the_module_finds_the_output(tmp_path, command_line):
-    """As for audit and replay."""
-    command_line.write_module(
-        "wordy",
-        "import pathlib\nfrom tests.cli.test_explain import topology as make\n"
-        f"def topology(out: str = {str(tmp_path)!r}):\n    return make(pathlib.Path(out))\n",
-    )
-    run_inline(topology(tmp_path), Config())
-    assert "transaction 3: committed" in explained(command_line, "wordy", 3)
-
-
 def test_a_run_that_goes_on(tmp_path, command_line):
     """A live run tells which component a transaction waits for, since when, and what comes next."""
     made = topology(tmp_path, held=2)
@@ -140,13 +127,13 @@ def test_a_run_that_goes_on(tmp_path, command_line):
     thread = threading.Thread(target=run_inline, args=(made, config))
     thread.start()
     try:
-        wait_for(GATES["reached"].is_set)
+        assert wait_until(GATES["reached"].is_set, WAIT_SECS)
 
         def shows():
             known = read_snapshot(snapshot_file(tmp_path))
             return known is not None and any(each.component == "keep" for each in known[1].transactions)
 
-        wait_for(shows)
+        assert wait_until(shows, WAIT_SECS)
         text = explained(command_line, tmp_path, 2)
         assert text.startswith("transaction 2: is in its commit phase\n  since     ")
         assert "  waits for component 'keep', which is running for it now\n" in text
@@ -198,15 +185,6 @@ def test_a_bug_at_the_first_try_carries_no_story(tmp_path, command_line):
     assert "without an answer" not in text
 
 
-def test_a_stalled_commit_carries_its_story(tmp_path):
-    """How long its attempt had been processed and committing, below the stack."""
-    with pytest.raises(StalledCommit) as caught:
-        run_inline(topology(tmp_path, held=2), Config(message_timeout_secs=1, group_transactions_max=1))
-    text = str(caught.value)
-    assert text.index("finish_batch") < text.index("what happened to transaction 2")
-    assert "attempt 1 committing in group 2" in text
-
-
 @pytest.mark.slow
 def test_a_run_that_was_killed(tmp_path, command_line):
     """Its snapshot stays, and the process that wrote it is gone: that is said."""
@@ -220,10 +198,7 @@ def test_a_run_that_was_killed(tmp_path, command_line):
     root = pathlib.Path(__file__).parents[2]
     killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=60, cwd=root)
     assert killed.returncode == 1
-    file = snapshot_file(tmp_path)
-    writer, body = file.read_text().splitlines()
-    late = {**json.loads(body), "last_begun": 4}  # as it would have been a second later
-    file.write_text(f"{writer}\n{json.dumps(late)}\n")
+    rewrite_snapshot(tmp_path, {}, {"last_begun": 4})  # as it would have been a second later
     text = explained(command_line, tmp_path, 3)
     assert "is dead, probably killed; its last report is 0:0" in text
     assert "the next run resumes with transaction " in text
@@ -257,15 +232,10 @@ def test_a_run_that_dies_between_two_tables(tmp_path, command_line):
 def test_a_process_number_that_came_again(tmp_path, command_line):
     """A living process of the same number is not the one that wrote the snapshot."""
     run_inline(topology(tmp_path), Config(), until=2)
-    file = snapshot_file(tmp_path)
-    writer, body = map(json.loads, file.read_text().splitlines())
-    file.write_text(
-        f"{json.dumps({**writer, 'process_start': 1})}\n{json.dumps({**body, 'ended': '', 'last_begun': 6})}\n"
-    )
+    goes_on = {"ended": "", "last_begun": 6}
+    rewrite_snapshot(tmp_path, {"process_start": 1}, goes_on)
     assert "is dead, probably killed" in explained(command_line, tmp_path, 3)
-    file.write_text(
-        f"{json.dumps({**writer, 'host': 'elsewhere', 'written_secs': 0})}\n{json.dumps({**body, 'ended': '', 'last_begun': 6})}\n"
-    )
+    rewrite_snapshot(tmp_path, {"host": "elsewhere", "written_secs": 0}, goes_on)
     assert "this machine can't see whether it is alive" in explained(command_line, tmp_path, 3)
 
 
@@ -280,11 +250,8 @@ def test_a_process_number_that_came_again(tmp_path, command_line):
 def test_a_snapshot_without_pending_transactions(tmp_path, command_line, txid, line):
     """A transaction that the snapshot has no details of waits only for transactions before it."""
     run_inline(topology(tmp_path), Config(group_transactions_max=1), until=2)
-    file = snapshot_file(tmp_path)
-    writer, body = map(json.loads, file.read_text().splitlines())
+    body = rewrite_snapshot(tmp_path, {"written_secs": time.time()}, {"ended": "", "last_begun": 5})
     assert (body["committed"], body["transactions"]) == (2, [])
-    begun = {**body, "ended": "", "last_begun": 5}
-    file.write_text(f"{json.dumps({**writer, 'written_secs': time.time()})}\n{json.dumps(begun)}\n")
     text = explained(command_line, tmp_path, txid)
     assert text.startswith(f"transaction {txid}: begun, not committed\n  next      {line}\n")
 
@@ -308,7 +275,6 @@ def test_without_a_journal(tmp_path, command_line):
 
 
 def test_what_is_asked_wrongly(tmp_path, command_line):
-    """Each mistake is one line."""
     assert "there is no folder" in refused(command_line, tmp_path / "nowhere", 1)
     assert "there is no journal" in refused(command_line, tmp_path, 1)
     assert command_line("explain", str(tmp_path), "0").exit_code == 2
@@ -316,26 +282,6 @@ def test_what_is_asked_wrongly(tmp_path, command_line):
     snapshot_file(tmp_path).write_text("no snapshot\n")
     assert "can't be read" in refused(command_line, tmp_path, 1)
     assert "is a folder; --set needs a MODULE" in refused(command_line, tmp_path, 1, "--set", "window=3")
-
-
-def test_states_in_memory_leave_no_file(tmp_path, command_line):
-    """A run without a folder writes none, not even where it is started."""
-    run_inline(topology(tmp_path, state=MemoryState(Fields("word: string"), Fields("n: long"))), Config())
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_snapshot_that_cannot_be_written_disturbs_nothing(tmp_path):
-    """Neither a folder that is gone nor one that refuses; and nothing is left behind or made anew."""
-    run_inline(topology(tmp_path), Config())
-    _, snapshot = read_snapshot(snapshot_file(tmp_path))
-    gone = tmp_path / "gone" / METADATA_DIR
-    SnapshotWriter(snapshot_path(gone, "t"), 1, "i").write(snapshot)
-    assert not gone.parent.exists()
-    folder = tmp_path / "folder"
-    snapshot_path(folder, "t").mkdir(parents=True)
-    SnapshotWriter(snapshot_path(folder, "t"), 1, "i").write(snapshot)
-    assert [path.name for path in folder.iterdir()] == ["run-t.json"]
-    shutil.rmtree(folder)
 
 
 def test_a_predecessor_hides_nothing(tmp_path):

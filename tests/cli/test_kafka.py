@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 
 import pytest
 
@@ -32,7 +31,6 @@ def test_a_port_that_is_in_use(command_line):
     ],
 )
 def test_a_port_or_a_folder_that_cannot_be(command_line, options, said):
-    """Is found, too."""
     (command_line.folder / "file").touch()
     result = command_line("kafka", "dev", *options)
     assert result.exit_code == 1
@@ -43,33 +41,12 @@ def test_a_port_or_a_folder_that_cannot_be(command_line, options, said):
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_topic_that_kafka_refuses(kafka, command_line):
-    """Is named, with the reason."""
     del kafka  # which skips if a broker can't be had
     port = free_port()
     result = command_line("kafka", "dev", "--folder", "kafka", "--port", str(port), "--topic", "a b")
     assert result.exit_code == 2
     assert "error: --topic 'a b': " in result.output
     assert "serves" not in result.output
-
-
-def test_without_java(command_line, monkeypatch):
-    """It says which Java to install."""
-    monkeypatch.setenv("PATH", str(command_line.folder))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    result = command_line("kafka", "dev", "--folder", "kafka")
-    assert result.exit_code == 1
-    assert "there is no Java: install Java" in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
-def test_without_the_client(command_line, monkeypatch):
-    """It says which package to install."""
-    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    result = command_line("kafka", "dev", "--folder", "kafka")
-    assert (result.exit_code, result.stderr) == (
-        1,
-        "error: confluent-kafka is not installed: in txtopo's checkout, .venv/bin/pip install '.[kafka]'\n",
-    )
 
 
 @pytest.mark.long

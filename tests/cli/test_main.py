@@ -49,6 +49,7 @@ def test_a_command_without_its_extra_says_how_to_install_it(tmp_path):
         "list": "cluster",
         "submit examples.ring": "cluster",
         "logs mine": "cluster",
+        "kafka dev --folder kafka": "kafka",
         "run examples.ring --metrics 0": "metrics",
         "show mine": "kafka",
         "show hidden": "metrics",
@@ -73,8 +74,13 @@ def test_ctrl_c_while_a_command_is_imported(monkeypatch):
 
 
 def test_every_command_is_found():
-    """Each command that is listed has that name."""
+    """Each command that is listed has that name, and its ``--help`` says what each option is for."""
     context = Context(txtopo)
-    names = txtopo.list_commands(context)
-    assert [txtopo.get_command(context, name).name for name in names] == names
+    for name in txtopo.list_commands(context):
+        command = txtopo.get_command(context, name)
+        assert command.name == name
+        assert CliRunner().invoke(txtopo, [name, "--help"]).exit_code == 0
+        for each in (command, *getattr(command, "commands", {}).values()):
+            options = [parameter for parameter in each.params if parameter.param_type_name == "option"]
+            assert [option.name for option in options if not (option.help or "").endswith(".")] == [], each.name
     assert txtopo.get_command(context, "nonsense") is None

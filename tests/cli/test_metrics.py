@@ -105,20 +105,9 @@ def test_transactional_topology(tmp_path: Path) -> None:
         assert 'topology="paced"' in page
         committed = found["txtopo_transactions_committed_total"]
         assert found["txtopo_attempts_failed_total"] == found["txtopo_attempts_replayed_total"] == 1
-        assert found["txtopo_attempts_total"] > committed
         assert found["txtopo_tuples_total"] == committed * 10
-        assert 0 < sum(value for name, value in found.items() if name.startswith("txtopo_transactions{")) <= 4
-        for name in ("commit_seconds", "end_to_end_seconds"):
-            assert found[f"txtopo_{name}_count"] >= committed
-        assert found["txtopo_processing_seconds_count"] >= committed + 1
         # Each commit phase sleeps 50 ms; what is begun waits for those before it.
         assert 0.05 * committed <= found["txtopo_commit_seconds_sum"] < found["txtopo_end_to_end_seconds_sum"]
-        assert found["txtopo_group_transactions_sum"] >= committed
-        # A scrape may come between a group's write and its end.
-        groups = found["txtopo_group_transactions_count"]
-        assert groups <= found["txtopo_write_seconds_count{state=counts}"] <= groups + 1
-        assert found["txtopo_source_remaining_transactions"] > 1900
-        assert found["txtopo_executors_lost_total"] == 0
         assert httpx.get(f"{address}/health", trust_env=False).json()["stage"] == "running"
         assert "hunter2" not in page
         process.send_signal(signal.SIGINT)
@@ -128,48 +117,17 @@ def test_transactional_topology(tmp_path: Path) -> None:
             httpx.get(f"{address}/metrics", trust_env=False)
 
 
-@pytest.mark.long
-@pytest.mark.slow
-def test_plain_topology(tmp_path: Path) -> None:
-    """Roots, components, workers and latencies of a topology of which some roots fail."""
-    with run(tmp_path, "examples.word_count", "--set", "sentences=2000000", "--set", "failing=1") as (process, address):
-        is_right = lambda found: found["txtopo_roots_failed_total"] > 0 < found["txtopo_roots_acked_total"]
-        found = values_of(scraped_until(address, process, is_right))
-        assert found["txtopo_workers"] == found["txtopo_workers_running"]
-        assert found["txtopo_worker_restarts_total"] == 0
-        acked = found["txtopo_roots_acked_total"]
-        assert found["txtopo_complete_latency_seconds_count"] == acked
-        assert found["txtopo_complete_latency_seconds_bucket{le=67.108864}"] == acked
-        assert 0 < found["txtopo_complete_latency_seconds_sum"] < acked * 60
-        assert found["txtopo_component_executed_total{component=split}"] > 0
-        assert found["txtopo_component_acked_total{component=sentences}"] == acked
-        process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=120)
-        assert process.returncode == 0, said
-
-
 @pytest.mark.parametrize("address", ["http", "1:2:x", "127.0.0.1", "70000", "-1", "[::1]"])
 def test_bad_addresses(command_line, address: str) -> None:
-    """They are mistakes in the command line."""
-    result = command_line("run", "examples.global_count", "--metrics", address)
-    assert result.exit_code == 2
-    assert "is neither PORT nor HOST:PORT" in result.stderr
+    assert "is neither PORT nor HOST:PORT" in command_line.refusal(
+        "run", "examples.global_count", "--metrics", address, status=2
+    )
 
 
 def test_port_that_is_taken(command_line) -> None:
     """It is found before Spark is started."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        result = command_line("run", "examples.global_count", "--metrics", f"127.0.0.1:{port}")
-    assert result.exit_code == 1
-    assert f"cannot serve metrics on 127.0.0.1:{port}: Address already in use" in result.stderr
-
-
-def test_package_that_is_missing(command_line, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the extra."""
-    for name in [each for each in sys.modules if each.startswith(("prometheus_client", "txtopo.engine.metrics"))]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    result = command_line("run", "examples.global_count", "--metrics", "0")
-    assert result.exit_code == 2
-    assert "pip install '.[metrics]'" in result.stderr
+        assert f"cannot serve metrics on 127.0.0.1:{port}: Address already in use" in command_line.refusal(
+            "run", "examples.global_count", "--metrics", f"127.0.0.1:{port}"
+        )

@@ -20,7 +20,6 @@ def test_the_page_is_current():
 
 
 def test_every_setting_is_in_the_table(command_line):
-    """One line each, under its dotted name."""
     result = command_line("settings")
     names = [line.split()[0] for line in result.stdout.splitlines()[1:]]
     assert names == [*SETTINGS, *CLUSTER_SETTINGS]
@@ -28,7 +27,6 @@ def test_every_setting_is_in_the_table(command_line):
 
 @pytest.mark.parametrize("name", ["topology.max.spout.pending", "max_spout_pending"])
 def test_a_setting_is_told_in_full(command_line, name):
-    """By either of its names."""
     result = command_line("settings", name)
     assert result.stdout.splitlines() == [
         "topology.max.spout.pending (a setting of Storm's)",
@@ -41,7 +39,6 @@ def test_a_setting_is_told_in_full(command_line, name):
 
 
 def test_a_setting_of_daemons_is_told_in_full(command_line):
-    """It has no name in Python."""
     result = command_line("settings", "nimbus.seeds")
     assert result.stdout.splitlines() == [
         "nimbus.seeds (a setting of Storm's, for daemons)",
@@ -52,15 +49,7 @@ def test_a_setting_of_daemons_is_told_in_full(command_line):
     ]
 
 
-@pytest.mark.parametrize("setting", CLUSTER_SETTINGS.values(), ids=list(CLUSTER_SETTINGS))
-def test_a_default_of_daemons_can_be_given_as_it_is_shown(setting):
-    """As those of topologies."""
-    if setting.default is not None:
-        assert ClusterConfig({setting.name: default_text(setting)})[setting.name] == setting.default
-
-
 def test_a_wrong_name_is_answered_with_the_nearest(command_line):
-    """It is a mistake in the command line."""
     result = command_line("settings", "max_spout_pendin")
     assert (result.exit_code, result.stderr) == (
         2,
@@ -68,8 +57,15 @@ def test_a_wrong_name_is_answered_with_the_nearest(command_line):
     )
 
 
-@pytest.mark.parametrize("setting", SETTINGS.values(), ids=list(SETTINGS))
-def test_a_default_can_be_given_as_it_is_shown(setting):
+@pytest.mark.parametrize(
+    ("config", "setting"),
+    [
+        *((Config, setting) for setting in SETTINGS.values()),
+        *((ClusterConfig, setting) for setting in CLUSTER_SETTINGS.values()),
+    ],
+    ids=[*SETTINGS, *CLUSTER_SETTINGS],
+)
+def test_a_default_can_be_given_as_it_is_shown(config, setting):
     """``--set NAME=DEFAULT`` is the default, but for texts that are not there."""
     if setting.default is not None:
-        assert Config({setting.name: default_text(setting)})[setting.name] == setting.default
+        assert config({setting.name: default_text(setting)})[setting.name] == setting.default

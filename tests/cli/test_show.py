@@ -66,21 +66,12 @@ def test_graphviz_has_a_cluster_for_each_phase(command_line):
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 def test_graphviz_itself_takes_it(command_line):
-    """``dot`` draws it without a word."""
     text = command_line("show", "examples.transactional_words", "--format", "graphviz").stdout
     drawn = subprocess.run(["dot", "-Tsvg"], input=text, capture_output=True, text=True, check=True)
     assert (drawn.stderr, "</svg>" in drawn.stdout) == ("", True)
 
 
-@pytest.mark.parametrize("form", ["dot", "graphviz", "DOT"])
-def test_graphviz_goes_by_either_name(command_line, form):
-    """``dot`` is what everybody calls it."""
-    result = command_line("show", "examples.ring", "--format", form)
-    assert result.stdout.startswith('digraph "ring" {')
-
-
 def test_a_graph_as_json(command_line):
-    """Components, edges and states for programs."""
     graph = json.loads(command_line("show", "examples.ring", "--format", "json").stdout)
     assert [component["id"] for component in graph["components"]] == ["spout", "rethread"]
     assert graph["components"][1]["states"] == ["next", "back"]
@@ -89,10 +80,9 @@ def test_a_graph_as_json(command_line):
 
 
 def test_a_wrong_format_names_those_of_the_command(command_line):
-    """It is a mistake in the command line."""
-    result = command_line("show", "examples.ring", "--format", "csv")
-    assert result.exit_code == 2
-    assert "there is no format 'csv'; there are text, mermaid, dot, json" in result.stderr
+    assert "there is no format 'csv'; there are text, mermaid, dot, json" in command_line.refusal(
+        "show", "examples.ring", "--format", "csv", status=2
+    )
 
 
 KAFKA = """
@@ -118,7 +108,6 @@ topology = builder.build()
 def test_a_password_is_not_shown(command_line, form):
     """Even if it is written into the topology."""
     command_line.write_module("guarded", KAFKA)
-    shown = command_line("show", "guarded", "--format", form)
-    assert shown.exit_code == 0, shown.output
-    assert "TransactionalKafkaSpout" in shown.output
-    assert "correct-horse" not in shown.output
+    output = command_line.told("show", "guarded", "--format", form)
+    assert "TransactionalKafkaSpout" in output
+    assert "correct-horse" not in output

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from txtopo.cli.command import CommandLineError, parse_pairs
-
 TOPOLOGY = """
 from pathlib import Path
 from spouts import MemoryTransactionalSpout
@@ -98,7 +96,6 @@ def test_an_exception_of_the_module_is_told_in_one_line_with_its_place(command_l
 
 
 def test_a_mistake_in_the_graph_is_told_in_the_words_of_build(command_line):
-    """What build() refuses is printed as it is, with status 1."""
     command_line.write_module("wrong", TOPOLOGY.replace('shuffle_grouping("spout")', 'shuffle_grouping("sport")'))
     result = command_line("show", "wrong")
     assert (result.exit_code, result.stderr) == (
@@ -108,7 +105,6 @@ def test_a_mistake_in_the_graph_is_told_in_the_words_of_build(command_line):
 
 
 def test_a_wrong_setting_is_told_in_the_words_of_config(command_line):
-    """What Config refuses is printed as it is, with status 1."""
     result = command_line("run", "inner.topo", "--set", "topology.max.spout.pending=0")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: topology.max.spout.pending is '0'; it must be an integer")
@@ -126,10 +122,3 @@ def test_a_path_is_answered_with_the_module(command_line, target, expected):
     """A file below the current folder is named as a module is; any other path is refused as one."""
     result = command_line("show", target.format(folder=command_line.folder))
     assert (result.exit_code, result.stderr) == (2, f"error: {expected.format(folder=command_line.folder)}\n")
-
-
-def test_a_pair_needs_an_equals_sign_and_may_hold_more():
-    """Only the first ``=`` divides; the last one of a name counts."""
-    assert parse_pairs(["a=1", "a=b=c"]) == {"a": "b=c"}
-    with pytest.raises(CommandLineError, match="--set takes name=value, not 'a'"):
-        parse_pairs(["a"])

@@ -17,13 +17,9 @@ from pathlib import Path
 import click
 
 from tests.cluster.scenarios import (
-    closed_nodes,
-    failing_starts,
     killed_drivers,
     lost_leader,
-    lost_zookeeper,
     rolling_restart,
-    standalone_spark,
 )
 from txtopo.testing import ZooKeeperEnsemble, running_ensemble
 
@@ -85,36 +81,6 @@ def _rolling_restart(rounds: int, seed: int) -> None:
         for number, each in enumerate(rolling_restart.play(ensemble, folder / "cluster", rounds, seed), start=1):
             print(f"restart {number}: {each}", flush=True)
         print("all tables are exact, and nothing that was submitted is lost")
-
-
-@main.command("lost-zookeeper")
-@click.option("--secs", default=60.0, show_default=True, help="How long ZooKeeper is away.")
-def _lost_zookeeper(secs: float) -> None:
-    """Take all of ZooKeeper away while a topology commits, killed and then stopped."""
-    for how in ("killed", "stopped"):
-        with _ensemble() as (ensemble, folder):
-            print(lost_zookeeper.play(ensemble, folder / "cluster", secs, how), flush=True)
-
-
-@main.command("failing-starts")
-def _failing_starts() -> None:
-    """Let drivers keep failing at their start."""
-    with _ensemble() as (ensemble, folder):
-        print(failing_starts.play(ensemble.hosts, folder / "cluster"))
-
-
-@main.command("standalone-spark")
-def _standalone_spark() -> None:
-    """Run tasks on a standalone Spark cluster, and kill the driver."""
-    with _ensemble() as (ensemble, folder):
-        print(standalone_spark.play(ensemble.hosts, folder / "cluster"))
-
-
-@main.command("closed-nodes")
-def _closed_nodes() -> None:
-    """Run a cluster with credentials, and try to get at its nodes without."""
-    with _ensemble() as (ensemble, folder):
-        print(closed_nodes.play(ensemble.hosts, folder / "cluster"))
 
 
 if __name__ == "__main__":

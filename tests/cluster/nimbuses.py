@@ -6,29 +6,27 @@ import contextlib
 import io
 import json
 import os
-import resource
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import unquote
 
 import httpx
 
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.cluster.code.submission import Submission
 from txtopo.cluster.decisions.assignment import SupervisorInfo
 from txtopo.cluster.state import ClusterState, LeaderWrites
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_SECS = 60.0
 TOKEN = "a-token-for-tests"
 SESSION_SECS = 2.0
 
@@ -37,15 +35,6 @@ QUICK = {
     "nimbus.monitor.freq.secs": 0.5,
     "nimbus.code.sync.freq.secs": 1,
 }
-
-
-def wait_for(what: str, condition: Callable[[], Any], secs: float = DEADLINE_SECS) -> Any:
-    """Wait until a condition is true; return its value."""
-    deadline = time.monotonic() + secs
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {secs:g} s: {what}"
-        time.sleep(0.02)
-    return value
 
 
 def leading(state: ClusterState, address: str = "127.0.0.1:1") -> LeaderWrites:
@@ -75,67 +64,45 @@ def reserved_port() -> tuple[socket.socket, int]:
     return holder, holder.getsockname()[1]
 
 
-class NimbusProcess:
-    """A nimbus that can be killed, stopped, and started again on the same folder and port."""
+class DaemonProcess:
+    """A daemon that can be killed, stopped, and started again on the same folder and port."""
+
+    kind: str
+    """The command that starts it."""
 
     def __init__(self, cluster: Cluster, number: int) -> None:
-        self.folder = cluster.folder / f"nimbus-{number}"
+        self.folder = cluster.folder / f"{self.kind}-{number}"
         self._reserved, self.port = reserved_port()
-        self.address = f"127.0.0.1:{self.port}"
-        self.log = cluster.folder / f"nimbus-{number}.log"
-        self.client = httpx.Client(
-            base_url=f"http://{self.address}",
-            headers={"Authorization": f"Bearer {TOKEN}"},
-            timeout=DEADLINE_SECS,
-            trust_env=False,
-        )
+        self.log = cluster.folder / f"{self.kind}-{number}.log"
+        self.options: list[str] = []
         self._cluster = cluster
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, failpoints: str = "", files_max: int | None = None, **settings: object) -> NimbusProcess:
-        """Start it, perhaps with few file descriptors; do not wait for anything."""
+    def start(self, failpoints: str = "", **settings: object) -> Self:
+        """Start it; do not wait for anything."""
         assert not self.is_alive()
         values: Mapping[str, object] = {
             **QUICK,
             **self._cluster.settings,
-            **{name.replace("_", "."): value for name, value in settings.items()},
             "storm.zookeeper.servers": self._cluster.hosts,
             "storm.zookeeper.root": self._cluster.root,
             "storm.local.dir": self.folder,
             "cluster.token.file": self._cluster.folder / "token",
-            "nimbus.port": self.port,
+            f"{self.kind}.port": self.port,
+            **{name.replace("_", "."): value for name, value in settings.items()},
         }
         pairs = [f"--set={name}={value}" for name, value in values.items()]
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         environment["TXTOPO_FAILPOINTS"] = failpoints
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "txtopo.cli", "nimbus", *pairs],
+                [sys.executable, "-m", "txtopo.cli", self.kind, *self.options, *pairs],
                 cwd=ROOT,
                 env=environment,
                 stdout=log,
                 stderr=log,
             )
-        if files_max is not None:
-            resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (files_max, files_max))
         return self
-
-    def start_to_lead(self, failpoints: str = "", **settings: object) -> NimbusProcess:
-        """Start it, and wait until it leads."""
-        self.start(failpoints, **settings).wait_until_up()
-        wait_for("it leads", lambda: self.leads)
-        return self
-
-    def wait_until_up(self) -> NimbusProcess:
-        """Wait until it answers."""
-        wait_for(f"{self.address} answers: {self.log}", self._answers)
-        return self
-
-    def _answers(self) -> bool:
-        assert self.is_alive(), f"it has ended: {self.log.read_text()[-3000:]}"
-        with contextlib.suppress(httpx.HTTPError):
-            return self.client.get("/health").status_code == 200
-        return False
 
     def is_alive(self) -> bool:
         """Whether the process lives."""
@@ -157,16 +124,52 @@ class NimbusProcess:
             self._process.kill()
             self._process.wait()
 
-    def close(self) -> None:
-        """Kill it, and give its port back."""
-        self.kill()
-        self.client.close()
-        self._reserved.close()
-
     def stop(self) -> int:
         """End it in good order."""
         self.signal(signal.SIGTERM)
         return self.wait()
+
+    def close(self) -> None:
+        """Kill it, and give its port back."""
+        self.kill()
+        self._reserved.close()
+
+
+class NimbusProcess(DaemonProcess):
+    """A nimbus, and a client's requests to it."""
+
+    kind = "nimbus"
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        super().__init__(cluster, number)
+        self.address = f"127.0.0.1:{self.port}"
+        self.client = httpx.Client(
+            base_url=f"http://{self.address}",
+            headers={"Authorization": f"Bearer {TOKEN}"},
+            timeout=DEADLINE_SECS,
+            trust_env=False,
+        )
+
+    def start_to_lead(self, failpoints: str = "", **settings: object) -> NimbusProcess:
+        """Start it, and wait until it leads."""
+        self.start(failpoints, **settings).wait_until_up()
+        wait_for("it leads", lambda: self.leads)
+        return self
+
+    def wait_until_up(self) -> NimbusProcess:
+        """Wait until it answers."""
+        wait_for(f"{self.address} answers: {self.log}", self._answers)
+        return self
+
+    def _answers(self) -> bool:
+        assert self.is_alive(), f"it has ended: {self.log.read_text()[-3000:]}"
+        with contextlib.suppress(httpx.HTTPError):
+            return self.client.get("/health").status_code == 200
+        return False
+
+    def close(self) -> None:
+        super().close()
+        self.client.close()
 
     def lose_disk(self) -> None:
         """Remove its folder."""

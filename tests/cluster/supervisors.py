@@ -9,13 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from state import read_table
-from tests.cluster.nimbuses import QUICK, ROOT, Cluster, reserved_port, wait_for
+from tests.cluster.nimbuses import ROOT, Cluster, DaemonProcess
 from tests.cluster.submitted.counting import KEYS, ROWS
+from tests.waiting import wait_for
 from txtopo.cluster.driver.folder import DriverFolder
 
 SUBMITTED = Path(__file__).parent / "submitted"
@@ -39,52 +39,14 @@ def counts_in(output: Path) -> dict[int, int]:
     return {row["key"]: row["count"] for row in read_table(output / "counts").to_pylist()}
 
 
-class SupervisorProcess:
-    """A supervisor that can be killed, with and without its drivers, and started again on the same folder and port."""
+class SupervisorProcess(DaemonProcess):
+    """A supervisor that can be killed with and without its drivers."""
 
-    def __init__(self, cluster: Cluster, number: int) -> None:
-        self.folder = cluster.folder / f"supervisor-{number}"
-        self._reserved, self.port = reserved_port()
-        self.log = cluster.folder / f"supervisor-{number}.log"
-        self.options: list[str] = []
-        self._cluster = cluster
-        self._process: subprocess.Popen[bytes] | None = None
+    kind = "supervisor"
 
-    def start(
-        self, failpoints: str = "", environment: Mapping[str, str] | None = None, **settings: object
-    ) -> SupervisorProcess:
-        """Start it; do not wait for anything."""
-        values = {
-            **QUICK,
-            **self._cluster.settings,
-            "storm.zookeeper.servers": self._cluster.hosts,
-            "storm.zookeeper.root": self._cluster.root,
-            "storm.local.dir": self.folder,
-            "cluster.token.file": self._cluster.folder / "token",
-            "supervisor.port": self.port,
-            "supervisor.work.dir": self._cluster.folder / "work",
-            **{name.replace("_", "."): value for name, value in settings.items()},
-        }
-        variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | dict(
-            environment or {}
-        )
-        variables["TXTOPO_FAILPOINTS"] = failpoints
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "txtopo.cli",
-                    "supervisor",
-                    *self.options,
-                    *(f"--set={name}={value}" for name, value in values.items()),
-                ],
-                cwd=ROOT,
-                env=variables,
-                stdout=log,
-                stderr=log,
-            )
-        return self
+    def start(self, failpoints: str = "", **settings: object) -> SupervisorProcess:
+        work = {"supervisor_work_dir": self._cluster.folder / "work"}
+        return super().start(failpoints, **{**work, **settings})
 
     def wait_until_up(self) -> SupervisorProcess:
         """Wait until it is announced."""
@@ -108,22 +70,10 @@ class SupervisorProcess:
                 found[launch.assignment.topology] = pid
         return found
 
-    def kill(self) -> None:
-        """Kill it, as ``kill -9`` does; its drivers live on."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def stop(self) -> int:
-        """End it in good order."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(60.0)
-
     def lose_machine(self) -> None:
         """Kill it and all its drivers at once."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)  # so that it starts none again in between
+        if self.is_alive():
+            self.signal(signal.SIGSTOP)  # so that it starts none again in between
         for pid in self.drivers().values():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
@@ -132,7 +82,7 @@ class SupervisorProcess:
     def close(self) -> None:
         """Kill it with its drivers, and give its port back."""
         self.lose_machine()
-        self._reserved.close()
+        super().close()
 
     def logs(self) -> str:
         """Return what it and its drivers have logged."""

@@ -42,11 +42,6 @@ def test_nobody() -> None:
     never.set()
 
 
-def test_empty_answer() -> None:
-    """It is an answer, too."""
-    assert first_answer([lambda: ""], (Away,), secs=DEADLINE_SECS) == ""
-
-
 def test_time_that_is_over_before_the_next_is_asked() -> None:
     """It is over nonetheless, and nobody else is asked."""
     never, started = threading.Event(), time.monotonic()

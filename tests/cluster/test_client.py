@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import Make
-from tests.cluster.nimbuses import TOKEN, NimbusProcess, archive, wait_for
+from tests.cluster.nimbuses import TOKEN, archive
+from tests.waiting import wait_for
 from txtopo.cluster.client import ClusterClient
 from txtopo.cluster.code.submission import Submission
-from txtopo.cluster.decisions.assignment import SupervisorInfo
 from txtopo.errors import (
     AlreadyAlive,
     ClusterError,
@@ -36,21 +35,6 @@ def zipped(tmp_path: Path) -> Path:
     path = tmp_path / "code.zip"
     path.write_bytes(archive())
     return path
-
-
-def test_life_of_a_topology(make: Make, zipped: Path) -> None:
-    """Each request is carried out by the leader, and answered with the topology."""
-    [nimbus] = make().start().nimbuses
-    with ClusterClient([nimbus.address], TOKEN) as client:
-        assert client.leader() == nimbus.address
-        assert client.submit(WORDS, zipped)["status"] == "ACTIVE"
-        assert client.deactivate("words")["status"] == "INACTIVE"
-        assert client.activate("words")["status"] == "ACTIVE"
-        assert client.rebalance("words", 60)["status"] == "REBALANCING"
-        assert [each["name"] for each in client.topologies()] == ["words"]
-        assert client.kill("words", 60)["status"] == "KILLED"
-        assert client.kill("words", 0)["status"] == "KILLED"
-        wait_for("it is gone", lambda: client.topologies() == [])
 
 
 def test_errors_are_those_of_txtopo(make: Make, zipped: Path, tmp_path: Path) -> None:
@@ -130,36 +114,6 @@ def test_seeds_that_are_down_hang_or_do_not_lead(make: Make, zipped: Path) -> No
             assert time.monotonic() - started < 15.0
 
 
-def test_log_on_a_supervisor_that_hangs(make: Make, zipped: Path) -> None:
-    """It is an error that names the supervisor, after some seconds."""
-    cluster = make().start()
-    with (
-        socket.create_server(("127.0.0.1", 0)) as hung,
-        ClusterClient([cluster.nimbuses[0].address], TOKEN) as client,
-    ):
-        client.submit(WORDS, zipped)
-        address = f"127.0.0.1:{hung.getsockname()[1]}"
-        cluster.state.announce_supervisor(SupervisorInfo("s1", address, 1))
-        wait_for("it is assigned", cluster.state.assignments)
-        with pytest.raises(ClusterError, match=f"{address} does not answer"):
-            list(client.log("words"))
-
-
-@pytest.mark.long
-def test_leader_that_hangs_during_a_submission(make: Make, zipped: Path) -> None:
-    """The client does not wait for ever: it says that the topology may have been submitted."""
-    cluster = make(2)
-    leader, other = cluster.nimbuses
-    leader.start_to_lead("nimbus.replicate.before=stop")
-    other.start().wait_until_up()
-    with ClusterClient([leader.address, other.address], TOKEN) as client:
-        with pytest.raises(ClusterError, match=r"no sign of life.*may have been submitted"):
-            client.submit(WORDS, zipped)
-        wait_for("the other one leads", lambda: other.leads)
-        assert client.topologies() == []
-        assert client.submit(WORDS, zipped)["status"] == "ACTIVE"
-
-
 def test_connection_that_breaks_during_a_submission(make: Make, zipped: Path) -> None:
     """The client does not submit twice: it says that it may have been submitted."""
     cluster = make(topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1).start()
@@ -183,37 +137,3 @@ def test_kill_whose_answer_is_lost(make: Make, zipped: Path) -> None:
         wait_for("the other one holds the code", lambda: other.codes() == leader.codes())
         assert client.kill("words", 0)["status"] == "KILLED"
         wait_for("it is gone", lambda: client.topologies() == [])
-
-
-@pytest.mark.long
-def test_leader_that_dies_again_and_again(make: Make, zipped: Path) -> None:
-    """A client with patience never sees it."""
-    cluster = make(3).start()
-    stop = threading.Event()
-    rounds = 0
-
-    def kill_leaders() -> None:
-        nonlocal rounds
-        while not stop.is_set() and rounds < 3:
-            leader: NimbusProcess = cluster.leader()
-            leader.kill()
-            rounds += 1
-            wait_for("another one leads", lambda leader=leader: any(each.leads for each in cluster.others(leader)))
-            leader.start().wait_until_up()
-
-    with ClusterClient([each.address for each in cluster.nimbuses], TOKEN, patience_secs=60.0) as client:
-        client.submit(WORDS, zipped)
-        wait_for("all hold the code", lambda: all(each.codes() for each in cluster.nimbuses))
-        killer = threading.Thread(target=kill_leaders)
-        killer.start()
-        try:
-            done = 0
-            while killer.is_alive():
-                assert client.deactivate("words")["status"] == "INACTIVE"
-                assert client.activate("words")["status"] == "ACTIVE"
-                done += 1
-        finally:
-            stop.set()
-            killer.join()
-    assert rounds == 3
-    assert done > 0

@@ -86,21 +86,6 @@ def test_json_is_an_object_a_line(tmp_path: Path) -> None:
     assert second["exception"].endswith("ValueError: two\nlines")
 
 
-@pytest.mark.usefixtures("_logging_as_before")
-def test_log_of_a_daemon_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five old files are kept, and no line is lost while they are."""
-    monkeypatch.setattr("txtopo.cluster.logs._LOG_BYTES_MAX", 1000)
-    log_to(tmp_path / "nimbus.log", "json")
-    for number in range(100):
-        LOG.info("line %d", number)
-    files = sorted(tmp_path.iterdir())
-    assert [each.name for each in files] == ["nimbus.log", *(f"nimbus.log.{number}" for number in range(1, 6))]
-    assert all(each.stat().st_size <= 1000 for each in files)
-    newest_first = [files[0], *files[1:]]
-    lines = [json.loads(line)["message"] for each in reversed(newest_first) for line in each.read_text().splitlines()]
-    assert lines == [f"line {number}" for number in range(100 - len(lines), 100)]
-
-
 def _log_of_driver(log_format: str) -> list[str]:
     """Return the lines of a driver's log, whose processes write to the same file."""
     ended = subprocess.run(
@@ -128,15 +113,6 @@ def test_json_of_a_driver() -> None:
     assert "from Python" in raw
     assert sum(map(len, raw)) > 200_000
     assert records[-1]["message"] == "ends"
-
-
-@pytest.mark.slow
-def test_text_of_a_driver() -> None:
-    """A record is a line, its traceback within it; what others write is as they write it."""
-    lines = _log_of_driver("text")
-    assert lines[0].endswith("INFO txtopo.cluster.driver.process: begins")
-    assert [line for line in lines if "it broke\\nTraceback" in line]
-    assert "from a child" in lines
 
 
 def test_rotation_of_a_file_that_others_have_open(tmp_path: Path) -> None:

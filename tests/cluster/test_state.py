@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterator
 
 import attrs
 import pytest
 
-from tests.cluster.nimbuses import leading
+from tests.cluster.nimbuses import leading, next_root
 from tests.cluster.relay import Relay
 from txtopo.cluster.code.store import CodeFile, Manifest
 from txtopo.cluster.decisions.assignment import Assignment, Ending, EndingKind, Heartbeat, SupervisorInfo
@@ -18,7 +17,6 @@ from txtopo.cluster.state import ClusterState, LeaderWrites, NimbusInfo
 from txtopo.errors import NoLeader, NotLeader, StopError
 from txtopo.testing import ZooKeeperServer
 
-_ROOTS = itertools.count(1)
 DEADLINE_SECS = 30.0
 WORDS = Topology("words-1-9", "words", "word-counts", Status.ACTIVE, 9.0)
 MANIFEST = Manifest(WORDS.id, (CodeFile("code.zip", 4, "ab"),))
@@ -30,7 +28,7 @@ Open = Callable[..., ClusterState]
 
 @pytest.fixture
 def open_state(zookeeper: ZooKeeperServer) -> Iterator[Open]:
-    root, opened = f"/cluster-state-{next(_ROOTS)}", []
+    root, opened = next_root(), []
 
     def open_(hosts: str = zookeeper.hosts, **arguments: str) -> ClusterState:
         opened.append(ClusterState(hosts, root, session_timeout_secs=2.0, **arguments))
@@ -256,15 +254,6 @@ def test_layout_of_another_version(open_state: Open) -> None:
     state.session.client.set(state.node("format"), b'{"layout": 2}')
     with pytest.raises(StopError, match=r"layout 2.*storm\.zookeeper\.root"):
         open_state()
-
-
-def test_damaged_record(open_state: Open) -> None:
-    """It is named, and nothing is guessed."""
-    state = open_state()
-    _started(state)
-    state.session.client.set(state.node("storms", WORDS.id), b"{")
-    with pytest.raises(StopError, match=f"storms/{WORDS.id} in ZooKeeper is damaged"):
-        state.topologies()
 
 
 def test_digest_acl(open_state: Open) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from committers.kafka import ConfluentSender, KafkaBolt, KafkaMessage, KafkaSender, SenderSettings
-from spouts.kafka.confluent import BrokerConsumer
-from spouts.kafka.log import ConsumerSettings, TopicPartition
+from tests.spouts.kafka.places import Place
 from tests.spouts.kafka.plain.rig import Context
 from txtopo import Config, Fields, OutputCollector, PlainTopology, TopologyBuilder
 from txtopo.client_properties import ClientProperties
@@ -21,52 +20,18 @@ from txtopo.errors import ConfigError, FieldsError
 from txtopo.testing import AckFailMapTracker, FeederSpout, InlineCluster, MemoryLog, make_tuple
 
 WAIT_SECS = 60.0
-_numbers = itertools.count()
 
 
-class Place:
-    """A topic of its own."""
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-
-    servers = "memory"
-    connect: Any
-    create: Any
-    read: Any
+@pytest.fixture
+def place(place) -> Place:
+    place.create()
+    return place
 
 
-class MemoryPlace(Place):
-    def __init__(self, topic: str) -> None:
-        super().__init__(topic)
-        self.log = MemoryLog()
-        self.connect = self.log.connect_sender
-        self.create = self.log.create_topic
-        self.read = lambda count: self.log.records(topic)
-
-
-class BrokerPlace(Place):
-    def __init__(self, topic: str, broker: Any) -> None:
-        super().__init__(topic)
-        self.servers = broker.servers
-        self.connect = ConfluentSender
-        self.create = broker.create_topic
-
-    def read(self, count: int) -> list[Any]:
-        reader = BrokerConsumer(ConsumerSettings(self.servers, "r", "earliest", ClientProperties(), lambda error: None))
-        partition, records, end = TopicPartition(self.topic, 0), [], time.monotonic() + WAIT_SECS
-        reader.assign({partition: 0})
-        while len(records) < count and time.monotonic() < end:
-            records += reader.poll([partition], 0.1, 100_000).get(partition, [])
-        reader.close()
-        return records
-
-
-@pytest.fixture(params=["memory", pytest.param("broker", marks=pytest.mark.slow)])
-def place(request) -> Place:
-    topic = f"bolt-{next(_numbers)}"
-    made = MemoryPlace(topic) if request.param == "memory" else BrokerPlace(topic, request.getfixturevalue("kafka"))
-    made.create(topic)
+@pytest.fixture
+def in_memory() -> Place:
+    made = Place(MemoryLog())
+    made.create()
     return made
 
 
@@ -95,7 +60,7 @@ def fed(cluster: InlineCluster, bolt: KafkaBolt, *tuples: Any, fields: Any = ("k
 
 def test_acked_when_acknowledged(cluster, place):
     """Every tuple is acked when its record is in the topic, with its key and its value."""
-    bolt = KafkaBolt(place.servers, place.topic, connect=place.connect)
+    bolt = KafkaBolt(place.servers, place.topic, connect=place.make_sender)
     _, tracker = fed(cluster, bolt, *[(f"k{number}", f"v{number}") for number in range(1_000)])
     assert len(tracker.acked) == 1_000
     assert not tracker.failed
@@ -109,7 +74,10 @@ def test_acked_when_acknowledged(cluster, place):
 def test_unknown_topic(cluster, place):
     """A record that the broker refuses fails its tuple, with the reason, and no other tuple; the worker lives."""
     bolt = KafkaBolt(
-        place.servers, topic_field="to", connect=place.connect, properties={"topic.metadata.propagation.max.ms": 500}
+        place.servers,
+        topic_field="to",
+        connect=place.make_sender,
+        properties={"topic.metadata.propagation.max.ms": 500},
     )
     running, tracker = fed(cluster, bolt, ("no-such-topic", "v"), (place.topic, "v"), (3, "v"), fields=("to", "value"))
     assert set(tracker.failed) == {0, 2}
@@ -133,7 +101,7 @@ def test_mapper(cluster, place):
         return made and KafkaMessage(topic, made.key, made.value, made.partition, made.timestamp_ms, made.headers)
 
     _, tracker = fed(
-        cluster, KafkaBolt(place.servers, mapper=mapper, connect=place.connect), ("a", "skip"), ("a", "x"), ("a", 3)
+        cluster, KafkaBolt(place.servers, mapper=mapper, connect=place.make_sender), ("a", "skip"), ("a", "x"), ("a", 3)
     )
     assert set(tracker.acked) == {0, 1}
     assert set(tracker.failed) == {2}
@@ -154,7 +122,7 @@ def test_fields_and_serializers(cluster, place):
         key_field="id",
         value_field="n",
         value_serializer=lambda n: b"%d" % n,
-        connect=place.connect,
+        connect=place.make_sender,
     )
     _, tracker = fed(cluster, bolt, (7,), ("x",), fields=("n",))
     assert (set(tracker.acked), set(tracker.failed)) == ({0}, {1})
@@ -166,7 +134,7 @@ def test_end_of_a_run(place):
     tracker = AckFailMapTracker()
     feeder = FeederSpout(Fields("key", "value"), tracker)
     with InlineCluster(simulated_time=False) as cluster:
-        running = cluster.submit(topology(feeder, KafkaBolt(place.servers, place.topic, connect=place.connect)))
+        running = cluster.submit(topology(feeder, KafkaBolt(place.servers, place.topic, connect=place.make_sender)))
         for number in range(100):
             feeder.feed([None, str(number)])
         running.stop()
@@ -174,32 +142,27 @@ def test_end_of_a_run(place):
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "options", "said"),
     [
-        (("k", 3.5), "topic 'bolt', field 'value' of 3.5: it is neither text nor bytes"),
-        (({}, "v"), "topic 'bolt', field 'key' of {}: it is neither text nor bytes"),
-        (("k\x1b[2J", "v"), "record for topic 'bolt', key b'k\\x1b[2J': "),
-        ((None, "v"), "record for topic 'bolt', no key: the log refuses to send"),
+        (("k", 3.5), {}, "topic 'TOPIC', field 'value' of 3.5: it is neither text nor bytes"),
+        (({}, "v"), {}, "topic 'TOPIC', field 'key' of {}: it is neither text nor bytes"),
+        (("k\x1b[2J", "v"), {}, "record for topic 'TOPIC', key b'k\\x1b[2J': "),
+        ((None, "v"), {}, "record for topic 'TOPIC', no key: the log refuses to send"),
+        (
+            ("k", "v\x1b"),
+            {"value_serializer": int},
+            "topic 'TOPIC', field 'value' of 'v\\x1b': ValueError: invalid literal",
+        ),
     ],
 )
-def test_errors_name_the_record(cluster, values, said):
+def test_errors_name_the_record(cluster, in_memory, values, options, said):
     """By its topic and key, or by the field that does not become bytes."""
-    place = MemoryPlace("bolt")
-    place.create("bolt")
-    place.log.refuse("send")
-    running, tracker = fed(cluster, KafkaBolt("memory", "bolt", connect=place.connect), values)
+    in_memory.world.refuse("send")
+    bolt = KafkaBolt("memory", in_memory.topic, connect=in_memory.make_sender, **options)
+    running, tracker = fed(cluster, bolt, values)
     assert set(tracker.failed) == {0}
     (error,) = [status.last_error for status in running.statuses() if status.last_error]
-    assert said in error
-
-
-def test_errors_of_a_serializer(cluster):
-    """Name the field and its value, shown so that it does nothing to a terminal."""
-    bolt = KafkaBolt("memory", "bolt", value_serializer=int, connect=MemoryPlace("bolt").connect)
-    running, tracker = fed(cluster, bolt, ("k", "v\x1b"))
-    assert set(tracker.failed) == {0}
-    (error,) = [status.last_error for status in running.statuses() if status.last_error]
-    assert "topic 'bolt', field 'value' of 'v\\x1b': ValueError: invalid literal for int" in error
+    assert said.replace("TOPIC", in_memory.topic) in error
 
 
 def test_what_is_no_record():
@@ -217,25 +180,22 @@ def test_what_is_no_record():
     sender.close(0)
 
 
-def test_full_queue(cluster):
+def test_full_queue(cluster, in_memory):
     """While the client's queue is full, tuples wait in the bolt; all are written in the end, in order."""
-    place = MemoryPlace("bolt")
-    place.create("bolt")
-    place.log.send_queue_max = 7
-    _, tracker = fed(cluster, KafkaBolt("memory", "bolt", connect=place.connect), *[(None, str(n)) for n in range(100)])
+    in_memory.world.send_queue_max = 7
+    bolt = KafkaBolt("memory", in_memory.topic, connect=in_memory.make_sender)
+    _, tracker = fed(cluster, bolt, *[(None, str(n)) for n in range(100)])
     assert len(tracker.acked) == 100
-    assert [each.value for each in place.read(100)] == [str(number).encode() for number in range(100)]
+    assert [each.value for each in in_memory.read(100)] == [str(number).encode() for number in range(100)]
 
 
-@pytest.mark.slow
-def test_full_queue_of_the_client(cluster, kafka):
+def test_full_queue_of_the_client(cluster, broker_place):
     """The same with librdkafka's own queue."""
-    place = BrokerPlace("bolt-full", kafka)
-    place.create("bolt-full")
-    bolt = KafkaBolt(place.servers, place.topic, properties={"queue.buffering.max.messages": 10})
-    _, tracker = fed(cluster, bolt, *[(None, str(number)) for number in range(500)])
+    broker_place.create()
+    options = {"properties": {"queue.buffering.max.messages": 10}}
+    _, tracker = fed(cluster, KafkaBolt(broker_place.servers, broker_place.topic, **options), *[(None, "v")] * 500)
     assert len(tracker.acked) == 500
-    assert len(place.read(500)) == 500
+    assert len(broker_place.read(500)) == 500
 
 
 class StuckSender(KafkaSender):
@@ -335,15 +295,6 @@ def test_what_waits_at_the_end_of_a_run(bolt_and_calls):
     bolt, _, _, log = bolt_and_calls
     bolt.cleanup()
     assert [record.value for record in log.records("t")] == [b"0", b"1", b"2", b"3", b"4"]
-
-
-def test_refused_records(cluster):
-    """A record that is refused fails its tuple; the next one is written."""
-    place = MemoryPlace("bolt")
-    place.create("bolt")
-    place.log.refuse("send")
-    _, tracker = fed(cluster, KafkaBolt("memory", "bolt", connect=place.connect), (None, "a"), (None, "b"))
-    assert (set(tracker.failed), set(tracker.acked)) == ({0}, {1})
 
 
 @pytest.mark.long

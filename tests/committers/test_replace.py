@@ -7,15 +7,13 @@ from typing import ClassVar
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 
 from committers import AppendCommitter, ReplaceCommitter
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
-from state import DeltaRows, read_table
+from state import DeltaRows
 from tests.committers.topologies import TYPED, check, make_rows, replaced, rows_of, rows_topology
-from txtopo import Config, FailedException, Fields, Topology, TransactionalTopologyBuilder, run
-from txtopo.cli.main import txtopo
+from txtopo import Config, FailedException, Topology, TransactionalTopologyBuilder, run
 from txtopo.errors import FieldsError, StateAccessError
 from txtopo.testing.checkers import Violation
 from txtopo.testing.inline import run_inline
@@ -117,79 +115,37 @@ def everything(output) -> Topology:
 
 
 @pytest.fixture
-def target(tmp_path, monkeypatch) -> str:
+def target(tmp_path, monkeypatch, command_line) -> str:
     monkeypatch.setattr(Settings, "now", {})
     run_inline(everything(tmp_path / "out"), Config(max_spout_pending=8, group_transactions_max=3))
-    name = f"replayed_{abs(hash(tmp_path))}"
-    (tmp_path / f"{name}.py").write_text(MODULE.format(output=str(tmp_path / "out")))
-    monkeypatch.syspath_prepend(tmp_path)
-    return name
+    command_line.write_module("replayed_rows", MODULE.format(output=str(tmp_path / "out")))
+    return "replayed_rows"
 
 
-def told(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(txtopo, arguments, prog_name="txtopo")
-    return result.exit_code, result.output
-
-
-def test_the_audit_proves_it(tmp_path, target) -> None:
+def test_the_audit_proves_it(tmp_path, target, command_line) -> None:
     """The audit finds each group's rows in its version, before and after compaction; and what others have done."""
     output = tmp_path / "out"
-    code, text = told("audit", str(output))
-    assert (code, "proved" in text or "✔" in text) == (0, True), text
+    assert "✔" in command_line.told("audit", str(output))
     DeltaTable(output / "rows").optimize.compact()
-    assert told("audit", str(output))[0] == 0
+    assert "✔" in command_line.told("audit", str(output))
     write_deltalake(output / "rows", pa.table({"day": ["mon"], "n": [0], "txid": [1]}), mode="append")
-    code, text = told("audit", str(output))
-    assert code == 1
-    assert "another writer" in text
-    assert "was not there" in text
-
-
-def test_the_audit_misses_rows_that_are_gone(tmp_path, target) -> None:
-    """Rows that somebody has taken out are missed."""
-    DeltaTable(tmp_path / "out" / "days").delete("day = 'mon'")
-    code, text = told("audit", str(tmp_path / "out"))
-    assert (code, "keys are gone" in text) == (1, True), text
-
-
-def test_a_replay_comes_out_the_same(target) -> None:
-    """Each transaction, replayed, puts the same rows, also those that a later one of its group has replaced."""
-    for txid in (1, 2, 3):
-        code, text = told("replay", target, str(txid))
-        assert (code, "the same" in text) == (0, True), text
-        assert txid == 3 or "committed together with 1 to" in text, "the test is of a group"
+    DeltaTable(output / "days").delete("day = 'mon'")
+    result = command_line("audit", str(output))
+    assert result.exit_code == 1
+    for found in ("another writer", "was not there", "keys are gone"):
+        assert found in result.output
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [("more", "was not put then"), ("fewer", "is not put now"), ("other", "'append'"), ("replaced", "was kept then")],
 )
-def test_a_replay_finds_other_rows(target, monkeypatch, change, says) -> None:
+def test_a_replay_finds_other_rows(target, monkeypatch, command_line, change, says) -> None:
     """Rows that are more, fewer or others are found, and so is replacing where rows were appended."""
+    assert "the same" in command_line.told("replay", target, "3")
     monkeypatch.setattr(Settings, "now", {"change": change})
-    code, text = told("replay", target, "3")
-    assert (code, "'append'" in text, says in text) == (1, True, True), text
-
-
-def test_state_and_show(tmp_path, target) -> None:
-    """The table can be shown, alone and with the others, and the graph names it."""
-    code, text = told("state", str(tmp_path / "out" / "rows"), "--txid", "3", "--format", "csv")
-    assert code == 0
-    assert "day,n,txid\nmon,0,1\n" in text
-    assert told("state", "--consistent", str(tmp_path / "out"))[0] == 0
-    code, text = told("show", target)
-    assert (code, "DeltaRows, rows: " in text) == (0, True), text
-
-
-def test_a_repair_takes_a_change_back(tmp_path, target) -> None:
-    """What somebody else has added is taken back by a repair; then it runs on."""
-    output = tmp_path / "out"
-    before = rows_of(output / "rows")
-    write_deltalake(output / "rows", pa.table({"day": ["mon"], "n": [0], "txid": [1]}), mode="append")
-    code, text = told("repair", target, "--yes")
-    assert code == 0, text
-    assert rows_of(output / "rows") == before
-    run_inline(everything(output))
+    result = command_line("replay", target, "3")
+    assert (result.exit_code, "'append'" in result.output, says in result.output) == (1, True, True), result.output
 
 
 # Simulating
@@ -247,37 +203,3 @@ def test_disasters_find_a_mistake(tmp_path, monkeypatch) -> None:
     with pytest.raises(Violation, match="promise 8"):
         for seed in range(1, 50):
             World(subject, seed).run()
-
-
-def test_a_simulation_refuses_keys(tmp_path) -> None:
-    """Simulated tables of rows refuse what real ones refuse."""
-
-    class ByKey(AppendCommitter):
-        def finish_batch(self) -> None:
-            self.context.state("rows").put("a", 1)
-
-    class Replacing(AppendCommitter):
-        def finish_batch(self) -> None:
-            self.context.state("rows").replace_partitions([("a", 1)])
-
-    for committer, says in ((ByKey("rows"), "no keys"), (Replacing("rows"), "partition_by")):
-        builder = TransactionalTopologyBuilder("rows", "spout", MemoryTransactionalSpout(make_rows(), TYPED, 3), 2)
-        builder.set_bolt("append", committer, 1).global_grouping("spout")
-        builder.set_state("rows", DeltaRows(tmp_path / "rows", TYPED))
-        with pytest.raises(StateAccessError, match=says):
-            make_subject(builder.build())
-
-
-def test_nested_rows_are_told_apart(tmp_path) -> None:
-    """Rows with lists and structs are appended, replayed and simulated, too."""
-    fields = Fields("a: array<long>", "s: struct<x: long>", "b: binary", "d: date", "t: timestamp")
-    data = {0: [[[1, n], {"x": n}, b"\x00", None, None] for n in range(6)]}
-    builder = TransactionalTopologyBuilder("rows", "spout", MemoryTransactionalSpout(data, fields, 3), 1)
-    builder.set_bolt("append", AppendCommitter("rows"), 1).shuffle_grouping("spout")
-    builder.set_state("rows", DeltaRows(tmp_path / "out" / "rows", fields))
-    topology = builder.build()
-    run_inline(topology)
-    assert read_table(tmp_path / "out" / "rows").num_rows == 6
-    assert told("audit", str(tmp_path / "out"))[0] == 0
-    subject = make_subject(topology)
-    assert run_schedules(subject, range(1, 20), processes=1).failures == ()

@@ -1,4 +1,4 @@
-"""The diagrams of the documentation, drawn as SVG: ``python -m tests.docs.diagrams`` writes them to ``docs/diagrams``.
+"""Diagrams of the documentation, drawn as SVG: ``python -m tests.docs.diagrams`` writes them to ``docs/diagrams``.
 
 The states of a transaction are drawn from the table of transitions: boxes and arrows are laid out by hand here, and
 a state or transition without a place, or a place without one, is an error. The chart of figures is drawn from the table of
@@ -27,7 +27,7 @@ _INK, _PAPER, _FILL, _DONE, _BAD = "#24292f", "#ffffff", "#dbeafe", "#dcfce7", "
 
 @attrs.frozen
 class Box:
-    """A box: its left upper corner, its size, its lines, the first one bold; in its middle, or at its upper edge."""
+    """A box: its left upper corner, its size, and in its middle its lines, the first one bold."""
 
     x: int
     y: int
@@ -35,12 +35,11 @@ class Box:
     height: int
     lines: tuple[str, ...]
     fill: str = _FILL
-    at_top: bool = False
 
     def svg(self) -> list[str]:
         """Return its elements."""
         middle = self.x + self.width // 2
-        top = self.y + 24 if self.at_top else self.y + self.height // 2 - 9 * (len(self.lines) - 1) + 5
+        top = self.y + self.height // 2 - 9 * (len(self.lines) - 1) + 5
         drawn = [
             (
                 f'<rect x="{self.x}" y="{self.y}" width="{self.width}" height="{self.height}" rx="6" '
@@ -172,38 +171,6 @@ def _touches(status: Status, point: Point) -> bool:
     return left <= point[0] <= left + _WIDTH and top <= point[1] <= top + _HEIGHT
 
 
-def data_way() -> str:
-    """Return the diagram of the way from the spout to the tables."""
-    parts: list[Box | Arrow] = [
-        Box(20, 40, 170, 70, ("spout's coordinator", "decides what each", "transaction holds")),
-        Box(280, 40, 220, 70, ("coordinator (core)", "attempts, jobs, order,", "replays"), "#f1f5f9"),
-        Box(590, 40, 200, 70, ("coordinator state", "metadata, committed txid", "SQLite or ZooKeeper"), _DONE),
-        Arrow(((190, 75), (280, 75)), "metadata", (235, 69)),
-        Arrow(((500, 75), (590, 75)), "durable first", (545, 69)),
-        Box(180, 170, 610, 84, ("processing phase: one Spark job for many transactions",), at_top=True),
-        Box(200, 214, 120, 24, ("emitters",), _PAPER),
-        Box(385, 214, 120, 24, ("bolts",), _PAPER),
-        Box(570, 214, 200, 24, ("execute() of committers",), _PAPER),
-        Arrow(((320, 226), (385, 226))),
-        Arrow(((505, 226), (570, 226))),
-        Arrow(((390, 110), (390, 170)), "job: attempts that are ready", (398, 144), "start"),
-        Box(180, 314, 610, 84, ("commit phase: one transaction after another, in txid order",), at_top=True),
-        Box(200, 358, 200, 24, ("finish_batch()",), _PAPER),
-        Box(570, 358, 200, 24, ("bolts below committers",), _PAPER),
-        Arrow(((400, 370), (570, 370))),
-        Arrow(((485, 254), (485, 314)), "processed attempts wait for their turn", (493, 288), "start"),
-        Box(180, 458, 610, 44, ("Delta tables: key, value, txid",), _DONE),
-        Arrow(((485, 398), (485, 458)), "one Delta write a table for a commit group", (493, 432), "start"),
-        Arrow(
-            ((180, 480), (100, 480), (100, 140), (340, 140), (340, 110)),
-            "committed: the next may begin",
-            (108, 156),
-            "start",
-        ),
-    ]
-    return drawing("Data flow", 820, 522, parts)
-
-
 _TXTOPO, _MERGE, _DELTA_RS = "txtopo", "foreachBatch + MERGE", "foreachBatch + delta-rs"
 _SMALL = re.compile(r"^\| (txtopo|`foreachBatch` \+ \S+) \| [\d.]+ \([\d.-]+\) \| ([\d.,]+) \|$", re.MULTILINE)
 _LATENCY = re.compile(
@@ -268,7 +235,7 @@ def figures() -> str:
     return drawing("How long a transaction takes", 820, y + 8, parts)
 
 
-DIAGRAMS = {"transaction-states.svg": transaction_states, "data-way.svg": data_way, "figures.svg": figures}
+DIAGRAMS = {"transaction-states.svg": transaction_states, "figures.svg": figures}
 """What draws each file."""
 
 

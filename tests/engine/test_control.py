@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from tests.acceptance.topologies import CountTuples
@@ -94,15 +92,3 @@ def test_stop_before_the_start() -> None:
     control.stop()
     assert control.is_stopping
     assert Run(control).ended.result(DEADLINE_SECS).reason == StopReason.REQUESTED.value
-
-
-@pytest.mark.parametrize("is_active", [True, False])
-def test_same_again(is_active: bool) -> None:
-    """To ask for what is so already changes nothing: the run is told once."""
-    told: list[bool] = []
-    control = RunControl()
-    with control.steering(told.append, lambda _: None):
-        for _ in range(2):
-            (control.activate if is_active else control.deactivate)()
-    assert told == ([] if is_active else [False])
-    assert control.is_active is is_active

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +19,12 @@ from txtopo.engine.metrics import RUN_METRICS, SILENT_SECS, RunMetrics, serving,
 from txtopo.errors import ConfigError
 from txtopo.plain.run.runner import PlainReport
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
-from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter, Process
+from txtopo.transactional.core.actions import AssignedAttempt, Commit, Process
 from txtopo.transactional.core.events import (
     Committed,
     JobLost,
     MetadataCreated,
     Processed,
-    Recovered,
     SourceStatus,
     TransactionMetadata,
 )
@@ -166,39 +163,6 @@ def test_transactions_are_followed_from_begin_to_commit(metrics: RunMetrics, clo
     assert found["txtopo_attempts_replayed_total"] == 1
 
 
-def test_dead_letters_are_no_commit_group(metrics: RunMetrics, clock: Clock) -> None:
-    """A dead letter's write is neither a commit nor an end to end."""
-    metrics.happened(begun(1))
-    metrics.acted(Process(1, assigned(attempt(1)), None))
-    metrics.acted(DeadLetter(1, assigned(attempt(1, 2))[0], 3, "always"))
-    metrics.happened(Committed((attempt(1, 2),)))
-    metrics.progressed(PROGRESS)
-    found = values_of(metrics.text())
-    counts = [found[f"txtopo_{name}_count"] for name in ("commit_seconds", "end_to_end_seconds", "group_transactions")]
-    assert counts == [0, 0, 0]
-
-
-def test_recovered_transactions_are_measured_from_the_recovery_on(metrics: RunMetrics, clock: Clock) -> None:
-    """Nobody knows when an earlier run has begun them."""
-    metrics.happened(Recovered(2, 6, None, (TransactionMetadata(7, None),), 0))
-    metrics.acted(Commit(1, assigned(attempt(7))))
-    clock.now += 4.0
-    metrics.happened(Committed((attempt(7),)))
-    metrics.progressed(PROGRESS)
-    assert values_of(metrics.text())["txtopo_end_to_end_seconds_sum"] == pytest.approx(4.0)
-
-
-def test_nothing_is_kept_of_committed_transactions(metrics: RunMetrics) -> None:
-    """Memory is bounded by the pending transactions."""
-    for txid in range(1, 100):
-        metrics.happened(begun(txid))
-        metrics.acted(Process(txid, assigned(attempt(txid)), None))
-        metrics.happened(Processed(attempt(txid)))
-        metrics.acted(Commit(txid, assigned(attempt(txid))))
-        metrics.happened(Committed((attempt(txid),)))
-    assert metrics._begun_at == metrics._starts == {}
-
-
 def test_progress_of_a_transactional_run(metrics: RunMetrics) -> None:
     """The figures of the last progress, with the phases as labels."""
     metrics.began(lambda: 2)
@@ -219,12 +183,6 @@ def test_progress_of_a_transactional_run(metrics: RunMetrics) -> None:
         "txtopo_run_seconds": 9.5,
     }
     assert {name: found[name] for name in expected} == expected
-
-
-def test_what_a_spout_does_not_know_is_left_out(metrics: RunMetrics) -> None:
-    """No number is better than a wrong one."""
-    metrics.progressed(attrs.evolve(PROGRESS, total=None, lag=None))
-    assert "source" not in metrics.text().decode()
 
 
 def test_report_of_a_plain_run(metrics: RunMetrics) -> None:
@@ -270,20 +228,6 @@ def test_every_metric_is_in_the_table(metrics: RunMetrics, kind: TopologyKind, p
         assert metric.kind != "histogram" or metric.name.endswith(("_seconds", "_transactions"))
 
 
-def test_no_error_is_shown(metrics: RunMetrics) -> None:
-    """Messages of errors may hold secrets."""
-    for progress in (PROGRESS, REPORT):
-        metrics.progressed(progress)
-        assert "hunter2" not in metrics.text().decode()
-
-
-def test_nothing_before_the_first_progress(metrics: RunMetrics) -> None:
-    """While Spark starts there is a page, and nothing in it."""
-    metrics.entered("starting Spark")
-    assert metrics.text() == b""
-    assert metrics.health() == (True, {"status": "ok", "topology": "words", "stage": "starting Spark"})
-
-
 def test_pages(metrics: RunMetrics, clock: Clock) -> None:
     """``/metrics`` and ``/health`` over HTTP; a run without a sign of life is not well."""
     metrics.progressed(PROGRESS)
@@ -310,22 +254,6 @@ def test_pages(metrics: RunMetrics, clock: Clock) -> None:
 
 
 @pytest.mark.long
-def test_many_connections(metrics: RunMetrics) -> None:
-    """They cost a few threads only, and whoever asks for something is answered."""
-    before = threading.active_count()
-    with serving(metrics, "127.0.0.1", 0) as url, contextlib.ExitStack() as stack:
-        port = httpx.URL(url).port
-        assert port is not None
-        for _ in range(100):
-            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
-        assert httpx.get(url.replace("/metrics", "/health"), trust_env=False).is_success
-        deadline = time.monotonic() + 2 * REQUEST_SECS
-        while threading.active_count() - before >= 20:
-            assert time.monotonic() < deadline, "each connection keeps a thread"
-            threading.Event().wait(0.01)
-
-
-@pytest.mark.long
 def test_silent_connection(metrics: RunMetrics) -> None:
     """It is closed after some seconds."""
     with serving(metrics, "127.0.0.1", 0) as url:
@@ -334,12 +262,6 @@ def test_silent_connection(metrics: RunMetrics) -> None:
         with socket.create_connection(("127.0.0.1", port), 3 * REQUEST_SECS) as connection:
             connection.sendall(b"GET /metr")
             assert connection.recv(1) == b""
-
-
-def test_host_that_does_not_exist(metrics: RunMetrics) -> None:
-    """An address that is not this machine's is the user's mistake."""
-    with pytest.raises(ConfigError, match=r"cannot serve metrics on 192\.0\.2\.1:0"), serving(metrics, "192.0.2.1", 0):
-        pass
 
 
 def test_file(metrics: RunMetrics, tmp_path: Path) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
-
 from examples.global_count import DATA, topology
 from state import read_table
 from txtopo import run
@@ -17,11 +14,3 @@ def test_the_total_is_the_number_of_tuples_however_often_it_runs(tmp_path, spark
         report = run(topology(str(tmp_path)))
         assert report.committed_txid == 3
         assert read_table(tmp_path / "global_count").to_pylist() == expected
-
-
-def test_it_runs_as_a_program(tmp_path, monkeypatch, spark, capsys):
-    """``python -m examples.global_count`` prints the report."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "examples.global_count")
-    runpy.run_module("examples.global_count", run_name="__main__")
-    assert capsys.readouterr().out.startswith("RunReport(topology_id='global-count'")

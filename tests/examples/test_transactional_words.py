@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from examples import text_files, transactional_words
 from examples.transactional_words import topology
@@ -57,17 +56,6 @@ def test_both_tables_are_what_counter_says(texts, tmp_path, monkeypatch, paralle
     expected = expected_counts()
     assert columns(tmp_path / "out" / "word_counts") == expected
     assert columns(tmp_path / "out" / "buckets") == Counter(count // 10 for count in expected.values())
-
-
-def test_the_results_are_shown(texts, tmp_path, spark, capsys):
-    """The commonest words, the buckets and the tables are printed."""
-    run(topology(str(texts), str(tmp_path / "out")), transactional_words.config())
-    transactional_words.show_results(Console(width=80), str(tmp_path / "out"))
-    shown = capsys.readouterr().out
-    word, count = expected_counts().most_common(1)[0]
-    assert re.search(rf"^{word} +{count} +█+", shown, re.MULTILINE)
-    assert re.search(r"^ *0-9 +\d+ +█+", shown, re.MULTILINE)
-    assert str(tmp_path / "out" / "word_counts") in shown.replace("\n", "")
 
 
 def test_the_default_text_is_the_standard_library_without_its_tests():

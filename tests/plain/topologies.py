@@ -48,6 +48,13 @@ class Streams(RichBolt):
         pass
 
 
+class TwoArgumentsError(Exception):
+    """Pickles, and does not come back: its pickle has one argument."""
+
+    def __init__(self, what, why):
+        super().__init__(f"{what}: {why}")
+
+
 class Clock:
     """A clock that a test sets."""
 
@@ -62,12 +69,17 @@ class Alone:
     """The workers of a topology, called by hand: the frames that they send are kept by receiver."""
 
     def __init__(
-        self, topology: PlainTopology, config: Mapping[str, Any] | None = None, workers: int = 1, seed: int = 0
+        self,
+        topology: PlainTopology,
+        config: Mapping[str, Any] | None = None,
+        workers: int = 1,
+        seed: int = 0,
+        clock: Any = None,
     ) -> None:
         of_kind = Config(config).of_kind(TopologyKind.PLAIN)
         plan = topology.plan.limited(of_kind)
         self.assignment = assign(plan, workers, of_kind.acker_executors)
-        self.clock = Clock()
+        self.clock = clock or Clock()
         self.sent: dict[int, list[bytes]] = {worker: [] for worker in range(workers)}
         self.objects: dict[str, list[Any]] = {component.id: [] for component in plan.components}
         prototypes = {component.id: cloudpickle.dumps(component.component) for component in plan.components}

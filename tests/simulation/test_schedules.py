@@ -101,13 +101,6 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed() -> None:
     assert "promise 8" in again.output
 
 
-def test_an_unknown_workload_is_refused() -> None:
-    """The message says which there are."""
-    run = CliRunner().invoke(txtopo, ["simulate", "examples.ring", "--only", "gremlins"])
-    assert run.exit_code == 2
-    assert "there are crashes, failures" in run.output
-
-
 def test_a_kind_of_fault_can_be_asked_for() -> None:
     """Nothing else strikes then."""
     run = CliRunner().invoke(txtopo, ["simulate", "examples.ring", "--only", "crashes", "--seeds", "60"])

@@ -19,7 +19,6 @@ from txtopo import (
     Emitter,
     FailedException,
     Fields,
-    OpaquePartitionedTransactionalSpout,
     TransactionalSpout,
     TransactionalTopologyBuilder,
 )
@@ -122,51 +121,6 @@ class QueueEmitter(Emitter):
         collector.emit((attempt, metadata))
 
 
-class OpaqueQueue(OpaquePartitionedTransactionalSpout):
-    """The same, opaque."""
-
-    output_fields = Fields("attempt", "delta")
-
-    def __init__(self, available: int) -> None:
-        self.available = available
-
-    def coordinator(self, config, context):
-        return OpaqueCoordinator(self.available)
-
-    def emitter(self, config, context):
-        return OpaqueEmitter(self.available)
-
-
-class OpaqueCoordinator:
-    def __init__(self, available: int) -> None:
-        self.available = available
-        self.taken = 0
-
-    def resume(self, txid, metadata):
-        self.taken = max((metadata or {}).values(), default=0)
-
-    def partitions(self):
-        return [0]
-
-    def is_ready(self):
-        return self.taken < self.available
-
-    def is_exhausted(self):
-        return False
-
-
-class OpaqueEmitter:
-    def __init__(self, available: int) -> None:
-        self.available = available
-
-    def emit_batch(self, attempt, collector, partition, previous_metadata):
-        taken = previous_metadata or 0
-        if taken < self.available:
-            taken += 1
-            collector.emit((attempt, taken))
-        return taken
-
-
 def summing(spout):
     builder = TransactionalTopologyBuilder("summing", "queue", spout)
     builder.set_committer_bolt("total", Total()).global_grouping("queue")
@@ -174,10 +128,9 @@ def summing(spout):
     return builder.build()
 
 
-@pytest.mark.parametrize("kind", [Queue, OpaqueQueue])
-def test_a_source_of_ones_own_that_never_ends(kind):
+def test_a_source_of_ones_own_that_never_ends():
     """What it had to give is committed, whatever fails."""
-    subject = make_subject(summing(kind(5)), until=12)
+    subject = make_subject(summing(Queue(5)), until=12)
     result = run_schedules(subject, range(1, 61), processes=1)
     assert [(failure.seed, failure.violation) for failure in result.failures] == []
 

@@ -67,7 +67,6 @@ def test_exception_while_handling() -> None:
 
 
 def test_long_line() -> None:
-    """A line is bounded, too."""
     assert line_that_matters("x" * 10_000) == "x" * LINE_MAX + "…"
 
 

@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,17 +18,10 @@ from tests.variants import variants
 from txtopo import Config, RunningTopology, run, start
 from txtopo.errors import ConfigError, FieldsError, RuleError, UserCodeError
 from txtopo.plain.supervision.supervisor import SAME_ERROR_MAX
+from txtopo.testing.feeders import wait_until
 from txtopo.topology.output import PRINT, USER_LOGGER
 
 WAIT_SECS = 60.0
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Wait until a condition holds."""
-    end = time.monotonic() + WAIT_SECS
-    while not condition():
-        assert time.monotonic() < end, f"no {what} within {WAIT_SECS:g} s"
-        time.sleep(0.02)
 
 
 def counted(folder: Path) -> Counter[str]:
@@ -75,33 +67,20 @@ def test_output_of_tasks(spark: SparkSession, tmp_path: Path, caplog: pytest.Log
     assert all("component 'count', task " in line for line in lines)
 
 
-@pytest.mark.long
-def test_failures_are_replayed(spark: SparkSession, tmp_path: Path) -> None:
-    """A tuple that a bolt fails comes again: every root is acked in the end."""
-    report = run(word_count(tmp_path, 500, failing_every=50), Config({"topology.workers": 2}), spark=spark)
-    assert report.acked == 1_000
-    assert report.failed == report.emitted - 1_000 >= 10
-
-
-def test_without_ackers(spark: SparkSession, tmp_path: Path) -> None:
-    """Without ackers every root is acked at once, and all tuples are worked on all the same."""
-    report = run(word_count(tmp_path, 500), Config({"topology.workers": 2, "topology.ackers": 0}), spark=spark)
-    assert report.acked == 1_000
-    assert counted(tmp_path) == expected(500)
-
-
 @pytest.mark.parametrize("kill", variants(signal.SIGSTOP, long=[signal.SIGKILL]))
 def test_worker_dies(spark: SparkSession, tmp_path: Path, kill: signal.Signals) -> None:
     """A worker that is killed or stands still is replaced; the other goes on, the same process, and roots are acked."""
     with start(slow(tmp_path, 0.001), Config({"topology.workers": 2}), spark=spark) as running:
-        wait_for(lambda: running.report().acked > 100, "acks")
+        assert wait_until(lambda: running.report().acked > 100, WAIT_SECS), "no acks"
         victim, survivor = pids(tmp_path)
         os.kill(victim, kill)
-        wait_for(lambda: pids(tmp_path)[0] != victim, "successor")
+        assert wait_until(lambda: pids(tmp_path)[0] != victim, WAIT_SECS), "no successor"
         before = running.report().acked
-        wait_for(lambda: running.report().acked > before + 200, "more acks")
+        assert wait_until(lambda: running.report().acked > before + 200, WAIT_SECS), "no more acks"
         assert pids(tmp_path)[1] == survivor
-        wait_for(lambda: running.report().failed > 0, "failures of the roots that touched the dead worker")
+        assert wait_until(lambda: running.report().failed > 0, WAIT_SECS), (
+            "no failures of the roots that touched the dead worker"
+        )
         assert running.report().restarts == 1
         running.stop()
         assert running.wait().pending == 0
@@ -155,12 +134,12 @@ def test_ticks_keep_nothing_running(spark: SparkSession, tmp_path: Path) -> None
 def test_stop_and_pause(spark: SparkSession, tmp_path: Path) -> None:
     """Deactivated spouts emit nothing; a stop waits for what is pending."""
     with start(slow(tmp_path, 0.0), spark=spark) as running:
-        wait_for(lambda: running.report().acked > 10, "acks")
+        assert wait_until(lambda: running.report().acked > 10, WAIT_SECS), "no acks"
         running.deactivate()
-        wait_for(lambda: running.report().pending == 0, "rest")
+        assert wait_until(lambda: running.report().pending == 0, WAIT_SECS), "no rest"
         emitted = wait_until_still(running)
         running.activate()
-        wait_for(lambda: running.report().emitted > emitted, "tuples again")
+        assert wait_until(lambda: running.report().emitted > emitted, WAIT_SECS), "no tuples again"
         running.stop()
         report = running.wait()
     assert report.reason == "stopped"
@@ -176,7 +155,7 @@ def wait_until_still(running: RunningTopology) -> int:
         seen.append(running.report().emitted)
         return seen[-1] == seen[-2]
 
-    wait_for(is_still, "pause")
+    assert wait_until(is_still, WAIT_SECS), "no pause"
     return seen[-1]
 
 
@@ -184,10 +163,10 @@ def wait_until_still(running: RunningTopology) -> int:
 def test_rebalance(spark: SparkSession, tmp_path: Path) -> None:
     """The tasks move to another number of workers, and none is lost."""
     with start(slow(tmp_path, 0.0), spark=spark) as running:
-        wait_for(lambda: running.report().acked > 10, "acks")
+        assert wait_until(lambda: running.report().acked > 10, WAIT_SECS), "no acks"
         running.rebalance(2)
         before = running.report().acked
-        wait_for(lambda: running.report().acked > before + 100, "acks")
+        assert wait_until(lambda: running.report().acked > before + 100, WAIT_SECS), "no acks"
         one, other = pids(tmp_path)
         assert one != other
         running.stop()
@@ -200,7 +179,7 @@ def test_rebalance(spark: SparkSession, tmp_path: Path) -> None:
 def test_stop_during_a_rebalance(spark: SparkSession, tmp_path: Path) -> None:
     """A stop that comes while a rebalance is under way ends the topology; whoever has asked for that goes on."""
     with start(slow(tmp_path, 0.001), spark=spark) as running, ThreadPoolExecutor() as threads:
-        wait_for(lambda: running.report().acked > 10, "acks")
+        assert wait_until(lambda: running.report().acked > 10, WAIT_SECS), "no acks"
         rebalances = [threads.submit(running.rebalance, workers) for workers in (2, 1, 2)]
         running.stop()
         running.activate()
@@ -212,7 +191,7 @@ def test_stop_during_a_rebalance(spark: SparkSession, tmp_path: Path) -> None:
 def test_rebalance_after_the_end(spark: SparkSession, tmp_path: Path) -> None:
     """A topology whose spouts are exhausted is not started again, whatever is asked for."""
     with start(word_count(tmp_path, 25), spark=spark) as running:
-        wait_for(lambda: running.report().acked == 50, "acks")
+        assert wait_until(lambda: running.report().acked == 50, WAIT_SECS), "no acks"
         running.rebalance(2)
         running.rebalance(1)
         running.deactivate()
@@ -223,16 +202,6 @@ def test_rebalance_after_the_end(spark: SparkSession, tmp_path: Path) -> None:
     assert (report.reason, report.emitted, report.acked) == ("every spout is exhausted", 50, 50)
     assert running.wait(0.0).acked == 50
     assert counted(tmp_path) == expected(25)
-
-
-def test_started_inactive(spark: SparkSession, tmp_path: Path) -> None:
-    """A topology that is started inactive emits nothing before it is activated."""
-    with start(slow(tmp_path, 0.0, count=50), spark=spark, active=False) as running:
-        wait_for(lambda: running.report().workers_running == 1, "worker")
-        assert wait_until_still(running) == 0
-        assert not list(tmp_path.iterdir()), "its bolts are not prepared"
-        running.activate()
-        assert running.wait(WAIT_SECS).acked == 100
 
 
 def test_settings_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -24,49 +26,33 @@ from txtopo.transactional.tasks.progress_probe import ProgressProbe
 KEY, OTHER = b"k" * 16, b"o" * 16
 
 
-def test_told() -> None:
+@pytest.fixture
+def told() -> queue.Queue[str]:
+    """What the listener has been told."""
+    return queue.Queue()
+
+
+@pytest.fixture(params=["127.0.0.1", "localhost"])
+def listener(request, told) -> Iterator[ProgressListener]:
+    """A driver that listens for job 1; executors may know it by another address than its own, as in a container."""
+    with contextlib.closing(ProgressListener(request.param, KEY, bind_host="127.0.0.1")) as listener:
+        listener.listen(1, lambda: told.put("job 1"))
+        yield listener
+
+
+def test_told(listener, told) -> None:
     """Datagrams of this run and job reach the listener; another run's and job's do not."""
-    listener = ProgressListener("127.0.0.1", KEY)
-    told: queue.Queue[str] = queue.Queue()
-    listener.listen(1, lambda: told.put("job 1"))
-    watches = [ProgressProbe() for _ in range(4)]
-    addressees = [(OTHER, 1), (KEY, 2), (KEY, 1)]
-    senders = [
-        ProgressSender(listener.address, *addressee, probe)
-        for addressee, probe in zip(addressees, watches, strict=False)
-    ]
-    try:
-        for sender in senders:
-            sender.__enter__()
-        for probe in watches:
+    with contextlib.ExitStack() as senders:
+        for addressee in ((OTHER, 1), (KEY, 2), (KEY, 1)):
+            probe = ProgressProbe()
+            senders.enter_context(ProgressSender(listener.address, *addressee, probe))
             probe.rows = iter([1, 2, 3])
         assert told.get(timeout=30) == "job 1"
         assert told.empty()
-    finally:
-        for sender in senders:
-            sender.__exit__()
-        listener.close()
 
 
-def test_told_by_another_name() -> None:
-    """A driver that executors know by another address than its own, as in a container, is told all the same."""
-    listener = ProgressListener("localhost", KEY, bind_host="127.0.0.1")
-    told: queue.Queue[str] = queue.Queue()
-    listener.listen(1, lambda: told.put("job 1"))
-    probe = ProgressProbe()
-    try:
-        with ProgressSender(listener.address, KEY, 1, probe):
-            probe.rows = iter([1])
-            assert told.get(timeout=30) == "job 1"
-        assert listener.address[0] == "localhost"
-    finally:
-        listener.close()
-
-
-def test_at_work() -> None:
+def test_at_work(listener) -> None:
     """The driver learns which component an attempt has been in for a while, and forgets it when that returns."""
-    listener = ProgressListener("127.0.0.1", KEY)
-    listener.listen(1, lambda: None)
 
     def wait_for(expected: dict[TransactionAttempt, str]) -> None:
         end = time.monotonic() + 30
@@ -74,38 +60,20 @@ def test_at_work() -> None:
             assert time.monotonic() < end, listener.at_work()
             time.sleep(0.01)
 
-    try:
-        with ProgressSender(listener.address, KEY, 1, ProgressProbe()):
-            with user_code("slow", TransactionAttempt(7, 2)):
-                wait_for({TransactionAttempt(7, 2): "slow"})
-            wait_for({})
-            with user_code("slower", TransactionAttempt(8, 1)):
-                wait_for({TransactionAttempt(8, 1): "slower"})
-                listener.forget(1)
-                assert listener.at_work() == {}
-    finally:
-        listener.close()
+    with ProgressSender(listener.address, KEY, 1, ProgressProbe()):
+        with user_code("slow", TransactionAttempt(7, 2)):
+            wait_for({TransactionAttempt(7, 2): "slow"})
+        wait_for({})
+        with user_code("slower", TransactionAttempt(8, 1)):
+            wait_for({TransactionAttempt(8, 1): "slower"})
+            listener.forget(1)
+            assert listener.at_work() == {}
 
 
-def test_position_moves_tuple_by_tuple() -> None:
-    """A watch sees each row that is taken, without the work counting anything."""
-    probe = ProgressProbe()
-    probe.rows = rows = iter([1, 2, 3])
-    before = probe.position()
-    next(rows)
-    assert probe.position() != before
-
-
-def test_standing_still() -> None:
+def test_standing_still(listener, told) -> None:
     """A watch that does not move sends nothing."""
-    listener = ProgressListener("127.0.0.1", KEY)
-    told: queue.Queue[None] = queue.Queue()
-    listener.listen(1, lambda: told.put(None))
-    try:
-        with ProgressSender(listener.address, KEY, 1, ProgressProbe()), pytest.raises(queue.Empty):
-            told.get(timeout=0.8)
-    finally:
-        listener.close()
+    with ProgressSender(listener.address, KEY, 1, ProgressProbe()), pytest.raises(queue.Empty):
+        told.get(timeout=0.8)
 
 
 def test_an_executor_tells_what_is_done_too_late() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import subprocess
-import sys
 
 import pytest
 
@@ -43,16 +41,6 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Non
     with pytest.raises(ConfigError, match="openjdk-17-jre-headless") as raised:
         check_java()
     assert "\n" not in str(raised.value)
-
-
-def test_command_line_without_java(tmp_path: pathlib.Path) -> None:
-    """``txtopo run`` without Java prints the line, and no traceback."""
-    environment = {"PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "txtopo.cli", "run", "examples.global_count"]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "openjdk-17-jre-headless" in done.stderr.replace("\n", " ")
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("level", ["ERROR", "INFO"])

@@ -74,7 +74,6 @@ def test_spark_that_is_not_supported(monkeypatch: pytest.MonkeyPatch, version: s
 
 @pytest.mark.parametrize("version", ["3.5.1", "4.0.0", "4.9.9", "4.2.0.dev1"])
 def test_spark_that_is_supported(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    """All from the lowest to the last of Spark 4 are taken."""
     monkeypatch.setattr(pyspark, "__version__", version)
     monkeypatch.delenv("SPARK_HOME", raising=False)
     check_installed_spark()

@@ -1,10 +1,10 @@
 """The conformance classes find what they are there for, and let good spouts pass."""
 
 import pytest
-from pyspark.sql import SparkSession
 
 from spouts.memory import MemoryTransactionalSpout
 from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
+from tests.spark.ranges import Ranges
 from txtopo.api.fields import Fields
 from txtopo.api.spout import Coordinator, DataFrameSpout, Emitter, TransactionalSpout
 from txtopo.attempts import TransactionAttempt
@@ -42,50 +42,39 @@ class Broken(MemoryTransactionalSpout):
         return emitter
 
 
-def test_other_tuples_at_another_attempt_are_found():
-    """A spout whose batch depends on the attempt fails."""
+def more_at_later_attempts(good, context, attempt, metadata, collector):
+    good(attempt, metadata, collector)
+    if attempt.epoch > 1:
+        collector.emit((attempt, "more"))
 
-    def emit(good, context, attempt, metadata, collector):
-        good(attempt, metadata, collector)
-        if attempt.epoch > 1:
-            collector.emit((attempt, "more"))
 
+def the_whole_batch_in_each_task(good, context, attempt, metadata, collector):
+    context.this_task_index, context.tasks = 0, 1
+    MemoryTransactionalSpout(DATA, Fields("letter"), 2).emitter({}, context).emit_batch(attempt, metadata, collector)
+
+
+def another_attempt(good, context, attempt, metadata, collector):
+    collector.emit((TransactionAttempt(99, 1), "a"))
+
+
+def on_from_what_it_remembers(good, memory, txid):
+    memory.append(good(txid, memory[-1] if memory else None))
+    return memory[-1]
+
+
+@pytest.mark.parametrize(
+    ("spout", "test"),
+    [
+        (Broken(more_at_later_attempts), "test_same_tuples_at_any_attempt_and_in_any_order"),
+        (Broken(the_whole_batch_in_each_task), "test_the_shares_of_all_tasks_are_the_batch"),
+        (Broken(another_attempt), "test_the_attempt_comes_first"),
+        (Broken(begin=on_from_what_it_remembers), "test_resumption_loses_and_doubles_nothing"),
+    ],
+    ids=lambda value: value.removeprefix("test_") if isinstance(value, str) else "",
+)
+def test_a_spout_that_breaks_a_promise_is_found(spout, test):
     with pytest.raises(AssertionError):
-        TransactionalSpoutConformance().test_same_tuples_at_any_attempt_and_in_any_order(Broken(emit))
-
-
-def test_shares_that_overlap_are_found():
-    """A spout whose tasks all emit the whole batch fails."""
-
-    def emit(good, context, attempt, metadata, collector):
-        context.this_task_index, context.tasks = 0, 1
-        MemoryTransactionalSpout(DATA, Fields("letter"), 2).emitter({}, context).emit_batch(
-            attempt, metadata, collector
-        )
-
-    with pytest.raises(AssertionError):
-        TransactionalSpoutConformance().test_the_shares_of_all_tasks_are_the_batch(Broken(emit))
-
-
-def test_a_coordinator_that_trusts_its_memory_is_found():
-    """A coordinator that goes on from what it remembers, and not from the metadata, fails."""
-
-    def begin(good, memory, txid):
-        memory.append(good(txid, memory[-1] if memory else None))
-        return memory[-1]
-
-    with pytest.raises(AssertionError):
-        TransactionalSpoutConformance().test_resumption_loses_and_doubles_nothing(Broken(begin=begin))
-
-
-def test_a_missing_attempt_is_found():
-    """A spout that does not put the attempt first fails."""
-
-    def emit(good, context, attempt, metadata, collector):
-        collector.emit((TransactionAttempt(99, 1), "a"))
-
-    with pytest.raises(AssertionError):
-        TransactionalSpoutConformance().test_the_attempt_comes_first(Broken(emit))
+        getattr(TransactionalSpoutConformance(), test)(spout)
 
 
 def test_an_opaque_emitter_that_trusts_its_memory_is_found():
@@ -122,41 +111,10 @@ class RangeSpout(DataFrameSpout):
     output_fields = Fields("attempt", "n: long")
 
     def coordinator(self, config, context):
-        return RangeCoordinator()
+        return Ranges(10, 4)
 
     def read(self, spark, metadata):
         return spark.range(*metadata).toDF("n")
-
-
-class RangeCoordinator(Coordinator):
-    END = 10
-
-    def __init__(self):
-        self.at = 0
-
-    def resume(self, txid, metadata):
-        self.at = metadata[1] if metadata else 0
-
-    def initialize_transaction(self, txid, previous_metadata):
-        self.resume(txid - 1, previous_metadata)
-        start, self.at = self.at, min(self.at + 4, self.END)
-        return [start, self.at]
-
-    def is_exhausted(self):
-        return self.at == self.END
-
-
-@pytest.fixture(scope="module")
-def spark():
-    session = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
 
 
 class TestDataFrames(DataFrameSpoutConformance):

@@ -1,15 +1,11 @@
 """Rows in memory, as a transactional spout."""
 
-import json
-import pickle
-
 import pytest
 
 from spouts.memory import MemoryTransactionalSpout
+from tests.spouts.reading import collected, plan
 from txtopo.api.fields import Fields
-from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FieldsError, InputError
-from txtopo.testing.collector import RecordingCollector
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance
 from txtopo.testing.context import PlainContext
 
@@ -19,7 +15,6 @@ WORDS = {
     2: [],
     10: [["banana"], ["cat"], ["dog"]],
 }
-ATTEMPT = TransactionAttempt(1, 1)
 
 
 class TestObjects(TransactionalSpoutConformance):
@@ -35,61 +30,8 @@ class TestColumns(TransactionalSpoutConformance):
         return MemoryTransactionalSpout({"a": rows, "b": rows[:3]}, Fields("word: string", "n: long"), 4)
 
 
-class TestOnePartition(TransactionalSpoutConformance):
-    @pytest.fixture
-    def spout(self):
-        return MemoryTransactionalSpout(["cat", ["dog"], "cow"], Fields("word"), 1)
-
-
-def plan(spout, begun=()):
-    coordinator = spout.coordinator({}, PlainContext())
-    previous = begun[-1] if begun else None
-    coordinator.resume(len(begun), previous)
-    made = []
-    while not coordinator.is_exhausted():
-        previous = json.loads(json.dumps(coordinator.initialize_transaction(len(begun) + len(made) + 1, previous)))
-        made.append(previous)
-    return made
-
-
-def emitted(spout, metadata, task=0, tasks=1):
-    collector = RecordingCollector(ATTEMPT, spout.output_fields)
-    spout.emitter({}, PlainContext(this_task_index=task, tasks=tasks)).emit_batch(ATTEMPT, metadata, collector)
-    return [values[1:] for values in collector.tuples]
-
-
-def test_metadata_is_start_and_end_by_partition():
-    """Each transaction takes the next rows of each partition; one at its end stays in."""
-    spout = MemoryTransactionalSpout(WORDS, Fields("word"), 2)
-    assert plan(spout) == [
-        {"0": [0, 2], "1": [0, 2], "10": [0, 2]},
-        {"0": [2, 4], "1": [2, 2], "10": [2, 3]},
-        {"0": [4, 6], "1": [2, 2], "10": [3, 3]},
-    ]
-
-
-def test_the_attempt_leads_the_fields():
-    """The spout's fields are given without the attempt, and declared with it."""
-    assert MemoryTransactionalSpout(WORDS, Fields("word"), 2).output_fields == Fields("attempt", "word")
-
-
-def test_tasks_take_partitions_in_turn():
-    """Task i of n emits the i-th partition and every n-th after it, numbers sorted as numbers."""
-    spout = MemoryTransactionalSpout(WORDS, Fields("word"), 1)
-    metadata = {"0": [0, 1], "1": [1, 2], "10": [0, 1]}
-    assert emitted(spout, metadata, 0, 2) == [("cat",), ("banana",)]
-    assert emitted(spout, metadata, 1, 2) == [("dog",)]
-
-
-def test_columns_are_slices_of_one_batch():
-    """With types, a share is emitted as a slice of a record batch that is built once."""
-    spout = MemoryTransactionalSpout([("a", 1), ("b", 2), ("c", 3)], Fields("word: string", "n: long"), 2)
-    first, second = RecordingCollector(ATTEMPT), RecordingCollector(ATTEMPT)
-    emitter = spout.emitter({}, PlainContext())
-    emitter.emit_batch(ATTEMPT, {"0": [0, 2]}, first)
-    emitter.emit_batch(ATTEMPT, {"0": [2, 3]}, second)
-    assert second.tuples == [(ATTEMPT, "c", 3)]
-    assert first.batches[0].column("n").buffers()[1].address == second.batches[0].column("n").buffers()[1].address
+def emitted(spout, metadata):
+    return [values[1:] for values in collected(spout, [metadata]).tuples]
 
 
 def test_rows_that_are_added_are_seen_by_the_next_run():
@@ -146,14 +88,5 @@ def test_partitions_have_names_of_their_own():
 
 
 def test_take_per_batch_is_at_least_one():
-    """A transaction takes a row at least."""
     with pytest.raises(ConfigError, match="take_per_batch is 0"):
         MemoryTransactionalSpout(WORDS, Fields("word"), 0)
-
-
-def test_a_pickled_spout_pickles_again():
-    """A spout may go through several processes."""
-    spout = MemoryTransactionalSpout(WORDS, Fields("word: string"), 2)
-    copy = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(spout))))
-    assert plan(copy) == plan(spout)
-    assert emitted(copy, {"0": [0, 1]}) == [("cat",)]

@@ -57,16 +57,6 @@ def test_a_rollback_makes_it_ready_again(spout):
     assert coordinator.is_ready()
 
 
-def test_it_goes_on_where_the_metadata_ends(spout):
-    """A share begins at the end of the one before, is cut at take_per_batch, and is None at the end."""
-    emitter = spout.emitter({}, PlainContext())
-    collector = RecordingCollector(ATTEMPT)
-    assert emitter.emit_batch(ATTEMPT, collector, 0, None) == [0, 2]
-    assert emitter.emit_batch(ATTEMPT, collector, 0, [0, 2]) == [2, 3]
-    assert emitter.emit_batch(ATTEMPT, collector, 0, [2, 3]) is None
-    assert collector.tuples == [(ATTEMPT, "cat"), (ATTEMPT, "dog"), (ATTEMPT, "cow")]
-
-
 def test_an_unknown_partition_is_refused(spout):
     """A switch that would do nothing says so."""
     with pytest.raises(InputError, match="no partition 7; there are"):

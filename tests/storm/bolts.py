@@ -1,10 +1,11 @@
-"""The bolts and spouts of Storm's tests of plain topologies."""
+"""The bolts of Storm's tests of plain topologies, and a running topology that a test feeds."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from txtopo import BasicBolt, Fields, RichBolt, Spout, TopologyBuilder
+from txtopo.testing import AckFailMapTracker, FeederSpout
 
 
 class WordCounter(BasicBolt):
@@ -43,7 +44,8 @@ class Acking(RichBolt):
     """Keeps the collector; subclass it."""
 
     def prepare(self, config, context, collector):
-        self.collector = collector
+        self.collector, self.context = collector, context
+        self.held = []
 
 
 class AckBolt(Acking):
@@ -81,10 +83,6 @@ class Aggregate(Acking):
     def __init__(self, number):
         self.number = number
 
-    def prepare(self, config, context, collector):
-        super().prepare(config, context, collector)
-        self.held = []
-
     def execute(self, tuple):
         self.held.append(tuple)
         if len(self.held) == self.number:
@@ -97,9 +95,7 @@ class Aggregate(Acking):
 class AckEveryOther(Acking):
     """Acks the first, third, fifth tuple … and forgets the others."""
 
-    def prepare(self, config, context, collector):
-        super().prepare(config, context, collector)
-        self.is_odd = False
+    is_odd = False
 
     def execute(self, tuple):
         self.is_odd = not self.is_odd
@@ -114,3 +110,30 @@ def chain(spout: Spout, *bolts: RichBolt | BasicBolt):
     for number, bolt in enumerate(bolts, start=1):
         builder.set_bolt(str(number), bolt).shuffle_grouping(str(number - 1))
     return builder.build()
+
+
+class Fed:
+    """A running topology, by default a chain of bolts, whose spout emits what it is fed and tells a tracker."""
+
+    def __init__(self, cluster, *bolts, config=None, build=chain, spout=FeederSpout, active=True):
+        self.tracker = AckFailMapTracker()
+        self.spout = spout(Fields("num"), self.tracker)
+        self.running = cluster.submit(build(self.spout, *bolts), config, active=active)
+
+    def feed(self, *messages):
+        """Feed tuples of one value, which is their message id, too."""
+        for message in messages:
+            self.spout.feed([message], message)
+
+    def acked(self, *messages):
+        """Wait until these are acked."""
+        self.tracker.assert_acked(*messages)
+
+    def failed(self, *messages):
+        """Wait until these have failed."""
+        self.tracker.assert_failed(*messages)
+
+    def told(self, fed=0):
+        """Wait until all is processed, with so many tuples more; return how often each was acked, and has failed."""
+        self.running.tracked_wait(fed)
+        return dict(self.tracker.acked), dict(self.tracker.failed)

@@ -11,26 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.storm.bolts import AckBolt, AckEveryOther, Acking, Aggregate, Branch, Identity, WordCounter, chain
-from txtopo import (
-    BasicBolt,
-    FailedException,
-    Fields,
-    ReportedFailedException,
-    Spout,
-    SpoutWaitStrategy,
-    TopologyBuilder,
-)
+from tests.storm.bolts import AckBolt, AckEveryOther, Acking, Aggregate, Branch, Fed, Identity, WordCounter, chain
+from txtopo import BasicBolt, FailedException, Fields, ReportedFailedException, Spout, TopologyBuilder
 from txtopo.errors import UserCodeError
 from txtopo.plain.tasks.metrics import Counts
-from txtopo.testing import (
-    AckFailMapTracker,
-    AckTracker,
-    FeederSpout,
-    InlineCluster,
-    InlineTopology,
-    complete_topology,
-)
+from txtopo.testing import AckFailMapTracker, AckTracker, FeederSpout, InlineCluster, complete_topology
 from txtopo.testing.feeders import Shared
 
 T = {"topology.message.timeout.secs": 10}
@@ -43,69 +28,42 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[InlineCluster]:
         yield running
 
 
-def fed(tracker: AckTracker | AckFailMapTracker, *fields: str) -> FeederSpout:
-    return FeederSpout(Fields(*(fields or ("num",))), tracker)
-
-
-def told(running: InlineTopology, tracker: AckFailMapTracker) -> tuple[dict, dict]:
-    running.tracked_wait(0)
-    return dict(tracker.acked), dict(tracker.failed)
-
-
+@pytest.mark.parametrize("has_timeouts", [True, False], ids=["timeouts", "no timeouts"])
 @pytest.mark.parametrize("later", [12, 20])
-def test_timeout(cluster, later):
-    """T-TIMEOUT, T-METR3, S2: what is never acked fails after its timeout and not before: in the spout, not the bolt."""
-    tracker = AckFailMapTracker()
-    feeder = fed(tracker)
-    running = cluster.submit(chain(feeder, AckEveryOther()), T)
-    for message_id in (1, 2, 3):
-        feeder.feed(["a"], message_id)
+def test_timeout(cluster, has_timeouts, later):
+    """T-TIMEOUT, T-NOTIMEOUT, T-METR2, T-METR3, S2: what is never acked fails after its timeout and not before.
+
+    It fails in the spout, not in the bolt; with timeouts disabled, never.
+    """
+    fed = Fed(cluster, AckEveryOther(), config={**T, "topology.enable.message.timeouts": has_timeouts})
+    fed.feed(1, 2, 3)
     cluster.advance_time(9)
-    tracker.assert_acked(1, 3)
-    assert not tracker.is_failed(2)
+    fed.acked(1, 3)
+    assert not fed.tracker.is_failed(2)
     cluster.advance_time(later)
-    tracker.assert_failed(2)
-    assert told(running, tracker) == ({1: 1, 3: 1}, {2: 1})
-    counts = running.statistics()
-    assert counts["0"] == Counts({"default": 3}, 3, acked=2, failed=1)
+    if has_timeouts:
+        fed.failed(2)
+    assert fed.told() == ({1: 1, 3: 1}, {2: 1} if has_timeouts else {})
+    counts = fed.running.statistics()
+    assert counts["0"] == Counts({"default": 3}, 3, acked=2, failed=int(has_timeouts))
     assert counts["1"] == Counts(executed=3, acked=2)
 
 
 def test_timeout_is_exact(cluster):
     """S2, W1: a timeout comes in [T, T + 1 s] after the emission, not in [T, 2T] as in Storm."""
-    tracker = AckFailMapTracker()
-    feeder = fed(tracker)
-    cluster.submit(chain(feeder, Aggregate(99)), T)
+    fed = Fed(cluster, Aggregate(99), config=T)
     cluster.advance_time(3.3)
-    feeder.feed(["a"], 1)
+    fed.feed(1)
     cluster.advance_time(9.9)
-    assert not tracker.is_failed(1)
+    assert not fed.tracker.is_failed(1)
     cluster.advance_time(1.1)
-    tracker.assert_failed(1)
-
-
-def test_no_timeouts(cluster):
-    """T-NOTIMEOUT, T-METR2: with timeouts disabled, what is never acked is emitted and executed, and no more."""
-    tracker = AckFailMapTracker()
-    feeder = fed(tracker)
-    running = cluster.submit(chain(feeder, AckEveryOther()), {**T, "topology.enable.message.timeouts": False})
-    for message_id in (1, 2, 3):
-        feeder.feed(["a"], message_id)
-    cluster.advance_time(9)
-    tracker.assert_acked(1, 3)
-    cluster.advance_time(20)
-    assert told(running, tracker) == ({1: 1, 3: 1}, {})
-    counts = running.statistics()
-    assert counts["0"] == Counts({"default": 3}, 3, acked=2)
-    assert counts["1"] == Counts(executed=3, acked=2)
+    fed.failed(1)
 
 
 class ResetsFirst(Acking):
     """Holds the first tuple and resets its timeout at the second to fourth; acks it at the fifth; never the second."""
 
-    def prepare(self, config, context, collector):
-        super().prepare(config, context, collector)
-        self.count = 0
+    count = 0
 
     def execute(self, tuple):
         self.count += 1
@@ -122,28 +80,23 @@ class ResetsFirst(Acking):
 
 def test_reset_timeout(cluster):
     """T-RESET: a root whose timeout is reset in time does not fail, however long it takes."""
-    tracker = AckFailMapTracker()
-    feeder = fed(tracker)
-    running = cluster.submit(chain(feeder, ResetsFirst()), T)
-    feeder.feed(["a"], 1)
-    feeder.feed(["b"], 2)
-    cluster.advance_time(9)
-    feeder.feed(["c"], 3)
-    tracker.assert_acked(3)
-    cluster.advance_time(9)
-    feeder.feed(["d"], 4)
-    tracker.assert_acked(4)
+    fed = Fed(cluster, ResetsFirst(), config=T)
+    fed.feed(1, 2)
+    for message in (3, 4):
+        cluster.advance_time(9)
+        fed.feed(message)
+        fed.acked(message)
     cluster.advance_time(2)
-    tracker.assert_failed(2)
-    feeder.feed(["e"], 5)
-    tracker.assert_acked(5, 1)
-    assert told(running, tracker) == ({1: 1, 3: 1, 4: 1, 5: 1}, {2: 1})
+    fed.failed(2)
+    fed.feed(5)
+    fed.acked(5, 1)
+    assert fed.told() == ({1: 1, 3: 1, 4: 1, 5: 1}, {2: 1})
 
 
 def test_acking(cluster):
     """T-ACK1, S6: trees of three spouts that branch, meet in a join and branch again."""
     trackers = [AckTracker() for _ in range(3)]
-    feeders = [fed(tracker) for tracker in trackers]
+    feeders = [FeederSpout(Fields("num"), tracker) for tracker in trackers]
     builder = TopologyBuilder("acking")
     for number, feeder in enumerate(feeders, start=1):
         builder.set_spout(str(number), feeder)
@@ -168,20 +121,22 @@ def test_acking(cluster):
             trackers[checked - 1].check(count)
 
 
-def test_ack_branching(cluster):
-    """T-ACK2, S3: a diamond over two roots: neither is acked before the join has all four tuples."""
-    tracker = AckTracker()
-    feeder = fed(tracker)
+def diamond(spout):
     builder = TopologyBuilder("diamond")
-    builder.set_spout("1", feeder)
+    builder.set_spout("1", spout)
     builder.set_bolt("2", Identity()).shuffle_grouping("1")
     builder.set_bolt("3", Identity()).shuffle_grouping("1")
     builder.set_bolt("4", Aggregate(4)).shuffle_grouping("2").shuffle_grouping("3")
-    running = cluster.submit(builder.build())
-    for acked in (0, 2):
-        feeder.feed([1])
-        running.tracked_wait(1)
-        tracker.check(acked)
+    return builder.build()
+
+
+def test_ack_branching(cluster):
+    """T-ACK2, S3: a diamond over two roots: neither is acked before the join has all four tuples."""
+    fed = Fed(cluster, build=diamond)
+    fed.feed(1)
+    assert fed.told(1) == ({}, {})
+    fed.feed(2)
+    assert fed.told(1) == ({1: 1, 2: 1}, {})
 
 
 class DoubleAnchor(Acking):
@@ -194,16 +149,11 @@ class DoubleAnchor(Acking):
 
 def test_self_anchor(cluster):
     """T-ACK3: a tuple anchored twice to the same one is acked like any other."""
-    tracker = AckTracker()
-    feeder = fed(tracker)
-    running = cluster.submit(chain(feeder, DoubleAnchor(), AckBolt()))
-    feeder.feed([1])
-    running.tracked_wait(1)
-    tracker.check(1)
-    for _ in range(3):
-        feeder.feed([1])
-    running.tracked_wait(3)
-    tracker.check(3)
+    fed = Fed(cluster, DoubleAnchor(), AckBolt())
+    fed.feed(1)
+    assert fed.told(1) == ({1: 1}, {})
+    fed.feed(2, 3, 4)
+    assert fed.told(3) == (dict.fromkeys([1, 2, 3, 4], 1), {})
 
 
 class Fails(Acking):
@@ -213,14 +163,12 @@ class Fails(Acking):
 
 def test_failure_is_quick(cluster):
     """S4: a tuple that is failed fails its root at once, without any time passing."""
-    tracker = AckFailMapTracker()
-    feeder = fed(tracker)
-    running = cluster.submit(chain(feeder, Identity(), Fails()))
+    fed = Fed(cluster, Identity(), Fails())
     before = cluster.now()
-    feeder.feed([1], "one")
-    tracker.assert_failed("one")
+    fed.feed("one")
+    fed.failed("one")
     assert cluster.now() == before
-    assert told(running, tracker) == ({}, {"one": 1})
+    assert fed.told() == ({}, {"one": 1})
 
 
 class Unanchored(Acking):
@@ -233,40 +181,36 @@ class Unanchored(Acking):
 
 def test_unanchored(cluster):
     """S5, S16: a tuple that is anchored to nothing may fail below: the root is acked all the same."""
-    tracker = AckFailMapTracker()
-    feeder = fed(tracker)
-    running = cluster.submit(chain(feeder, Unanchored(), Fails()))
-    feeder.feed([1], "one")
-    tracker.assert_acked("one")
-    running.tracked_wait(1)
-    assert running.statistics()["2"].failed == 1
-    assert told(running, tracker) == ({"one": 1}, {})
+    fed = Fed(cluster, Unanchored(), Fails())
+    fed.feed("one")
+    assert fed.told(1) == ({"one": 1}, {})
+    assert fed.running.statistics()["2"].failed == 1
 
 
 def test_failure_of_a_join(cluster):
     """S6: a tuple anchored to two roots of two spouts fails both, each once, and no third one."""
     trackers = [AckFailMapTracker(), AckFailMapTracker()]
-    feeders = [fed(tracker) for tracker in trackers]
+    left, right = (FeederSpout(Fields("num"), tracker) for tracker in trackers)
     builder = TopologyBuilder("join")
-    builder.set_spout("left", feeders[0])
-    builder.set_spout("right", feeders[1])
+    builder.set_spout("left", left)
+    builder.set_spout("right", right)
     builder.set_bolt("join", Aggregate(2)).global_grouping("left").global_grouping("right")
     builder.set_bolt("fails", Fails()).shuffle_grouping("join")
     running = cluster.submit(builder.build())
-    feeders[0].feed([1], "left 1")
-    feeders[1].feed([1], "right 1")
+    left.feed([1], "left 1")
+    right.feed([1], "right 1")
     running.tracked_wait(2)
-    feeders[1].feed([1], "right 2")
+    right.feed([1], "right 2")
     running.tracked_wait(1)
-    assert told(running, trackers[0]) == ({}, {"left 1": 1})
-    assert told(running, trackers[1]) == ({}, {"right 1": 1})
+    assert [tracker.acked for tracker in trackers] == [{}, {}]
+    assert [tracker.failed for tracker in trackers] == [{"left 1": 1}, {"right 1": 1}]
 
 
 class SplitByHand(Acking):
     output_fields = Fields("word")
 
     def execute(self, tuple):
-        for word in tuple["sentence"].split():
+        for word in tuple[0].split():
             self.collector.emit([word], tuple)
         self.collector.ack(tuple)
 
@@ -275,30 +219,20 @@ class Split(BasicBolt):
     output_fields = Fields("word")
 
     def execute(self, tuple, collector):
-        for word in tuple["sentence"].split():
+        for word in tuple[0].split():
             collector.emit([word])
 
 
-class Sentences(Spout):
-    output_fields = Fields("sentence")
-
-    def next_tuple(self):
-        raise AssertionError("mocked")
-
-
 def test_basic_bolts_are_rich_bolts_without_the_writing():
-    """S7: a basic bolt emits and acks as one that anchors and acks by hand."""
+    """S7, BB1: a basic bolt emits and acks as one that anchors and acks by hand."""
     found = []
     for split in (SplitByHand(), Split()):
-        builder = TopologyBuilder("words")
-        builder.set_spout("sentences", Sentences(), 2)
-        builder.set_bolt("split", split, 3).shuffle_grouping("sentences")
-        builder.set_bolt("count", WordCounter(), 2).fields_grouping("split", Fields("word"))
-        done = complete_topology(builder.build(), {"sentences": [["a b a"], ["b"], [""], ["c a"]]})
-        counts = {name: done.statistics[name] for name in ("sentences", "split", "count")}
-        found.append((Counter(done.tuples("split")), Counter(done.tuples("count")), counts))
+        topology = chain(FeederSpout(Fields("sentence")), split, WordCounter())
+        done = complete_topology(topology, {"0": [["a b a"], ["b"], [""], ["c a"]]})
+        counts = {name: done.statistics[name] for name in "012"}
+        found.append((Counter(done.tuples("1")), Counter(done.tuples("2")), counts))
     assert found[0] == found[1]
-    assert found[0][2]["sentences"].acked == 4
+    assert found[0][2]["0"].acked == 4
 
 
 class Picky(BasicBolt):
@@ -312,116 +246,52 @@ class Picky(BasicBolt):
             raise FailedException("no")
         if tuple[0] == "reported":
             raise ReportedFailedException("no, and everybody shall know")
-        if tuple[0] == "broken":
-            raise ZeroDivisionError("nothing by nothing")
         if tuple[0] == "exits":
             sys.exit("nothing by nothing")
+        if tuple[0] != "fine":
+            raise ZeroDivisionError("nothing by nothing")
 
 
 def test_failed_exceptions(cluster):
-    """BB1, BB2, BB3: FailedException fails the tuple, ReportedFailedException reports it too; the bolt goes on."""
-    tracker = AckFailMapTracker()
-    feeder = fed(tracker)
-    running = cluster.submit(chain(feeder, Picky(), AckBolt()))
-    for word in ("fine", "failed", "reported", "fine too"):
-        feeder.feed([word], word)
-    running.tracked_wait(4)
-    assert told(running, tracker) == ({"fine": 1, "fine too": 1}, {"failed": 1, "reported": 1})
-    assert sum(status.reported_errors for status in running.statuses()) == 1
-    assert "everybody shall know" in "".join(status.last_error for status in running.statuses())
-    assert running.errors == []
+    """BB2, BB3: FailedException fails the tuple, ReportedFailedException reports it too; the bolt goes on."""
+    fed = Fed(cluster, Picky(), AckBolt())
+    fed.feed("failed", "reported", "fine")
+    assert fed.told(3) == ({"fine": 1}, {"failed": 1, "reported": 1})
+    assert sum(status.reported_errors for status in fed.running.statuses()) == 1
+    assert "everybody shall know" in "".join(status.last_error for status in fed.running.statuses())
+    assert fed.running.errors == []
 
 
 @pytest.mark.parametrize(("word", "name"), [("broken", "ZeroDivisionError"), ("exits", "SystemExit")])
 def test_other_exceptions(word, name):
     """BB4: another exception, or an exit, ends its worker and names the component; a fresh bolt takes the next tuple."""
-    tracker = AckFailMapTracker()
-    feeder = fed(tracker)
     with InlineCluster(workers=2) as cluster:
-        running = cluster.submit(chain(feeder, Picky()))  # the bolt is in the second worker, the spout in the first
-        feeder.feed([word], 1)
-        tracker.assert_failed(1)
-        feeder.feed(["fine"], 2)
-        tracker.assert_acked(2)
-        (error,) = running.errors
+        fed = Fed(cluster, Picky())  # the bolt is in the second worker, the spout in the first
+        fed.feed(word)
+        fed.failed(word)
+        fed.feed("fine")
+        fed.acked("fine")
+        (error,) = fed.running.errors
     assert isinstance(error, UserCodeError)
     assert (error.component, f"{name}: nothing by nothing" in str(error)) == ("1", True)
     assert "execute" in str(error.cause)
 
 
-def test_too_many_exceptions():
-    """A topology whose workers die too often gives up, and says what they died of."""
-    feeder = fed(AckTracker())
-    with InlineCluster(workers=2) as cluster:
-        running = cluster.submit(chain(feeder, Picky()), {"topology.worker.max.restarts": 2})
-        for _ in range(3):
-            feeder.feed(["broken"])
-        with pytest.raises(UserCodeError, match="nothing by nothing"):
-            running.wait()
-        assert len(running.errors) == 3
-
-
 def test_exceptions_from_time_to_time():
-    """Restarts count within their period only: a worker that dies once a minute is started for ever."""
-    feeder = fed(tracker := AckFailMapTracker())
+    """Restarts count within their period only: a worker may die once a minute for ever, and no more often."""
     settings = {"topology.worker.max.restarts": 1, "topology.worker.restart.period.secs": 60}
     with InlineCluster(workers=2) as cluster:
-        running = cluster.submit(chain(feeder, Picky()), settings)
+        fed = Fed(cluster, Picky(), config=settings)
         for number in range(5):
-            feeder.feed(["broken"], number)
-            tracker.assert_failed(number)
+            fed.feed(number)
+            fed.failed(number)
             cluster.advance_time(61)
-        feeder.feed(["fine"], "fine")
-        tracker.assert_acked("fine")
-        assert len(running.errors) == 5
-
-
-class BreaksAgain(Picky):
-    """Can't be prepared a second time."""
-
-    prepared = 0
-
-    def prepare(self, config, context):
-        BreaksAgain.prepared += 1
-        if BreaksAgain.prepared > 1:
-            raise LookupError("no second time")
-
-
-def test_a_bolt_that_cannot_be_prepared_again():
-    """What a restarted worker's prepare raises counts as a death, too; the topology gives up and says so."""
-    feeder = fed(AckTracker())
-    with InlineCluster(workers=2) as cluster:
-        running = cluster.submit(chain(feeder, BreaksAgain()))
-        feeder.feed(["broken"])
-        with pytest.raises(UserCodeError, match="LookupError: no second time"):
-            running.wait()
-        assert len(running.errors) == 11
-
-
-def test_a_bolt_that_cannot_be_prepared_at_all():
-    """What prepare raises is raised by submit, and the cluster goes on with others."""
-    tracker = AckFailMapTracker()
-    with InlineCluster() as cluster:
-        with pytest.raises(UserCodeError, match="LookupError: not even once"):
-            cluster.submit(chain(fed(tracker), Unprepared()))
-        feeder = fed(tracker)
-        cluster.submit(chain(feeder, AckBolt()))
-        feeder.feed([1], 1)
-        tracker.assert_acked(1)
-
-
-class Unprepared(AckBolt):
-    def prepare(self, config, context, collector):
-        raise LookupError("not even once")
-
-
-def test_without_ackers(cluster):
-    """SP6, S16: with 0 ackers everything is acked before emit returns, in order; a failure concerns nobody."""
-    spout = Emits(range(5))
-    running = cluster.submit(chain(spout, Fails()), {"topology.ackers": 0})
-    running.tracked_wait(5)
-    assert spout.log.entries == [entry for each in range(5) for entry in (("ack", each), ("emitted", each))]
-    assert "__acker" not in running.statistics()
+        fed.feed("fine")
+        fed.acked("fine")
+        fed.feed(5, 6)
+        with pytest.raises(UserCodeError, match="nothing by nothing"):
+            fed.running.wait()
+        assert len(fed.running.errors) == 7
 
 
 class Log(Shared):
@@ -460,6 +330,18 @@ class Emits(Spout):
     def is_exhausted(self):
         return not self.messages
 
+    def count(self, what):
+        return sum(each == what for each, _ in self.log.entries)
+
+
+def test_without_ackers(cluster):
+    """SP6, S16: with 0 ackers everything is acked before emit returns, in order; a failure concerns nobody."""
+    spout = Emits(range(5))
+    running = cluster.submit(chain(spout, Fails()), {"topology.ackers": 0})
+    running.tracked_wait(5)
+    assert spout.log.entries == [entry for each in range(5) for entry in (("ack", each), ("emitted", each))]
+    assert "__acker" not in running.statistics()
+
 
 def test_without_message_id(cluster):
     """SP1, SP7, S16, W8: a tuple without a message id is neither acked nor failed, nor held back by a limit."""
@@ -475,16 +357,12 @@ def test_max_spout_pending(cluster):
     """SP1: no more roots are pending than allowed; an ack makes room for the next."""
     spout = Emits(range(5))
     running = cluster.submit(chain(spout, AckEveryOther()), {**T, "topology.max.spout.pending": 2})
-
-    def emitted() -> int:
-        return sum(what == "emitted" for what, _ in spout.log.entries)
-
     running.tracked_wait(3)  # 0 is acked, 1 stays, 2 is acked, 3 stays
-    running.wait_for(lambda: emitted() == 4, "fourth emission")
+    running.wait_for(lambda: spout.count("emitted") == 4, "fourth emission")
     cluster.advance_time(9)
-    assert emitted() == 4
+    assert spout.count("emitted") == 4
     cluster.advance_time(2)
-    assert emitted() == 5
+    assert spout.count("emitted") == 5
     running.wait_for(lambda: ("ack", 4) in spout.log.entries, "last ack")
     assert [entry for entry in spout.log.entries if entry[0] == "fail"] == [("fail", 1), ("fail", 3)]
 
@@ -500,112 +378,59 @@ def test_timeouts_of_many_tasks(tasks):
         running = cluster.submit(builder.build(), {**T, "topology.max.spout.pending": 3})
         running.tracked_wait(3 * tasks)
         cluster.advance_time(9.5)
-        assert Counter(what for what, _ in spout.log.entries) == {"emitted": 3 * tasks}
+        assert (spout.count("emitted"), spout.count("fail")) == (3 * tasks, 0)
         cluster.advance_time(1)
-        failed = Counter(what for what, _ in spout.log.entries)["fail"]
-        assert failed == 3 * tasks
+        assert spout.count("fail") == 3 * tasks
 
 
 def test_inactive(cluster):
     """SP3: a spout that is not active emits nothing, and learns of acks and timeouts all the same."""
-    tracker = AckFailMapTracker()
-    feeder = fed(tracker)
-    running = cluster.submit(chain(feeder, AckEveryOther()), T)
-    feeder.feed([1], 1)
-    feeder.feed([2], 2)
-    running.deactivate()
-    feeder.feed_no_wait([3], 3)
+    fed = Fed(cluster, AckEveryOther(), config=T)
+    fed.feed(1, 2)
+    fed.running.deactivate()
+    fed.spout.feed_no_wait([3], 3)
     cluster.advance_time(11)
-    assert told(running, tracker) == ({1: 1}, {2: 1})
-    running.activate()
-    tracker.assert_acked(3)
-
-
-class Counting(SpoutWaitStrategy, Shared):
-    def __init__(self):
-        Shared.__init__(self)
-        self.streaks = []
-
-    def empty_emit(self, streak):
-        self.streaks.append(streak)
-        return 0.001
-
-
-def test_wait_strategy(cluster):
-    """SP4: it is asked after each pass without an emission, also at the limit of pending roots: 1, 2, 3 …"""
-    strategy = Counting()
-    feeder = fed(AckTracker())
-    settings = {"topology.spout.wait.strategy": strategy, "topology.max.spout.pending": 1}
-    running = cluster.submit(chain(feeder, Aggregate(99)), settings)
-    running.wait_for(lambda: len(strategy.streaks) > 5, "empty passes")
-    feeder.feed([1])
-    before = len(strategy.streaks)
-    running.wait_for(lambda: len(strategy.streaks) > before + 5, "passes at the limit")
-    streaks = list(strategy.streaks)
-    emitted_at = streaks.index(1, 1)
-    assert streaks == [*range(1, emitted_at + 1), *range(1, len(streaks) - emitted_at + 1)]
+    assert fed.told() == ({1: 1}, {2: 1})
+    fed.running.activate()
+    fed.acked(3)
 
 
 class FailsOnce(Acking):
-    def prepare(self, config, context, collector):
-        super().prepare(config, context, collector)
-        self.seen = set()
-
     def execute(self, tuple):
-        if tuple[0] in self.seen:
+        if tuple[0] in self.held:
             self.collector.ack(tuple)
         else:
-            self.seen.add(tuple[0])
+            self.held.append(tuple[0])
             self.collector.fail(tuple)
 
 
 def test_emitting_in_fail(cluster):
     """SP5, T-replay: a message that is emitted again inside fail is acked once, under its new root."""
     spout = Emits(range(20), fails_again=True)
-    running = cluster.submit(chain(spout, FailsOnce()))
-    running.wait()
+    cluster.submit(chain(spout, FailsOnce())).wait()
     told = Counter(entry for entry in spout.log.entries if entry[0] != "emitted")
     assert told == Counter({(what, each): 1 for what in ("ack", "fail") for each in range(20)})
 
 
-class HoldFirst(Acking):
-    """Holds the first tuple until the second comes, and then acks both."""
-
-    held = None
-
-    def execute(self, tuple):
-        if self.held is None:
-            self.held = tuple
-        else:
-            self.collector.ack(self.held)
-            self.collector.ack(tuple)
-
-
 def test_late_ack(cluster):
     """SP8: the ack of a tuple whose root timed out before changes nothing: the message failed, once."""
-    tracker = AckFailMapTracker()
-    feeder = fed(tracker)
-    running = cluster.submit(chain(feeder, HoldFirst()), T)
-    feeder.feed([1], 1)
+    fed = Fed(cluster, Aggregate(2), config=T)
+    fed.feed(1)
     cluster.advance_time(11)
-    tracker.assert_failed(1)
-    feeder.feed([1], 2)
-    tracker.assert_acked(2)
+    fed.failed(1)
+    fed.feed(2)
+    fed.acked(2)
     cluster.advance_time(60)
-    assert told(running, tracker) == ({2: 1}, {1: 1})
-    assert sum(status.tracked for status in running.statuses()) == 0
+    assert fed.told() == ({2: 1}, {1: 1})
+    assert sum(status.tracked for status in fed.running.statuses()) == 0
 
 
 def test_no_receivers(cluster):
     """SP9: a spout without subscribers has its tuples acked."""
-    tracker = AckTracker()
-    feeder = fed(tracker)
-    running = cluster.submit(chain(feeder))
-    feeder.feed([1])
-    feeder.feed([2])
-    running.tracked_wait(2)
-    tracker.check(2)
-    assert sum(status.pending for status in running.statuses()) == 0
+    fed = Fed(cluster)
+    fed.feed(1, 2)
+    assert fed.told(2) == ({1: 1, 2: 1}, {})
+    assert sum(status.pending for status in fed.running.statuses()) == 0
 
 
 class OneAtATime(Emits):
@@ -636,47 +461,26 @@ def test_calls_do_not_overlap(cluster):
     running = cluster.submit(chain(spout, AckEveryOther()), T)
     for _ in range(30):
         cluster.advance_time(1)
-    assert sum(what != "emitted" for what, _ in spout.log.entries) == 50
+    assert spout.count("ack") + spout.count("fail") == 50
     running.stop()
     calls = spout.inside.entries
     assert calls == ["in", "out"] * (len(calls) // 2)
     assert len(calls) >= 200
 
 
-def test_message_counts():
+@pytest.mark.parametrize(("message_id", "acks"), [("one", 1), (None, 0)], ids=["tracked", "untracked"])
+def test_message_counts(message_id, acks):
     """SC2, S15: a tree of E edges is E data tuples, and E acks and one init for its acker; untracked, E data tuples."""
-    for message_id, acks in (("one", 1), (None, 0)):
-        spout = Emits([message_id])
-        builder = TopologyBuilder("tree")
-        builder.set_spout("0", spout)
-        builder.set_bolt("1", Branch(4)).shuffle_grouping("0")
-        builder.set_bolt("2", Branch(3)).shuffle_grouping("1")
-        builder.set_bolt("3", AckBolt()).shuffle_grouping("2")
-        edges = 1 + 4 + 12
-        with InlineCluster(workers=4) as cluster:
-            running = cluster.submit(builder.build())
-            running.wait()
-            counts = running.statistics()
-        assert sum(each.transferred for each in counts.values()) == edges
-        assert sum(counts[bolt].executed for bolt in "123") == edges
-        assert sum(counts[bolt].acked for bolt in "123") == edges
-        assert counts["0"].acked == acks
-        assert counts["__acker"].executed == (1 + edges if acks else 0)
-
-
-def test_cycle(cluster):
-    """A bolt may send to one above it: a tuple goes round until it is done, and its root is acked then."""
-    tracker = AckTracker()
-    feeder = fed(tracker)
-    builder = TopologyBuilder("cycle")
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("down", CountDown()).shuffle_grouping("spout").shuffle_grouping("again")
-    builder.set_bolt("again", Identity()).shuffle_grouping("down")
-    running = cluster.submit(builder.build())
-    feeder.feed([10])
-    running.tracked_wait(1)
-    tracker.check(1)
-    assert running.statistics()["down"].executed == 11
+    edges = 1 + 4 + 12
+    with InlineCluster(workers=4) as cluster:
+        running = cluster.submit(chain(Emits([message_id]), Branch(4), Branch(3), AckBolt()))
+        running.wait()
+        counts = running.statistics()
+    assert sum(each.transferred for each in counts.values()) == edges
+    assert sum(counts[bolt].executed for bolt in "123") == edges
+    assert sum(counts[bolt].acked for bolt in "123") == edges
+    assert counts["0"].acked == acks
+    assert counts["__acker"].executed == (1 + edges if acks else 0)
 
 
 class CountDown(Acking):
@@ -688,41 +492,38 @@ class CountDown(Acking):
         self.collector.ack(tuple)
 
 
-class GoesRound(Acking):
-    output_fields = Fields("num")
+def cycle(spout, bolt):
+    builder = TopologyBuilder("cycle")
+    builder.set_spout("spout", spout)
+    builder.set_bolt("bolt", bolt).shuffle_grouping("spout").shuffle_grouping("again")
+    builder.set_bolt("again", Identity()).shuffle_grouping("bolt")
+    return builder.build()
 
-    def execute(self, tuple):
-        self.collector.emit(tuple.values, tuple)
-        self.collector.ack(tuple)
+
+def test_cycle(cluster):
+    """A bolt may send to one above it: a tuple goes round until it is done, and its root is acked then."""
+    fed = Fed(cluster, CountDown(), build=cycle)
+    fed.feed(10)
+    assert fed.told(1) == ({10: 1}, {})
+    assert fed.running.statistics()["bolt"].executed == 11
 
 
 def test_a_cycle_without_end(cluster):
     """A topology with a tuple that goes round for ever can be stopped; its root is neither acked nor failed."""
-    tracker = AckFailMapTracker()
-    feeder = fed(tracker)
-    builder = TopologyBuilder("cycle")
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("one", GoesRound()).shuffle_grouping("spout").shuffle_grouping("two")
-    builder.set_bolt("two", GoesRound()).shuffle_grouping("one")
-    running = cluster.submit(builder.build())
-    feeder.feed([1], 1)
-    running.stop(wait_secs=0.5)
-    assert (tracker.acked, tracker.failed) == ({}, {})
+    fed = Fed(cluster, Identity(), build=cycle)
+    fed.feed(1)
+    fed.running.stop(wait_secs=0.5)
+    assert (fed.tracker.acked, fed.tracker.failed) == ({}, {})
 
 
 def test_rebalance(cluster):
-    """A topology can be moved to other workers: nothing is lost, and tasks keep their number."""
-    tracker = AckFailMapTracker()
-    feeder = fed(tracker)
-    builder = TopologyBuilder("moved")
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("bolt", Identity(), 4).shuffle_grouping("spout")
-    running = cluster.submit(builder.build())
+    """A topology can be moved to other workers: nothing is lost."""
+    fed = Fed(cluster, Identity())
     for number, workers in enumerate((3, 1, 2)):
-        feeder.feed([number], number)
-        running.rebalance(workers)
-        assert running.workers == workers
-    feeder.feed([3], 3)
-    tracker.assert_acked(0, 1, 2, 3)
-    assert told(running, tracker) == (dict.fromkeys(range(4), 1), {})
-    assert running.statistics()["bolt"].executed == 4
+        fed.feed(number)
+        fed.running.rebalance(workers)
+        assert fed.running.workers == workers
+    fed.feed(3)
+    fed.acked(0, 1, 2, 3)
+    assert fed.told() == (dict.fromkeys(range(4), 1), {})
+    assert fed.running.statistics()["1"].executed == 4

@@ -7,22 +7,20 @@ from collections import Counter, deque
 
 import pytest
 
-from tests.storm.bolts import AckBolt, Acking, Identity, chain
+from tests.storm.bolts import AckBolt, Acking, Aggregate, Fed, Identity
 from txtopo import BasicBolt, Fields, Spout, TopologyBuilder
 from txtopo.testing import AckFailMapTracker, FeederSpout, InlineCluster, InlineTopology
 from txtopo.testing.feeders import Shared
 
 
-class Holds(Acking, Shared):
+class Holds(AckBolt, Shared):
     """Holds every tuple until it is told to let go."""
 
     def __init__(self):
         Shared.__init__(self)
-        self.held = []
         self.is_holding = True
 
     def execute(self, tuple):
-        self.held.append(tuple[0])
         if not self.is_holding:
             self.collector.ack(tuple)
 
@@ -53,57 +51,47 @@ class Replays(FeederSpout):
 
 def test_a_bolts_worker_dies():
     """DE1, S12: what the worker's bolt had in its hands fails at once, is emitted again, and acked then."""
-    tracker, bolt = AckFailMapTracker(), Holds()
-    feeder = Replays(Fields("num"), tracker)
+    bolt = Holds()
     with InlineCluster(workers=2) as cluster:
-        running = cluster.submit(chain(feeder, bolt))
+        fed = Fed(cluster, bolt, spout=Replays)
         before = cluster.now()
-        for number in range(20):
-            feeder.feed([number], number)
-        running.tracked_wait(20)
+        fed.feed(*range(20))
+        fed.running.tracked_wait(20)
         bolt.is_holding = False
-        running.kill_worker(1)
-        tracker.assert_failed(*range(20))
-        tracker.assert_acked(*range(20))
+        fed.running.kill_worker(1)
+        fed.failed(*range(20))
+        fed.acked(*range(20))
         assert cluster.now() == before
-        running.tracked_wait(20)
-        assert tracker.acked == tracker.failed == Counter(range(20))
-        assert [status.pending + status.tracked for status in running.statuses()] == [0, 0]
+        once_each = dict.fromkeys(range(20), 1)
+        assert fed.told(20) == (once_each, once_each)
+        assert [status.pending + status.tracked for status in fed.running.statuses()] == [0, 0]
 
 
 def test_a_worker_without_these_tuples_dies():
     """Roots that have not touched the worker that died go on."""
-    tracker, bolt = AckFailMapTracker(), Holds()
-    feeder = FeederSpout(Fields("num"), tracker)
     with InlineCluster(workers=3) as cluster:
-        running = cluster.submit(chain(feeder, bolt))
-        feeder.feed([1], 1)
-        running.tracked_wait(1)
-        running.kill_worker(2)
+        fed = Fed(cluster, Holds())
+        fed.feed(1)
+        fed.running.tracked_wait(1)
+        fed.running.kill_worker(2)
         cluster.advance_time(1)
-        assert (tracker.acked, tracker.failed) == ({}, {})
-        running.kill_worker(1)
-        tracker.assert_failed(1)
+        assert (fed.tracker.acked, fed.tracker.failed) == ({}, {})
+        fed.running.kill_worker(1)
+        fed.failed(1)
 
 
 def test_a_worker_that_starts_while_inactive_finishes_what_is_under_way():
     """Bolts of a successor are prepared for the tuples of trees that were begun before."""
-    tracker, holds = AckFailMapTracker(), LetsGoLater()
-    feeder = FeederSpout(Fields("num"), tracker)
-    builder = TopologyBuilder("dies")
-    builder.set_spout("spout", feeder)
-    declarer = builder.set_bolt("holds", holds).shuffle_grouping("spout")
-    declarer.add_configuration("topology.tick.tuple.freq.secs", 1)
-    builder.set_bolt("last", AckBolt()).shuffle_grouping("holds")
+    holds = LetsGoLater()
     with InlineCluster(workers=3) as cluster:
-        running = cluster.submit(builder.build())
-        feeder.feed([1], 1)
-        running.wait_for(lambda: bool(holds.held), "the tuple is held")
-        running.deactivate()
-        running.kill_worker(2)
+        fed = Fed(cluster, holds, AckBolt(), config={"topology.tick.tuple.freq.secs": 1})
+        fed.feed(1)
+        fed.running.wait_for(lambda: bool(holds.held), "the tuple is held")
+        fed.running.deactivate()
+        fed.running.kill_worker(2)
         holds.is_holding = False
         cluster.advance_time(3)
-        tracker.assert_acked(1)
+        fed.acked(1)
 
 
 def test_an_ackers_worker_dies():
@@ -122,61 +110,43 @@ def test_an_ackers_worker_dies():
             feeder.feed(["before"], "before")
         running.tracked_wait(2)
         running.kill_worker(1)
-        for bolt in bolts:
+        for bolt, feeder in zip(bolts, feeders, strict=True):
             bolt.is_holding = False
-        for feeder in feeders:
             feeder.feed(["after"], "after")
         running.tracked_wait(2)
-        trackers[0].assert_acked("after")
-        trackers[1].assert_acked("after")
+        assert [tracker.acked for tracker in trackers] == [{"after": 1}] * 2
         assert not trackers[0].failed
         cluster.advance_time(11)
-        assert (trackers[0].failed, trackers[1].failed) == ({"before": 1}, {})
+        assert [tracker.failed for tracker in trackers] == [{"before": 1}, {}]
         cluster.advance_time(50)
         assert sum(status.tracked for status in running.statuses()) == 0
 
 
 def test_a_spouts_worker_dies():
     """DE3, S14: the spout's successor hears nothing of what was emitted before, even if it is processed later."""
-    tracker, bolt = AckFailMapTracker(), HoldsOne()
-    feeder = FeederSpout(Fields("num"), tracker)
     with InlineCluster(workers=2) as cluster:
-        running = cluster.submit(chain(feeder, bolt), {"topology.message.timeout.secs": 10})
-        feeder.feed([1], "old")
-        running.tracked_wait(1)
-        running.kill_worker(0)
-        feeder.feed([2], "new")  # the bolt acks both now
-        running.tracked_wait(1)
-        tracker.assert_acked("new")
+        fed = Fed(cluster, Aggregate(2), config={"topology.message.timeout.secs": 10})
+        fed.feed("old")
+        fed.running.tracked_wait(1)
+        fed.running.kill_worker(0)
+        fed.feed("new")  # the bolt acks both now
+        fed.running.tracked_wait(1)
+        fed.acked("new")
         cluster.advance_time(60)
-        assert (tracker.acked, tracker.failed) == ({"new": 1}, {})
-        assert sum(status.tracked for status in running.statuses()) == 0
-
-
-class HoldsOne(Acking):
-    def prepare(self, config, context, collector):
-        super().prepare(config, context, collector)
-        self.held = []
-
-    def execute(self, tuple):
-        self.held.append(tuple)
-        if len(self.held) == 2:
-            for each in self.held:
-                self.collector.ack(each)
+        assert (fed.tracker.acked, fed.tracker.failed) == ({"new": 1}, {})
+        assert sum(status.tracked for status in fed.running.statuses()) == 0
 
 
 def test_counts_of_the_dead():
     """What tasks counted before their worker died is not forgotten."""
-    tracker = AckFailMapTracker()
-    feeder = FeederSpout(Fields("num"), tracker)
     with InlineCluster(workers=2) as cluster:
-        running = cluster.submit(chain(feeder, AckBolt()))
+        fed = Fed(cluster, AckBolt())
         for number in range(3):
-            feeder.feed([number], number)
-            running.tracked_wait(1)
+            fed.feed(number)
+            fed.running.tracked_wait(1)
             for worker in (0, 1):
-                running.kill_worker(worker)
-        counts = running.statistics()
+                fed.running.kill_worker(worker)
+        counts = fed.running.statistics()
     assert (counts["0"].acked, counts["1"].executed) == (3, 3)
 
 
@@ -248,10 +218,6 @@ class Pairs(Acking):
     """Holds tuples of any roots and lets two of them go as one, anchored to both; or one alone, if it comes last."""
 
     output_fields = Fields("pairs")
-
-    def prepare(self, config, context, collector):
-        super().prepare(config, context, collector)
-        self.held = []
 
     def execute(self, tuple):
         self.held.append(tuple)

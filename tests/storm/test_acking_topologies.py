@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 
-from tests.storm.bolts import AckBolt, AckEveryOther, Acking, GlobalCount, WordCounter, Words
+from tests.storm.bolts import AckBolt, AckEveryOther, Acking, Fed, GlobalCount, Identity, WordCounter, Words
 from txtopo import (
     BasicBolt,
     CustomStreamGrouping,
@@ -25,16 +25,16 @@ from txtopo import (
 )
 from txtopo.errors import StateAccessError, TopologyError, UserCodeError
 from txtopo.plain.tasks.metrics import Counts
-from txtopo.testing import (
-    AckFailMapTracker,
-    AckTracker,
-    FeederSpout,
-    FixedTupleSpout,
-    InlineCluster,
-    complete_topology,
-    make_tuple,
-)
+from txtopo.testing import FeederSpout, FixedTupleSpout, InlineCluster, complete_topology, make_tuple
 from txtopo.testing.feeders import Shared
+
+
+def two(bolt, bolts=1, spout=None, spouts=1):
+    """Return a topology of a spout "1" and a bolt "2" that takes what it emits, by turns."""
+    builder = TopologyBuilder("two")
+    builder.set_spout("1", spout or Words(), spouts)
+    builder.set_bolt("2", bolt, bolts).shuffle_grouping("1")
+    return builder.build()
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
@@ -49,8 +49,7 @@ def test_basic_topology(workers):
     done = complete_topology(builder.build(), {"1": words}, workers=workers)
     assert sorted(done.tuples("1")) == [("bob",), ("joey",), ("nathan",), ("nathan",)]
     assert Counter(done.tuples("2")) == Counter([("nathan", 1), ("nathan", 2), ("bob", 1), ("joey", 1)])
-    assert done.tuples("3") == [(1,), (2,), (3,), (4,)]
-    assert done.tuples("4") == [(1,), (2,), (3,), (4,)]
+    assert done.tuples("3") == done.tuples("4") == [(1,), (2,), (3,), (4,)]
 
 
 class EmitsTaskIndex(BasicBolt):
@@ -74,47 +73,36 @@ def test_several_tasks_per_executor(workers):
     assert sorted(done.tuples("2")) == [(0,), (1,), (2,), (3,), (4,), (5,)]
 
 
-def validated(source: str, fields: Fields, stream: str = "default") -> None:
+@pytest.mark.parametrize(
+    "wrong", [("3", Fields("word")), ("1", Fields("non-exists-field")), ("1", Fields("word"), "non-exists-stream")]
+)
+def test_validate_topology_structure(wrong):
+    """T-VALID: input from a missing component, stream or field is refused when the topology is built."""
     builder = TopologyBuilder("validated")
     builder.set_spout("1", Words(), 3)
-    builder.set_bolt("2", WordCounter(), 4).fields_grouping(source, fields, stream)
-    complete_topology(builder.build(), {"1": [["nathan"]]})
-
-
-def test_validate_topology_structure():
-    """T-VALID: input from a missing component, stream or field is refused when the topology is built."""
-    validated("1", Fields("word"))
-    for wrong in [("3", Fields("word")), ("1", Fields("non-exists-field")), ("1", Fields("word"), "non-exists-stream")]:
-        with pytest.raises(TopologyError):
-            validated(*wrong)
+    builder.set_bolt("2", WordCounter(), 4).fields_grouping(*wrong)
+    with pytest.raises(TopologyError):
+        builder.build()
 
 
 def test_system_stream():
     """T-SYS: a bolt may subscribe to the system stream; as in newer Storms nothing comes on it."""
     builder = TopologyBuilder("system")
     builder.set_spout("1", Words(), 3)
-    bolt = builder.set_bolt("2", IdentityOfAll()).fields_grouping("1", Fields("word"))
-    bolt.global_grouping("1", "__system")
+    builder.set_bolt("2", Identity()).fields_grouping("1", Fields("word")).global_grouping("1", "__system")
     done = complete_topology(builder.build(), {"1": [["a"], ["b"], ["c"]]})
     assert sorted(done.tuples("2")) == [("a",), ("b",), ("c",)]
 
 
-class IdentityOfAll(BasicBolt):
-    output_fields = Fields("val")
-
-    def execute(self, tuple, collector):
-        collector.emit(tuple.values)
-
-
-class NoticesState(Shared):
-    """Whether spouts were opened and bolts prepared."""
+class Events(Shared):
+    """What has happened, in order."""
 
     def __init__(self):
         super().__init__()
         self.events = []
 
 
-class OpenTrackedSpout(Spout):
+class TrackedSpout(Spout):
     output_fields = Fields("val")
 
     def __init__(self, state):
@@ -136,7 +124,7 @@ class OpenTrackedSpout(Spout):
         pass
 
 
-class PrepareTrackedBolt(AckBolt):
+class TrackedBolt(AckBolt):
     def __init__(self, state):
         self.state = state
 
@@ -149,39 +137,35 @@ class PrepareTrackedBolt(AckBolt):
 
 
 def test_submit_inactive_topology():
-    """T-INACTIVE: before its activation nothing is opened or prepared; then all is, and what waited is emitted."""
-    tracker, state = AckFailMapTracker(), NoticesState()
-    feeder = FeederSpout(Fields("num"), tracker)
-    builder = TopologyBuilder("inactive")
-    builder.set_spout("1", feeder)
-    builder.set_spout("2", OpenTrackedSpout(state))
-    builder.set_bolt("3", PrepareTrackedBolt(state)).global_grouping("1")
+    """T-INACTIVE: before its activation nothing is opened or prepared; then all is, and what waited is emitted.
+
+    What was never opened or prepared is never closed or cleaned up either.
+    """
+    state = Events()
+
+    def tracked(spout):
+        builder = TopologyBuilder("inactive")
+        builder.set_spout("1", spout)
+        builder.set_spout("2", TrackedSpout(state))
+        builder.set_bolt("3", TrackedBolt(state)).global_grouping("1")
+        return builder.build()
+
     with InlineCluster(workers=2) as cluster:
-        running = cluster.submit(builder.build(), {"topology.message.timeout.secs": 10}, active=False)
-        feeder.feed_no_wait(["a"], 1)
+        Fed(cluster, build=tracked, active=False).running.stop()
+        fed = Fed(cluster, build=tracked, config={"topology.message.timeout.secs": 10}, active=False)
+        fed.spout.feed_no_wait(["a"], 1)
         cluster.advance_time(9)
-        assert (state.events, tracker.acked) == ([], {})
-        running.activate()
+        assert (state.events, fed.tracker.acked) == ([], {})
+        fed.running.activate()
         cluster.advance_time(12)
-        tracker.assert_acked(1)
+        fed.acked(1)
         assert sorted(state.events) == ["activated", "opened", "prepared"]
-        running.deactivate()
-        running.activate()
-        running.stop()
+        fed.running.deactivate()
+        fed.running.activate()
+        fed.running.stop()
     assert Counter(state.events) == Counter(
         {"activated": 2, "opened": 1, "prepared": 1, "deactivated": 2, "closed": 1, "cleaned up": 1}
     )
-
-
-def test_nothing_to_close():
-    """What was never opened or prepared is never closed or cleaned up either."""
-    state = NoticesState()
-    builder = TopologyBuilder("inactive")
-    builder.set_spout("1", OpenTrackedSpout(state))
-    builder.set_bolt("2", PrepareTrackedBolt(state)).global_grouping("1")
-    with InlineCluster() as cluster:
-        cluster.submit(builder.build(), active=False).stop()
-    assert state.events == []
 
 
 class TellsConfig(BasicBolt):
@@ -201,24 +185,16 @@ def test_component_specific_config():
     builder = TopologyBuilder("configured")
     builder.set_spout("fake", Words())
     bolt = builder.set_bolt("bolt", TellsConfig()).global_grouping("fake")
-    for name, value in {
+    own = {
         "fake.config": 123,
+        "fake.config2": 987,
         "topology.max.task.parallelism": 2,
         "topology.max.spout.pending": 30,
         "topology.message.timeout.secs": 999,
         "topology.workers": 7,
-    }.items():
-        bolt.add_configuration(name, value)
-    bolt.add_configuration("fake.config2", 987)
-    names = {
-        "fake.config": 123,
-        "fake.config2": 987,
-        "fake.config3": "topology's",
-        "topology.max.task.parallelism": 2,
-        "topology.max.spout.pending": 30,
-        "topology.message.timeout.secs": 40.0,
-        "topology.workers": 1,
     }
+    for name, value in own.items():
+        bolt.add_configuration(name, value)
     config = {
         "fake.config": "overridden",
         "fake.config3": "topology's",
@@ -227,8 +203,14 @@ def test_component_specific_config():
         "topology.max.spout.pending": 5,
         "topology.workers": 1,
     }
-    done = complete_topology(builder.build(), {"fake": [[name] for name in names]}, config)
-    assert dict(done.tuples("bolt")) == names
+    seen = {
+        **own,
+        "fake.config3": "topology's",
+        "topology.message.timeout.secs": 40.0,
+        "topology.workers": 1,
+    }
+    done = complete_topology(builder.build(), {"fake": [[name] for name in seen]}, config)
+    assert dict(done.tuples("bolt")) == seen
 
 
 def test_max_task_parallelism():
@@ -278,17 +260,13 @@ class HookedBolt(RichBolt):
 
 def test_hooks():
     """T-HOOKS: a hook sees emissions (the message of an ack or failure is one), acks, failures and executions."""
-    builder = TopologyBuilder("hooked")
-    builder.set_spout("1", Words())
-    builder.set_bolt("2", HookedBolt()).shuffle_grouping("1")
-    done = complete_topology(builder.build(), {"1": [[1]] * 4})
+    done = complete_topology(two(HookedBolt()), {"1": [[1]] * 4})
     assert done.tuples("2") == [(0, 0, 0, 0), (2, 1, 0, 1), (4, 1, 1, 2), (6, 2, 1, 3)]
 
 
-class SpoutHook(TaskHook, Shared):
+class SpoutHook(TaskHook, Events):
     def __init__(self):
-        Shared.__init__(self)
-        self.events = []
+        Events.__init__(self)
 
     def prepare(self, config, context):
         self.events.append(("prepared", context.this_component_id, config["my.setting"]))
@@ -307,80 +285,56 @@ class SpoutHook(TaskHook, Shared):
 
 
 class HookedFeeder(FeederSpout):
-    def __init__(self, fields, tracker, hook):
-        super().__init__(fields, tracker)
-        self.hook = hook
+    hook = SpoutHook()
 
     def open(self, config, context, collector):
         super().open(config, context, collector)
         context.add_task_hook(self.hook)
         with pytest.raises(StateAccessError, match="a plain topology has no states"):
             context.state("totals")
-        with pytest.raises(TopologyError, match="no component 'nowhere'; there are: '1', '2'"):
+        with pytest.raises(TopologyError, match="no component 'nowhere'; there are: '0', '1'"):
             context.component_tasks("nowhere")
 
 
 def test_spout_hooks():
     """A spout's hook sees its emissions, and its acks and failures with how long they took."""
-    hook = SpoutHook()
-    tracker = AckFailMapTracker()
-    feeder = HookedFeeder(Fields("val"), tracker, hook)
-    builder = TopologyBuilder("hooked")
-    builder.set_spout("1", feeder)
-    builder.set_bolt("2", AckEveryOther()).shuffle_grouping("1")
     with InlineCluster() as cluster:
-        running = cluster.submit(builder.build(), {"topology.message.timeout.secs": 10, "my.setting": 7})
-        feeder.feed(["a"], 1)
-        feeder.feed(["b"], 2)
+        settings = {"topology.message.timeout.secs": 10, "my.setting": 7}
+        fed = Fed(cluster, AckEveryOther(), config=settings, spout=HookedFeeder)
+        fed.feed("a")
+        fed.running.tracked_wait(1)
+        fed.feed("b")
         cluster.advance_time(10)
-        tracker.assert_failed(2)
-        running.stop()
-    assert hook.events[0] == ("prepared", "1", 7)
-    assert [event for event in hook.events if event[0] == "emitted"] == [
+        fed.failed("b")
+        fed.running.stop()
+    assert fed.spout.hook.events == [
+        ("prepared", "0", 7),
         ("emitted", ("a",), "default", [2]),
+        ("acked", "a", 0.0),
         ("emitted", ("b",), "default", [2]),
+        ("failed", "b", 10.0),
+        ("cleaned up",),
     ]
-    assert [event for event in hook.events if event[0] in {"acked", "failed"}] == [
-        ("acked", 1, 0.0),
-        ("failed", 2, 10.0),
-    ]
-    assert hook.events[-1] == ("cleaned up",)
 
 
 class ReportsErrors(Acking):
     def execute(self, tuple):
-        for _ in range(tuple[0]):
-            self.collector.report_error(RuntimeError("survived"))
+        self.collector.report_error(RuntimeError("survived"))
         self.collector.ack(tuple)
 
 
 def test_throttled_errors():
     """T-THROTTLE: in an interval only so many errors are reported; the next interval begins with an error."""
-    feeder = FeederSpout(Fields("num"), AckTracker())
-    builder = TopologyBuilder("errors")
-    builder.set_spout("1", feeder)
-    builder.set_bolt("2", ReportsErrors()).shuffle_grouping("1")
     settings = {"topology.error.throttle.interval.secs": 10, "topology.max.error.report.per.interval": 4}
     reported = []
     with InlineCluster() as cluster:
-        running = cluster.submit(builder.build(), settings)
-        for number, later in [(1, 0), (1, 0), (1, 0), (1, 0), (1, 9), (1, 2), (1, 0)]:
-            feeder.feed([number])
-            running.tracked_wait(1)
-            reported.append(sum(status.reported_errors for status in running.statuses()))
+        fed = Fed(cluster, ReportsErrors(), config=settings)
+        for number, later in enumerate((0, 0, 0, 0, 9, 2, 0)):
+            fed.feed(number)
+            fed.running.tracked_wait(1)
+            reported.append(sum(status.reported_errors for status in fed.running.statuses()))
             cluster.advance_time(later)
     assert reported == [1, 2, 3, 4, 4, 4, 5]
-
-
-class CountsBytes(BasicBolt):
-    output_fields = Fields("key", "count")
-
-    def prepare(self, config, context):
-        self.counts = Counter()
-
-    def execute(self, tuple, collector):
-        self.counts[bytes(tuple[0])] += 1
-        collector.emit([bytes(tuple[0]), self.counts[bytes(tuple[0])]])
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray])
@@ -393,6 +347,13 @@ def test_fields_grouping(kind):
     done = complete_topology(builder.build(), {"1": words})
     expected = Counter((word, count) for word in (b"a", b"b") for count in range(1, 25))
     assert Counter(done.tuples("2")) == expected
+
+
+class CountsBytes(WordCounter):
+    def execute(self, tuple, collector):
+        word = bytes(tuple[0])
+        self.counts[word] += 1
+        collector.emit([word, self.counts[word]])
 
 
 class FirstN(CustomStreamGrouping):
@@ -410,24 +371,22 @@ def test_custom_groupings():
     """T-CUSTOM: the first two of four tasks, and the first three of six."""
     builder = TopologyBuilder("custom")
     builder.set_spout("1", Words())
-    builder.set_bolt("2", IdentityOfAll(), 4).custom_grouping("1", FirstN(2))
-    builder.set_bolt("3", IdentityOfAll(), 6).custom_grouping("1", FirstN(3))
+    builder.set_bolt("2", Identity(), 4).custom_grouping("1", FirstN(2))
+    builder.set_bolt("3", Identity(), 6).custom_grouping("1", FirstN(3))
     done = complete_topology(builder.build(), {"1": [["a"], ["b"]]})
     assert sorted(done.tuples("2")) == [("a",)] * 2 + [("b",)] * 2
     assert sorted(done.tuples("3")) == [("a",)] * 3 + [("b",)] * 3
 
 
-class SendsDirectly(RichBolt):
+class SendsDirectly(Acking):
     """Sends each word to the task that its number says, on a direct stream."""
 
     def declare_output_fields(self, declarer):
         declarer.declare_stream("direct", Fields("word"), direct=True)
 
-    def prepare(self, config, context, collector):
-        self.collector, self.tasks = collector, context.component_tasks("3")
-
     def execute(self, tuple):
-        self.collector.emit_direct(self.tasks[int(tuple[0])], [tuple[0]], tuple, "direct")
+        tasks = self.context.component_tasks("3")
+        self.collector.emit_direct(tasks[int(tuple[0])], [tuple[0]], tuple, "direct")
         self.collector.ack(tuple)
 
 
@@ -445,90 +404,68 @@ def test_direct_grouping():
 @pytest.mark.parametrize("workers", [1, 2])
 def test_local_transport(workers):
     """T-LOCALTRANSPORT: 24 tuples are 24 results, within one worker and between two."""
-    builder = TopologyBuilder("transport")
-    builder.set_spout("1", Words(), 2)
-    builder.set_bolt("2", GlobalCount(), 6).shuffle_grouping("1")
-    done = complete_topology(builder.build(), {"1": [["a"], ["b"]] * 12}, workers=workers)
+    topology = two(GlobalCount(), bolts=6, spouts=2)
+    done = complete_topology(topology, {"1": [["a"], ["b"]] * 12}, workers=workers)
     assert len(done.tuples("2")) == 24
 
 
 def test_ticks_of_a_topology():
     """T-TICK1: ticks for all components: nothing breaks, in spouts and system components neither."""
-    feeder = FeederSpout(Fields("val"), AckTracker())
-    builder = TopologyBuilder("ticks")
-    builder.set_spout("1", feeder)
-    builder.set_bolt("2", AckBolt(), 2).shuffle_grouping("1")
     with InlineCluster(workers=2) as cluster:
-        running = cluster.submit(builder.build(), {"topology.tick.tuple.freq.secs": 1})
+        running = cluster.submit(two(AckBolt(), bolts=2), {"topology.tick.tuple.freq.secs": 1})
         cluster.advance_time(2)
         assert running.errors == []
         assert running.statistics()["2"].executed == 4
 
 
-class KeepsTuples(Acking, Shared):
+class KeepsTuples(Acking, Events):
     def __init__(self):
-        Shared.__init__(self)
-        self.seen = []
+        Events.__init__(self)
 
     def execute(self, tuple):
-        self.seen.append((tuple.source_component, tuple.source_stream, list(tuple.values)))
+        self.events.append((tuple.source_component, tuple.source_stream, list(tuple.values)))
         self.collector.ack(tuple)
 
 
 def test_tick_tuples():
     """T-TICK2: a tick in each 30 s, and nothing else but what was fed."""
-    feeder, bolt = FeederSpout(Fields("val"), tracker := AckFailMapTracker()), KeepsTuples()
-    builder = TopologyBuilder("ticks")
-    builder.set_spout("1", feeder)
-    builder.set_bolt("2", bolt).shuffle_grouping("1").add_configuration("topology.tick.tuple.freq.secs", 30)
+    bolt = KeepsTuples()
+    ticks = []
     with InlineCluster() as cluster:
-        cluster.submit(builder.build())
-        feeder.feed(["val"], 1)
-        tracker.assert_acked(1)
-        ticks = []
+        fed = Fed(cluster, bolt, config={"topology.tick.tuple.freq.secs": 30})
+        fed.feed("val")
+        fed.acked("val")
         for _ in range(3):
             cluster.advance_time(30)
-            ticks.append(bolt.seen.count(("__system", "__tick", [30.0])))
+            ticks.append(bolt.events.count(("__system", "__tick", [30.0])))
     assert ticks == [1, 2, 3]
-    assert [each for each in bolt.seen if each[1] != "__tick"] == [("1", "default", ["val"])]
+    assert [each for each in bolt.events if each[1] != "__tick"] == [("0", "default", ["val"])]
 
 
 def test_metrics():
     """T-METR1: emissions, transfers, executions and acks are counted exactly."""
-    feeder, tracker = FeederSpout(Fields("val"), None), AckTracker()
-    feeder.tracker = tracker
-    builder = TopologyBuilder("metrics")
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("bolt", AckBolt()).shuffle_grouping("spout")
     with InlineCluster() as cluster:
-        running = cluster.submit(builder.build())
-        for fed, total in [(1, 1), (0, 1), (2, 3)]:
-            for _ in range(fed):
-                feeder.feed(["a"])
-            running.tracked_wait(fed)
+        fed = Fed(cluster, AckBolt())
+        for messages, total in [([1], 1), ([], 1), ([2, 3], 3)]:
+            fed.feed(*messages)
+            fed.running.tracked_wait(len(messages))
             cluster.advance_time(60)
-            found = running.statistics()
-            assert found["spout"] == Counts({"default": total}, total, acked=total)
-            assert found["bolt"] == Counts(executed=total, acked=total)
+            found = fed.running.statistics()
+            assert found["0"] == Counts({"default": total}, total, acked=total)
+            assert found["1"] == Counts(executed=total, acked=total)
 
 
 def test_ackers_are_seen():
     """S18: the ackers are a component of their own in the statistics."""
-    builder = TopologyBuilder("metrics")
-    builder.set_spout("1", Words())
-    builder.set_bolt("2", AckBolt()).shuffle_grouping("1")
-    done = complete_topology(builder.build(), {"1": [["a"]] * 3}, {"topology.ackers": 2}, workers=1)
+    done = complete_topology(two(AckBolt()), {"1": [["a"]] * 3}, {"topology.ackers": 2}, workers=1)
     assert done.statistics["__acker"].executed == 3 + 3 + 3  # inits; acks of the bolt and of the one that captures
 
 
 def test_tuples_of_tests():
     """T-TUPLE: a tuple for a test has a stream, a component and fields; each can be given."""
     plain = make_tuple(["james", "bond"])
-    assert (plain.source_stream, plain.source_component, list(plain.fields)) == (
-        "default",
-        "component",
-        ["field1", "field2"],
-    )
+    assert (plain.source_stream, plain.source_component) == ("default", "component")
+    assert list(plain.fields) == ["field1", "field2"]
     given = make_tuple(["james", "bond"], fields=("fname", "lname"), component="1", stream="test-stream", task=7)
     assert (given.source_stream, given.source_component, given.source_task) == ("test-stream", "1", 7)
     assert (given["fname"], given[1], list(given), len(given)) == ("james", "bond", ["james", "bond"], 2)
@@ -539,82 +476,63 @@ def test_tuples_of_tests():
         _ = given.attempt
 
 
-class Several(Spout):
+class Several(Words):
     def declare_output_fields(self, declarer):
         declarer.declare(Fields("word"))
         declarer.declare_stream("side", Fields("word", "n"))
 
-    def next_tuple(self):
-        pass
-
 
 def test_complete_topology_with_streams():
     """Spouts may be mocked by stream; what comes on a stream that nobody subscribes to is captured, too."""
-    builder = TopologyBuilder("streams")
-    builder.set_spout("1", Several())
-    builder.set_bolt("2", IdentityOfAll()).shuffle_grouping("1")
-    done = complete_topology(builder.build(), {"1": {"default": [["a"]], "side": [["b", 1], ["c", 2]]}})
+    topology = two(Identity(), spout=Several())
+    done = complete_topology(topology, {"1": {"default": [["a"]], "side": [["b", 1], ["c", 2]]}})
     assert (done.tuples("1"), done.tuples("1", "side"), done.tuples("2")) == ([("a",)], [("b", 1), ("c", 2)], [("a",)])
     with pytest.raises(TopologyError, match="no stream 'side' of '2' was captured"):
         done.tuples("2", "side")
 
 
-def test_complete_topology_of_nothing():
-    """A spout mocked with no tuples ends at once, and so does the topology."""
-    builder = TopologyBuilder("nothing")
-    builder.set_spout("1", Words())
-    builder.set_bolt("2", GlobalCount()).global_grouping("1")
-    assert complete_topology(builder.build(), {"1": []}).tuples("2") == []
-
-
 def test_complete_topology_with_its_own_spout():
     """A spout that says when it is exhausted need not be mocked; tasks share its tuples out."""
-    builder = TopologyBuilder("own")
-    builder.set_spout("1", FixedTupleSpout([[number] for number in range(10)], Fields("num")), 3)
-    builder.set_bolt("2", IdentityOfAll()).shuffle_grouping("1")
-    done = complete_topology(builder.build())
+    spout = FixedTupleSpout([[number] for number in range(10)], Fields("num"))
+    done = complete_topology(two(Identity(), spout=spout, spouts=3))
     assert sorted(done.tuples("2")) == [(number,) for number in range(10)]
 
 
-def test_complete_topology_refuses():
-    """A spout that never ends, an unknown spout or stream, and another kind of topology are refused by name."""
-    builder = TopologyBuilder("refused")
-    builder.set_spout("1", Words())
-    builder.set_spout("endless", Words())
-    builder.set_bolt("2", IdentityOfAll()).shuffle_grouping("1")
-    topology = builder.build()
-    with pytest.raises(TopologyError, match="spout 'endless' never ends: Words has no is_exhausted"):
-        complete_topology(topology, {"1": [["a"]]})
-    with pytest.raises(TopologyError, match="no spout '2' to mock; there are: '1', 'endless'"):
-        complete_topology(topology, {"2": [["a"]]})
-    with pytest.raises(TopologyError, match="spout '1' has no stream 'side' to mock; its streams are: 'default'"):
-        complete_topology(topology, {"1": {"side": [["a"]]}})
+@pytest.mark.parametrize(
+    ("mocks", "says"),
+    [
+        ({}, "spout '1' never ends: Words has no is_exhausted"),
+        ({"2": [["a"]]}, "no spout '2' to mock; there are: '1'"),
+        ({"1": {"side": [["a"]]}}, "spout '1' has no stream 'side' to mock; its streams are: 'default'"),
+    ],
+)
+def test_complete_topology_refuses(mocks, says):
+    """A spout that never ends, and an unknown spout or stream, are refused by name."""
+    with pytest.raises(TopologyError, match=says):
+        complete_topology(two(Identity()), mocks)
+
+
+def test_another_kind_of_topology():
+    """It is refused: what runs it is named."""
     with pytest.raises(TopologyError, match="complete_topology runs plain topologies"):
         complete_topology("topology")  # type: ignore[arg-type]
-    with (
-        InlineCluster() as cluster,
-        pytest.raises(TopologyError, match="an InlineCluster runs plain topologies"),
-    ):
+    with InlineCluster() as cluster, pytest.raises(TopologyError, match="an InlineCluster runs plain topologies"):
         cluster.submit("topology")  # type: ignore[arg-type]
 
 
 def test_complete_topology_with_timeouts():
-    """What is never acked times out in simulated time, so that the topology ends all the same."""
-    builder = TopologyBuilder("forgetful")
-    builder.set_spout("1", Words())
-    builder.set_bolt("2", AckEveryOther()).shuffle_grouping("1")
-    done = complete_topology(builder.build(), {"1": [["a"]] * 5})
+    """What is never acked times out in simulated time; with timeouts disabled it says how many roots are pending."""
+    topology, words = two(AckEveryOther()), {"1": [["a"]] * 5}
+    done = complete_topology(topology, words)
     assert (done.statistics["1"].acked, done.statistics["1"].failed) == (3, 2)
+    with pytest.raises(TimeoutError, match=r"'two' has not ended within .*; roots pending: 2"):
+        complete_topology(topology, words, {"topology.enable.message.timeouts": False}, timeout_secs=0.05)
 
 
 class OnTicks(Acking):
     """Acks what it has at each tick."""
 
     output_fields = Fields("count")
-
-    def prepare(self, config, context, collector):
-        super().prepare(config, context, collector)
-        self.held = []
 
     def execute(self, tuple):
         self.held.append(tuple)
@@ -627,12 +545,8 @@ class OnTicks(Acking):
 
 
 def test_complete_topology_with_ticks():
-    """Ticks come while nothing else happens, so a bolt that works on ticks ends, too."""
-    builder = TopologyBuilder("ticks")
-    builder.set_spout("1", Words())
-    declarer = builder.set_bolt("2", OnTicks()).shuffle_grouping("1")
-    declarer.add_configuration("topology.tick.tuple.freq.secs", 5)
-    done = complete_topology(builder.build(), {"1": [["a"]] * 3})
+    """Ticks come while nothing else happens, so a bolt that works on ticks ends, too; no tick is captured as a tuple."""
+    done = complete_topology(two(OnTicks()), {"1": [["a"]] * 3}, {"topology.tick.tuple.freq.secs": 5})
     assert done.tuples("2") == [(3,)]
     assert done.statistics["1"].acked == 3
 
@@ -646,10 +560,7 @@ class Broken(BasicBolt):
 
 def test_complete_topology_with_exceptions():
     """FailedException fails tuples; the first other exception ends it and is raised."""
-    builder = TopologyBuilder("broken")
-    builder.set_spout("1", Words())
-    builder.set_bolt("2", Broken()).shuffle_grouping("1")
-    topology = builder.build()
+    topology = two(Broken())
     assert complete_topology(topology, {"1": [["reported"]]}).statistics["1"].failed == 1
     with pytest.raises(UserCodeError, match="LookupError: not found"):
         complete_topology(topology, {"1": [["broken"]]})
@@ -658,13 +569,9 @@ def test_complete_topology_with_exceptions():
 class Slow(Acking):
     """Writes in a thread of its own, and acks then."""
 
-    def prepare(self, config, context, collector):
-        super().prepare(config, context, collector)
-        self.context = context
-
     def execute(self, tuple):
         def written(done):
-            if done.exception() is not None:
+            if isinstance(done.exception(), OSError):
                 self.collector.fail(tuple)
             else:
                 assert done.result() != threading.get_ident()
@@ -678,54 +585,26 @@ def write(word):
         raise OSError("disk full")
     if word == "slow":
         threading.Event().wait(0.05)
+    if word == "broken":
+        raise LookupError("no disk")
     return threading.get_ident()
 
 
 def test_slow_calls():
-    """Simulated time waits for a slow call in a thread of its own, so that its tuple does not time out."""
-    builder = TopologyBuilder("slow")
-    builder.set_spout("1", Words())
-    builder.set_bolt("2", Slow(), 2).shuffle_grouping("1")
-    words = [["a"], ["slow"], ["failed"], ["b"], ["slow"]]
-    done = complete_topology(builder.build(), {"1": words}, {"topology.message.timeout.secs": 0.5})
+    """Simulated time waits for a slow call in a thread of its own, so that its tuple does not time out.
+
+    What is raised at its end ends the worker, and names the component, as in execute.
+    """
+    topology, settings = two(Slow(), bolts=2), {"topology.message.timeout.secs": 0.5}
+    done = complete_topology(topology, {"1": [["a"], ["slow"], ["failed"], ["b"], ["slow"]]}, settings)
     assert (done.statistics["1"].acked, done.statistics["1"].failed) == (4, 1)
-
-
-class BreaksLate(Acking):
-    def prepare(self, config, context, collector):
-        super().prepare(config, context, collector)
-        self.context = context
-
-    def execute(self, tuple):
-        self.context.offload(lambda: 1, lambda done: done.result() / 0)
-
-
-def test_exceptions_after_slow_calls():
-    """What is raised at the end of a slow call ends the worker, and names the component, as in execute."""
-    builder = TopologyBuilder("slow")
-    builder.set_spout("1", Words())
-    builder.set_bolt("2", BreaksLate()).shuffle_grouping("1")
-    with pytest.raises(UserCodeError, match="task 2: ZeroDivisionError") as raised:
-        complete_topology(builder.build(), {"1": [["a"]]})
+    with pytest.raises(UserCodeError, match="task 2: LookupError: no disk") as raised:
+        complete_topology(two(Slow()), {"1": [["broken"]]})
     assert raised.value.component == "2"
-
-
-def test_complete_topology_that_never_ends():
-    """With timeouts disabled what is never acked keeps it from ending; it says how many roots are pending."""
-    builder = TopologyBuilder("stuck")
-    builder.set_spout("1", Words())
-    builder.set_bolt("2", AckEveryOther()).shuffle_grouping("1")
-    with pytest.raises(TimeoutError, match=r"'stuck' has not ended within .*; roots pending: 1"):
-        complete_topology(
-            builder.build(), {"1": [["a"]] * 2}, {"topology.enable.message.timeouts": False}, timeout_secs=0.05
-        )
 
 
 def test_runs_are_repeatable():
     """The same topology emits the same tuples in the same order, run after run."""
-    builder = TopologyBuilder("repeatable")
-    builder.set_spout("1", Words(), 3)
-    builder.set_bolt("2", EmitsTaskIndex(), 5).shuffle_grouping("1")
-    topology = builder.build()
+    topology = two(EmitsTaskIndex(), bolts=5, spouts=3)
     runs = [complete_topology(topology, {"1": [["a"]] * 20}, workers=1) for _ in range(3)]
     assert all(one.tuples("2") == other.tuples("2") for one, other in itertools.pairwise(runs))

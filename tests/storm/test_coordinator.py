@@ -91,29 +91,6 @@ def test_coordinator() -> None:
         story >> begun(7, metadata=12) << save(7, metadata=12) << _batch(10, "7:1", 12, previous=12)
 
 
-def test_a_late_failure_changes_nothing() -> None:
-    """A late failure makes Storm drop the live attempt; here only the live one's answers count (promise 3)."""
-    with Scenario(limits(pending=4, job=1, group=1, jobs=4)) as story:
-        _begin_four(story)
-        story >> failed("1:1")
-        story >> job_ended(1) << _batch(5, "1:2", 10, previous=None)
-        story >> failed("1:1")  # late, and once more: 1:2 goes on
-        story >> processed("1:1")  # late, and it was another attempt: 1:2 is not processed by it
-        story >> processed("1:2") << commit(1, "1:2", metadata=10)
-        story >> failed("1:1")
-        story >> committed("1:2") << clean_up(1) << ask(5, 1, previous=10)
-
-
-def test_a_failure_leaves_later_attempts_alone() -> None:
-    """The later attempts that Storm would start anew are live as before: their answers count (promise 5)."""
-    with Scenario(limits(pending=4, job=1, group=4, jobs=4)) as story:
-        _begin_four(story)
-        story >> failed("1:1")
-        story >> job_ended(1) << _batch(5, "1:2", 10, previous=None)
-        story >> processed("2:1") >> processed("3:1") >> processed("4:1")
-        story >> processed("1:2") << commit(1, "1:2", "2:1", "3:1", "4:1", metadata=10)
-
-
 def _begin_four(story: Scenario) -> None:
     story >> recovered() << ask(1, 4)
     story >> begun(1, 2, 3, 4, metadata=10) << save(1, 2, 3, 4, metadata=10)

@@ -8,7 +8,7 @@ transactions for ever, ours is exhausted.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import Any
 
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
@@ -22,12 +22,8 @@ from txtopo import (
     ICommitter,
     Topology,
     TransactionalTopologyBuilder,
-    TransactionAttempt,
 )
 from txtopo.testing.inline import run_inline
-from txtopo.topology.plan import Phase
-from txtopo.transactional.tasks.batch_run import BatchRun
-from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
 FIRST_DATA: dict[int, list[list[Any]]] = {
     0: [["dog", 3], ["cat", 4], ["apple", 1], ["dog", 3]],
@@ -60,20 +56,6 @@ class CountingCommitBolt(CountingBatchBolt, ICommitter):
     pass
 
 
-class KeyedSummingBatchBolt(BatchBolt):
-    output_fields = Fields("tx", "key", "sum")
-
-    def prepare(self, config, context, collector, attempt):
-        self.sums = defaultdict(int)
-
-    def execute(self, tuple):
-        self.sums[tuple[1]] += tuple[2]
-
-    def finish_batch(self):
-        for key, value in self.sums.items():
-            self.collector.emit((self.attempt, key, value))
-
-
 class KeyedCountingBatchBolt(BatchBolt):
     output_fields = Fields("tx", "key", "count")
 
@@ -86,6 +68,13 @@ class KeyedCountingBatchBolt(BatchBolt):
     def finish_batch(self):
         for key, count in self.counts.items():
             self.collector.emit((self.attempt, key, count))
+
+
+class KeyedSummingBatchBolt(KeyedCountingBatchBolt):
+    output_fields = Fields("tx", "key", "sum")
+
+    def execute(self, tuple):
+        self.counts[tuple[1]] += tuple[2]
 
 
 class KeyedCountingCommitterBolt(KeyedCountingBatchBolt, ICommitter):
@@ -221,24 +210,6 @@ def test_failed_transaction_is_replayed_alone() -> None:
     once = captured_state()
     run_inline(transactional_topology(data, once), Config(max_spout_pending=4))
     assert read(captured) == read(once)
-
-
-def test_who_works_ahead() -> None:
-    """Promise 13: sum and global emit in the processing phase; count, count2 and gcommit in the commit phase only."""
-    plan = transactional_topology(FIRST_DATA, captured_state()).plan
-    task_factory = TaskFactory(plan, {}, prototypes_of(plan))
-    coordinator = plan.spout.component.coordinator({}, None)
-    metadata = coordinator.initialize_transaction(1, None)
-    attempt = TransactionAttempt(1, 1)
-    ahead = BatchRun(task_factory, attempt)
-    for task in range(plan.spout.tasks):
-        ahead.emit(task, lambda c, task=task: task_factory.emitter(task).emit_batch(attempt, metadata, c))
-    for component in plan.of_phase(Phase.PROCESSING)[1:]:
-        ahead.finish(component)
-    emitted = Counter({plan.edges[edge].source: tally.sent for edge, tally in ahead.tallies.items() if tally.sent})
-    assert set(emitted) == {"spout", "id1", "id2", "sum", "global"}
-    carried = {bolt.component for bolt in ahead.carry()}
-    assert carried == {"count", "count2", "gcommit", "capture sum", "capture global", "fail"}
 
 
 def test_restart() -> None:

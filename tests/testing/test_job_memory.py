@@ -15,7 +15,7 @@ from txtopo import BatchBolt, Fields, ICommitter, TransactionalSpout, Transactio
 from txtopo.testing.simulation import memory
 from txtopo.testing.simulation.memory import JobMemory
 from txtopo.testing.simulation.process import ObservedCoordinator
-from txtopo.testing.simulation.schedules import make_subject, run_schedule, run_schedules
+from txtopo.testing.simulation.schedules import make_subject, run_schedule
 from txtopo.testing.simulation.workloads import RATES, Failures
 from txtopo.testing.simulation.world import Subject, World
 
@@ -155,15 +155,6 @@ def test_what_is_remembered_changes_nothing_that_a_core_is_told(monkeypatch):
     assert told == with_memory[-len(told) :]
 
 
-def test_a_spout_is_asked_each_time_and_bolts_are_not():
-    """Known jobs cost the bolts nothing, but the spout emits for each of them, and what it emits is compared."""
-    plain = subject(Numbers(), Sum())
-    for seed in range(1, 61):
-        assert run_schedule(plain, seed)[1] is None
-    assert plain.memory.told > 60
-    assert runs["execute"] < runs["emit"] / 2
-
-
 def test_what_a_fault_struck_is_told_again_too(monkeypatch):
     """Where a fault has struck a bolt at the same step twice before, no bolt is run for it any more."""
     monkeypatch.setattr(memory, "RUN_ALL_THE_SAME", 1_000_000)
@@ -198,16 +189,6 @@ def test_a_bolt_that_depends_on_the_epoch_is_known_by_it():
     for seed in range(1, 41):
         run_schedule(depending, seed)
     assert depending.memory.told > told
-
-
-def test_processes_learn_from_each_other():
-    """What one process has seen once and another once more is known to those that start after them."""
-    plain = subject(Numbers(), Sum())
-    result = run_schedules(plain, range(1, 101), processes=2)
-    assert result.failures == ()
-    told = plain.memory.told
-    run_schedule(plain, 1)
-    assert plain.memory.told > told
 
 
 def test_a_process_that_trusts_its_memory_no_more_tells_the_others():

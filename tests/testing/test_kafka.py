@@ -57,15 +57,6 @@ def test_it_restarts_on_the_same_data(own_kafka):
 
 
 @pytest.mark.long
-def test_it_can_be_held(own_kafka):
-    """SIGSTOP makes it silent, and SIGCONT makes it serve again."""
-    own_kafka.signal(signal.SIGSTOP)
-    assert not own_kafka.is_ready()
-    own_kafka.signal(signal.SIGCONT)
-    own_kafka.wait_until_ready()
-
-
-@pytest.mark.long
 def test_a_cluster_goes_on_without_one_of_its_brokers(kafka, tmp_path):
     """Another one leads the partitions of one that is killed, with all that was acknowledged; then it comes back."""
     del kafka
@@ -89,27 +80,6 @@ def test_a_broker_that_ends_says_why(kafka, tmp_path):
     broker = KafkaBroker(tmp_path, settings={"log.segment.bytes": "none"})
     with pytest.raises(RuntimeError, match=r"none for configuration log\.segment\.bytes"):
         broker.start()
-
-
-CHILD = """
-import sys, time
-from pathlib import Path
-from txtopo.testing import KafkaBroker
-broker = KafkaBroker(Path(sys.argv[1]))
-broker.start()
-print(broker.port, flush=True)
-time.sleep(600)
-"""
-
-
-@pytest.mark.long
-def test_it_dies_with_its_parent(kafka, tmp_path):
-    """However that ends."""
-    del kafka
-    with subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE) as child:
-        port = int(child.stdout.readline())
-        child.kill()
-    _wait_until(lambda: not _listens(port), "it still listens")
 
 
 @pytest.mark.long
@@ -139,8 +109,3 @@ def _wait_until(condition, what) -> None:
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as attempt:
-        return attempt.connect_ex(("127.0.0.1", port)) == 0

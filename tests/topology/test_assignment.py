@@ -8,7 +8,7 @@ import pytest
 
 from tests.plain.topologies import Take, Words
 from txtopo import TopologyBuilder
-from txtopo.topology.assignment import ACKER, Assignment, assign
+from txtopo.topology.assignment import Assignment, assign
 
 
 def assigned(workers: int, ackers: int | None, spouts: int = 1, bolts: int = 1, tasks: int | None = None) -> Assignment:
@@ -51,13 +51,6 @@ def test_executors_are_spread():
         assert max(shares) - min(shares) <= 1
 
 
-def test_components_are_spread():
-    """Each component's own executors are shared out evenly, too."""
-    assignment = assigned(2, None, 4, 6)
-    counts = Counter((executor.component, executor.worker) for executor in assignment.executors)
-    assert counts == {("spout", 0): 2, ("spout", 1): 2, ("bolt", 0): 3, ("bolt", 1): 3, (ACKER, 0): 1, (ACKER, 1): 1}
-
-
 def test_tasks_of_an_executor_stay_together():
     """Tasks are shared out to executors in order and evenly; every task has its worker."""
     assignment = assigned(2, None, 1, bolts=3, tasks=8)
@@ -67,15 +60,3 @@ def test_tasks_of_an_executor_stay_together():
         assert {assignment.worker_of[task] for task in executor.tasks} == {executor.worker}
     assert sorted(assignment.worker_of) == list(range(1, 11))
     assert assignment.acker_tasks == (10,)
-
-
-def test_executors_of_a_worker():
-    """Together the workers have every executor once."""
-    assignment = assigned(3, None, 4, 5)
-    mine = [executor for worker in range(3) for executor in assignment.executors_of(worker)]
-    assert sorted(mine, key=lambda each: each.tasks) == sorted(assignment.executors, key=lambda each: each.tasks)
-
-
-def test_more_workers_than_executors():
-    """A worker without any tasks is no mistake."""
-    assert assigned(5, None).executors_of(4) == ()

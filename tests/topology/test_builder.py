@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -89,6 +90,7 @@ class Several(BatchBolt):
 
 
 Builder = TransactionalTopologyBuilder
+Mistake = Callable[[Builder], Any]
 
 
 def builder(spout_fields: Fields | None = None, parallelism: int | None = 1) -> Builder:
@@ -113,104 +115,58 @@ def _frame_of_two(b: Builder) -> None:
     b.set_bolt("frame", Frame()).shuffle_grouping("a").shuffle_grouping("b")
 
 
-MISTAKES: list[tuple[str, Callable[[Builder], object], list[str]]] = [
-    (
-        "unknown component",
-        lambda b: b.set_bolt("a", Pass()).shuffle_grouping("spuot"),
-        ["'a'", "'spuot'", "did you mean 'spout'"],
-    ),
-    (
-        "unknown stream",
-        lambda b: b.set_bolt("a", Pass()).shuffle_grouping("spout", "side"),
-        ["'a'", "'side'", "'default'"],
-    ),
+def takes(bolt: object, *tasks: object, source: str = "spout", stream: str = "default") -> Mistake:
+    """Add a bolt "a" that takes what comes by turns."""
+    return lambda b: b.set_bolt("a", bolt, *tasks).shuffle_grouping(source, stream)
+
+
+def twice(add: Mistake) -> Mistake:
+    """Do the same two times."""
+    return lambda b: [add(b), add(b)]
+
+
+def _no_output(b: Builder) -> None:
+    b.set_bolt("a", Silent()).shuffle_grouping("spout")
+    b.set_bolt("b", Pass()).shuffle_grouping("a")
+
+
+STATE = MemoryState(Fields("k"), Fields("v"))
+
+MISTAKES: list[tuple[str, Mistake, list[str]]] = [
+    ("unknown component", takes(Pass(), source="spuot"), ["'a'", "'spuot'", "did you mean 'spout'"]),
+    ("unknown stream", takes(Pass(), stream="side"), ["'a'", "'side'", "'default'"]),
     (
         "unknown field",
         lambda b: b.set_bolt("a", Pass()).fields_grouping("spout", Fields("wrd")),
         ["'a'", "'wrd'", "did you mean 'word'"],
     ),
-    (
-        "no keys",
-        lambda b: b.set_bolt("a", Pass()).fields_grouping("spout", Fields()),
-        ["'a'", "names no field"],
-    ),
+    ("no keys", lambda b: b.set_bolt("a", Pass()).fields_grouping("spout", Fields()), ["'a'", "names no field"]),
     ("cycle", _cycle, ["cycle", "'a'", "'b'", "'c'"]),
-    (
-        "duplicate id",
-        lambda b: [b.set_bolt("a", Pass()).shuffle_grouping("spout") for _ in range(2)],
-        ["'a'", "2 times"],
-    ),
-    (
-        "spout's id again",
-        lambda b: b.set_bolt("spout", Pass()).shuffle_grouping("spout"),
-        ["'spout'", "2 times"],
-    ),
+    ("duplicate id", twice(takes(Pass())), ["'a'", "2 times"]),
+    ("spout's id again", lambda b: b.set_bolt("spout", Pass()).shuffle_grouping("spout"), ["'spout'", "2 times"]),
     ("no input", lambda b: b.set_bolt("a", Pass()), ["'a'", "no input", "shuffle_grouping('spout')"]),
-    (
-        "unset state",
-        lambda b: b.set_bolt("a", Asks()).shuffle_grouping("spout"),
-        ["'a'", "'totals'", "set_state"],
-    ),
-    (
-        "no attempt",
-        lambda b: b.set_bolt("a", NoAttempt()).shuffle_grouping("spout"),
-        ["'a'", "attempt", "first"],
-    ),
-    ("typed attempt", lambda b: b.set_bolt("a", TypedFirst()).shuffle_grouping("spout"), ["'a'", "attempt"]),
-    (
-        "zero tasks",
-        lambda b: b.set_bolt("a", Pass(), 0).shuffle_grouping("spout"),
-        ["'a'", "parallelism", "0"],
-    ),
-    (
-        "true tasks",
-        lambda b: b.set_bolt("a", Pass(), True).shuffle_grouping("spout"),
-        ["'a'", "parallelism", "True"],
-    ),
-    (
-        "text tasks",
-        lambda b: b.set_bolt("a", Pass(), "3").shuffle_grouping("spout"),
-        ["'a'", "parallelism", "'3'"],
-    ),
-    (
-        "num tasks",
-        lambda b: b.set_bolt("a", Pass()).set_num_tasks(-1).shuffle_grouping("spout"),
-        ["'a'", "-1"],
-    ),
-    ("a class", lambda b: b.set_bolt("a", Pass).shuffle_grouping("spout"), ["'a'", "class Pass"]),
-    ("not a bolt", lambda b: b.set_bolt("a", object()).shuffle_grouping("spout"), ["'a'", "BatchBolt"]),
-    (
-        "basic committer",
-        lambda b: b.set_committer_bolt("a", Pass()).shuffle_grouping("spout"),
-        ["'a'", "finish_batch"],
-    ),
-    ("no columns", lambda b: b.set_bolt("a", Columns()).shuffle_grouping("spout"), ["'a'", "types"]),
-    (
-        "no output",
-        lambda b: (
-            b.set_bolt("a", Silent()).shuffle_grouping("spout"),
-            b.set_bolt("b", Pass()).shuffle_grouping("a"),
-        ),
-        ["'b'", "'a'", "output_fields"],
-    ),
+    ("unset state", takes(Asks()), ["'a'", "'totals'", "set_state"]),
+    ("no attempt", takes(NoAttempt()), ["'a'", "attempt", "first"]),
+    ("typed attempt", takes(TypedFirst()), ["'a'", "attempt"]),
+    ("zero tasks", takes(Pass(), 0), ["'a'", "parallelism", "0"]),
+    ("true tasks", takes(Pass(), True), ["'a'", "parallelism", "True"]),
+    ("text tasks", takes(Pass(), "3"), ["'a'", "parallelism", "'3'"]),
+    ("num tasks", lambda b: takes(Pass())(b).set_num_tasks(-1), ["'a'", "-1"]),
+    ("a class", takes(Pass), ["'a'", "class Pass"]),
+    ("not a bolt", takes(object()), ["'a'", "BatchBolt"]),
+    ("basic committer", lambda b: b.set_committer_bolt("a", Pass()).shuffle_grouping("spout"), ["'a'", "finish_batch"]),
+    ("no columns", takes(Columns()), ["'a'", "types"]),
+    ("no output", _no_output, ["'b'", "'a'", "output_fields"]),
     ("not a state", lambda b: b.set_state("totals", {}), ["'totals'", "DeltaState"]),
-    (
-        "state twice",
-        lambda b: [b.set_state("t", MemoryState(Fields("k"), Fields("v"))) for _ in range(2)],
-        ["'t'", "2 times"],
-    ),
-    (
-        "custom grouping",
-        lambda b: b.set_bolt("a", Pass()).custom_grouping("spout", len),
-        ["'a'", "CustomStreamGrouping"],
-    ),
+    ("state twice", twice(lambda b: b.set_state("t", STATE)), ["'t'", "2 times"]),
+    ("custom grouping", lambda b: b.set_bolt("a", Pass()).custom_grouping("spout", len), ["CustomStreamGrouping"]),
     ("frame below a committer", _frame_below, ["'frame'", "committer"]),
     ("frame of two kinds", _frame_of_two, ["'frame'", "different fields"]),
 ]
 
 
 @pytest.mark.parametrize(("mistake", "says"), [m[1:] for m in MISTAKES], ids=[m[0] for m in MISTAKES])
-def test_build_refuses(mistake: Callable[[Builder], object], says: list[str]) -> None:
+def test_build_refuses(mistake: Mistake, says: list[str]) -> None:
     """Promise 17: build() refuses a mistake with a message that names the component and the remedy."""
     b = builder()
     mistake(b)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 
 from spouts import MemoryTransactionalSpout
-from txtopo import ArrowBatchBolt, BasicBolt, BatchBolt, Fields, TransactionalSpout, TransactionalTopologyBuilder
+from txtopo import ArrowBatchBolt, BasicBolt, BatchBolt, Fields, TransactionalTopologyBuilder
 from txtopo.errors import SharedStateWarning, TopologyError
 
 
@@ -88,22 +86,6 @@ def test_a_wrong_signature(bolt, texts):
         build(bolt)
     for text in ["'bolt'", *texts]:
         assert text in str(raised.value)
-
-
-def test_a_spout_of_the_wrong_signature():
-    """A spout's coordinator and emitter are made with configuration and context."""
-
-    class Spout(TransactionalSpout):
-        output_fields = Fields("attempt", "word")
-
-        def coordinator(self):
-            raise AssertionError("it is not called")
-
-        def emitter(self, config, context):
-            raise AssertionError("it is not called")
-
-    with pytest.raises(TopologyError, match=r"Spout.coordinator\(self\) cannot be called with 2 arguments"):
-        build(Takes(), Spout())
 
 
 class OtherNames(Takes):
@@ -218,10 +200,3 @@ def test_class_attributes_that_are_shared():
     with pytest.warns(SharedStateWarning) as warned:
         build(Inherits())
     assert ["Shares.seen is a class attribute of type list" in str(each.message) for each in warned] == [True]
-
-
-def test_nothing_to_warn_of():
-    """A bolt without such attributes is built in silence."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        build(OtherNames())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -85,13 +84,6 @@ def test_partial_key(tasks, fields):
     assert frozenset().union(*pairs) == set(tasks)
 
 
-def test_groupings_pickle():
-    """T-PKG: a grouping travels to the workers with its topology, and chooses there as it would here."""
-    grouping = Grouping(GroupingKind.PARTIAL_KEY, Fields("word"))
-    here, there = choose(grouping, range(6)), choose(pickle.loads(pickle.dumps(grouping)), range(6))
-    assert [here((f"word {n}", n)) for n in range(100)] == [there((f"word {n}", n)) for n in range(100)]
-
-
 @pytest.mark.parametrize(
     "equal",
     [
@@ -110,14 +102,6 @@ def test_fields_by_content(equal):
             of = choose(Grouping(GroupingKind.FIELDS, Fields("word")), range(6), seed=seed)
             chosen.update([*of((key, 1)), *of((key, 2))])
     assert len(chosen) == 1
-
-
-def test_fields_spread():
-    """Different keys are spread over all tasks."""
-    of = choose(Grouping(GroupingKind.FIELDS, Fields("word", "n")), range(6))
-    counts = Counter(of((f"word {n}", n))[0] for n in range(6000))
-    assert sorted(counts) == list(range(6))
-    assert all(800 < count < 1200 for count in counts.values())
 
 
 def test_keys_are_remembered_within_bounds(monkeypatch):

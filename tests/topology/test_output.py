@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 
-import attrs
 import pytest
 
 from txtopo.attempts import TransactionAttempt, attempt_number
@@ -161,13 +160,6 @@ def test_lines_harm_no_terminal(lines, printed, shown):
     assert lines == [of(shown)]
 
 
-def test_bytes(lines):
-    """What is written below the text layer is taken, whether it is UTF-8 or not."""
-    with capturing(Capture(lines.append)), user_code("bolt", FIRST, 2):
-        sys.stdout.buffer.write(b"caf\xc3\xa9 \xff\n")
-    assert lines == [of("café \\xff")]
-
-
 def test_logging_in_a_worker(lines, monkeypatch):
     """Records of any logger are taken from the level on; a traceback comes along; a wrong message harms nothing."""
     monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's own raise what logging passes over
@@ -275,11 +267,6 @@ def test_two_runs_of_a_process(lines):
         print("still taken")
     two.__exit__(None, None, None)
     assert lines == [of("still taken")]
-
-
-def test_lines_pickle_no_place():
-    """A line knows its place by value: it is told after the task is gone."""
-    assert attrs.astuple(of("x")) == (PRINT, "x", "stdout", "bolt", 2, 7, 1)
 
 
 def test_own_warnings_without_logging() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.text import Text
 
 from state.delta.read.audit import read_histories
@@ -15,6 +14,7 @@ from txtopo.api.partitioned import spout_as_written
 from txtopo.api.spout import AnySpout, PartitionedTransactionalSpout
 from txtopo.api.table_history import TableHistory
 from txtopo.cli.command import Command
+from txtopo.cli.console import Console
 from txtopo.cli.display.wording import count_of
 from txtopo.cli.target import OutputFolder, takes_folder_or_target
 from txtopo.errors import ConfigError

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.text import Text
 
+from txtopo.cli.console import Console
 from txtopo.errors import InternalError, NoTopology, TxtopoError
 from txtopo.extras import extra_of, how_to_install
 

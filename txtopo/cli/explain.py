@@ -9,12 +9,12 @@ from pathlib import Path
 
 import attrs
 import click
-from rich.console import Console
 from rich.text import Text
 
 from state.delta.read.consistent import committed_in_tables
 from txtopo.attempts import attempt_words
 from txtopo.cli.command import Command, WholeNumber
+from txtopo.cli.console import Console
 from txtopo.cli.display.wording import STATUS_WORDS, clock, count_of
 from txtopo.cli.target import OutputFolder, takes_folder_or_target
 from txtopo.errors import ConfigError

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 import click
-from rich.console import Console
 from rich.text import Text
 
 from txtopo.attempts import attempt_words
 from txtopo.cli.command import Command, WholeNumber
+from txtopo.cli.console import Console
 from txtopo.cli.display.wording import count_of
 from txtopo.cli.target import takes_target
 from txtopo.config import Config

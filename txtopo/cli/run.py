@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 
 from txtopo.cli.command import Command, CommandLineError, WholeNumber, needs_extra
+from txtopo.cli.console import Console
 from txtopo.cli.display.acked import INTERRUPTED, AckedDisplay, AckedLines
 from txtopo.cli.display.interrupts import Interrupts
 from txtopo.cli.display.live import LiveDisplay
@@ -26,6 +26,7 @@ from txtopo.cli.target import takes_target
 from txtopo.config import Config
 from txtopo.engine.runner import run as run_topology
 from txtopo.plain.run.runner import PlainReport
+from txtopo.printable import PrintableFormatter
 from txtopo.topology.loading import Target
 from txtopo.topology.output import PRINT, USER_LOGGER
 from txtopo.topology.topology import PlainTopology, TransactionalTopology
@@ -158,8 +159,9 @@ def _log_to(console: Console, config: Config, user_level: int) -> None:
         handler = RichHandler(
             console=console, show_path=False, markup=False, highlighter=NullHighlighter(), log_time_format="%H:%M:%S"
         )
+        handler.setFormatter(PrintableFormatter("%(message)s"))
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.addFilter(_is_asked_for)
     if not config.debug:
         # py4j logs connections that a stop closes, with the root logger.
@@ -169,7 +171,6 @@ def _log_to(console: Console, config: Config, user_level: int) -> None:
     levels = {"txtopo": logging.DEBUG if config.debug else logging.WARNING, USER_LOGGER: user_level}
     if not logging.getLogger().handlers:
         levels[""] = min(user_level, logging.WARNING)
-        handler.setFormatter(handler.formatter or logging.Formatter("%(message)s"))
         logging.getLogger().addHandler(handler)
         context.call_on_close(functools.partial(logging.getLogger().removeHandler, handler))
     if context.meta.get("txtopo.debug"):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import attrs
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from txtopo.cli.command import Command, CommandLineError, format_option
+from txtopo.cli.console import Console
 from txtopo.cluster.settings import CLUSTER_SETTINGS
 from txtopo.config import SETTINGS, Setting, find_setting
 from txtopo.errors import ConfigError

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import click
-from rich.console import Console
 from rich.tree import Tree
 
 from txtopo.cli.command import Command, format_option
+from txtopo.cli.console import Console
 from txtopo.cli.graphs.plain import draw_plain_dot, draw_plain_json, draw_plain_mermaid, draw_plain_text
 from txtopo.cli.graphs.transactional import draw_dot, draw_json, draw_mermaid, draw_text
 from txtopo.cli.target import takes_target

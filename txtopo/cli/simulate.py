@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import attrs
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
+from txtopo.cli.console import Console
 from txtopo.cli.target import takes_target
 from txtopo.errors import AnchorError, TxtopoError, UserCodeError
 from txtopo.testing.simulation.memory import JobMemory

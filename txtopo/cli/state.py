@@ -10,14 +10,15 @@ from collections.abc import Sequence
 import click
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from state.delta.keyed.state import read_table
 from state.delta.read.consistent import read_tables
 from txtopo.cli.command import Command, CommandLineError, WholeNumber, format_option
+from txtopo.cli.console import Console
 from txtopo.errors import ConfigError
+from txtopo.printable import escaped
 
 TXID = "txid"
 ROWS_SHOWN = 20
@@ -135,7 +136,7 @@ def _print(rows: pa.Table) -> None:
         style = "dim" if field.name == TXID else ""
         drawn.add_column(Text(field.name), justify="right" if number else "left", style=style)
     for row in rows.to_pylist():
-        drawn.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
+        drawn.add_row(*(Text("" if value is None else escaped(str(value), keep="\n")) for value in row.values()))
     Console(highlight=False).print(drawn)
 
 

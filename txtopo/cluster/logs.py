@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from txtopo.printable import escaped
 from txtopo.repeated import Repeated
 from txtopo.secrecy import without_secrets
 from txtopo.topology.output import PRINT, USER_LOGGER
@@ -58,7 +59,7 @@ class _Lines(logging.Formatter):
     """One line for each record, tracebacks included."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return super().format(record).replace("\n", "\\n")
+        return escaped(super().format(record), keep="\t")
 
 
 class Throttle(logging.Filter):

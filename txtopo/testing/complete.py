@@ -45,7 +45,9 @@ class _CaptureBolt(RichBolt, Shared):
         self._collector = collector
 
     def execute(self, tuple: Tuple) -> None:
-        self.captured[tuple.source_component, tuple.source_stream].append((*tuple.values,))
+        captured = self.captured.get((tuple.source_component, tuple.source_stream))
+        if captured is not None:  # if the topology sets ticks for all components, they come here, too
+            captured.append((*tuple.values,))
         self._collector.ack(tuple)
 
 

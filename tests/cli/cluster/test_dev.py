@@ -6,25 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.cluster.nimbuses import reserved_port
+from txtopo.testing.feeders import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_SECS = 120.0
-
-
-def wait_for(what, condition):
-    deadline = time.monotonic() + DEADLINE_SECS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def is_gone(port: int) -> bool:
@@ -58,7 +51,8 @@ def test_cluster_dev(tmp_path: Path) -> None:
             [sys.executable, "-u", "-m", "txtopo.cli", *command], cwd=ROOT, env=environment, stdout=log, stderr=log
         )
     try:
-        wait_for("it runs", lambda: "the cluster runs" in (tmp_path / "dev.log").read_text() or dev.poll() is not None)
+        said = (tmp_path / "dev.log").read_text
+        assert wait_until(lambda: "the cluster runs" in said() or dev.poll() is not None, DEADLINE_SECS), said()
         assert answers(nimbus)
         shown = subprocess.run(
             [sys.executable, "-m", "txtopo.cli", "leader", "--config", str(tmp_path / "cluster" / "cluster.toml")],
@@ -83,10 +77,8 @@ def test_cluster_dev(tmp_path: Path) -> None:
             ["pgrep", "-P", str(dev.pid), "-f", "txtopo.cli supervisor"], capture_output=True, check=True
         )
         os.kill(int(children.stdout.split()[0]), signal.SIGKILL)
-        wait_for(
-            "it is started again", lambda: "supervisor-1 ended with status -9" in (tmp_path / "dev.log").read_text()
-        )
-        wait_for("it answers again", lambda: answers(supervisor))
+        assert wait_until(lambda: "supervisor-1 ended with status -9" in said(), DEADLINE_SECS), said()
+        assert wait_until(lambda: answers(supervisor), DEADLINE_SECS), "it does not answer again"
         dev.send_signal(signal.SIGINT)
         assert dev.wait(DEADLINE_SECS) == 0
     finally:

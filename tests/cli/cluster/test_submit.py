@@ -43,7 +43,6 @@ def test_wheel(tmp_path: Path) -> None:
 
 
 def test_wheel_with_several_modules(tmp_path: Path) -> None:
-    """One must be named."""
     path = wheel(tmp_path / "shop-1.0-py3-none-any.whl", "prices.py")
     with pytest.raises(SubmissionError, match="--module; found: counting, prices"):
         _packed(str(path), None, (), tmp_path)

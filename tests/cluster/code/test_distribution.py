@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import http.server
-import itertools
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.nimbuses import leading
+from tests.cluster.nimbuses import leading, next_root
 from txtopo.cluster.code.distribution import (
     CodeAccess,
     CodeDistributor,
@@ -27,7 +26,6 @@ from txtopo.cluster.state import ClusterState, NimbusInfo
 from txtopo.errors import CodeUnavailable, ConfigError
 from txtopo.testing import CodeDistributorConformance, DistributorNimbus, DistributorPlace, ZooKeeperServer
 
-_ROOTS = itertools.count(1)
 TOKEN = "token-of-the-cluster"
 
 
@@ -57,7 +55,7 @@ class Place(DistributorPlace, contextlib.ExitStack):
 
     def __init__(self, hosts: str, folder: Path, shared: Path | None = None) -> None:
         super().__init__()
-        self.state = ClusterState(hosts, f"/distribution-{next(_ROOTS)}")
+        self.state = ClusterState(hosts, next_root())
         self.callback(self.state.close)
         self.servers: dict[str, http.server.ThreadingHTTPServer] = {}
         self._folder = folder

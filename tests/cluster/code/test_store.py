@@ -97,17 +97,6 @@ def test_check_takes_its_turns(tmp_path: Path) -> None:
     assert left == [2, 1, 0, 0]
 
 
-def test_code_that_rots_after_it_was_checked(tmp_path: Path) -> None:
-    """Its turn comes again."""
-    store = CodeStore(tmp_path)
-    published = {name: _kept(store, name) for name in ("a-1-9", "b-2-9")}
-    for _ in range(3):
-        store.check_next(published)
-    (tmp_path / "b-2-9" / "code.zip").write_bytes(b"c0de")
-    store.check_next(published)
-    assert store.topologies() == ["a-1-9"]
-
-
 def test_damage_to_one_topology(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Asked for one topology or one file of it, a store reads that; what is damaged goes as a whole."""
     store = CodeStore(tmp_path)
@@ -134,15 +123,6 @@ def test_check_without_a_free_file(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert store.topologies() == ["words-1-9"]
-
-
-def test_remove(tmp_path: Path) -> None:
-    """The folder goes; removing again is no error."""
-    store = CodeStore(tmp_path)
-    _kept(store)
-    store.remove("words-1-9")
-    store.remove("words-1-9")
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "/etc/passwd", "..", ".hidden", "a\\b", "a\0b", "x" * 201])

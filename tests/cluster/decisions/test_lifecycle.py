@@ -166,13 +166,6 @@ def test_lost_code_of_a_driver_that_runs() -> None:
     assert lost.status is Status.FAILED
 
 
-@pytest.mark.parametrize("status", [Status.KILLED, Status.FINISHED, Status.FAILED])
-def test_code_that_nobody_needs(status: Status) -> None:
-    """Without code, what has ended stays as it is."""
-    record = _record(status)
-    assert looked_after(record, is_running=False, is_held=False, now=NOW, lost_secs=0.0) is record
-
-
 def test_record_of_the_version_before() -> None:
     """A record without the time at which the code was lost is read; an unknown name in it is no error, either way."""
     written = to_json(WORDS)

@@ -33,69 +33,67 @@ COUNTS = Assignment("counts-2", 1, "s1", 0)
 EMPTY = DriverSlot(0)
 
 
-def _run(*looks: dict[str, Any], slot: DriverSlot = EMPTY) -> tuple[DriverSlot, list[Action]]:
-    """Take several looks; return the slot and the actions of the last one."""
-    actions: list[Action] = []
-    for look in looks:
+BEATS: dict[str, Any] = {"is_process_alive": True, "beat_age_secs": 0.1}
+RUNS: dict[str, Any] = {**BEATS, "has_run": True}
+
+
+class Story:
+    """A slot, look by look; by default that of a driver that runs."""
+
+    def __init__(self, slot: DriverSlot | None = None, **changes: Any) -> None:
+        self.slot = slot or attrs.evolve(DriverSlot(0, SlotState.RUNNING, WORDS, since=10.0), **changes)
+
+    def look(self, now: float, **seen: Any) -> tuple[SlotState, list[Action]]:
+        """Take a look; return the slot's new state and the actions."""
         # Once a driver was started, its code is here.
-        has_code = slot.state not in {SlotState.EMPTY, SlotState.FETCHING}
-        slot, last = step(slot, Seen(**{"wanted": WORDS, "has_code": has_code, **look}), LIMITS)
-        actions = list(last)
-    return slot, actions
-
-
-def _running(**changes: Any) -> DriverSlot:
-    return attrs.evolve(DriverSlot(0, SlotState.RUNNING, WORDS, since=10.0), **changes)
+        has_code = self.slot.state not in {SlotState.EMPTY, SlotState.FETCHING}
+        self.slot, actions = step(self.slot, Seen(now, **{"wanted": WORDS, "has_code": has_code, **seen}), LIMITS)
+        return self.slot.state, list(actions)
 
 
 def test_way_to_a_running_driver() -> None:
     """An assignment's code is fetched, the driver launched once, and left alone while it beats."""
-    slot, actions = _run({"now": 0.0, "wanted": None})
-    assert (slot, actions) == (EMPTY, [])
-    slot, actions = _run({"now": 1.0}, slot=slot)
-    assert (slot.state, actions) == (SlotState.FETCHING, [FetchCode("words-1")])
-    slot, actions = _run({"now": 2.0, "has_code": True}, slot=slot)
-    assert (slot.state, actions) == (SlotState.STARTING, [Launch(WORDS)])
-    slot, actions = _run({"now": 3.0, "is_process_alive": True, "beat_age_secs": 0.1}, slot=slot)
-    assert (slot.state, actions) == (SlotState.STARTING, [])
-    slot, actions = _run({"now": 9.0, "is_process_alive": True, "beat_age_secs": 0.1, "has_run": True}, slot=slot)
-    assert (slot.state, actions) == (SlotState.RUNNING, [])
-    slot, actions = _run({"now": 99.0, "is_process_alive": True, "beat_age_secs": 0.1, "has_run": True}, slot=slot)
-    assert (slot.state, actions) == (SlotState.RUNNING, [])
+    story = Story(EMPTY)
+    assert story.look(0.0, wanted=None) == (SlotState.EMPTY, [])
+    assert story.look(1.0) == (SlotState.FETCHING, [FetchCode("words-1")])
+    assert story.look(2.0, has_code=True) == (SlotState.STARTING, [Launch(WORDS)])
+    assert story.look(3.0, **BEATS) == (SlotState.STARTING, [])
+    assert story.look(9.0, **RUNS) == (SlotState.RUNNING, [])
+    assert story.look(99.0, **RUNS) == (SlotState.RUNNING, [])
 
 
 def test_killed_driver_is_launched_again() -> None:
     """A driver that a signal ends is launched again for the same assignment: at once, a second time after the backoff."""
-    slot, actions = _run({"now": 20.0, "exit_status": -9, "has_run": True}, slot=_running())
-    assert (slot.state, actions) == (SlotState.WAITING, [CleanUp()])
-    slot, actions = _run({"now": 20.0}, slot=slot)
-    assert (slot.state, actions) == (SlotState.STARTING, [Launch(WORDS)])
-    slot, actions = _run({"now": 21.0, "exit_status": -9, "has_run": True}, slot=slot)
-    assert slot.until == pytest.approx(21.0 + 2 * LIMITS.backoff_secs)
-    assert _run({"now": 21.9}, slot=slot) == (slot, [])
-    slot, actions = _run({"now": 22.0}, slot=slot)
-    assert (slot.state, actions) == (SlotState.STARTING, [Launch(WORDS)])
+    story = Story()
+    assert story.look(20.0, exit_status=-9, has_run=True) == (SlotState.WAITING, [CleanUp()])
+    assert story.look(20.0) == (SlotState.STARTING, [Launch(WORDS)])
+    story.look(21.0, exit_status=-9, has_run=True)
+    assert story.slot.until == pytest.approx(21.0 + 2 * LIMITS.backoff_secs)
+    assert story.look(21.9) == (SlotState.WAITING, [])
+    assert story.look(22.0) == (SlotState.STARTING, [Launch(WORDS)])
 
 
 def test_backoff_grows_to_a_bound() -> None:
     """A driver that runs and fails again and again is launched for ever, each time later up to the longest backoff."""
-    waits = []
-    slot = _running()
+    waits, story = [], Story()
     for _ in range(8):
-        slot, _ = _run({"now": 20.0, "exit_status": 1, "has_run": True}, slot=slot)
-        waits.append(slot.until - 20.0)
-        slot = attrs.evolve(slot, state=SlotState.RUNNING)
+        story.look(20.0, exit_status=1, has_run=True)
+        waits.append(story.slot.until - 20.0)
+        story.slot = attrs.evolve(story.slot, state=SlotState.RUNNING)
     assert waits == [0, 1, 2, 4, 8, 10, 10, 10]
+
+
+NOT_IN_TIME = "the topology did not run within supervisor.worker.start.timeout.secs, 120 s"
 
 
 def test_long_run_ends_the_backoff() -> None:
     """After a run of ``backoff_reset_secs`` a driver that ends is launched at once again, however often it has before."""
-    alive = {"is_process_alive": True, "has_run": True, "beat_age_secs": 0.1}
-    slot = _running(failures=5)
-    assert _run({"now": 10.0 + LIMITS.backoff_reset_secs, **alive}, slot=slot) == (slot, [])
-    slot, _ = _run({"now": 10.1 + LIMITS.backoff_reset_secs, **alive}, slot=slot)
-    slot, _ = _run({"now": 99.0, "exit_status": -9, "has_run": True}, slot=slot)
-    assert (slot.state, slot.until) == (SlotState.WAITING, 99.0)
+    story = Story(failures=5)
+    story.look(10.0 + LIMITS.backoff_reset_secs, **RUNS)
+    assert story.slot.failures == 5
+    story.look(10.1 + LIMITS.backoff_reset_secs, **RUNS)
+    story.look(99.0, exit_status=-9, has_run=True)
+    assert (story.slot.state, story.slot.until) == (SlotState.WAITING, 99.0)
 
 
 @pytest.mark.parametrize(
@@ -104,16 +102,9 @@ def test_long_run_ends_the_backoff() -> None:
         (
             SlotState.STARTING,
             {"beat_age_secs": 0.1, "detail": "starting Spark, for 99 s"},
-            (
-                "the topology did not run within supervisor.worker.start.timeout.secs, 120 s; its last stage was: starting "
-                "Spark, for 99 s"
-            ),
+            f"{NOT_IN_TIME}; its last stage was: starting Spark, for 99 s",
         ),
-        (
-            SlotState.STARTING,
-            {},
-            "the topology did not run within supervisor.worker.start.timeout.secs, 120 s; it gave no sign of life",
-        ),
+        (SlotState.STARTING, {}, f"{NOT_IN_TIME}; it gave no sign of life"),
         (
             SlotState.RUNNING,
             {"beat_age_secs": 31.0, "has_run": True},
@@ -128,41 +119,37 @@ def test_long_run_ends_the_backoff() -> None:
 )
 def test_reason_of_a_driver_that_is_stopped(state: SlotState, seen: dict[str, Any], why: str) -> None:
     """It is kept with the slot, and told with the driver's own last words when the topology keeps failing."""
-    slot = attrs.evolve(_running(), state=state, failed_starts=LIMITS.retries_max - 1)
-    slot, actions = _run({"now": 200.0, "is_process_alive": True, **seen}, slot=slot)
-    assert (slot.state, slot.why, actions) == (SlotState.STOPPING, why, [Terminate()])
-    slot, actions = _run({"now": 201.0, "error": "SIGTERM", "has_run": state is SlotState.RUNNING}, slot=slot)
+    story = Story(state=state, failed_starts=LIMITS.retries_max - 1)
+    assert story.look(200.0, is_process_alive=True, **seen) == (SlotState.STOPPING, [Terminate()])
+    assert story.slot.why == why
+    after, actions = story.look(201.0, error="SIGTERM", has_run=state is SlotState.RUNNING)
     if state is SlotState.STARTING:
-        [report, _] = actions
-        assert isinstance(report, Report)
-        assert report.ending.reason == f"{why}; SIGTERM"
+        assert isinstance(actions[0], Report)
+        assert actions[0].ending.reason == f"{why}; SIGTERM"
     else:
-        assert (slot.state, slot.why) == (SlotState.WAITING, f"{why}; SIGTERM")
+        assert (after, story.slot.why) == (SlotState.WAITING, f"{why}; SIGTERM")
 
 
 def test_code_that_was_lost_meanwhile() -> None:
     """A driver that is to be started again without its code, damaged say, waits until it is fetched again."""
-    slot, _ = _run({"now": 99.0, "exit_status": -9, "has_run": True}, slot=_running(failures=3))
-    slot, actions = _run({"now": 200.0, "has_code": False}, slot=slot)
-    assert (slot.state, slot.failures, actions) == (SlotState.FETCHING, 4, [FetchCode("words-1")])
-    slot, actions = _run({"now": 201.0, "has_code": True}, slot=slot)
-    assert (slot.state, actions) == (SlotState.STARTING, [Launch(WORDS)])
+    story = Story(failures=3)
+    story.look(99.0, exit_status=-9, has_run=True)
+    assert story.look(200.0, has_code=False) == (SlotState.FETCHING, [FetchCode("words-1")])
+    assert story.slot.failures == 4
+    assert story.look(201.0, has_code=True) == (SlotState.STARTING, [Launch(WORDS)])
 
 
 def test_driver_that_never_runs_is_reported() -> None:
     """After the third start in a row that fails, nimbus is told, with the driver's last words; nothing is launched."""
-    slot = attrs.evolve(_running(), state=SlotState.STARTING)
+    story = Story(state=SlotState.STARTING)
     for _ in range(LIMITS.retries_max - 1):
-        slot, actions = _run({"now": 20.0, "exit_status": 1}, slot=slot)
-        assert (slot.state, actions) == (SlotState.WAITING, [CleanUp()])
-        slot, _ = _run({"now": 99.0}, slot=slot)
-    slot, actions = _run({"now": 100.0, "exit_status": 1, "error": "no Java"}, slot=slot)
-    assert slot.state is SlotState.ENDED
-    [report, cleaned] = actions
-    assert cleaned == CleanUp()
+        assert story.look(20.0, exit_status=1) == (SlotState.WAITING, [CleanUp()])
+        story.look(99.0)
+    state, [report, cleaned] = story.look(100.0, exit_status=1, error="no Java")
+    assert (state, cleaned) == (SlotState.ENDED, CleanUp())
     assert isinstance(report, Report)
     assert (report.ending.kind, report.ending.reason) == (EndingKind.KEEPS_FAILING, "no Java")
-    assert _run({"now": 500.0}, slot=slot) == (slot, [])
+    assert story.look(500.0) == (SlotState.ENDED, [])
 
 
 @pytest.mark.parametrize(
@@ -171,104 +158,88 @@ def test_driver_that_never_runs_is_reported() -> None:
 @pytest.mark.parametrize("state", [SlotState.STARTING, SlotState.RUNNING, SlotState.STOPPING])
 def test_end_for_good_is_reported_at_once(status: DriverExit, kind: EndingKind, state: SlotState) -> None:
     """A driver that has finished, or that no start will help, is reported and not launched again."""
-    slot, actions = _run({"now": 20.0, "exit_status": status}, slot=_running(state=state))
-    assert slot.state is SlotState.ENDED
+    story = Story(state=state)
+    after, actions = story.look(20.0, exit_status=status)
+    assert after is SlotState.ENDED
     assert [each.ending.kind for each in actions if isinstance(each, Report)] == [kind]
-    slot, actions = _run({"now": 21.0, "wanted": None}, slot=slot)
-    assert slot.state is SlotState.EMPTY
+    assert story.look(21.0, wanted=None)[0] is SlotState.EMPTY
 
 
 def test_end_is_reported_before_it_is_forgotten() -> None:
     """A supervisor that died in between, and found nothing, would start a driver that has finished again."""
-    for status in (DriverExit.FINISHED, DriverExit.BROKEN_RULE):
-        _, actions = _run({"now": 20.0, "exit_status": status, "has_run": True}, slot=_running())
+    for story, status in (
+        (Story(), DriverExit.FINISHED),
+        (Story(), DriverExit.BROKEN_RULE),
+        (Story(state=SlotState.STARTING, failures=2, failed_starts=LIMITS.retries_max - 1), 1),
+    ):
+        _, actions = story.look(20.0, exit_status=status)
         assert [type(each) for each in actions] == [Report, CleanUp]
-    slot = attrs.evolve(_running(), state=SlotState.STARTING, failures=2, failed_starts=LIMITS.retries_max - 1)
-    _, actions = _run({"now": 20.0, "exit_status": 1}, slot=slot)
-    assert [type(each) for each in actions] == [Report, CleanUp]
 
 
 def test_driver_that_survives_a_kill() -> None:
     """It is killed again and again: a process in the kernel takes the signal late."""
-    slot = attrs.evolve(_running(), state=SlotState.STOPPING, since=20.0)
+    story = Story(state=SlotState.STOPPING, since=20.0)
     for secs in (0.0, 2.0, 60.0):
         now = 20.0 + LIMITS.shutdown_secs + secs
-        slot, actions = _run({"now": now, "is_process_alive": True}, slot=slot)
-        assert (slot.state, actions) == (SlotState.STOPPING, [Kill()])
+        assert story.look(now, is_process_alive=True) == (SlotState.STOPPING, [Kill()])
 
 
 @pytest.mark.parametrize("wanted", [None, COUNTS, AGAIN])
 def test_driver_that_is_not_wanted_ends_first(wanted: Assignment | None) -> None:
     """SIGTERM, after the grace SIGKILL until the process is gone, and only then the slot's next topology."""
-    alive = {"wanted": wanted, "is_process_alive": True, "beat_age_secs": 0.1, "has_code": True}
-    slot, actions = _run({"now": 20.0, **alive}, slot=_running())
-    assert (slot.state, actions) == (SlotState.STOPPING, [Terminate()])
-    slot, actions = _run({"now": 22.9, **alive}, slot=slot)
-    assert actions == []
-    slot, actions = _run({"now": 23.0, **alive}, slot=slot)
-    assert (slot.state, actions) == (SlotState.STOPPING, [Kill()])
-    slot, actions = _run({"now": 24.0, "wanted": wanted, "exit_status": -9, "has_code": True}, slot=slot)
+    story = Story()
+    assert story.look(20.0, wanted=wanted, **BEATS) == (SlotState.STOPPING, [Terminate()])
+    assert story.look(22.9, wanted=wanted, **BEATS) == (SlotState.STOPPING, [])
+    assert story.look(23.0, wanted=wanted, **BEATS) == (SlotState.STOPPING, [Kill()])
+    after = story.look(24.0, wanted=wanted, exit_status=-9)
     if wanted is None:
-        assert (slot.state, actions) == (SlotState.EMPTY, [CleanUp()])
+        assert after == (SlotState.EMPTY, [CleanUp()])
     else:
-        assert (slot.state, actions) == (SlotState.STARTING, [CleanUp(), Launch(wanted)])
-
-
-def test_silent_driver_is_ended_and_launched_again() -> None:
-    """A driver whose heartbeat stops while its process lives is ended, and launched again."""
-    alive = {"is_process_alive": True, "has_run": True}
-    slot, actions = _run({"now": 50.0, "beat_age_secs": 30.1, **alive}, slot=_running())
-    assert (slot.state, actions) == (SlotState.STOPPING, [Terminate()])
-    slot, actions = _run({"now": 51.0, "exit_status": DriverExit.STOPPED, "has_run": True}, slot=slot)
-    assert slot.state is SlotState.WAITING
+        assert after == (SlotState.STARTING, [CleanUp(), Launch(wanted)])
 
 
 def test_driver_that_does_not_start_in_time() -> None:
     """A driver that beats but whose topology does not run within the start timeout is ended."""
-    starting = _running(state=SlotState.STARTING)
-    alive = {"is_process_alive": True, "beat_age_secs": 0.1}
-    assert _run({"now": 130.0, **alive}, slot=starting) == (starting, [])
-    slot, actions = _run({"now": 130.1, **alive}, slot=starting)
-    assert (slot.state, actions) == (SlotState.STOPPING, [Terminate()])
+    story = Story(state=SlotState.STARTING)
+    assert story.look(130.0, **BEATS) == (SlotState.STARTING, [])
+    assert story.look(130.1, **BEATS) == (SlotState.STOPPING, [Terminate()])
 
 
 def test_cut_off_supervisor_stops_its_drivers() -> None:
     """Before nimbus can start them elsewhere; and starts nothing until it can read what is wanted now."""
-    alive = {"is_process_alive": True, "beat_age_secs": 0.1, "has_run": True}
-    slot, actions = _run({"now": 50.0, "cut_off_secs": 20.0, **alive}, slot=_running())
-    assert actions == []
-    slot, actions = _run({"now": 50.1, "cut_off_secs": 20.1, **alive}, slot=slot)
-    assert (slot.state, actions) == (SlotState.STOPPING, [Terminate()])
-    slot, _ = _run({"now": 51.0, "cut_off_secs": 21.0, "exit_status": 75, "has_run": True}, slot=slot)
-    slot, actions = _run({"now": 99.0, "cut_off_secs": 60.0}, slot=slot)
-    assert (slot.state, actions) == (SlotState.WAITING, [])
-    slot, actions = _run({"now": 99.1}, slot=slot)
-    assert actions == [Launch(WORDS)]
-    assert _run({"now": 1.0, "cut_off_secs": 0.1, "has_code": True}) == (EMPTY, [])
+    story = Story()
+    assert story.look(50.0, cut_off_secs=20.0, **RUNS) == (SlotState.RUNNING, [])
+    assert story.look(50.1, cut_off_secs=20.1, **RUNS) == (SlotState.STOPPING, [Terminate()])
+    story.look(51.0, cut_off_secs=21.0, exit_status=75, has_run=True)
+    assert story.look(99.0, cut_off_secs=60.0) == (SlotState.WAITING, [])
+    assert story.look(99.1) == (SlotState.STARTING, [Launch(WORDS)])
+    assert Story(EMPTY).look(1.0, cut_off_secs=0.1, has_code=True) == (SlotState.EMPTY, [])
 
 
 def test_code_that_comes_while_cut_off() -> None:
     """Nothing is launched without ZooKeeper: the topology may run elsewhere by now."""
-    slot, _ = _run({"now": 1.0})
-    slot, actions = _run({"now": 2.0, "has_code": True, "cut_off_secs": 1.0}, slot=slot)
-    assert slot.state is SlotState.FETCHING
+    story = Story(EMPTY)
+    story.look(1.0)
+    state, actions = story.look(2.0, has_code=True, cut_off_secs=1.0)
+    assert state is SlotState.FETCHING
     assert Launch(WORDS) not in actions
-    _, actions = _run({"now": 3.0, "has_code": True}, slot=slot)
-    assert actions == [Launch(WORDS)]
+    assert story.look(3.0, has_code=True) == (SlotState.STARTING, [Launch(WORDS)])
 
 
 def test_assignment_withdrawn_while_its_code_is_fetched() -> None:
     """The slot is empty again, and nothing was launched."""
-    slot, actions = _run({"now": 1.0}, {"now": 2.0, "wanted": None})
-    assert (slot.state, actions) == (SlotState.EMPTY, [CleanUp()])
+    story = Story(EMPTY)
+    story.look(1.0)
+    assert story.look(2.0, wanted=None) == (SlotState.EMPTY, [CleanUp()])
 
 
 @pytest.mark.parametrize("has_run", [True, False])
 def test_adopted_driver_is_left_alone(has_run: bool) -> None:
     """A supervisor that is started again launches nothing and ends nothing that is wanted."""
     slot = adopted(0, WORDS, has_run, 5.0)
-    after, actions = _run({"now": 6.0, "is_process_alive": True, "beat_age_secs": 1.0, "has_run": has_run}, slot=slot)
-    assert (after, actions) == (slot, [])
+    story = Story(slot)
+    assert story.look(6.0, is_process_alive=True, beat_age_secs=1.0, has_run=has_run) == (slot.state, [])
+    assert story.slot == slot
 
 
 @given(

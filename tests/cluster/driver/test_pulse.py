@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import attrs
 import pytest
 
-from tests.cluster.nimbuses import leading, next_root, wait_for
+from tests.cluster.nimbuses import leading, next_root
 from tests.cluster.relay import Relay
+from tests.waiting import wait_for
 from txtopo.cluster.decisions.assignment import Assignment
 from txtopo.cluster.decisions.lifecycle import Status, Topology
 from txtopo.cluster.driver.folder import DriverLaunch

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import itertools
 import random
-import socket
-import stat
 import subprocess
-import threading
-import time
-import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import attrs
 import pytest
 
 from tests.cluster.conftest import Make
-from tests.cluster.nimbuses import TOKEN, NimbusProcess, archive, builds, submitted, wait_for
+from tests.cluster.nimbuses import TOKEN, NimbusProcess, archive, builds, submitted
+from tests.waiting import wait_for
 from txtopo.cluster.client import ClusterClient
 from txtopo.cluster.code.submission import Submission
-from txtopo.cluster.decisions.assignment import Assignment, Ending, EndingKind, Heartbeat, SupervisorInfo
+from txtopo.cluster.decisions.assignment import Ending, EndingKind, Heartbeat, SupervisorInfo
 from txtopo.cluster.state import ClusterState
 from txtopo.errors import ClusterError
 
@@ -52,67 +45,31 @@ def test_life_of_a_topology(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a/b", "a.b", "a:b", "a\\b", "a b", "x" * 101, "\U00020000" * 60, "\ud800", "a\ufffd"]
+    ("path", "body"),
+    [
+        ("", Submission("a/b", "words", "words").to_bytes() + b"\n" + archive()),
+        ("", Submission("words", "words", "words").to_bytes() + b"\nno zip"),
+        ("", b"["),
+        ("", b"[" * 60_000 + b"\nzip"),
+        ("", b"x" * 70_000),
+        ("/words/kill/soon", b""),
+        ("/words/kill/-1", b""),
+        ("/words/kill/nan", b""),
+        ("/words/rebalance/-3", b""),
+        ("/words/rebalance", b"[" * 60_000),
+        ("/words/rebalance", b'{"setting": {}}'),
+        ("/words/rebalance", b'{"settings": {"a": NaN}}'),
+        ("/words/rebalance", b'{"settings": {"a": "1", "a": "2"}}'),
+        ("/words/rebalance", b'{"settings": {"a": "\\ud800"}}'),
+    ],
+    ids=lambda value: value[-40:],
 )
-def test_bad_name(alone: NimbusProcess, name: str) -> None:
-    """A name that is blank, too long or has forbidden characters is refused, and nothing is stored."""
-    answer = alone.submit(name)
-    assert (answer.status_code, answer.json()["error"]) == (400, "SubmissionError")
+def test_request_that_is_none(alone: NimbusProcess, path: str, body: bytes) -> None:
+    """It is refused with words; nothing is stored, and the log has no error of the nimbus' own."""
+    answer = alone.post(path, content=body)
+    assert (answer.status_code, bool(answer.json()["errorMessage"])) == (400, True)
     assert alone.codes() == []
-
-
-def _zip_with(name: str, mode: int = 0o644) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as file:
-        member = zipfile.ZipInfo(name)
-        member.external_attr = mode << 16
-        file.writestr(member, "x")
-    return buffer.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (b"no zip", "no zip file"),
-        (b"", "no zip file"),
-        (_zip_with("../words.py"), "leaves its folder"),
-        (_zip_with("a/../../words.py"), "leaves its folder"),
-        (_zip_with("/words.py"), "leaves its folder"),
-        (_zip_with("..\\words.py"), "leaves its folder"),
-        (_zip_with("C:words.py"), "leaves its folder"),
-        (_zip_with("words.py", stat.S_IFLNK | 0o777), "is a link"),
-    ],
-)
-def test_bad_archive(alone: NimbusProcess, content: bytes, why: str) -> None:
-    """An archive that is none, or that has a member which leaves its folder, is refused."""
-    answer = alone.submit("words", content)
-    assert answer.status_code == 400
-    assert why in answer.json()["errorMessage"]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{",
-        b"{}",
-        b"[1]\n",
-        b'{"name": "words"}\nzip',
-        b"x" * 70_000,
-        b"[" * 60_000 + b"\nzip",
-        b'{"name": "words", "topology_id": "words", "module": "words", "is_active": "maybe"}\nzip',
-        b'{"name": "words", "topology_id": "words", "module": "words", "wait_secs": NaN}\nzip',
-        b'{"name": "words", "topology_id": "words", "module": "words", "kind": "other"}\nzip',
-        b'{"name": "words", "topology_id": 7, "module": "words"}\nzip',
-        b'{"name": "words", "topology_id": "words", "module": "words", "settings": {"a": "\\ud800"}}\nzip',
-        b'{"name": "other", "name": "words", "topology_id": "words", "module": "words"}\nzip',
-    ],
-    ids=lambda body: body[-40:],
-)
-def test_body_that_is_no_submission(alone: NimbusProcess, body: bytes) -> None:
-    """It is refused with words, and the nimbus goes on."""
-    answer = alone.post("", content=body)
-    assert (answer.status_code, answer.json()["error"]) == (400, "SubmissionError")
+    assert "a request failed" not in alone.log.read_text()
 
 
 def test_upload_that_is_too_large(make: Make) -> None:
@@ -154,44 +111,6 @@ def test_token(alone: NimbusProcess, method: str, path: str, header: str | None)
 def test_code_that_is_not_there(alone: NimbusProcess, path: str) -> None:
     """No path leaves the folder of the code."""
     assert alone.client.get(f"/api/v1/code/{path}").status_code == 404
-
-
-@pytest.mark.parametrize("path", ["kill/soon", "kill/-1", "kill/inf", "kill/nan", "rebalance/-3"])
-def test_wait_that_is_none(alone: NimbusProcess, path: str) -> None:
-    """It is refused."""
-    assert alone.post(f"/words/{path}").status_code == 400
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"[" * 60_000,
-        b"{",
-        b"7",
-        b"[]",
-        b'{"setting": {}}',
-        b'{"settings": []}',
-        b'{"settings": {"a": {}}}',
-        b'{"settings": {"a": null}}',
-        b'{"settings": {"a": NaN}}',
-        b'{"settings": {"a": 1e999}}',
-        b'{"settings": {"a": "1", "a": "2"}}',
-        b'{"settings": {"a": "\\ud800"}}',
-    ],
-    ids=lambda body: body[:40],
-)
-def test_settings_that_are_none(alone: NimbusProcess, body: bytes) -> None:
-    """A rebalance with such a body is refused, and the log has no error of the nimbus' own."""
-    answer = alone.post("/words/rebalance", content=body)
-    assert answer.status_code == 400, answer.text
-    assert "a request failed" not in alone.log.read_text()
-
-
-def test_unknown_name(alone: NimbusProcess) -> None:
-    """N-bogus: every request about a topology that is not there says so."""
-    for path in ("activate", "deactivate", "rebalance", "kill"):
-        assert alone.post(f"/nobody/{path}").json()["error"] == "NotAlive"
-    assert alone.client.get("/api/v1/topology/nobody").status_code == 404
 
 
 def test_name_in_use(make: Make) -> None:
@@ -351,18 +270,6 @@ def test_supervisor_that_does_not_answer(make: Make, content: bytes) -> None:
     assert nimbus.submit("words").json()["note"] is None
 
 
-@pytest.mark.long
-def test_supervisor_that_hangs(make: Make) -> None:
-    """Another one is asked, too, long before the time for checks is over."""
-    cluster = make().start()
-    [nimbus] = cluster.nimbuses
-    with socket.create_server(("127.0.0.1", 0)) as hung:
-        cluster.state.announce_supervisor(SupervisorInfo("s1", f"127.0.0.1:{hung.getsockname()[1]}", 1))
-        cluster.add_supervisor("s2", 1)
-        answer = nimbus.submit("words")
-    assert (answer.status_code, answer.json()["note"]) == (201, None)
-
-
 def _damaged(nimbus: NimbusProcess, topology: str) -> bytes:
     """Damage a nimbus' copy of a topology's code; return what it was."""
     [path] = nimbus.folder.glob(f"nimbus/*/code/{topology}/code.zip")
@@ -391,38 +298,6 @@ def test_damaged_copies(make: Make) -> None:
     assert "was fetched from a supervisor" in leader.log.read_text() + other.log.read_text()
 
 
-@pytest.mark.long
-def test_lost_code_of_a_topology_that_runs(make: Make) -> None:
-    """Though no nimbus has its code for longer than ``nimbus.code.lost.secs``, it is left alone; a dead one fails."""
-    cluster = make(nimbus_code_lost_secs=0.5, nimbus_task_timeout_secs=10, nimbus_task_launch_secs=5).start()
-    [nimbus] = cluster.nimbuses
-    [running, dead] = submitted(nimbus, "running", "dead")
-    cluster.add_supervisor("s1", 2)
-    wait_for("both are assigned", lambda: len(cluster.state.assignments()) == 2)
-    cluster.state.beat(dead, 1, Heartbeat("launch", 0, "running"))
-    ended = threading.Event()
-
-    def beat() -> None:
-        for count in itertools.count():
-            cluster.state.beat(running, 1, Heartbeat("launch", count, "running"))
-            if ended.wait(0.1):
-                return
-
-    with ThreadPoolExecutor(1) as pool:
-        beating = pool.submit(beat)
-        try:
-            for topology in (running, dead):
-                _damaged(nimbus, topology)
-            wait_for("the dead one has failed", lambda: cluster.statuses()["dead"] == "FAILED")
-            lost_at = wait_for("it is seen", lambda: cluster.state.topologies()[running].code_lost_at)
-            wait_for("the time is over", lambda: time.time() > lost_at + 2)
-            assert cluster.statuses()["running"] == "ACTIVE"
-            assert running in cluster.state.assignments()
-        finally:
-            ended.set()
-        beating.result()
-
-
 @contextlib.contextmanager
 def _small_disk(nimbus: NimbusProcess) -> Iterator[Callable[[], object]]:
     """Give a nimbus a disk of 1 MiB; yield what makes it larger."""
@@ -443,24 +318,6 @@ def _small_disk(nimbus: NimbusProcess) -> Iterator[Callable[[], object]]:
 
 def _large_archive() -> bytes:
     return archive("#" + random.Random(7).randbytes(3 << 20).hex())
-
-
-@pytest.mark.long
-def test_follower_with_a_full_disk(make: Make) -> None:
-    """It goes on, says so once, and fetches the code when there is place."""
-    cluster = make(2, nimbus_code_sync_freq_secs=0.2)
-    leader, follower = cluster.nimbuses
-    leader.start_to_lead()
-    with _small_disk(follower) as enlarge:
-        follower.start().wait_until_up()
-        [words] = [leader.submit("words", _large_archive()).json()["id"]]
-        [small] = submitted(leader, "small")
-        wait_for("it says so", lambda: "cannot be kept here" in follower.log.read_text())
-        wait_for("it holds what has place", lambda: follower.codes() == [small])
-        assert follower.is_alive()
-        enlarge()
-        wait_for("it holds all", lambda: follower.codes() == sorted([small, words]))
-        assert follower.log.read_text().count("cannot be kept here") == 1
 
 
 def test_leader_with_a_full_disk(make: Make, tmp_path: Path) -> None:
@@ -503,28 +360,6 @@ def test_rebalance_with_settings_that_do_not_build(make: Make) -> None:
     assert (answer.status_code, answer.json()["error"]) == (400, "SubmissionError")
     assert "there is no setting x.y" in answer.json()["errorMessage"]
     assert cluster.statuses() == {"words": "ACTIVE"}
-
-
-@pytest.mark.long
-def test_drivers_are_assigned_and_moved(make: Make) -> None:
-    """To a slot when a supervisor is there; elsewhere when the heartbeat stops; not when only the supervisor goes."""
-    cluster = make(nimbus_task_timeout_secs=3).start()
-    [nimbus] = cluster.nimbuses
-    [words] = submitted(nimbus, "words")
-    state = cluster.state
-    assert nimbus.get("/api/v1/topology/words")["assignment"] is None
-    state.announce_supervisor(SupervisorInfo("s1", "127.0.0.1:1", 1))
-    first = wait_for("it is assigned", lambda: state.assignments().get(words))
-    assert first == attrs.evolve(Assignment(words, 1, "s1", 0), assigned_at=first.assigned_at)
-    state.announce_supervisor(SupervisorInfo("s2", "127.0.0.1:2", 1))
-    state.remove_nodes(state.node("supervisors", "s1"))
-    for count in range(20):
-        state.beat(words, 1, Heartbeat("launch", count, "running", pid=7, figures={"committed": count}))
-        threading.Event().wait(0.15)
-    assert state.assignments()[words] == first
-    assert nimbus.get("/api/v1/topology/words")["heartbeat"]["figures"] == {"committed": 19}
-    second = wait_for("it is moved", lambda: [a for a in [state.assignments()[words]] if a.number == 2])[0]
-    assert second.supervisor == "s2"
 
 
 @pytest.mark.parametrize(
@@ -583,24 +418,6 @@ def test_secrets_are_shown_nowhere(make: Make) -> None:
     for text in (*texts, nimbus.log.read_text()):
         for secret in ("open sesame", "sesame-seeds", TOKEN, "zookeeper-secret"):
             assert secret not in text
-
-
-@pytest.mark.long
-def test_many_connections(make: Make) -> None:
-    """Many that say nothing take neither the lead, nor the places of users and followers, nor the disk."""
-    cluster = make(2, topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1)
-    first, second = cluster.nimbuses
-    first.start_to_lead(files_max=256)
-    second.start().wait_until_up()
-    term = cluster.state.epoch_version()
-    with contextlib.ExitStack() as stack:
-        for _ in range(600):
-            stack.enter_context(socket.create_connection(("127.0.0.1", first.port)))
-        answer = first.submit("words")
-        assert (answer.status_code, answer.json()["replicationCount"]) == (201, 2)
-        assert first.get("/api/v1/cluster/summary")["leader"] == first.address
-    assert cluster.state.epoch_version() == term
-    assert first.log.stat().st_size < 20_000
 
 
 def test_metrics(make: Make) -> None:

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.cluster.nimbuses import next_root
 from tests.cluster.relay import Relay
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.cluster.nimbus.election import LeaderElector, ZooKeeperLeaderElector
 from txtopo.cluster.state import ClusterState, NimbusInfo
 from txtopo.testing import ElectorPlace, LeaderElectorConformance, ZooKeeperServer
-
-_ROOTS = itertools.count(1)
-DEADLINE_SECS = 30.0
 
 
 class ZooKeeperPlace(ElectorPlace, contextlib.ExitStack):
@@ -27,7 +26,7 @@ class ZooKeeperPlace(ElectorPlace, contextlib.ExitStack):
     def __init__(self, hosts: str) -> None:
         super().__init__()
         self.hosts = hosts
-        self.root = f"/election-{next(_ROOTS)}"
+        self.root = next_root()
         self.failures: list[BaseException] = []
         self._relays: dict[int, Relay] = {}
 
@@ -57,13 +56,6 @@ def place(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperPlace]:
         assert place.failures == []
 
 
-def _wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 class TestZooKeeperLeaderElector(LeaderElectorConformance):
     """The elector keeps all promises of its contract."""
 
@@ -72,13 +64,13 @@ def test_successor_leads_within_the_session_timeout(place: ZooKeeperPlace) -> No
     """A leader that vanishes without a word is followed within its session's timeout and a second."""
     first, state = place.nimbus("127.0.0.1:1")
     first.add_to_leader_lock_queue()
-    _wait_for(first.is_leader)
+    wait_for("the first leads", first.is_leader)
     second, _ = place.nimbus("127.0.0.1:2")
     second.add_to_leader_lock_queue()
     timeout_secs = state.session.client._session_timeout / 1000
     started = time.monotonic()
     place.cut(state)
-    _wait_for(second.is_leader)
+    wait_for("the second leads", second.is_leader)
     assert time.monotonic() - started < timeout_secs + 1.0
 
 
@@ -86,7 +78,7 @@ def test_short_break_keeps_the_lead(place: ZooKeeperPlace) -> None:
     """is_leader() is False during the break and True after it, in the same term."""
     first, state = place.nimbus("127.0.0.1:1")
     first.add_to_leader_lock_queue()
-    _wait_for(first.is_leader)
+    wait_for("the first leads", first.is_leader)
     before = first.term()
     suspended = threading.Event()
     state.session.listen(lambda: None if state.session.is_connected else suspended.set())
@@ -94,7 +86,7 @@ def test_short_break_keeps_the_lead(place: ZooKeeperPlace) -> None:
     assert suspended.wait(DEADLINE_SECS)
     assert not first.is_leader()
     place.heal(state)
-    _wait_for(first.is_leader)
+    wait_for("the first leads", first.is_leader)
     assert first.term() == before
 
 
@@ -113,7 +105,7 @@ def test_lead_that_is_not_wanted_any_more(place: ZooKeeperPlace) -> None:
     second, _ = place.nimbus("127.0.0.1:2")
     second.add_to_leader_lock_queue()
     go_on.set()
-    _wait_for(lambda: first.is_leader() or second.is_leader())
+    wait_for("one leads", lambda: first.is_leader() or second.is_leader())
     assert not first.is_leader()
 
 
@@ -139,11 +131,11 @@ def test_term_of_another_during_the_check(place: ZooKeeperPlace) -> None:
     place.cut(state)
     second, _ = place.nimbus("127.0.0.1:2")
     second.add_to_leader_lock_queue()
-    _wait_for(second.is_leader)
+    wait_for("the second leads", second.is_leader)
     second.close()
     place.heal(state)
     go_on.set()
-    _wait_for(first.is_leader)
+    wait_for("the first leads", first.is_leader)
     assert next(answers) == 2
     term = first.term()
     assert term is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +11,11 @@ import httpx
 import pytest
 
 from tests.cluster.conftest import Make
-from tests.cluster.nimbuses import SESSION_SECS, TOKEN, Cluster, next_root, submitted, wait_for
-from tests.cluster.relay import Relay
+from tests.cluster.nimbuses import submitted
 from tests.cluster.scenarios.lost_leader import Drivers, play
 from tests.variants import variants
-from txtopo.cluster.client import ClusterClient
-from txtopo.testing import ZooKeeperServer, running_ensemble, running_zookeeper
+from tests.waiting import wait_for
+from txtopo.testing import ZooKeeperServer
 
 pytestmark = pytest.mark.slow
 
@@ -134,24 +132,6 @@ def test_death_in_a_submission(make: Make, step: str, side: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("step", variants("keep.after", "hold.after", long=["keep.before", "hold.before"]))
-def test_death_of_a_follower_while_it_copies(make: Make, step: str) -> None:
-    """It holds nothing that it has not checked; started again, it copies, and the submission goes on."""
-    cluster = make(2, topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1)
-    leader, follower = cluster.nimbuses
-    leader.start_to_lead()
-    follower.start(f"nimbus.{step}=kill").wait_until_up()
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(leader.submit, "words")
-        assert follower.wait() == -signal.SIGKILL
-        for topology, holders in cluster.state.holders().items():
-            assert follower.address not in holders or topology in follower.codes()
-        follower.start()
-        answer = waiting.result()
-    assert (answer.status_code, answer.json()["replicationCount"]) == (201, 2)
-
-
-@pytest.mark.long
 def test_newcomer_takes_over(make: Make) -> None:
     """H10: a nimbus with an empty disk joins, fetches all code, is listed, and leads when the old ones stop."""
     cluster = make(2).start()
@@ -185,113 +165,3 @@ def test_code_that_is_lost(make: Make) -> None:
     holder.start().wait_until_up()
     wait_for("it is back", lambda: cluster.statuses() == {"lost": "ACTIVE", "words": "INACTIVE"})
     wait_for("both hold both", lambda: holder.codes() == other.codes() == sorted([lost, words]))
-
-
-@pytest.mark.long
-def test_time_without_code_survives_leaders(make: Make) -> None:
-    """H11: the moment at which the code was lost stays what it was when other leaders follow; they count from there."""
-    cluster = make(2, nimbus_code_lost_secs=15)
-    holder, other = cluster.nimbuses
-    holder.start_to_lead()
-    [lost] = submitted(holder, "lost")
-    holder.kill()
-    other.start().wait_until_up()
-    wait_for("the moment is recorded", lambda: cluster.state.topologies()[lost].code_lost_at)
-    lost_at = cluster.state.topologies()[lost].code_lost_at
-    for _ in range(2):
-        other.kill()
-        other.start().wait_until_up()
-        wait_for("it leads again", lambda: other.leads)
-    assert cluster.state.topologies()[lost].code_lost_at == lost_at
-    wait_for("it has failed", lambda: cluster.statuses() == {"lost": "FAILED"})
-    assert cluster.state.topologies()[lost].code_lost_at == lost_at
-
-
-@pytest.mark.long
-def test_first_in_the_queue_without_code(make: Make) -> None:
-    """F8: a nimbus that has lost code since it queued gives way to one that has all, and queues again when it has.
-
-    1. The second one is next in the queue, the third one after it.
-    2. The second one's disk loses the code, and it cannot reach the third one to fetch it.
-    3. The leader is killed. The second one is asked, and leaves the queue; the third one leads.
-    """
-    cluster = make(3, nimbus_code_sync_freq_secs=1000)
-    first, second, third = cluster.nimbuses
-    relay = Relay(third.address)
-    cluster.callback(relay.close)
-    for place, nimbus in enumerate(cluster.nimbuses, start=1):
-        nimbus.start(**({"nimbus_address": relay.address} if nimbus is third else {})).wait_until_up()
-        queue = cluster.state.node("leader-queue")
-        wait_for("it is queued", lambda place=place, queue=queue: len(cluster.state.session.children(queue)) == place)
-    wait_for("the first one leads", lambda: first.leads)
-    [words] = submitted(first, "words")
-    wait_for("all hold the code", lambda: len(cluster.state.holders_of(words)) == 3)
-    relay.cut()
-    shutil.rmtree(next(second.folder.glob(f"nimbus/*/code/{words}")))
-    first.kill()
-    assert wait_for("another one leads", lambda: [each for each in (second, third) if each.leads]) == [third]
-    assert second.codes() == []
-    assert second.address not in cluster.state.holders_of(words)
-    relay.heal()
-    third.stop()
-    third.start().wait_until_up()
-    wait_for("the second one has the code", lambda: second.codes() == [words])
-
-
-@pytest.mark.long
-def test_damaged_code(make: Make) -> None:
-    """A file that rots on a disk is found at the next start, and fetched again from another nimbus."""
-    cluster = make(2)
-    leader, other = cluster.pair()
-    [words] = submitted(leader, "words")
-    wait_for("the other one holds it", lambda: other.codes() == [words])
-    other.kill()
-    [path] = other.folder.glob("nimbus/*/code/words-*/code.zip")
-    content = path.read_bytes()
-    path.write_bytes(b"x" * len(content))
-    other.start().wait_until_up()
-    wait_for("it is whole", lambda: path.exists() and path.read_bytes() == content)
-    assert "is damaged and was removed: code.zip does not have the SHA-256" in other.log.read_text()
-
-
-@pytest.mark.long
-def test_zookeeper_that_goes_and_comes_back(tmp_path: Path) -> None:
-    """While it is away no nimbus leads and none ends; when it is back one leads, and nothing is lost."""
-    with (
-        running_zookeeper(tmp_path / "zookeeper") as server,
-        Cluster(server.hosts, next_root(), tmp_path, 2) as cluster,
-    ):
-        cluster.start()
-        leader = cluster.leader()
-        list(submitted(leader, "words"))
-        server.kill()
-        wait_for("nobody leads", lambda: not any(each.leads for each in cluster.nimbuses))
-        assert leader.client.get("/health").status_code == 503
-        answer = leader.submit("more")
-        assert answer.status_code in {421, 503}
-        time.sleep(2 * SESSION_SECS)  # longer than any session lasts, and any deadline for answers
-        assert all(each.is_alive() for each in cluster.nimbuses)
-        server.start()
-        leader = cluster.leader()
-        assert leader.submit("more").status_code == 201
-        assert cluster.statuses() == {"words": "ACTIVE", "more": "ACTIVE"}
-
-
-@pytest.mark.long
-def test_zookeeper_leader_that_is_killed(tmp_path: Path) -> None:
-    """The ensemble elects another; no nimbus ends, requests are carried out, and drivers stay where they are."""
-    with (
-        running_ensemble(tmp_path / "zookeeper") as ensemble,
-        Cluster(ensemble.hosts, next_root(), tmp_path, 2) as cluster,
-        Drivers(cluster),
-    ):
-        cluster.start()
-        cluster.add_supervisor("s1", 4)
-        [words] = submitted(cluster.leader(), "words")
-        before = wait_for("it is assigned", lambda: cluster.state.assignments().get(words))
-        ensemble.leader().kill()
-        with ClusterClient([each.address for each in cluster.nimbuses], TOKEN, patience_secs=60.0) as client:
-            assert client.deactivate("words")["status"] == "INACTIVE"
-            assert client.activate("words")["status"] == "ACTIVE"
-        assert all(each.is_alive() for each in cluster.nimbuses)
-        assert cluster.state.assignments()[words] == before

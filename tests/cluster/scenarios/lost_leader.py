@@ -17,8 +17,9 @@ from typing import Self
 import attrs
 import httpx
 
-from tests.cluster.nimbuses import Cluster, NimbusProcess, next_root, submitted, wait_for
+from tests.cluster.nimbuses import Cluster, NimbusProcess, next_root, submitted
 from tests.cluster.relay import Relay
+from tests.waiting import wait_for
 from txtopo.cluster.decisions.assignment import Heartbeat
 
 NAMES = ("one", "two", "three", "four")

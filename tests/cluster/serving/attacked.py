@@ -23,20 +23,9 @@ async def files(_request: Request) -> Response:
     return PlainTextResponse("opened")
 
 
-async def body(request: Request) -> Response:
-    """Return the length of a body."""
-    return PlainTextResponse(str(len(await request.body())))
-
-
-async def large(_request: Request) -> Response:
-    """Return more than fits into the buffers of sockets."""
-    return PlainTextResponse("x" * (64 << 20))
-
-
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[1])))
     log_to(None, "text")
     with listen("127.0.0.1", 0) as listener:
         print(listener.getsockname()[1], flush=True)
-        routes = [Route("/files", files), Route("/body", body, methods=["POST"]), Route("/large", large)]
-        serve(Starlette(routes=routes), listener, lambda: None, lambda: None)
+        serve(Starlette(routes=[Route("/files", files)]), listener, lambda: None, lambda: None)

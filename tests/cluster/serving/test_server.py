@@ -13,7 +13,8 @@ import attrs
 import httpx
 import pytest
 
-from tests.cluster.nimbuses import DEADLINE_SECS, ROOT, wait_for
+from tests.cluster.nimbuses import ROOT
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.cluster.serving.server import listen
 from txtopo.connections import REQUEST_SECS
 from txtopo.errors import ConfigError
@@ -115,33 +116,6 @@ def test_silent_connection(served: Served, sent: bytes) -> None:
             return False
 
         wait_for("it is closed", is_over, 3 * REQUEST_SECS)
-
-
-@pytest.mark.slow
-def test_answer_that_nobody_takes(served: Served) -> None:
-    """It does not keep its connection for ever."""
-    with contextlib.ExitStack() as stack:
-        before = served.open_files()
-        for _ in range(5):
-            stack.enter_context(served.connect(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n"))
-        wait_for("they are connected", lambda: served.open_files() >= before + 4)  # that of the fixture may be closed
-        wait_for("they are closed", lambda: served.open_files() <= before)
-
-
-@pytest.mark.slow
-def test_body_that_comes_slowly(served: Served) -> None:
-    """It may take as long as it likes, as long as something of it comes."""
-    with (
-        served.connect(b"POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n") as connection,
-        socket.socket() as other,
-    ):
-        connection.settimeout(REQUEST_SECS / 4 + 1)
-        for _ in range(5):
-            with contextlib.suppress(TimeoutError):
-                assert not connection.recv(1)
-            connection.sendall(b"x")
-        other.close()
-        assert connection.recv(4096).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.slow

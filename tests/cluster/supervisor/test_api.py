@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -17,13 +16,13 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.cluster.nimbuses import ROOT, next_root
+from tests.cluster.conftest import MakeCluster
+from tests.cluster.nimbuses import ROOT
 from tests.cluster.supervisors import DriverCluster
 from tests.engine.test_metrics import PROGRESS, REPORT, values_of
 from txtopo.cluster.driver.folder import DriverFolder
 from txtopo.cluster.supervisor.api import DriverMetrics
 from txtopo.engine.metrics import RunMetrics, written
-from txtopo.testing import ZooKeeperServer
 
 NAME = "counting"
 
@@ -74,20 +73,15 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     assert "x{" not in page
 
 
-@pytest.fixture
-def cluster(zookeeper: ZooKeeperServer, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[DriverCluster]:
-    """Some supervisors that log JSON, by default one."""
-    with DriverCluster(zookeeper.hosts, next_root(), tmp_path, getattr(request, "param", 1)) as made:
-        for supervisor in made.supervisors:
-            supervisor.options = ["--log-format", "json"]
-        yield made.start()
+JSON_LOGS = ("--log-format", "json")
 
 
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_page_of_a_real_driver(cluster: DriverCluster) -> None:
+def test_page_of_a_real_driver(make_cluster: MakeCluster) -> None:
     """It has the metrics of the run, and none of its settings; logs are JSON, and a long one is rotated."""
+    cluster = make_cluster(options=JSON_LOGS)
     [supervisor] = cluster.supervisors
     long_log = next(supervisor.folder.glob("supervisor/*/code")).parent / "logs" / "other" / "driver.log"
     long_log.parent.mkdir(parents=True)
@@ -112,9 +106,9 @@ def test_page_of_a_real_driver(cluster: DriverCluster) -> None:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("cluster", [2], indirect=True)
-def test_log_is_followed(cluster: DriverCluster, tmp_path: Path) -> None:
+def test_log_is_followed(make_cluster: MakeCluster, tmp_path: Path) -> None:
     """To another supervisor, and to the next driver there, also without nimbus; until it is gone, or Ctrl-C."""
+    cluster = make_cluster(2, options=JSON_LOGS)
     topology = cluster.submit(total=4000, pause=0.3)
     cluster.wait_for("it commits", lambda: cluster.counted() >= 2)
     where = cluster.cluster.state.assignments()[topology].supervisor

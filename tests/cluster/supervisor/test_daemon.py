@@ -13,8 +13,9 @@ import anyio
 import httpx
 import pytest
 
-from tests.cluster.nimbuses import QUICK, leading, next_root, wait_for
+from tests.cluster.nimbuses import QUICK, leading, next_root
 from tests.harness.soak.processes import members
+from tests.waiting import wait_for
 from txtopo.cluster.code.store import describe
 from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission
 from txtopo.cluster.decisions.assignment import Assignment, Heartbeat

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-import random
-
 import pytest
 
+from tests.plain.topologies import Alone
 from txtopo import Fields, RichBolt, Spout, TopologyBuilder
-from txtopo.config import Config, TopologyKind
-from txtopo.plain.loop.worker import Worker
 from txtopo.plain.tasks.bolts import TURN_SECS
-from txtopo.topology.assignment import assign
 
 WATERMARK = 1 << 20
 FAN_OUT = 10
@@ -44,13 +39,17 @@ class Clock:
     multiply_secs = 0.0
 
 
-class Multiply(RichBolt):
-    """Emits ten tuples for each."""
+class Bolt(RichBolt):
+    """Keeps the collector; subclass it."""
 
     output_fields = Fields("number", "turns")
 
     def prepare(self, config, context, collector):
         self.collector = collector
+
+
+class Multiply(Bolt):
+    """Emits ten tuples for each."""
 
     def execute(self, tuple):
         Clock.now += Clock.multiply_secs
@@ -59,14 +58,10 @@ class Multiply(RichBolt):
         self.collector.ack(tuple)
 
 
-class Again(RichBolt):
+class Again(Bolt):
     """Sends each tuple round once more: a cycle."""
 
-    output_fields = Fields("number", "turns")
     seen = 0
-
-    def prepare(self, config, context, collector):
-        self.collector = collector
 
     def execute(self, tuple):
         Clock.now += TURN_SECS / 5
@@ -86,13 +81,8 @@ class Large(Endless):
             self.collector.emit(({"deep": [str(self.next % 10) * 100_000]}, 0))
 
 
-class Enlarge(RichBolt):
+class Enlarge(Bolt):
     """Emits a large value for each tuple."""
-
-    output_fields = Fields("number", "turns")
-
-    def prepare(self, config, context, collector):
-        self.collector = collector
 
     def execute(self, tuple):
         Clock.now += 0.002
@@ -100,36 +90,28 @@ class Enlarge(RichBolt):
         self.collector.ack(tuple)
 
 
-class Sink(RichBolt):
+class Sink(Bolt):
     """Takes whatever comes."""
-
-    def prepare(self, config, context, collector):
-        self.collector = collector
 
     def execute(self, tuple):
         self.collector.ack(tuple)
 
 
+def alone(builder: TopologyBuilder, workers: int = 1) -> Alone:
+    """Return a topology that runs, with the clock of its bolts."""
+    settings = {"topology.worker.watermark.bytes": WATERMARK}
+    running = Alone(builder.build(), settings, workers, seed=1, clock=lambda: Clock.now)
+    running.activate()
+    return running
+
+
 def waits_after_a_pass(workers: int, builder: TopologyBuilder, passes: int = 1) -> int:
     """Return how many bytes wait after some passes of the worker of the spout, or were sent by it."""
-    plan = builder.build().plan
-    config = Config({"topology.worker.watermark.bytes": WATERMARK}).of_kind(TopologyKind.PLAIN)
-    sent: list[bytes] = []
-    worker = Worker(
-        plan,
-        assign(plan, workers, None),
-        0,
-        config,
-        {each: each for each in range(workers)},
-        make_object=lambda component: copy.copy(plan.by_id[component].component),
-        send=lambda _worker, frame: sent.append(frame),
-        clock=lambda: Clock.now,
-        rng=random.Random(1),
-    )
-    worker.set_active(is_active=True)
+    running = alone(builder, workers)
+    worker = running.workers[0]
     for _ in range(passes):
         worker.run_pass()
-    waiting = worker.queued_bytes() + sum(map(len, sent))
+    waiting = worker.queued_bytes() + sum(len(frame) for frames in running.sent.values() for frame in frames)
     worker.close()
     return waiting
 
@@ -164,20 +146,7 @@ def test_memory_is_bounded() -> None:
     multiply = builder.set_bolt("multiply", Multiply())
     multiply.shuffle_grouping("spout").shuffle_grouping("again")
     builder.set_bolt("again", Again()).shuffle_grouping("multiply")
-    plan = builder.build().plan
-    config = Config({"topology.worker.watermark.bytes": WATERMARK}).of_kind(TopologyKind.PLAIN)
-    worker = Worker(
-        plan,
-        assign(plan, 1, None),
-        0,
-        config,
-        {0: 0},
-        make_object=lambda component: copy.copy(plan.by_id[component].component),
-        send=lambda _worker, _frame: None,
-        clock=lambda: Clock.now,
-        rng=random.Random(1),
-    )
-    worker.set_active(is_active=True)
+    (worker,) = alone(builder).workers
     most_in_memory = most_in_files = 0
     is_throttled, was_throttled, passes = False, False, 0
     while not (worker.is_done() and worker.is_idle()):

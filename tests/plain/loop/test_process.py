@@ -12,10 +12,11 @@ import attrs
 import pytest
 
 from tests.plain.loop.holding import Idle
-from txtopo.errors import TxtopoError, UserCodeError
+from tests.waiting import wait_for
+from txtopo.errors import UserCodeError
 from txtopo.plain.loop.process import WorkerJob, run_worker
 from txtopo.plain.supervision.control import ControlServer, JobStarter
-from txtopo.plain.supervision.supervisor import StopAsked, Supervisor
+from txtopo.plain.supervision.supervisor import Supervisor
 from txtopo.plain.transport.handshake import Listener, new_secret
 from txtopo.plain.transport.messages import Welcome
 
@@ -83,30 +84,6 @@ class Exchange(Idle):
 
     def close(self) -> None:
         self.record.closed[self.number] += 1
-
-
-class Flood(Exchange):
-    """Worker 0 sends 20 MB to worker 1, which stands still until all of it was sent."""
-
-    all_sent = threading.Event()
-    memory_max = 0
-    """The most that worker 0 has kept in memory for its peer."""
-
-    def run_pass(self) -> bool:
-        if self.number == 1:
-            self.all_sent.wait(30)
-            self.sent = FRAMES
-            return False
-        if not self.is_active or self.sent == FRAMES:
-            return False
-        self.send(1, b"%d %d " % (self.number, self.sent) + bytes(100_000))
-        self.sent += 1
-        loop = self.send.__self__  # type: ignore[attr-defined]
-        for backlog in (*(channel._unsent for channel in loop._outgoing.values()), *loop._unconnected.values()):
-            Flood.memory_max = max(Flood.memory_max, backlog.memory_bytes)
-        if self.sent == FRAMES:
-            self.all_sent.set()
-        return True
 
 
 class Congested(Exchange):
@@ -233,32 +210,13 @@ def test_exchange_by_ipv6() -> None:
     assert len(record.received) == 2 * FRAMES
 
 
-@pytest.mark.slow
-def test_silent_peer() -> None:
-    """What a peer that stands still does not read takes memory up to the watermark, 1 MiB; all of it arrives later."""
-    record = Record()
-    server = begin(2, record, {}, body=Flood)
-    assert server.join(60)
-    assert server.error is None
-    assert record.received == {(1, number): 1 for number in range(FRAMES)}
-    assert 100_000 < Flood.memory_max <= 1 << 20
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Wait until a condition holds."""
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end, f"no {what} within 30 s"
-        time.sleep(0.01)
-
-
 def test_congestion_ends_with_its_worker() -> None:
     """Spouts that wait for a congested peer go on when it dies; its successor is not congested."""
     Congested.anew()
     server = begin(2, Record(), {}, body=Congested)
-    wait_for(lambda: Congested.throttled == {0: True, 1: True}, "congestion")
+    wait_for("congestion", lambda: Congested.throttled == {0: True, 1: True})
     Congested.dies.set()
-    wait_for(lambda: Congested.throttled == {0: False, 1: False}, "end of the congestion")
+    wait_for("end of the congestion", lambda: Congested.throttled == {0: False, 1: False})
     Congested.is_over.set()
     assert server.join(30)
 
@@ -267,11 +225,11 @@ def test_late_and_restarted_peers_wait_too() -> None:
     """A worker that joins while another one is congested learns of it, and of the congestion's end."""
     Congested.anew()
     server = begin(3, Record(), {}, body=Congested, starts_when={2: Congested.late_joins})
-    wait_for(lambda: Congested.throttled == {0: True, 1: True}, "congestion")
+    wait_for("congestion", lambda: Congested.throttled == {0: True, 1: True})
     Congested.late_joins.set()
-    wait_for(lambda: Congested.throttled.get(2, False), "news of the congestion in the late worker")
+    wait_for("news of the congestion in the late worker", lambda: Congested.throttled.get(2, False))
     Congested.let_go.set()
-    wait_for(lambda: not any(Congested.throttled.values()), "end of the congestion")
+    wait_for("end of the congestion", lambda: not any(Congested.throttled.values()))
     Congested.is_over.set()
     assert server.join(30)
 
@@ -285,37 +243,3 @@ def test_worker_that_fails_is_replaced() -> None:
     assert record.begun == {0: 1, 1: 2}
     assert record.replaced == [(1, 1, 2)]
     assert all(record.received[0, number] >= 1 for number in range(FRAMES))
-
-
-def test_worker_that_always_fails() -> None:
-    """After too many restarts the run ends by the error that ended the worker, and the others end in good order."""
-    record = Record()
-    server = begin(2, record, {1: 100}, restarts_max=2)
-    assert server.join(60)
-    assert isinstance(server.error, TxtopoError)
-    assert "a bug" in str(server.error)
-    assert record.begun[1] == 3
-    assert record.closed[0] == 1
-
-
-def test_stranger_is_not_heard(caplog: pytest.LogCaptureFixture) -> None:
-    """A connection that does not know the secret is closed before anything is read from it."""
-    record = Record()
-    server = begin(2, record, {})
-    address = server._listener.address
-    with socket.create_connection(address) as stranger:
-        stranger.sendall(b"x" * 64)
-        while stranger.recv(4096):
-            pass
-    assert server.join(30)
-    assert server.error is None
-    assert "does not know the run's secret" in caplog.text
-
-
-def test_stop() -> None:
-    """A run that would go on for ever ends when it is asked to."""
-    record = Record()
-    server = begin(2, record, {})
-    server.post(StopAsked(0.0))
-    assert server.join(30)
-    assert server.error is None

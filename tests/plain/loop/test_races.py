@@ -95,42 +95,44 @@ def test_every_promise_holds(kinds, seeds):
     assert {each.value for each in kinds} == set(result.faults)
 
 
-def ledger_with_a_root():
-    """Return a ledger, the life of a spout task that has emitted a root to task 7 in incarnation 1, and the root."""
+def acks_too_early(ledger, life, root):
+    ledger.root_acked(life, root)
+
+
+def tells_twice(ledger, life, root):
+    root.open.clear()
+    ledger.root_acked(life, root)
+    ledger.root_failed(life, root)
+
+
+def fails_for_nothing(ledger, life, root):
+    ledger.root_failed(life, root)
+
+
+def rests_with_a_root_that_nobody_holds(ledger, life, root):
+    ledger.check_at_rest([life])
+
+
+def rests_with_a_root_that_touched_the_dead(ledger, life, root):
+    ledger.dead.add(1)
+    ledger.check_at_rest([life])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (acks_too_early, "with 1 tuples of its tree open"),
+        (tells_twice, "was failed after it was acked"),
+        (fails_for_nothing, "without a reason"),
+        (rests_with_a_root_that_nobody_holds, "no task holds a tuple of it"),
+        (rests_with_a_root_that_touched_the_dead, "promise 18"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_the_ledger_objects(wrong, says):
+    """A root that a spout task has emitted to task 7 in incarnation 1: the simulator sees what must not become of it."""
     ledger, life = Ledger(lambda: 1.0, 4, is_acking=True, components={7: "bolt"}), Life(0)
     root = ledger.begin("message")
     ledger.sent_root(life, root, ledger.token(), [7], [1])
-    return ledger, life, root
-
-
-def test_the_ledger_objects_to_an_ack_too_early():
-    """A root is acked when its whole tree was."""
-    ledger, life, root = ledger_with_a_root()
-    with pytest.raises(Violation, match="with 1 tuples of its tree open"):
-        ledger.root_acked(life, root)
-
-
-def test_the_ledger_objects_to_a_second_outcome():
-    """A root is acked or failed once at most."""
-    ledger, life, root = ledger_with_a_root()
-    root.open.clear()
-    ledger.root_acked(life, root)
-    with pytest.raises(Violation, match="was failed after it was acked"):
-        ledger.root_failed(life, root)
-
-
-def test_the_ledger_objects_to_a_failure_without_a_reason():
-    """A root fails if a tuple of it did, a worker that it touched died, or its timeout has passed."""
-    ledger, life, root = ledger_with_a_root()
-    with pytest.raises(Violation, match="without a reason"):
-        ledger.root_failed(life, root)
-
-
-def test_the_ledger_objects_to_what_is_pending_for_nothing():
-    """At rest, nothing is pending that nobody holds, or that has touched a dead worker."""
-    ledger, life, _ = ledger_with_a_root()
-    with pytest.raises(Violation, match="no task holds a tuple of it"):
-        ledger.check_at_rest([life])
-    ledger.dead.add(1)
-    with pytest.raises(Violation, match="promise 18"):
-        ledger.check_at_rest([life])
+    with pytest.raises(Violation, match=says):
+        wrong(ledger, life, root)

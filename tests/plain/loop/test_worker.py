@@ -12,7 +12,7 @@ from typing import ClassVar
 import attrs
 import pytest
 
-from tests.plain.topologies import Alone, Clock, Pass
+from tests.plain.topologies import Alone, Clock, Pass, TwoArgumentsError
 from txtopo import (
     Fields,
     RichBolt,
@@ -90,16 +90,6 @@ def started(*given, **settings) -> tuple[Alone, Fed]:
     running = alone(*given, **settings)
     running.activate()
     return running, running.objects["spout"][0]
-
-
-def test_nothing_before_activation():
-    """Before the topology is active no bolt is prepared and no spout is opened, whatever time passes."""
-    running = alone(Pass())
-    running.clock.now = 100.0
-    running.run()
-    assert len(running.objects["bolt"]) == 0
-    assert not hasattr(running.objects["spout"][0], "collector")
-    running.workers[0].close()
 
 
 def test_throttled():
@@ -261,13 +251,6 @@ def test_a_value_that_does_not_pickle():
     assert raised.value.component == "spout"
 
 
-class TwoArgumentsError(Exception):
-    """Pickles, and does not come back: its pickle has one argument."""
-
-    def __init__(self, what, why):
-        super().__init__(f"{what}: {why}")
-
-
 class Moody:
     """Comes back or not, as its value is."""
 
@@ -352,29 +335,6 @@ def test_ticks():
         seen.append([len(bolt.ticks) for bolt in running.objects["bolt"]])
     assert seen == [[0, 0], [1, 1], [1, 1], [2, 2], [3, 3], [3, 3], [4, 4]]
     assert set(running.objects["bolt"][0].ticks) == {10.0}
-
-
-def test_status():
-    """A worker says what it has counted, and when it has nothing to do."""
-    running, spout = started(Hold())
-    spout.feed(1, 2)
-    running.run()
-    status = running.workers[0].status()
-    assert (status.pending, status.tracked) == (2, 2)
-    assert (running.workers[0].is_done(), running.workers[0].is_idle()) == (False, True)
-    counts = dict(status.counts)
-    assert (counts["spout"].emitted, counts["bolt"].executed, counts["__acker"].executed) == ({"default": 2}, 2, 2)
-    bolt = running.objects["bolt"][0]
-    bolt.collector.ack(bolt.held[0])
-    bolt.collector.fail(bolt.held[1])
-    assert not running.workers[0].is_idle()
-    running.clock.now = 2.0
-    running.run()
-    status = running.workers[0].status()
-    assert (status.pending, status.tracked, running.workers[0].is_idle()) == (0, 0, True)
-    counts = dict(status.counts)
-    assert (counts["spout"].acked, counts["spout"].failed, counts["__acker"].executed) == (1, 1, 4)
-    assert status.latencies.quantile(1.0) == pytest.approx(2.0, rel=0.05)
 
 
 class WritesSlowly(RichBolt):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 
 import pytest
 
@@ -114,37 +113,3 @@ def test_rebalance_of_a_failed_topology() -> None:
     steering = steering_in(Phase.RUNNING)
     steering.handle(BROKEN)
     assert steering.handle(REBALANCE) == [Answer(BUG)]
-
-
-@pytest.mark.parametrize("seed", range(300))
-def test_any_order(seed: int) -> None:
-    """Nothing begins after the end or after a stop; every rebalance is answered; a topology that is stopped ends."""
-    rng = random.Random(seed)
-    steering = Steering(1, rebalance_secs=30.0, is_active=True)
-    has_workers, is_ending, is_stopped, ends, unanswered = True, False, False, 0, 0
-    for step in range(40):
-        event: Event = rng.choice([STOP if step > 20 else ON, REBALANCE, ON, OFF, ENDED, DONE, BROKEN])
-        if isinstance(event, WorkersEnded):
-            if not has_workers or (event is ENDED and not is_ending):
-                continue
-            has_workers = is_ending = False
-        is_stopped |= event is STOP
-        unanswered += event is REBALANCE
-        for action in steering.handle(event):
-            match action:
-                case BeginWorkers():
-                    assert (has_workers, is_stopped, ends) == (False, False, 0)
-                    has_workers = True
-                case StopAsked():
-                    is_ending = True
-                case Answer():
-                    unanswered = 0
-                case Finish():
-                    ends += 1
-    if has_workers:
-        steering.handle(STOP)
-        actions = steering.handle(ENDED)
-        assert isinstance(actions[0], Finish)
-        assert isinstance(actions[1], Answer)
-        ends, unanswered = ends + 1, 0
-    assert (ends, unanswered, steering.phase) == (1, 0, Phase.ENDED)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -195,14 +193,6 @@ def test_a_call_that_is_too_long() -> None:
     )
 
 
-def test_a_call_of_no_task() -> None:
-    """What holds the interpreter while no task has its turn is a thread of a component's own: the error says so."""
-    story = Story(restarts_max=0).running()
-    warning = story.tell(Stalled(1, 1, -1, 30.0, is_working=True))[0]
-    assert isinstance(warning, Warn)
-    assert "a thread of a component, or an offloaded call, while no task had its turn" in warning.text
-
-
 def test_a_frozen_worker_is_dead() -> None:
     """A process that can't beat and takes no processor time is dead after five seconds; what it was in is said."""
     story = Story().running()
@@ -279,14 +269,6 @@ def test_input_that_cannot_be_read() -> None:
     assert story.tell(JobEnded(0, 0, None))[-1] == Finish(error)
 
 
-def test_old_restarts_do_not_count() -> None:
-    """Restarts are counted within a period."""
-    story = Story(restarts_max=1)
-    for job in range(5):
-        story.greet(1, 20 + job, job)
-        assert StartJob(1, job + 1) in story.tell(JobEnded(1, job, RuntimeError("lost")), after=60.0)
-
-
 def test_end_of_the_input() -> None:
     """A run ends when all workers are done, have been quiet twice, and no frame is on the way."""
     story = Story().running()
@@ -308,7 +290,7 @@ def test_end_of_the_input() -> None:
 
 
 def test_stop_waits_for_what_is_pending() -> None:
-    """A stop deactivates, waits for what is pending, and no longer than it was told."""
+    """A stop deactivates, waits for what is pending, and no longer than it was told, or than a second stop says."""
     story = Story().running()
     assert story.tell(StopAsked(30.0)) == [Send(10, SetActive(is_active=False)), Send(11, SetActive(is_active=False))]
     for _ in range(2):
@@ -317,13 +299,26 @@ def test_stop_waits_for_what_is_pending() -> None:
     story.beat(11, health(), after=29.0)
     assert story.beat(10, health(pending=1)) == []
     assert story.tell(Ticked(), after=1.0) == [Send(10, Stop()), Send(11, Stop())]
+    hastened = Story().running()
+    hastened.tell(StopAsked(30.0))
+    assert hastened.tell(StopAsked(0.0)) == [Send(10, Stop()), Send(11, Stop())]
 
 
-def test_second_stop_hastens() -> None:
-    """A second stop with no time to wait ends the wait."""
-    story = Story().running()
-    story.tell(StopAsked(30.0))
-    assert story.tell(StopAsked(0.0)) == [Send(10, Stop()), Send(11, Stop())]
+@pytest.mark.parametrize(("starts", "secs"), [(True, 4.0), (False, 30.0)], ids=["at the start", "after a death"])
+def test_missing_slots(starts: bool, secs: float) -> None:
+    """If a worker does not start for long, it is said how many are there; an ordinary restart is no reason for it."""
+    story = Story()
+    story.greet(0, 10)
+    if not starts:
+        story.greet(1, 11)
+        story.tell(JobEnded(1, 0, RuntimeError("lost")))
+    for _ in range(int(secs) - 1):
+        story.beat(10)
+        assert story.tell(Ticked(), after=1.0) == []
+    story.beat(10)
+    (warning,) = story.tell(Ticked(), after=1.0)
+    assert isinstance(warning, Warn)
+    assert "1 of 2 workers have started" in warning.text
 
 
 def test_worker_that_does_not_stop() -> None:
@@ -353,31 +348,6 @@ def test_stop_before_all_have_started() -> None:
     story.greet(0, 10)
     assert story.tell(StopAsked(0.0))[1:] == [Send(10, Stop()), CancelJob(1, 0)]
     assert story.greet(0, 12) == [Close(12)]
-
-
-def test_missing_slots() -> None:
-    """If a worker does not start within seconds, it is said how many are there and what to do, and now and then again."""
-    story = Story()
-    story.greet(0, 10)
-    assert story.tell(Ticked(), after=3.0) == []
-    story.beat(10)
-    (warning,) = story.tell(Ticked(), after=2.0)
-    assert isinstance(warning, Warn)
-    assert "1 of 2 workers have started" in warning.text
-    story.beat(10)
-    assert story.tell(Ticked(), after=4.0) == []
-
-
-def test_restart_that_takes_its_time() -> None:
-    """An ordinary restart is no reason to speak of slots; one that does not begin for long is."""
-    story = Story().running()
-    story.tell(JobEnded(1, 0, RuntimeError("lost")))
-    for _ in range(29):
-        story.beat(10)
-        assert story.tell(Ticked(), after=1.0) == []
-    story.beat(10)
-    (warning,) = story.tell(Ticked(), after=1.0)
-    assert "1 of 2 workers have started" in warning.text
 
 
 BUG = UserCodeError("task 2: ValueError: a bug", component="bolt", cause='  File "bolt.py", line 7\nValueError')
@@ -410,23 +380,19 @@ def test_same_error_again_and_again() -> None:
     assert "of another value" in story.supervisor.last_error
 
 
-@pytest.mark.parametrize("acked", [1, 0])
-def test_progress_between_deaths(acked: int) -> None:
-    """A root that was acked since the last death, or a worker that has run for long, begins the count anew."""
-    story = story_of_deaths()
-    for job in range(20):
-        assert StartJob(1, job + 1) in dies(story, job, BUG, acked=acked, after=1.0 if acked else 61.0)
+ELSEWHERE = UserCodeError("task 2: ValueError: a bug", component="bolt", cause='  File "bolt.py", line 8')
 
 
-def test_other_errors_between() -> None:
-    """Only deaths by the same error count: the same kind, component and line. Kills say nothing of the kind."""
+@pytest.mark.parametrize(
+    ("errors", "acked", "after"),
+    [((BUG, BUG), 1, 1.0), ((BUG, BUG), 0, 61.0), ((BUG, ELSEWHERE), 0, 10.0)],
+    ids=["a root is acked", "it runs for long", "another error"],
+)
+def test_what_begins_the_count_anew(errors: tuple[UserCodeError, ...], acked: int, after: float) -> None:
+    """Deaths without progress between them, by the same kind of error in the same component and line, are counted."""
     story = story_of_deaths()
-    elsewhere = UserCodeError("task 2: ValueError: a bug", component="bolt", cause='  File "bolt.py", line 8')
     for job in range(20):
-        assert StartJob(1, job + 1) in dies(story, job, (BUG, elsewhere)[job % 2])
-    for job in range(20, 40):
-        story.greet(1, 100 + job, job)
-        assert StartJob(1, job + 1) in story.tell(JobEnded(1, job, RuntimeError("lost")), after=10.0)
+        assert StartJob(1, job + 1) in dies(story, job, errors[job % 2], acked=acked, after=after)
 
 
 def test_killed_without_a_word() -> None:
@@ -448,94 +414,16 @@ def test_killed_without_a_word() -> None:
     assert story.supervisor.killed == 3
 
 
-@pytest.mark.parametrize("is_done", [True, False])
-def test_exhausted_while_it_stops(is_done: bool) -> None:
+@pytest.mark.parametrize("other", ["is done", "has more to do", "has died"])
+def test_exhausted_while_it_stops(other: str) -> None:
     """It is known in the end whether anything was left to do: if not, the run would begin from the start again."""
     story = Story().running()
     story.tell(StopAsked(30.0))
+    if other == "has died":
+        story.tell(JobEnded(1, 0, RuntimeError("lost")))
     for _ in range(2):
         story.beat(10, health(is_done=True))
-        story.beat(11, health(is_done=is_done))
+        if other != "has died":
+            story.beat(11, health(is_done=other == "is done"))
     assert story.supervisor.phase is RunPhase.STOPPING
-    assert story.supervisor.is_exhausted is is_done
-
-
-def test_dead_worker_is_not_done() -> None:
-    """A worker that dies while the run ends may have had something to do."""
-    story = Story().running()
-    story.tell(StopAsked(30.0))
-    story.tell(JobEnded(1, 0, RuntimeError("lost")))
-    for _ in range(2):
-        story.beat(10, health(is_done=True))
-    assert story.supervisor.phase is RunPhase.STOPPING
-    assert not story.supervisor.is_exhausted
-
-
-def test_activation() -> None:
-    """What the user asks for is told to who runs now, and to who comes later."""
-    story = Story()
-    story.greet(0, 10)
-    assert story.tell(ActivationAsked(is_active=False)) == [Send(10, SetActive(is_active=False))]
-    welcome = story.greet(1, 11)[0]
-    assert welcome == Send(11, Welcome(1, (Peer(0, 0, ADDRESS),), is_active=False))
-
-
-@pytest.mark.parametrize("seed", range(200))
-def test_any_history(seed: int) -> None:
-    """Whatever happens: a worker has one job at a time, no incarnation comes twice, and a run that is stopped ends."""
-    rng = random.Random(seed)
-    supervisor = Supervisor(3, restarts_max=1_000, period_secs=60.0, is_active=True, now=0.0)
-    jobs: dict[int, int] = {}
-    channels: dict[int, int] = {}
-    welcomed: set[int] = set()
-    is_over, now, next_channel = False, 0.0, 1
-
-    def carry_out(actions: Sequence[Action]) -> None:
-        nonlocal is_over
-        for action in actions:
-            match action:
-                case StartJob(worker, job):
-                    assert worker not in jobs, "two jobs of a worker would be two of it"
-                    jobs[worker] = job
-                case Send(_, Welcome(incarnation)):
-                    assert incarnation not in welcomed
-                    welcomed.add(incarnation)
-                case Close(channel):
-                    channels.pop(channel, None)
-                case Finish():
-                    is_over = True
-
-    def happen(event: Event) -> None:
-        nonlocal now
-        now += rng.random()
-        carry_out(supervisor.handle(event, now))
-
-    carry_out(supervisor.begin())
-    for step in range(400):
-        if step == 300:
-            happen(StopAsked(5.0))
-        if is_over:
-            break
-        kind = rng.randrange(6)
-        if kind == 0 and jobs:
-            worker = rng.choice(sorted(jobs))
-            next_channel += 1
-            channels[next_channel] = worker
-            happen(Received(next_channel, Hello(worker, jobs[worker], "", ADDRESS)))
-        elif kind == 1 and channels:
-            channel = rng.choice(sorted(channels))
-            happen(Received(channel, Heartbeat(health(is_idle=rng.random() < 0.5, pending=rng.randrange(2)))))
-        elif kind == 2 and channels:
-            channel = rng.choice(sorted(channels))
-            del channels[channel]
-            happen(ChannelLost(channel))
-        elif kind == 3 and jobs:
-            worker = rng.choice(sorted(jobs))
-            happen(JobEnded(worker, jobs.pop(worker), RuntimeError("lost")))
-        else:
-            happen(Ticked())
-    for _ in range(100):
-        for worker in sorted(jobs):
-            happen(JobEnded(worker, jobs.pop(worker), RuntimeError("lost")))
-        happen(Ticked())
-    assert is_over
+    assert story.supervisor.is_exhausted is (other == "is done")

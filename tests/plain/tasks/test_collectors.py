@@ -16,7 +16,6 @@ from txtopo.api.tuples import Tuple, TupleSource
 from txtopo.errors import AnchorError, FieldsError, TopologyError
 from txtopo.plain.tasks.collectors import BoltCollector, OutputStream, SpoutCollector, TaskOutput
 from txtopo.plain.tasks.errors import ErrorReporter
-from txtopo.plain.tasks.metrics import Counts
 from txtopo.plain.tasks.outbox import Outbox
 from txtopo.plain.trees.pending import PendingRoots
 from txtopo.plain.trees.tuples import TreeTuple
@@ -282,24 +281,6 @@ def test_message_ids_that_are_false(message_id):
     assert [pending.message_id for pending in bench.pending.roots.values()] == [message_id]
 
 
-def test_counts(slow):
-    """Emissions are counted by stream, transfers by task, acks and failures by tuple, also of untracked ones."""
-    bench = Bench(LOCAL)
-    if slow:
-        bench.output.hooks.append(NoHook())
-    collector = bench.bolt()
-    for _ in range(3):
-        collector.emit(["a"], received(7))
-    collector.emit(["a", 1], stream="side")
-    collector.ack(received(7))
-    collector.ack(received())
-    collector.fail(received(7, 8))
-    assert collector.counts() == Counts({"default": 3, "side": 1}, 4, 0, 2, 1)
-    several = Bench(LOCAL, several=(REMOTE, FAR)).bolt()
-    several.emit(["a"])
-    assert several.counts() == Counts({"default": 1}, 3)
-
-
 def test_emitted_values_are_kept():
     """A list that is emitted and then changed was sent as it was."""
     bench = Bench(LOCAL)
@@ -307,15 +288,3 @@ def test_emitted_values_are_kept():
     bench.bolt().emit(values)
     values[0] = "b"
     assert [each.values for each in bench.sent()] == [("a",)]
-
-
-def test_acks_are_counted_by_root(slow):
-    """The acker of each root is told: an untracked tuple counts nothing, one of two roots twice, a second ack nothing."""
-    bench = Bench(LOCAL)
-    if slow:
-        bench.output.hooks.append(NoHook())
-    collector = bench.bolt()
-    for each in (received(), received(7), received(7, 8)):
-        collector.ack(each)
-        collector.ack(each)
-    assert (collector.acks_told(), collector.counts().acked) == (3, 3)

@@ -6,21 +6,7 @@ import random
 
 import pytest
 
-from txtopo.plain.tasks.metrics import Counts, LatencyHistogram, by_component
-
-
-def test_sum():
-    """Sums go by stream and by kind."""
-    one = Counts({"default": 1, "side": 2}, 5, 1, 2, 3)
-    other = Counts({"default": 10}, 1, 1, 1, 1)
-    assert one + other == Counts({"default": 11, "side": 2}, 6, 2, 3, 4)
-
-
-def test_by_component():
-    """The tasks of a component are added up, those of others are not."""
-    counts = [("a", Counts(acked=1)), ("b", Counts(failed=1)), ("a", Counts(acked=2, executed=5))]
-    assert by_component(counts) == {"a": Counts(executed=5, acked=3), "b": Counts(failed=1)}
-    assert by_component([]) == {}
+from txtopo.plain.tasks.metrics import LatencyHistogram
 
 
 def histogram(*secs: float) -> LatencyHistogram:
@@ -39,33 +25,6 @@ def test_quantiles(share):
     found = histogram(*durations).quantile(share)
     assert found is not None
     assert exact * 0.999 <= found <= exact * 1.045
-
-
-def test_no_latencies():
-    """Nothing has no median."""
-    assert histogram().quantile(0.5) is None
-
-
-def test_least_durations():
-    """A duration of 0, as simulated time has, and one below a microsecond count as one."""
-    found = histogram(0.0, 1e-9).quantile(1.0)
-    assert found is not None
-    assert found < 1.1e-6
-
-
-def test_sum_of_histograms():
-    """The sum of histograms is that of all durations."""
-    together, parts = histogram(1, 2, 3, 4), [histogram(1, 4), histogram(), histogram(3, 2)]
-    assert LatencyHistogram.sum(parts).buckets == together.buckets
-    assert LatencyHistogram.sum([]).quantile(0.5) is None
-
-
-def test_size():
-    """It is as large for a million durations as their spread needs: 16 buckets for each doubling."""
-    made = LatencyHistogram()
-    for number in range(100_000):
-        made.add(1e-3 * (1 + number / 100_000))
-    assert len(made.buckets) <= 17
 
 
 def test_doublings():

@@ -30,16 +30,6 @@ def test_in_order_and_in_the_loops_thread():
     offloading.close()
 
 
-def test_exceptions():
-    """A call that raises has ended, too; what it raised is for its end to look at."""
-    offloading = Offloading()
-    raised = []
-    offloading.submit(1, lambda: 1 // 0, lambda done: raised.append(type(done.exception())))
-    finish(offloading)
-    assert raised == [ZeroDivisionError]
-    offloading.close()
-
-
 def test_what_has_not_begun_is_dropped():
     """After close a call that waits for another one is not begun."""
     offloading = Offloading()

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tests.plain.topologies import TwoArgumentsError
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import TupleSource
 from txtopo.errors import UserCodeError
@@ -103,25 +104,6 @@ def test_large_ones_come_back_one_by_one() -> None:
     waiting.close()
 
 
-def test_a_value_that_cannot_be_written() -> None:
-    """It is an error of who emitted it, by component, task and stream."""
-    waiting = queue()
-    waiting.newest.extend([tuple_of(0), TreeTuple((lambda: 0,), SOURCES[1], 0, 0)])
-    with pytest.raises(
-        UserCodeError, match="task 2 emitted a value on stream 'default' that does not pickle"
-    ) as raised:
-        waiting.spill()
-    assert raised.value.component == "b"
-    waiting.close()
-
-
-class TwoArgumentsError(Exception):
-    """Pickles, and does not come back: its pickle has one argument."""
-
-    def __init__(self, what, why):
-        super().__init__(f"{what}: {why}")
-
-
 def test_a_value_that_cannot_be_read_back() -> None:
     """It is an error of who emitted it, by component, task, stream and field."""
     waiting = queue()
@@ -130,12 +112,4 @@ def test_a_value_that_cannot_be_read_back() -> None:
     with pytest.raises(UserCodeError, match="task 2 emitted a value in field 'n' on stream 'default'") as raised:
         waiting.take(1)
     assert raised.value.component == "b"
-    waiting.close()
-
-
-def test_nothing_to_take() -> None:
-    """An empty queue gives nothing, and its spilling makes no file."""
-    waiting = queue()
-    waiting.spill()
-    assert waiting.take(10) == []
     waiting.close()

@@ -88,13 +88,6 @@ def test_values(value):
     assert type(inner) is type(value)
 
 
-def test_arrays():
-    """A numpy array arrives as an array, not as bytes."""
-    ((arrived,),) = decode(encode(frame_of(np.arange(3)))).tuples[0].values
-    assert isinstance(arrived, np.ndarray)
-    assert arrived.tolist() == [0, 1, 2]
-
-
 @pytest.mark.parametrize("values", [(), (None,), (1, "a"), (Colour.RED,)], ids=repr)
 @pytest.mark.parametrize(
     ("roots", "edges"),
@@ -112,13 +105,6 @@ def test_messages_to_ackers():
     """Acks with their masks, failures and resets arrive in their order."""
     frame = Frame([], ([1, 2], [1 << 63, 0], [0, 1 << 300]), [3, 4], [5], known=6)
     assert decode(encode(frame)) == frame
-
-
-def test_several_columns():
-    """Columns of plain values and of others travel in one frame."""
-    plain, other = frame_of("a").tuples[0], frame_of(Point(1)).tuples[0]
-    arrived = decode(encode(Frame([plain, other]))).tuples
-    assert [each.values for each in arrived] == [[("a",)], [(Point(1),)]]
 
 
 def _truncated() -> list[bytes]:

@@ -51,19 +51,34 @@ def settled(acker: Acker, *messages: Message) -> list[list[Outcome]]:
 ACKED, FAILED, RESET = [Outcome.ACKED], [Outcome.FAILED], [Outcome.RESET]
 
 
-@pytest.mark.parametrize("messages", [(init(C), ack(C)), (ack(C), init(C))], ids=["AC1", "AC2"])
-def test_a_tree_of_one_tuple(messages):
-    """AC1, AC2: init and ack in either order settle the root once, with the second of them."""
-    acker = Acker()
-    assert settled(acker, *messages) == [[], ACKED]
-    assert len(acker) == 0
+@pytest.mark.parametrize(
+    ("messages", "told"),
+    [
+        pytest.param((init(C), ack(C)), [[], ACKED], id="AC1: a tree of one tuple"),
+        pytest.param((ack(C), init(C)), [[], ACKED], id="AC2: in the other order"),
+        pytest.param((fail(), init(C), ack(C), fail()), [[], FAILED, [], []], id="AC5: a failure before init"),
+        pytest.param((init(C), fail(), ack(C), fail()), [[], FAILED, [], []], id="AC5: a failure after init"),
+        pytest.param((ack(C), fail(), init(C)), [[], [], FAILED], id="W5: a failure beats 0, which Storm acks"),
+        pytest.param((fail(), init(0)), [[], FAILED], id="W5: so it does in a tree without tuples"),
+        pytest.param((init(0),), [ACKED], id="AC9: a tree that nobody receives"),
+        pytest.param((init(C ^ D), ack(C), ack(C), ack(D)), [[], [], [], []], id="AC10: an ack that comes twice"),
+        pytest.param((init(C), ack(C ^ D), ack(E)), [[], [], []], id="AC11: a child that was never announced"),
+        pytest.param((init(C ^ D), fail(), ack(C), ack(D)), [[], FAILED, [], []], id="AC12: failed, then acked"),
+        pytest.param((init(C ^ D), ack(C), fail(), ack(D)), [[], [], FAILED, []], id="AC12: acked, then failed"),
+        pytest.param((died(4), init(C), ack(C, 4)), [[], [], FAILED], id="the death of a worker beats 0"),
+    ],
+)
+def test_what_follows_from_each_message(messages, told):
+    """A root is settled once, with the message that completes or fails it; what is never complete waits for its timeout."""
+    assert settled(Acker(), *messages) == told
 
 
 def test_every_order_of_messages():
     """AC3: a root with two children is acked exactly at the fourth message, in all 24 orders of the four."""
-    messages = [init(C), ack(C ^ D ^ E), ack(D), ack(E)]
-    for order in itertools.permutations(messages):
-        assert settled(Acker(), *order) == [[], [], [], ACKED]
+    for order in itertools.permutations([init(C), ack(C ^ D ^ E), ack(D), ack(E)]):
+        acker = Acker()
+        assert settled(acker, *order) == [[], [], [], ACKED]
+        assert len(acker) == 0
 
 
 def random_tree(rng: random.Random, nodes_max: int) -> tuple[list[int], int]:
@@ -109,18 +124,6 @@ def test_random_trees(seed):
     assert [len(acker) for acker in ackers] == [0, 0, 0]
 
 
-def test_failure():
-    """AC5: a failure before init fails the root at init, one after it at once; nothing more follows."""
-    assert settled(Acker(), fail(), init(C), ack(C), fail()) == [[], FAILED, [], []]
-    assert settled(Acker(), init(C), fail(), ack(C), fail()) == [[], FAILED, [], []]
-
-
-def test_failure_beats_zero():
-    """A root with a failed tuple fails although its value is 0; in Storm it would be acked (W5)."""
-    assert settled(Acker(), ack(C), fail(), init(C)) == [[], [], FAILED]
-    assert settled(Acker(), fail(), init(0)) == [[], FAILED]
-
-
 def test_messages_after_the_end():
     """AC6: whatever comes for a root that was settled changes nothing, and is forgotten after some rotations."""
     acker = Acker()
@@ -160,27 +163,6 @@ def test_reset():
     for _ in range(10):
         acker.rotate()
     assert settled(acker, ack(C), reset()) == [ACKED, []]
-
-
-def test_tree_without_tuples():
-    """AC9: a root that nobody receives is acked at once."""
-    assert settled(Acker(), init(0)) == [ACKED]
-
-
-def test_doubled_ack():
-    """AC10: an ack that comes twice never completes a tree too early: it stays open until its timeout."""
-    assert settled(Acker(), init(C ^ D), ack(C), ack(C), ack(D)) == [[], [], [], []]
-
-
-def test_child_that_was_never_announced():
-    """AC11: the ack of a child that was anchored after its parent's ack leaves a residue: no early completion."""
-    assert settled(Acker(), init(C), ack(C ^ D), ack(E)) == [[], [], []]
-
-
-def test_failed_and_acked():
-    """AC12: of a tuple that is both failed and acked, the failure counts."""
-    assert settled(Acker(), init(C ^ D), fail(), ack(C), ack(D)) == [[], FAILED, [], []]
-    assert settled(Acker(), init(C ^ D), ack(C), fail(), ack(D)) == [[], [], FAILED, []]
 
 
 def test_death_fails_known_trees():
@@ -226,11 +208,6 @@ def test_death_fails_known_trees():
 def test_messages_that_name_a_dead_worker(messages, told):
     """An init or ack that names a worker which died before fails its root, as soon as the root is known."""
     assert settled(Acker(), *messages) == told
-
-
-def test_death_beats_zero():
-    """A tree that was sent to a dead worker fails, although the last ack makes its value 0."""
-    assert settled(Acker(), died(4), init(C), ack(C, 4)) == [[], [], FAILED]
 
 
 def test_size_of_a_tree():

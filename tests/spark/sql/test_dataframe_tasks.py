@@ -54,22 +54,6 @@ class Rows(DataFrameSpout):
         return spark.range(ROWS * (metadata - 1), ROWS * metadata, numPartitions=3).selectExpr(*self._columns)
 
 
-class FoldsOtherwise(ReduceCommitter):
-    """Counts twice, which no combiner may do for it."""
-
-    def fold(self, key, value):
-        super().fold(key, 2 * value)
-
-    def execute_batch(self, batch):
-        self._fold_rows(batch_of(batch))
-
-
-def batch_of(batch):
-    import pyarrow as pa
-
-    return pa.Table.from_batches([batch]).select(["k", "n"])
-
-
 class FailsOnce(BatchBolt, ICommitter):
     """Counts tuples, and fails in the processing phase of its second transaction."""
 
@@ -170,13 +154,6 @@ def test_null(spark: SparkSession) -> None:
     """A number that is missing is no zero: it is refused as it is without a combiner."""
     with pytest.raises(UserCodeError, match="fold"):
         totals(Rows(f"id % {KEYS}", "nullif(id, 70)"), ReduceCommitter("totals", "k", "n"))
-
-
-def test_own_fold(spark: SparkSession, was_combined) -> None:
-    """A subclass that folds in its own way gets all rows."""
-    got, _ = totals(Rows(f"id % {KEYS}", "1"), FoldsOtherwise("totals", "k", "n"))
-    assert got == {f"k{i}": 2 * ROWS * TRANSACTIONS // KEYS for i in range(KEYS)}
-    assert was_combined == [False] * TRANSACTIONS
 
 
 def test_failure(spark: SparkSession, was_combined) -> None:

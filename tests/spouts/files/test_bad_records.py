@@ -3,7 +3,6 @@
 import csv
 import functools
 import io
-import json
 import tempfile
 from pathlib import Path
 from unittest import mock
@@ -14,15 +13,12 @@ from hypothesis import given, settings, strategies as st
 from spouts.files import bad_records as files_bad, csv_format as files_csv, lines as files_lines
 from spouts.files.csv_records import QuotedRecords
 from spouts.files.spout import FilesTransactionalSpout
+from tests.spouts.reading import collected, plan, written
 from txtopo.api.fields import Fields
-from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, InputError
-from txtopo.testing.collector import RecordingCollector
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance
-from txtopo.testing.context import PlainContext
 
 FIELDS = Fields("word: string", "n: long", "day: date", "cents: decimal(5,2)", "at: timestamp")
-ATTEMPT = TransactionAttempt(1, 1)
 LINES = Fields("line: string")
 MARK = "\ufeff".encode()
 
@@ -34,20 +30,8 @@ def read(path, fields, tasks=1, **options):
 
 def taken(spout, tasks=1):
     """Return what a spout reads: as above."""
-    coordinator = spout.coordinator({}, PlainContext(tasks=tasks))
-    collector = RecordingCollector(ATTEMPT, spout.output_fields)
-    emitters = [spout.emitter({}, PlainContext(this_task_index=task, tasks=tasks)) for task in range(tasks)]
-    metadata = None
-    while not coordinator.is_exhausted():
-        metadata = json.loads(json.dumps(coordinator.initialize_transaction(1, metadata)))
-        for emitter in emitters:
-            emitter.emit_batch(ATTEMPT, metadata, collector)
+    collector = collected(spout, plan(spout, tasks=tasks), tasks)
     return [values[1:] for values in collector.tuples], [values[2:] for values in collector.on("bad-records")]
-
-
-def written(path, content):
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 @functools.cache
@@ -150,7 +134,7 @@ QUOTED_BAD = [
 TEXT_GOOD = [b"a", b"\r", b"a\rb", "é\u2028".encode(), MARK, b"a\x00"]
 TEXT_BAD = [b"\xff", b"ab\xc3", b"\xed\xa0\x80"]
 
-UNQUOTED = {"quote": None, "header": False}
+UNQUOTED, QUOTED = {"quote": None, "header": False}, {"header": False}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +143,7 @@ UNQUOTED = {"quote": None, "header": False}
         (TEXT_GOOD, TEXT_BAD, "txt", {}),
         (JSON_GOOD, JSON_BAD, "json", {}),
         (CSV_GOOD, CSV_BAD, "csv", UNQUOTED),
-        (QUOTED_GOOD, QUOTED_BAD, "csv", {"header": False}),
+        (QUOTED_GOOD, QUOTED_BAD, "csv", QUOTED),
     ],
 )
 def test_what_is_bad(good, bad, name, options):
@@ -202,32 +186,24 @@ def check(drawn, name, tmp_path_factory, **options):
     assert read(path, fields, format=FORMATS[name], **options) == (good, bad), "in one range"
 
 
+@pytest.mark.parametrize(
+    ("records", "name", "options"),
+    [
+        ([b"", *TEXT_GOOD, *TEXT_BAD], "txt", {}),
+        (JSON_GOOD + JSON_BAD, "json", {}),
+        (CSV_GOOD + CSV_BAD, "csv", UNQUOTED),
+        ([*QUOTED_GOOD, *QUOTED_BAD, b"a,1,,,\rb,x,,,"], "csv", QUOTED),
+    ],
+    ids=["text", "JSON", "CSV without quotes", "CSV with quotes"],
+)
 @settings(max_examples=40, deadline=None)
-@given(drawn=files([b"", *TEXT_GOOD, *TEXT_BAD]))
-def test_text_is_read_line_by_line(tmp_path_factory, drawn):
-    """Lines that are not UTF-8 are left out, all others are read, wherever the file is cut."""
-    check(drawn, "txt", tmp_path_factory)
+@given(data=st.data())
+def test_records_are_read_one_by_one(tmp_path_factory, data, records, name, options):
+    """Wherever the file is cut, a record has the values, or the reason to be bad, that it has alone.
 
-
-@settings(max_examples=40, deadline=None)
-@given(drawn=files(JSON_GOOD + JSON_BAD))
-def test_json_is_read_line_by_line(tmp_path_factory, drawn):
-    """What is good alone is good among others, with the same values; what is bad alone is bad, for the same reason."""
-    check(drawn, "json", tmp_path_factory)
-
-
-@settings(max_examples=40, deadline=None)
-@given(drawn=files(CSV_GOOD + CSV_BAD))
-def test_csv_without_quotes_is_read_line_by_line(tmp_path_factory, drawn):
-    """As JSON."""
-    check(drawn, "csv", tmp_path_factory, **UNQUOTED)
-
-
-@settings(max_examples=40, deadline=None)
-@given(drawn=files(QUOTED_GOOD + QUOTED_BAD + [b"a,1,,,\rb,x,,,"]))
-def test_csv_with_quotes_is_read_record_by_record(tmp_path_factory, drawn):
-    """As JSON; records of several lines are one, and have the line that they begin in."""
-    check(drawn, "csv", tmp_path_factory, header=False)
+    One of several lines has the line that it begins in.
+    """
+    check(data.draw(files(records)), name, tmp_path_factory, **options)
 
 
 class TestTextWithBadRecords(TransactionalSpoutConformance):
@@ -409,7 +385,6 @@ def test_lines_are_counted_once(tmp_path):
     path, other = str(written(tmp_path / "a", content)), str(written(tmp_path / "b", b"\n" * 10))
     piece = files_bad.FileRange("a", 0, len(content), len(content), 0)
     assert numbers.before(path, piece, 2_500_001) == 1_250_000
-    assert numbers._counts == [0, 524_288, 1_048_576]
     assert numbers.before(path, piece, 7) == 3
     assert numbers.before(other, files_bad.FileRange("b", 0, 10, 10, 0), 7) == 7
     assert numbers.before(path, piece, 3) == 1

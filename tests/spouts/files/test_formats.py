@@ -11,35 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from spouts.files import csv_format as files_csv, format as files_format, lines as files_lines, ranges as files_ranges
+from spouts.files import format as files_format, lines as files_lines, ranges as files_ranges
 from spouts.files.spout import FilesTransactionalSpout
+from tests.spouts.reading import plan, read, written
 from txtopo.api.fields import Fields
-from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InputError
-from txtopo.testing.collector import RecordingCollector
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance
-from txtopo.testing.context import PlainContext
 
 FIELDS = Fields("word: string", "n: long")
 ROWS = [(f"word {n}", n) for n in range(200)]
-
-
-def read(spout, tasks=1):
-    attempt = TransactionAttempt(1, 1)
-    coordinator = spout.coordinator({}, PlainContext(tasks=tasks))
-    collector = RecordingCollector(attempt, spout.output_fields)
-    metadata = None
-    while not coordinator.is_exhausted():
-        metadata = json.loads(json.dumps(coordinator.initialize_transaction(1, metadata)))
-        for task in range(tasks):
-            context = PlainContext(this_task_index=task, tasks=tasks)
-            spout.emitter({}, context).emit_batch(attempt, metadata, collector)
-    return [values[1:] for values in collector.tuples]
-
-
-def written(path, content):
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 def csv_of(rows, **options):
@@ -80,15 +60,6 @@ class TestParquet(TransactionalSpoutConformance):
         return FilesTransactionalSpout(tmp_path, FIELDS, batch_bytes=1000)
 
 
-def test_text_that_is_not_utf8_is_named_by_line(tmp_path):
-    """The line is counted from the file's beginning, whichever range it is in."""
-    path = written(tmp_path / "a.txt", b"one\ntwo\nthr\xff\xfee\nfour\n")
-    with pytest.raises(InputError, match=r"a\.txt, line 3: it is not UTF-8"):
-        read(FilesTransactionalSpout(path))
-    with pytest.raises(InputError, match=r"a\.txt, line 3: it is not UTF-8"):
-        read(FilesTransactionalSpout(path, batch_bytes=9))
-
-
 def test_text_lines_end_at_newlines_alone(tmp_path):
     """Other things that end lines for Python do not; one carriage return before the end is kept off."""
     path = written(tmp_path / "a.txt", "a\u2028b\x0bc\rd\r\r\n\n\r")
@@ -102,15 +73,6 @@ def test_long_ranges_are_read_in_bounded_chunks(tmp_path, monkeypatch):
     lines = ["x" * n for n in (0, 3, 20, 6, 7, 8, 0, 1)]
     path = written(tmp_path / "a.txt", "\n".join(lines) + "\n")
     assert read(FilesTransactionalSpout(path)) == [(line,) for line in lines]
-
-
-def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
-    """A record has a longest length, and a longer one is named instead of filling the memory."""
-    monkeypatch.setattr(files_lines, "RECORD_BYTES_MAX", 50_000)
-    monkeypatch.setattr(files_lines, "CHUNK_BYTES", 1000)
-    path = written(tmp_path / "a.txt", "short\n" + "x" * 100_000)
-    with pytest.raises(InputError, match=r"a\.txt, line 2: it is longer than 50000 bytes"):
-        read(FilesTransactionalSpout(path))
 
 
 VALUES = st.text(alphabet='a,"\né ', min_size=1, max_size=6)
@@ -144,29 +106,25 @@ def test_a_csv_header_counts_once_wherever_the_cuts_fall(tmp_path, batch_bytes):
 
 
 @pytest.mark.parametrize("quote", ['"', None])
-@pytest.mark.parametrize("content", ["word,n", "word,n\n", "\r\nword,n\r\n\r\n"])
-def test_a_csv_header_alone_is_no_record(tmp_path, content, quote):
-    """A file may have a header and nothing else."""
+@pytest.mark.parametrize(
+    ("content", "header"),
+    [("", True), ("word,n", True), ("word,n\n", True), ("\r\nword,n\r\n\r\n", True), ("\n\r\n\n", False)],
+)
+def test_a_csv_file_without_records(tmp_path, content, header, quote):
+    """It may be empty, or hold a header or blank lines only."""
     path = written(tmp_path / "a.csv", content)
-    assert read(FilesTransactionalSpout(path, FIELDS, quote=quote)) == []
-
-
-@pytest.mark.parametrize("quote", ['"', None])
-def test_blank_csv_lines_are_no_records(tmp_path, quote):
-    """A file without a header may hold blank lines only."""
-    path = written(tmp_path / "a.csv", "\n\r\n\n")
-    assert read(FilesTransactionalSpout(path, FIELDS, quote=quote, header=False)) == []
+    assert read(FilesTransactionalSpout(path, FIELDS, quote=quote, header=header)) == []
 
 
 def test_csv_files_with_quotes_are_never_cut(tmp_path):
     """A transaction takes whole files, one at least; small ones share a transaction."""
     for name in "abc":
         written(tmp_path / f"{name}.csv", "word,n\nx,1\n")
-    spout = FilesTransactionalSpout(tmp_path, FIELDS, batch_bytes=22)
-    coordinator = spout.coordinator({}, PlainContext(tasks=5))
-    first = coordinator.initialize_transaction(1, None)
-    assert [piece[:3] for piece in first["ranges"]] == [["a.csv", 0, 11], ["b.csv", 0, 11]]
-    assert [piece[0] for piece in coordinator.initialize_transaction(2, first)["ranges"]] == ["c.csv"]
+    planned = plan(FilesTransactionalSpout(tmp_path, FIELDS, batch_bytes=22), tasks=5)
+    assert [[piece[:3] for piece in each["ranges"]] for each in planned] == [
+        [["a.csv", 0, 11], ["b.csv", 0, 11]],
+        [["c.csv", 0, 11]],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -178,33 +136,13 @@ def test_csv_files_with_quotes_are_never_cut(tmp_path):
         (b"word,n\na,1\n\xff,2\n", 3, "invalid UTF8"),
         ("word,m\na,1\n", 1, "column 'n' is not in the header word, m"),
         ("word,n,n\na,1,2\n", 1, "column 'n' occurs twice in the header"),
-        ("", 1, None),
     ],
 )
 @pytest.mark.parametrize("quote", ['"', None])
 def test_csv_that_does_not_fit_is_named_by_line(tmp_path, content, line, message, quote):
-    """File and line of the first record that does not fit, and why."""
     path = written(tmp_path / "a.csv", content)
-    spout = FilesTransactionalSpout(path, FIELDS, quote=quote)
-    if message is None:
-        assert read(spout) == []
-        return
     with pytest.raises(InputError, match=rf"(?s)a\.csv, line {line}: .*{message}"):
-        read(spout)
-
-
-def test_csv_lines_are_counted_through_quoted_newlines(tmp_path):
-    """The line is the one that the record begins in, not the number of the record."""
-    path = written(tmp_path / "a.csv", 'word,n\n"a\n\nb",1\n\n"c\nd",x\n')
-    with pytest.raises(InputError, match=r"a\.csv, line 6: "):
-        read(FilesTransactionalSpout(path, FIELDS))
-
-
-def test_a_csv_quote_that_stays_open_is_refused(tmp_path):
-    """It would take in the rest of the file as one value."""
-    path = written(tmp_path / "a.csv", 'word,n\n"a,1\nb,2\n')
-    with pytest.raises(InputError, match=r'a\.csv, line 2: a quote " of the record that begins here is never closed'):
-        read(FilesTransactionalSpout(path, FIELDS))
+        read(FilesTransactionalSpout(path, FIELDS, quote=quote))
 
 
 def test_csv_lines_that_end_with_carriage_returns_are_refused(tmp_path):
@@ -212,25 +150,6 @@ def test_csv_lines_that_end_with_carriage_returns_are_refused(tmp_path):
     path = written(tmp_path / "a.csv", "word,n\ra,1\rb,2\r")
     with pytest.raises(InputError, match=r"a\.csv, line 1: lines must end with"):
         read(FilesTransactionalSpout(path, FIELDS, quote=None))
-
-
-def test_csv_with_quotes_is_read_in_bounded_blocks(tmp_path, monkeypatch):
-    """Blocks may end within a quoted value; lines are counted from the file's beginning."""
-    monkeypatch.setattr(files_csv, "RECORD_BYTES_MAX", 100)
-    rows = [(f"a\n{n},b", n) for n in range(50)]
-    path = written(tmp_path / "a.csv", csv_of([FIELDS.names, *rows]))
-    assert read(FilesTransactionalSpout(path, FIELDS)) == rows
-    written(path, csv_of([FIELDS.names, *rows, ("c", "x")]))
-    with pytest.raises(InputError, match=r"a\.csv, line 102: "):
-        read(FilesTransactionalSpout(path, FIELDS))
-
-
-def test_a_csv_record_longer_than_a_block_is_refused(tmp_path, monkeypatch):
-    """A record has a longest length here too."""
-    monkeypatch.setattr(files_csv, "RECORD_BYTES_MAX", 1000)
-    path = written(tmp_path / "a.csv", "word,n\na,1\n" + '"' + "line\n" * 1000 + '",2\n')
-    with pytest.raises(InputError, match=r"a\.csv, line 3: it is longer than 1000 bytes"):
-        read(FilesTransactionalSpout(path, FIELDS))
 
 
 def test_json_types(tmp_path):
@@ -267,39 +186,6 @@ def test_json_types(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "null",
-        "5",
-        '["a"]',
-        "hello",
-        '{"n": 1.5}',
-        '{"n": "1"}',
-        '{"n": 99999999999999999999}',
-        '{"word": 1}',
-        '{"n": 1',
-        '{"n": 1} {"n": 2}',
-        '{"n": 1, "n": 2}',
-        '{"n": 1}}',
-        b'{"word": "\xff"}',
-    ],
-)
-def test_json_that_does_not_fit_is_named_by_line(tmp_path, line):
-    """File and line of a record that is no object of the fields' types; nothing ends the process."""
-    line = line if isinstance(line, bytes) else line.encode()
-    path = written(tmp_path / "a.json", b'{"n": 1}\n\n{"n": 2}\r\n' + line + b'\n{"n": 3}\n')
-    with pytest.raises(InputError, match=r"a\.json, line 4: "):
-        read(FilesTransactionalSpout(path, FIELDS))
-
-
-def test_json_objects_over_several_lines_are_refused(tmp_path):
-    """What a reader made of them would depend on where ranges are cut."""
-    path = written(tmp_path / "a.json", '{"n": 1,\n"word": "x"}\n')
-    with pytest.raises(InputError, match=r"a\.json, line 1: each line must be one JSON object"):
-        read(FilesTransactionalSpout(path, FIELDS))
-
-
 def test_row_groups_of_any_number_are_shared_among_any_number_of_tasks(tmp_path):
     """However many row groups a span has, and into however many ranges it is cut, every row is read once."""
     rows = [("w", n) for n in range(44)]
@@ -316,11 +202,8 @@ def test_a_small_file_before_a_large_row_group(tmp_path):
         pq.write_table(
             pa.table({"word": [str(n) for n in range(count)], "n": list(range(count))}), tmp_path / f"{name}.parquet"
         )
-    coordinator = FilesTransactionalSpout(tmp_path, FIELDS, batch_bytes=2_000).coordinator({}, PlainContext())
-    taken, previous = [], None
-    while not coordinator.is_exhausted():
-        previous = coordinator.initialize_transaction(len(taken) + 1, previous)
-        taken.append([piece[0] for piece in previous["ranges"]])
+    planned = plan(FilesTransactionalSpout(tmp_path, FIELDS, batch_bytes=2_000))
+    taken = [[piece[0] for piece in each["ranges"]] for each in planned]
     assert taken == [["a.parquet"], ["b.parquet"], ["c.parquet"]]
 
 

@@ -8,26 +8,21 @@ import pytest
 
 from spouts import FilesTransactionalSpout, MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import MemoryState
+from tests.acceptance.topologies import CountTuples
 from tests.api.test_partitioned import Log, LogSpout
-from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
+from tests.spouts.reading import plan
+from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.api.partitioned import as_transactional
 from txtopo.errors import UserCodeError
-from txtopo.testing.context import PlainContext
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal.journal import FOLDER, read_journal
 
 
 def planned(spout):
     """Return the ranges of each transaction that a spout plans, as JSON keeps them."""
-    coordinator = spout.coordinator({}, PlainContext())
-    ranges, previous = [], None
-    for txid in range(1, 50):
-        if coordinator.is_exhausted():
-            return ranges
-        metadata = json.loads(json.dumps(coordinator.initialize_transaction(txid, previous)))
-        ranges.append(json.loads(json.dumps(spout.input_ranges(metadata, previous))))
-        previous = metadata
-    pytest.fail("the spout has no end")
+    metadata = plan(spout)
+    told = [spout.input_ranges(each, before) for each, before in zip(metadata, [None, *metadata], strict=False)]
+    return json.loads(json.dumps(told))
 
 
 def test_rows_in_memory():
@@ -75,29 +70,19 @@ def test_partitioned_spouts_are_asked_for_each_partition():
     assert spout.input_ranges(following, metadata) == {"0": (2, 3)}
 
 
-class Nothing(BatchBolt, ICommitter):
-    """Takes tuples and writes nothing."""
-
-    def prepare(self, config, context, collector, attempt):
-        pass
-
-    def execute(self, tuple):
-        pass
-
-
 def topology_of(spout):
     builder = TransactionalTopologyBuilder("ranges", "spout", spout, 1)
-    builder.set_committer_bolt("nothing", Nothing(), 1).global_grouping("spout")
-    builder.set_state("memory", MemoryState())
+    builder.set_committer_bolt("count", CountTuples(), 1).global_grouping("spout")
+    builder.set_state("total", MemoryState())
     return builder.build()
 
 
 def test_ranges_are_entered_in_the_journal(tmp_path):
     """Each transaction's ranges, by its own metadata and that of the one before, over two runs."""
     spout = OpaqueMemoryTransactionalSpout({0: ["a", "b", "c"]}, Fields("word"), 1)
-    config = Config(state_dir=str(tmp_path))
-    run_inline(topology_of(spout), config, until=2)
-    run_inline(topology_of(spout), config)
+    config, topology = Config(state_dir=str(tmp_path)), topology_of(spout)
+    run_inline(topology, config, until=2)
+    run_inline(topology, config)
     entries = [entry for part in read_journal(tmp_path / FOLDER) for entry in part.entries]
     told = [transaction.ranges for entry in entries for transaction in entry.transactions]
     assert [each for each in told if each] == [{"0": (0, 1)}, {"0": (1, 2)}, {"0": (2, 3)}]

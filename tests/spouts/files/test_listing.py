@@ -72,7 +72,6 @@ def test_linked_folders_are_passed_over(folder):
     ],
 )
 def test_paths_that_lead_to_nothing_readable_are_named(folder, path, message):
-    """Each says what is wrong with which path."""
     for name in ("vacant", "packed", "broken", "pipes"):
         (folder / name).mkdir()
     (folder / "packed" / "x.txt.gz").write_text("x")
@@ -83,7 +82,6 @@ def test_paths_that_lead_to_nothing_readable_are_named(folder, path, message):
 
 
 def test_no_path_is_refused():
-    """An empty list of paths is a mistake."""
     with pytest.raises(InputError, match="no path is given"):
         absolute_paths([])
 

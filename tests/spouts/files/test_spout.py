@@ -1,6 +1,5 @@
 """The files spout: planning, resuming, and what it refuses."""
 
-import json
 import os
 import pickle
 from pathlib import Path
@@ -13,56 +12,34 @@ from hypothesis import given, settings, strategies as st
 from spouts.files.spout import FORMATS, FilesTransactionalSpout
 from spouts.files.text_format import TextFormat
 from tests.spouts.files.growing import Growing
+from tests.spouts.reading import collected, plan, written
 from txtopo.api.fields import Fields
-from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FieldsError, InputError
-from txtopo.testing.collector import RecordingCollector
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance
 from txtopo.testing.context import PlainContext
-
-ATTEMPT = TransactionAttempt(1, 1)
 
 
 class TestManyFiles(TransactionalSpoutConformance):
     @pytest.fixture
     def spout(self, tmp_path):
         for name, count in (("a.txt", 40), ("b/c.txt", 1), ("b/d.txt", 0), ("z.txt", 300)):
-            write(tmp_path / name, "".join(f"{name} line {n}\n" for n in range(count)))
+            written(tmp_path / name, "".join(f"{name} line {n}\n" for n in range(count)))
         return FilesTransactionalSpout(tmp_path, batch_bytes=333)
 
 
 class TestPythonObjects(TransactionalSpoutConformance):
     @pytest.fixture
     def spout(self, tmp_path):
-        write(tmp_path / "a", "one\r\ntwo\n\nfour")
+        written(tmp_path / "a", "one\r\ntwo\n\nfour")
         return FilesTransactionalSpout(tmp_path / "a", Fields("text"), batch_bytes=5)
 
 
-def write(path, content):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
-
-
-def plan(spout, begun=(), tasks=1):
-    coordinator = spout.coordinator({}, PlainContext(tasks=tasks))
-    previous = begun[-1] if begun else None
-    coordinator.resume(len(begun), previous)
-    made = []
-    while not coordinator.is_exhausted():
-        previous = json.loads(json.dumps(coordinator.initialize_transaction(len(begun) + len(made) + 1, previous)))
-        made.append(previous)
-    return made
-
-
-def emitted(spout, metadata, task=0, tasks=1):
-    collector = RecordingCollector(ATTEMPT, spout.output_fields)
-    spout.emitter({}, PlainContext(this_task_index=task, tasks=tasks)).emit_batch(ATTEMPT, metadata, collector)
-    return [values[1] for values in collector.tuples]
+def emitted(spout, *planned):
+    return [values[1] for values in collected(spout, planned).tuples]
 
 
 def lines_of(spout, begun=()):
-    return [line for metadata in plan(spout, begun) for line in emitted(spout, metadata)]
+    return emitted(spout, *plan(spout, begun))
 
 
 @settings(max_examples=150, deadline=None)
@@ -76,19 +53,16 @@ def test_every_line_once_wherever_the_cuts_fall(tmp_path_factory, contents, batc
     folder = tmp_path_factory.mktemp("files")
     expected = []
     for index, content in enumerate(contents):
-        write(folder / f"{index}.txt", content)
+        written(folder / f"{index}.txt", content)
         lines = content.split("\n")
         expected += [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
     spout = FilesTransactionalSpout(folder, batch_bytes=batch_bytes)
-    found = []
-    for metadata in plan(spout, tasks=tasks):
-        found += emitted(spout, metadata)
-    assert found == expected
+    assert emitted(spout, *plan(spout, tasks=tasks)) == expected
 
 
 def test_metadata_holds_ranges_and_position(tmp_path):
     """A range says name, start, end, size and mtime_ns; the position is where the next transaction begins."""
-    first, second = write(tmp_path / "a.txt", "x" * 10 + "\n"), write(tmp_path / "sub" / "b.txt", "y\n")
+    first, second = written(tmp_path / "a.txt", "x" * 10 + "\n"), written(tmp_path / "sub" / "b.txt", "y\n")
     metadata = plan(FilesTransactionalSpout(tmp_path, batch_bytes=8))
     mtimes = [path.stat().st_mtime_ns for path in (first, second)]
     assert [one["ranges"] for one in metadata] == [
@@ -112,23 +86,15 @@ def test_small_files_share_a_transaction(tmp_path, monkeypatch, options, names_b
     """Files are packed up to batch_bytes, up to batch_files_max of them, and up to so many bytes of their names."""
     monkeypatch.setattr("spouts.files.ranges.NAMES_BYTES_MAX", names_bytes_max)
     for n in range(10):
-        write(tmp_path / f"{n}.txt", "1234567\n")
+        written(tmp_path / f"{n}.txt", "1234567\n")
     assert [len(one["ranges"]) for one in plan(FilesTransactionalSpout(tmp_path, **options))] == ranges
 
 
 def test_all_tasks_get_work(tmp_path):
     """A large file's share of a transaction is cut into about as many equal ranges as there are tasks."""
-    write(tmp_path / "a.txt", "0123456789abcde\n" * 8192)
+    written(tmp_path / "a.txt", "0123456789abcde\n" * 8192)
     metadata = plan(FilesTransactionalSpout(tmp_path, batch_bytes=65536), tasks=4)
     assert [[end - start for _, start, end, _, _ in one["ranges"]] for one in metadata] == [[16384] * 4] * 2
-
-
-def test_new_files_behind_are_taken_by_the_next_run(tmp_path):
-    """Files that come after a run and sort behind what was taken are the next run's."""
-    write(tmp_path / "a.txt", "a\n")
-    begun = plan(FilesTransactionalSpout(tmp_path))
-    write(tmp_path / "b.txt", "b\n")
-    assert lines_of(FilesTransactionalSpout(tmp_path), begun) == ["b"]
 
 
 def test_files_that_came_before_the_position_are_taken(tmp_path):
@@ -210,28 +176,16 @@ def test_watch_is_switched_on_and_off(tmp_path):
     assert run.lines == {"a": 1, **{f"{name} {n}": 1 for name in ("m.txt", "z.txt") for n in range(4)}}
 
 
-def test_more_folders_beside(tmp_path):
-    """A folder that is given beside the first one changes what names are below, and not what is taken."""
-    run = Growing(tmp_path / "one", watch=False)
-    run.write("a.txt", "a\n")
-    run.start()
-    run.drain()
-    run.folder = tmp_path
-    run.write("two/b.txt", "b\n")
-    run.start()
-    assert run.drain() == {"a": 1, "b": 1}
-
-
 def test_a_rewrite_while_a_file_is_read_is_refused(tmp_path, monkeypatch):
     """Also one that comes after the first look at the file, and leaves its size as it was."""
-    path = write(tmp_path / "a.txt", "1\n2\n")
+    path = written(tmp_path / "a.txt", "1\n2\n")
     spout = FilesTransactionalSpout(tmp_path)
     (metadata,) = plan(spout)
     read = TextFormat.read
 
     def rewritten(self, *arguments):
         yield from read(self, *arguments)
-        write(path, "3\n4\n")
+        written(path, "3\n4\n")
         os.utime(path, (10**9, 10**9))
 
     monkeypatch.setattr(TextFormat, "read", rewritten)
@@ -242,31 +196,21 @@ def test_a_rewrite_while_a_file_is_read_is_refused(tmp_path, monkeypatch):
 def test_files_that_were_taken_stay(tmp_path):
     """A taken file that is gone or has grown is found when the next run starts, also if another one came."""
     for name in ("a.txt", "b.txt"):
-        write(tmp_path / name, "1\n")
+        written(tmp_path / name, "1\n")
     begun = plan(FilesTransactionalSpout(tmp_path))
-    write(tmp_path / "a.txt", "1\n2\n")
+    written(tmp_path / "a.txt", "1\n2\n")
     with pytest.raises(InputError, match=r"another size; the latest are 'a\.txt'"):
         plan(FilesTransactionalSpout(tmp_path), begun)
     (tmp_path / "a.txt").unlink()
     with pytest.raises(InputError, match=r"the 2 files up to 'b\.txt' are taken, but only 1 of them exist now"):
         plan(FilesTransactionalSpout(tmp_path), begun)
-    write(tmp_path / "aa.txt", "1\n")
+    written(tmp_path / "aa.txt", "1\n")
     with pytest.raises(InputError, match="renamed"):
         plan(FilesTransactionalSpout(tmp_path), begun)
 
 
 def test_a_file_in_the_middle_is_the_same_file(tmp_path):
     """A file that was taken in part and then replaced by one of equal length is refused."""
-    path = write(tmp_path / "a.txt", "one\ntwo\n")
-    begun = plan(FilesTransactionalSpout(tmp_path, batch_bytes=4))[:1]
-    write(path, "ONE\nTWO\n")
-    os.utime(path, ns=(1, 1))
-    with pytest.raises(InputError, match="is taken up to 4 and has changed since"):
-        plan(FilesTransactionalSpout(tmp_path, batch_bytes=4), begun)
-
-
-def test_a_file_in_the_middle_of_a_durable_log_is_the_same_file(tmp_path):
-    """It is refused, too, where the log of the files says what was taken, and not the metadata alone."""
     run = Growing(tmp_path / "in", watch=False, options={"batch_bytes": 4})
     run.write("a.txt", "one\ntwo\n")
     run.start()
@@ -278,37 +222,15 @@ def test_a_file_in_the_middle_of_a_durable_log_is_the_same_file(tmp_path):
 
 def test_a_file_that_changes_before_it_is_emitted_is_refused(tmp_path):
     """Planned and emitted must be the same: size, mtime_ns, and that it is there at all."""
-    path = write(tmp_path / "a.txt", "1\n")
+    path = written(tmp_path / "a.txt", "1\n")
     spout = FilesTransactionalSpout(tmp_path)
     (metadata,) = plan(spout)
-    write(path, "1\n2\n")
+    written(path, "1\n2\n")
     with pytest.raises(InputError, match=r"a.txt has changed since.*it had 2 bytes.*it has 4 bytes"):
         emitted(spout, metadata)
     path.unlink()
     with pytest.raises(InputError, match=r"a.txt is missing; it had 2 bytes"):
         emitted(spout, metadata)
-
-
-def test_new_files_are_the_next_runs_even_if_a_run_is_on(tmp_path):
-    """The files are listed once for a run."""
-    write(tmp_path / "a.txt", "1\n2\n")
-    spout = FilesTransactionalSpout(tmp_path, batch_bytes=2)
-    coordinator = spout.coordinator({}, PlainContext())
-    first = coordinator.initialize_transaction(1, None)
-    write(tmp_path / "b.txt", "3\n")
-    second = coordinator.initialize_transaction(2, first)
-    assert coordinator.is_exhausted()
-    assert lines_of(FilesTransactionalSpout(tmp_path), [first, second]) == ["3"]
-
-
-def test_a_transaction_after_the_end_is_empty_and_keeps_the_place(tmp_path):
-    """Asked for one more, the coordinator gives an empty one."""
-    write(tmp_path / "a.txt", "1\n")
-    spout = FilesTransactionalSpout(tmp_path)
-    begun = plan(spout)
-    more = spout.coordinator({}, PlainContext()).initialize_transaction(2, begun[-1])
-    assert more == begun[-1] | {"ranges": []}
-    assert emitted(spout, more) == []
 
 
 @pytest.mark.parametrize(
@@ -324,7 +246,7 @@ def test_a_transaction_after_the_end_is_empty_and_keeps_the_place(tmp_path):
 def test_the_format_is_guessed_where_all_endings_agree(tmp_path, names, expected):
     """Without a format, the endings say it, and text is what remains."""
     for name in names:
-        write(tmp_path / name, "word\nx\n")
+        written(tmp_path / name, "word\nx\n")
     spout = FilesTransactionalSpout(tmp_path, Fields("word: string"))
     if expected == "parquet":
         with pytest.raises(InputError, match="is not a readable Parquet file"):
@@ -335,10 +257,10 @@ def test_the_format_is_guessed_where_all_endings_agree(tmp_path, names, expected
 
 def test_a_guess_that_changes_between_runs_is_refused(tmp_path):
     """Files that were CSV before are not read as text because a text file came."""
-    write(tmp_path / "a.csv", "word\nx\n")
+    written(tmp_path / "a.csv", "word\nx\n")
     spout = FilesTransactionalSpout(tmp_path, Fields("word: string"))
     begun = plan(spout)
-    write(tmp_path / "b.txt", "y\n")
+    written(tmp_path / "b.txt", "y\n")
     with pytest.raises(InputError, match="read as csv before, but are text now; give the spout format='csv'"):
         plan(spout, begun)
 
@@ -349,16 +271,15 @@ def test_a_guess_that_changes_between_runs_is_refused(tmp_path):
         ({"format": "csv"}, FieldsError, "a csv spout needs fields with types"),
         ({"format": "json", "fields": Fields("a")}, FieldsError, "field 'a' has no type"),
         ({"format": "text", "fields": Fields("a: long")}, FieldsError, "a text spout has one string field"),
-        (
-            {"format": "text", "fields": Fields("a: string", "b: string")},
-            FieldsError,
-            "a text spout has one string field",
-        ),
+        ({"format": "text", "fields": Fields("a: string", "b: string")}, FieldsError, "has one string field"),
         ({"format": "csv", "fields": Fields("a: array<long>")}, FieldsError, "nested type"),
         ({"format": "csv", "fields": Fields("a: long"), "delimiter": "::"}, ConfigError, "delimiter is '::'"),
         ({"format": "xml"}, ConfigError, "the formats are text, csv, json, parquet"),
         ({"batch_bytes": 0}, ConfigError, "batch_bytes is 0"),
         ({"batch_files_max": 0}, ConfigError, "batch_files_max is 0"),
+        ({"watch": True, "settle_secs": -1}, ConfigError, "settle_secs is -1"),
+        ({"watch": True, "settle_secs": float("inf")}, ConfigError, "settle_secs is inf"),
+        ({"watch": True, "poll_secs": "1"}, ConfigError, "poll_secs is '1'"),
     ],
 )
 def test_wrong_arguments_are_found_at_once(arguments, error, message):
@@ -369,7 +290,7 @@ def test_wrong_arguments_are_found_at_once(arguments, error, message):
 
 def test_it_pickles_with_absolute_paths(tmp_path, monkeypatch):
     """A relative path means the same in a process that runs elsewhere."""
-    write(tmp_path / "in" / "a.txt", "1\n")
+    written(tmp_path / "in" / "a.txt", "1\n")
     monkeypatch.chdir(tmp_path)
     pickled = pickle.dumps(FilesTransactionalSpout("in"))
     monkeypatch.chdir("/")
@@ -378,7 +299,7 @@ def test_it_pickles_with_absolute_paths(tmp_path, monkeypatch):
 
 def exchanged(path, content):
     """Rename another file over one; return what renames the former back."""
-    kept, other = path.with_name("_kept"), write(path.with_name("_other"), content)
+    kept, other = path.with_name("_kept"), written(path.with_name("_other"), content)
     os.link(path, kept)
     os.utime(other, (10**9, 10**9))
     other.replace(path)
@@ -387,7 +308,7 @@ def exchanged(path, content):
 
 def test_a_file_that_is_another_one_when_it_is_opened(tmp_path, monkeypatch):
     """What is opened is looked at, for before and behind that its name may be the former file's."""
-    path = write(tmp_path / "a", "1\n2\n")
+    path = written(tmp_path / "a", "1\n2\n")
     spout = FilesTransactionalSpout(tmp_path)
     (metadata,) = plan(spout)
     opened = Path.open
@@ -408,7 +329,7 @@ def test_a_file_that_is_another_one_when_it_is_opened(tmp_path, monkeypatch):
 def test_a_file_that_is_another_one_when_it_is_read(tmp_path, monkeypatch, name):
     """The file that was opened and looked at is read, also by Arrow, which opens files itself."""
     contents = [_parquet([1, 2]), _parquet([8, 9])] if name == "parquet" else ["1\n2\n", "8\n9\n"]
-    path = write(tmp_path / "a", contents[0])
+    path = written(tmp_path / "a", contents[0])
     fields = Fields("n: string" if name == "text" else "n: long")
     spout = FilesTransactionalSpout(tmp_path, fields, name, header=False)
     (metadata,) = plan(spout)
@@ -433,7 +354,7 @@ def _parquet(numbers):
 @pytest.mark.parametrize(("name", "content"), [("text", "\xff\n\n\n"), ("json", '{"n":1}\n')])
 def test_what_is_written_while_it_is_read_is_no_bad_record(tmp_path, monkeypatch, name, content):
     """The error says that the file was written, and not that it is to be mended."""
-    path = write(tmp_path / "a", '{"n":"1"}\n')
+    path = written(tmp_path / "a", '{"n":"1"}\n')
     spout = FilesTransactionalSpout(tmp_path, Fields("n: string"), name)
     (metadata,) = plan(spout)
     read = FORMATS[name].read

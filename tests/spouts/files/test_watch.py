@@ -15,12 +15,10 @@ from hypothesis import given, settings, strategies as st
 from spouts.files import taken_log as files_log
 from spouts.files.parquet_format import ParquetFormat
 from spouts.files.spout import FilesTransactionalSpout
-from state.stores.memory import MemoryStore
-from tests.spouts.files.growing import ROOT, TOPOLOGY, CrashError, Fuse, Growing
+from tests.spouts.files.growing import CrashError, Fuse, Growing
 from txtopo.api.fields import Fields
-from txtopo.errors import ConfigError, FailedException, InputError, LostLead
+from txtopo.errors import FailedException, InputError, LostLead
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance
-from txtopo.testing.context import PlainContext
 
 
 @pytest.fixture
@@ -57,21 +55,6 @@ def test_files_are_taken_as_they_arrive(growing):
     assert growing.drain() == Counter(names)
 
 
-def test_metadata_holds_its_own_ranges_only(growing):
-    """However many files were taken before, a transaction's metadata is as long as its own ranges make it."""
-    growing.start()
-    lengths = set()
-    for number in range(300, 340):
-        growing.write(f"{number}.txt", "x\n", mtime_secs=10**9)
-        growing.wait()
-        assert growing.begin()
-        growing.commit()
-        (piece,) = growing.saved[-1]["ranges"]
-        assert (piece[0], growing.saved[-1]["taken"]) == (f"{number}.txt", None)
-        lengths.add(len(str({**growing.saved[-1], "log": 0, "next": 0, "numbers": 0})))
-    assert len(lengths) == 1
-
-
 def test_complete_means_unchanged_for_a_while(growing):
     """A file is taken when size and mtime have stayed for settle_secs, and not before."""
     growing.start()
@@ -87,17 +70,6 @@ def test_complete_means_unchanged_for_a_while(growing):
     growing.clock.secs += 1.0
     assert growing.coordinator.is_ready()
     assert growing.drain() == {"2": 1}
-
-
-def test_renamed_into_place_is_complete_at_once(growing):
-    """With settle_secs=0 a file is taken by the first look that finds it."""
-    spout = FilesTransactionalSpout(growing.folder, watch=True, settle_secs=0, now_secs=growing.clock)
-    store = MemoryStore()
-    coordinator = spout.coordinator({}, PlainContext())
-    coordinator.open_store(store, store.take_lead(TOPOLOGY, "test"), ROOT)
-    coordinator.resume(0, None)
-    growing.write("a.txt", "1\n")
-    assert coordinator.is_ready()
 
 
 def test_the_folder_is_looked_at_every_poll_secs(growing, monkeypatch):
@@ -182,20 +154,6 @@ def test_the_log_is_bounded_by_the_files_that_are_there(growing, monkeypatch):
     assert sum(map(len, growing.place.values.values())) < 4000
     growing.start()
     assert growing.drain() == Counter(str(each) for each in range(500))
-
-
-def test_a_file_that_changes_before_it_is_read_is_refused(growing):
-    """Between being taken and being committed, a file stays as it is: the error says which, what and what to do."""
-    growing.start()
-    path = growing.write("a.txt", "1\n", mtime_secs=100)
-    growing.wait()
-    assert growing.begin()
-    growing.write("a.txt", "12\n", mtime_secs=100)
-    with pytest.raises(InputError, match=r"a.txt has changed since.*it had 2 bytes.*it has 3 bytes.*put the original"):
-        growing.commit()
-    path.unlink()
-    with pytest.raises(InputError, match=r"a.txt is missing; it had 2 bytes.*put it back"):
-        growing.commit()
 
 
 def take_a_part_of(growing, name):
@@ -411,26 +369,6 @@ def test_a_lost_log_is_refused(growing):
         growing.place.values.update(values)
         with pytest.raises(InputError, match=r"the log of the files .* is missing, or is not the one"):
             growing.start()
-
-
-def test_a_store_is_needed(growing):
-    """Without one nothing would be remembered."""
-    with pytest.raises(InputError, match="needs a store for its log"):
-        growing.spout.coordinator({}, PlainContext()).resume(0, None)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"settle_secs": -1}, "settle_secs is -1"),
-        ({"poll_secs": "1"}, "poll_secs is '1'"),
-        ({"settle_secs": float("inf")}, "settle_secs is inf"),
-    ],
-)
-def test_wrong_arguments(arguments, message):
-    """Times are numbers of seconds."""
-    with pytest.raises(ConfigError, match=message):
-        FilesTransactionalSpout("anywhere", watch=True, **arguments)
 
 
 def test_a_former_leader_adds_nothing(growing):

@@ -11,19 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from spouts.files.listing import InputFile
 from spouts.files.taken_log import Admitted, FileLog, LogPlace
-from state import DeltaState, MemoryState, MemoryStore, SqliteStore, read_table
+from state import MemoryState, MemoryStore, SqliteStore, read_table
 from state.stores.zookeeper import ZooKeeperStore
 from tests.cli.test_audit import audited
 from tests.spouts.files.growing import Growing
 from tests.spouts.files.run_growing import counting_lines
 from tests.transactional.recovery.crashes import CrashError, CrashingLead, Fuse
-from txtopo import Config, Fields
+from txtopo import Fields
 from txtopo.api.store import Put
-from txtopo.testing.inline import run_inline
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
 from txtopo.testing.zookeeper import ZooKeeperServer
 
@@ -79,31 +79,6 @@ def test_simulated(tmp_path: Path) -> None:
     assert len(result.faults) >= 10
 
 
-def zookeeper_settings(server: ZooKeeperServer, root: str) -> dict[str, object]:
-    return {
-        "topology.state.store": "zookeeper",
-        "transactional.zookeeper.servers": server.hosts,
-        "transactional.zookeeper.root": root,
-        "transactional.zookeeper.session.timeout.secs": 2,
-    }
-
-
-def test_with_zookeeper(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    """Run after run the log is read back from ZooKeeper: files that went and came back count as often as they came."""
-    folder = tmp_path / "in"
-    folder.mkdir()
-    table = DeltaState(tmp_path / "out" / "lines", key=Fields("line: string"), value=Fields("n: long"))
-    config = Config({**zookeeper_settings(zookeeper, "/growing"), "topology.state.dir": str(tmp_path / "home")})
-    arrive(folder, "b.txt", "a.txt")
-    run_inline(counting_lines(folder, table), config, until=2)
-    (folder / "a.txt").unlink()
-    arrive(folder, "0.txt")
-    run_inline(counting_lines(folder, table), config, until=3)
-    arrive(folder, "a.txt", "c.txt")
-    run_inline(counting_lines(folder, table), config, until=5)
-    assert counts_in(tmp_path / "out") == {"a.txt": 2, "b.txt": 1, "0.txt": 1, "c.txt": 1}
-
-
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("zookeeper", marks=pytest.mark.slow)])
 def test_a_log_of_many_names(kind: str, zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     """Thirty thousand long names go to the store in records that it takes, and come back from it."""
@@ -127,13 +102,23 @@ def test_a_log_of_many_names(kind: str, zookeeper: ZooKeeperServer, tmp_path: Pa
         store.close()
 
 
-@pytest.mark.parametrize("is_read_back", [False, True])
-def test_a_number_is_never_given_twice(tmp_path: Path, is_read_back: bool) -> None:
-    """A new file never gets the number of one that was taken, also when that has left and the log was compacted."""
-    store = SqliteStore(tmp_path / "coordinator.sqlite")
-    place = LogPlace(store, store.take_lead("topology", "test"), "topology/source")
+@pytest.fixture
+def place() -> LogPlace:
+    """Where a log is kept."""
+    store = MemoryStore()
+    return LogPlace(store, store.take_lead("topology", "test"), "topology/source")
+
+
+def new_log(place: LogPlace) -> FileLog:
     log = FileLog(place)
     log.begin("/in", {"/in": 1})
+    return log
+
+
+@pytest.mark.parametrize("is_read_back", [False, True])
+def test_a_number_is_never_given_twice(place: LogPlace, is_read_back: bool) -> None:
+    """A new file never gets the number of one that was taken, also when that has left and the log was compacted."""
+    log = new_log(place)
     for number in range(4):
         log.admit([InputFile(f"{number}.txt", "", 1, 1)], 0)
     log.remove([2, 3])
@@ -145,17 +130,14 @@ def test_a_number_is_never_given_twice(tmp_path: Path, is_read_back: bool) -> No
     assert (len(log), log.next_number) == (0, 4)
     log.admit([InputFile("4.txt", "", 1, 1)], 0)
     assert log.of_name("4.txt").number == 4
-    store.close()
 
 
-def test_what_a_crash_left_of_a_compaction_is_not_read() -> None:
+def test_what_a_crash_left_of_a_compaction_is_not_read(place: LogPlace) -> None:
     """A store may divide a long write, so a compaction may be cut short: the next one begins anew."""
-    store = MemoryStore()
-    place = LogPlace(store, store.take_lead("topology", "test"), "topology/source")
-    log = FileLog(place)
-    log.begin("/in", {"/in": 1})
+    log = new_log(place)
     log.admit([InputFile("a.txt", "", 1, 1)], 0)
-    records = [store.read(f"{place.generation(0)}/{name}") for name in store.children(place.generation(0))]
+    folder = place.generation(0)
+    records = [place.store.read(f"{folder}/{name}") for name in place.store.children(folder)]
     place.lead.write([Put(place.record(1, 90 + index), record) for index, record in enumerate(records) if record])
     log = FileLog(place)
     log.remove([0])
@@ -163,11 +145,9 @@ def test_what_a_crash_left_of_a_compaction_is_not_read() -> None:
     assert len(log) == len(FileLog(place)) == 0
 
 
-def test_a_log_knows_its_own_metadata() -> None:
+def test_a_log_knows_its_own_metadata(place: LogPlace) -> None:
     """A log that was begun anew is another one, however many records it has had."""
-    store = MemoryStore()
-    log = FileLog(LogPlace(store, store.take_lead("topology", "test"), "topology/source"))
-    log.begin("/in", {"/in": 1})
+    log = new_log(place)
     mark = log.mark
     assert log.holds(mark)
     log.admit([InputFile("a.txt", "", 1, 1)], 0)
@@ -197,12 +177,9 @@ def test_entries_are_told_apart_by_their_folders() -> None:
     assert [len(log.others_than(folder)) for folder in (0, 1, 2)] == [0, 1, 1]
 
 
-def test_a_file_is_not_known_before_that_is_durable() -> None:
+def test_a_file_is_not_known_before_that_is_durable(place: LogPlace) -> None:
     """If the store does not take an admission, the file is still new."""
-    store = MemoryStore()
-    lead = CrashingLead(store.take_lead("topology", "test"), Fuse(steps=2))
-    log = FileLog(LogPlace(store, lead, "topology/source"))
-    log.begin("/in", {"/in": 1})
+    log = new_log(attrs.evolve(place, lead=CrashingLead(place.lead, Fuse(steps=2))))
     with pytest.raises(CrashError):
         log.admit([InputFile("a.txt", "", 1, 1)], 0)
     assert ("a.txt" in log, log.next_number) == (False, 0)

@@ -1,7 +1,8 @@
-"""Commands are called here as in the tests of commands."""
+"""Commands are called here as in the tests of commands; topics are in memory and on a broker."""
 
 from __future__ import annotations
 
 from tests.cli.conftest import command_line
+from tests.spouts.kafka.places import broker_place, place
 
-__all__ = ["command_line"]
+__all__ = ["broker_place", "command_line", "place"]

@@ -18,11 +18,10 @@ import confluent_kafka
 from spouts.kafka import DeadLetter, DeadLetterHook, KafkaRecord, KafkaSpout
 from spouts.kafka.confluent import BrokerConsumer
 from spouts.kafka.log import ConsumerSettings
-from spouts.kafka.records import BadRecordsTable, RefusedRecords, record_format
+from spouts.kafka.records import BadRecordsTable, record_format
 from tests.spouts.kafka.plain.test_broker import Note, Seen
 from txtopo import Fields, TopologyBuilder
 from txtopo.attempts import TransactionAttempt
-from txtopo.errors import InputError
 from txtopo.testing import InlineCluster, MemoryLog, RecordingCollector
 from txtopo.testing.feeders import Shared
 from txtopo.testing.memory_log import MemoryLogReader
@@ -80,18 +79,6 @@ def emitted(messages: list[Any], fields: Fields, deserializer: Any) -> dict[str,
     return {"tuples": len(collector.tuples), "bad": found}
 
 
-def refused(messages: list[Any], fields: Fields) -> str:
-    """Return the error of a spout without a table of bad records."""
-    attempt = TransactionAttempt(1, 1)
-    try:
-        record_format(fields, None).emit(
-            attempt, messages, RefusedRecords(), RecordingCollector(attempt, fields.with_attempt())
-        )
-    except InputError as error:
-        return str(error)
-    return ""
-
-
 class Letters(Shared, DeadLetterHook):
     """Keeps the records that a spout gives up."""
 
@@ -144,7 +131,6 @@ def main() -> None:
         "function": emitted(read(servers), Fields("name"), first_header),
         "function of values": emitted(read(servers), Fields("value"), lambda record: [record.value]),
         "other fields": emitted(read(servers), Fields("value"), None),
-        "refused": refused(read(servers), Fields("headers")),
         "plain": plain(servers, Fields("topic", "partition", "offset", "headers")),
         "plain, other fields": plain(servers, Fields("topic", "partition", "offset")),
     }

@@ -8,7 +8,7 @@ import pytest
 
 from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
 from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
-from tests.spouts.kafka.test_log import wait_until
+from tests.spouts.kafka.places import wait_until
 from txtopo import Fields
 from txtopo.testing import MemoryLog, OpaquePartitionedTransactionalSpoutConformance, TransactionalSpoutConformance
 

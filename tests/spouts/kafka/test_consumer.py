@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from spouts.kafka.confluent import BrokerConsumer
-from spouts.kafka.log import ConsumerSettings, KafkaConsumer, StoredOffset, TopicPartition
-from txtopo.client_properties import ClientProperties
+from spouts.kafka.log import KafkaConsumer, StoredOffset, TopicPartition
+from tests.spouts.kafka.places import Place
 from txtopo.errors import ConfigError, SourceFailure
 from txtopo.testing.memory_log import MemoryLog
 
 WAIT_SECS = 60.0
-_numbers = itertools.count()
 
 
 class Listener:
@@ -42,67 +40,12 @@ class Listener:
         return {each: stored[each].offset if each in stored else 0 for each in partitions}
 
 
-class Place:
-    """A topic of its own, with clients."""
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        self.partition = TopicPartition(topic, 0)
-        self.errors: list[Exception] = []
-        self.clients: list[KafkaConsumer] = []
-
-    def settings(self, group: str = "", reset: str = "earliest", **properties: Any) -> ConsumerSettings:
-        return ConsumerSettings(
-            self.servers, group or self.topic, reset, ClientProperties(properties), self.errors.append
-        )
-
-    servers = "memory"
-
-    def connect(self, **settings: Any) -> KafkaConsumer:
-        client = self.make(self.settings(**settings))
-        self.clients.append(client)
-        return client
-
-    def subscribed(self, refuses: int = 0, **settings: Any) -> tuple[KafkaConsumer, Listener]:
-        listener = Listener(self)
-        listener.refuses = refuses
-        listener.client = self.connect(**settings)
-        listener.client.subscribe([self.topic], listener)
-        return listener.client, listener
-
-    make: Callable[[ConsumerSettings], KafkaConsumer]
-    create: Callable[..., None]
-    append: Callable[..., None]
-    delete_before: Callable[[int], None]
-
-
-class MemoryPlace(Place):
-    def __init__(self, topic: str) -> None:
-        super().__init__(topic)
-        self.log = MemoryLog()
-        self.make = self.log.connect
-        self.create = lambda partitions=1: self.log.create_topic(topic, partitions)
-        self.append = lambda values, partition=0: self.log.append(topic, values, partition)
-        self.delete_before = lambda offset: self.log.delete_records(topic, {0: offset})
-
-
-class BrokerPlace(Place):
-    def __init__(self, topic: str, broker: Any) -> None:
-        super().__init__(topic)
-        self.servers = broker.servers
-        self.make = BrokerConsumer
-        self.create = lambda partitions=1: broker.create_topic(topic, partitions)
-        self.append = lambda values, partition=0: broker.produce(topic, values, partition)
-        self.delete_before = lambda offset: broker.delete_records(topic, {0: offset})
-
-
-@pytest.fixture(params=["memory", pytest.param("broker", marks=pytest.mark.slow)])
-def place(request) -> Iterator[Place]:
-    topic = f"client-{next(_numbers)}"
-    made = MemoryPlace(topic) if request.param == "memory" else BrokerPlace(topic, request.getfixturevalue("kafka"))
-    yield made
-    for client in made.clients:
-        client.close()
+def subscribed(place: Place, refuses: int = 0, **settings: Any) -> tuple[KafkaConsumer, Listener]:
+    listener = Listener(place)
+    listener.refuses = refuses
+    listener.client = place.connect(**settings)
+    listener.client.subscribe([place.topic], listener)
+    return listener.client, listener
 
 
 def taken(client: KafkaConsumer, partitions: Any, count: int) -> list[Any]:
@@ -150,18 +93,18 @@ def test_records(place):
     place.create()
     place.append([("a", "0"), ("b", "1"), (None, "2"), ("d", None)])
     client = place.connect()
-    client.assign({place.partition: 1})
-    assert client.position(place.partition) == 1
-    records = taken(client, [place.partition], 3)
+    client.assign({place.partition(): 1})
+    assert client.position(place.partition()) == 1
+    records = taken(client, [place.partition()], 3)
     assert [(each.offset, each.key, each.value) for each in records] == [
         (1, b"b", b"1"),
         (2, None, b"2"),
         (3, b"d", None),
     ]
     assert all(abs(each.timestamp.timestamp() - time.time()) < 600 for each in records)
-    assert client.position(place.partition) == 4
+    assert client.position(place.partition()) == 4
     place.append(["4"])
-    assert offsets(taken(client, [place.partition], 1)) == [4]
+    assert offsets(taken(client, [place.partition()], 1)) == [4]
 
 
 def test_bound_of_a_poll(place):
@@ -169,11 +112,11 @@ def test_bound_of_a_poll(place):
     place.create()
     place.append([str(number) for number in range(10)])
     client = place.connect()
-    client.assign({place.partition: 0})
+    client.assign({place.partition(): 0})
     seen = []
     end = time.monotonic() + WAIT_SECS
     while len(seen) < 10 and time.monotonic() < end:
-        records = polled(client, [place.partition], 3)
+        records = polled(client, [place.partition()], 3)
         assert len(records) <= 3
         seen += offsets(records)
     assert seen == list(range(10))
@@ -184,18 +127,18 @@ def test_seek(place):
     place.create()
     place.append([str(number) for number in range(2_000)])
     client = place.connect()
-    client.assign({place.partition: 0})
-    taken(client, [place.partition], 1)
+    client.assign({place.partition(): 0})
+    taken(client, [place.partition()], 1)
     for offset in (1_500, 3, 700, 0):
-        client.seek(place.partition, offset)
-        assert client.position(place.partition) == offset
-        assert offsets(taken(client, [place.partition], 1))[0] == offset
+        client.seek(place.partition(), offset)
+        assert client.position(place.partition()) == offset
+        assert offsets(taken(client, [place.partition()], 1))[0] == offset
 
 
 def test_only_these_partitions(place):
     """Partitions that are not asked for stand still, whatever was fetched ahead, and go on where they were."""
     place.create(2)
-    one, two = TopicPartition(place.topic, 0), TopicPartition(place.topic, 1)
+    one, two = place.partition(0), place.partition(1)
     for partition in (0, 1):
         place.append([str(number) for number in range(20)], partition)
     client = place.connect()
@@ -214,7 +157,7 @@ def test_only_these_partitions(place):
 def test_assigned_one_after_another(place):
     """A partition that comes later does not move the others; one that is let go brings nothing any more."""
     place.create(2)
-    one, two = TopicPartition(place.topic, 0), TopicPartition(place.topic, 1)
+    one, two = place.partition(0), place.partition(1)
     for partition in (0, 1):
         place.append(["a", "b", "c"], partition)
     client = place.connect()
@@ -236,32 +179,17 @@ def test_position_behind_the_last_record(place):
     """At the log end the position is the end, even if the last offsets have no records."""
     place.create()
     place.append(["a", "b"])
-    if isinstance(place, MemoryPlace):
-        place.log.skip(place.topic, 2)
-    else:
-        pytest.importorskip("confluent_kafka")
-        broker_end(place)
+    place.in_transaction(1, aborts=True)
     client = place.connect()
-    client.assign({place.partition: 0})
-    until(client, [place.partition], lambda _: client.position(place.partition) == 4)
-    assert client.log.ends([place.partition]) == {place.partition: 4}
-
-
-def broker_end(place: Place) -> None:
-    """Write a transaction, whose marker takes an offset."""
-    import confluent_kafka
-
-    producer = confluent_kafka.Producer({"bootstrap.servers": place.servers, "transactional.id": place.topic})
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.produce(place.topic, "c", partition=0)
-    producer.commit_transaction()
+    client.assign({place.partition(): 0})
+    until(client, [place.partition()], lambda _: client.position(place.partition()) == 4)
+    assert client.log.ends([place.partition()]) == {place.partition(): 4}
 
 
 def test_commits(place):
     """What is committed is there for every client of the group, with its metadata; nothing else is."""
     place.create(2)
-    one, two = TopicPartition(place.topic, 0), TopicPartition(place.topic, 1)
+    one, two = place.partition(0), place.partition(1)
     client = place.connect()
     client.assign({one: 0, two: 0})
     assert patiently(lambda: client.log.stored([one, two], place.topic)) == {}
@@ -278,35 +206,40 @@ def test_offset_that_is_gone(place):
     place.append(["a", "b", "c"])
     place.delete_before(2)
     client = place.connect()
-    client.assign({place.partition: 0})
-    assert offsets(taken(client, [place.partition], 1)) == [2]
+    client.assign({place.partition(): 0})
+    assert offsets(taken(client, [place.partition()], 1)) == [2]
     strict = place.connect(reset="error")
-    strict.assign({place.partition: 0})
-    assert until(strict, [place.partition], lambda _: bool(place.errors)) == []
+    strict.assign({place.partition(): 0})
+    assert until(strict, [place.partition()], lambda _: bool(place.errors)) == []
 
 
-def test_group_shares_and_hands_over(place):
-    """Members share the partitions; when one joins, only what it gets is taken from the other; when one leaves, it comes back."""
+def two_members(place, **properties):
+    """Let one read all of two partitions, and another one join: each has one then, and goes on where the group was."""
     place.create(2)
     for partition in (0, 1):
         place.append(["a", "b"], partition)
-    one, first = place.subscribed()
-    records = until(one, lambda: first.held, lambda records: len(records) == 4)
-    assert len(records) == 4
+    one, first = subscribed(place, **properties)
+    until(one, lambda: first.held, lambda records: len(records) == 4)
     one.commit({each: StoredOffset(2) for each in first.held})
-    two, second = place.subscribed()
+    two, second = subscribed(place, **properties)
     end = time.monotonic() + WAIT_SECS
     while not (len(first.held) == len(second.held) == 1):
         assert time.monotonic() < end
         assert polled(one, first.held) == []
         assert polled(two, second.held) == []
     assert not first.held & second.held
-    (mine,) = first.held
-    assert ("revoked", {1 - mine.partition}) in first.events
     place.append(["c"], 0)
     place.append(["c"], 1)
     assert offsets(taken(one, lambda: first.held, 1)) == [2]
     assert offsets(taken(two, lambda: second.held, 1)) == [2]
+    return one, first, two
+
+
+def test_group_shares_and_hands_over(place):
+    """Members share the partitions; when one joins, only what it gets is taken from the other; when one leaves, it comes back."""
+    one, first, two = two_members(place)
+    (mine,) = first.held
+    assert ("revoked", {1 - mine.partition}) in first.events
     two.close()
     until(one, lambda: first.held, lambda records: len(first.held) == 2)
     assert one.position(mine) == 3
@@ -317,7 +250,7 @@ def test_start_that_is_not_known_yet(place):
     """If the listener can't say where to begin, it is asked again at the next poll; nothing is read meanwhile."""
     place.create()
     place.append(["a"])
-    client, listener = place.subscribed(refuses=2)
+    client, listener = subscribed(place, refuses=2)
     assert offsets(until(client, lambda: listener.held, bool)) == [0]
     assert [event for event in listener.events if event[0] == "assigned"] == [("assigned", {0})]
     assert len(place.errors) == 2
@@ -333,34 +266,13 @@ def test_pattern(place):
     assert offsets(until(listener.client, lambda: listener.held, bool)) == [0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["range,roundrobin"])
-def test_eager_rebalance(kafka, strategy):
+def test_eager_rebalance(broker_place):
     """With an eager strategy all partitions are revoked, and what stays goes on where it was."""
-    place = BrokerPlace(f"client-{next(_numbers)}", kafka)
-    place.create(2)
-    for partition in (0, 1):
-        place.append(["a", "b"], partition)
-    properties = {"partition.assignment.strategy": strategy}
-    one, first = place.subscribed(**properties)
-    until(one, lambda: first.held, lambda records: len(records) == 4)
-    one.commit({each: StoredOffset(2) for each in first.held})
-    two, second = place.subscribed(**properties)
-    end = time.monotonic() + WAIT_SECS
-    while not (len(first.held) == len(second.held) == 1):
-        assert time.monotonic() < end
-        assert polled(one, first.held) == []
-        assert polled(two, second.held) == []
+    _, first, _ = two_members(broker_place, **{"partition.assignment.strategy": "range,roundrobin"})
     assert ("revoked", {0, 1}) in first.events
-    place.append(["c"], 0)
-    place.append(["c"], 1)
-    assert offsets(taken(one, lambda: first.held, 1)) == [2]
-    assert offsets(taken(two, lambda: second.held, 1)) == [2]
-    for client in place.clients:
-        client.close()
 
 
 def test_wrong_property():
     """A property that librdkafka does not know is refused when the client is made."""
     with pytest.raises(ConfigError, match="No such configuration property"):
-        BrokerConsumer(Place("t").settings(**{"no.such.property": "1"}))
+        BrokerConsumer(Place(MemoryLog()).settings(**{"no.such.property": "1"}))

@@ -8,12 +8,9 @@ import fastavro
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from spouts.kafka import KafkaRecord, OpaqueKafkaSpout, TransactionalKafkaSpout
-from state import DeltaState, StateKind, read_table
-from tests.spouts.kafka.run_clicks import FIELDS, counting_clicks
+from spouts.kafka import KafkaRecord
 from tests.spouts.kafka.test_records import PAGES, emitted, sent
-from txtopo import FailedException, Fields
-from txtopo.testing.inline import run_inline
+from txtopo import FailedException
 
 CLICK = fastavro.parse_schema(
     {
@@ -25,18 +22,11 @@ CLICK = fastavro.parse_schema(
 SCHEMA = 7
 
 
-def avro(page: str, size: int) -> bytes:
-    content = io.BytesIO()
+def registered(page: str, size: int, schema: int = SCHEMA) -> bytes:
+    content = io.BytesIO(b"\0" + schema.to_bytes(4))
+    content.seek(5)
     fastavro.schemaless_writer(content, CLICK, {"page": page, "bytes": size})
     return content.getvalue()
-
-
-def avro_click(record: KafkaRecord):
-    return fastavro.schemaless_reader(io.BytesIO(record.value), CLICK)
-
-
-def registered(page: str, size: int, schema: int = SCHEMA) -> bytes:
-    return b"\0" + schema.to_bytes(4) + avro(page, size)
 
 
 def registered_click(record: KafkaRecord):
@@ -72,20 +62,15 @@ def protobuf_click(record: KafkaRecord):
     return click.page, click.bytes
 
 
-def test_avro():
-    """Values by their names; what is cut off is a bad record."""
-    letters: list = []
-    values = sent(avro("/a", 1), avro("/b", 2)[:-1], None, avro("/c", -3))
-    assert emitted(PAGES, values, avro_click, letters) == [("/a", 1), ("/c", -3)]
-    assert [letter["offset"] for letter in letters] == [1, 2]
-
-
 def test_avro_of_a_registry():
-    """A schema that there is not is a bad record's; a registry that does not answer fails the transaction."""
+    """Values by their names; what is cut off, or has a schema that there is not, is a bad record.
+
+    A registry that does not answer fails the transaction.
+    """
     letters: list = []
-    values = sent(registered("/a", 1), registered("/b", 2, schema=8), b"{}")
+    values = sent(registered("/a", 1), registered("/b", 2, schema=8), b"{}", registered("/c", 3)[:-1], None)
     assert emitted(PAGES, values, registered_click, letters) == [("/a", 1)]
-    assert [letter["offset"] for letter in letters] == [1, 2]
+    assert [letter["offset"] for letter in letters] == [1, 2, 3, 4]
     with pytest.raises(FailedException, match="does not answer"):
         emitted(PAGES, sent(registered("/a", 1, schema=0)), registered_click, letters)
 
@@ -97,28 +82,3 @@ def test_protobuf():
     values = sent(*(click.SerializeToString() for click in good), b"nonsense", b"")
     assert emitted(PAGES, values, protobuf_click, letters) == [("/a", 1), ("/b", -2)]
     assert [letter["offset"] for letter in letters] == [2, 3]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [TransactionalKafkaSpout, OpaqueKafkaSpout])
-def test_avro_in_a_run(kafka, tmp_path, kind):
-    """From a broker into a table, and bad records into another."""
-    topic = f"avro-{kind.__name__}"
-    kafka.create_topic(topic, 2)
-    for partition in (0, 1):
-        kafka.produce(topic, [*(avro(f"/{each % 3}", each) for each in range(30)), b"\xff"], partition)
-    spout = kind(
-        kafka.servers,
-        topic,
-        FIELDS,
-        deserializer=avro_click,
-        batch_records_max=7,
-        until_end=True,
-        dead_letter=tmp_path / "bad",
-    )
-    state_kind = StateKind.OPAQUE if kind is OpaqueKafkaSpout else StateKind.TRANSACTIONAL
-    pages = DeltaState(tmp_path / "pages", Fields("page: string"), Fields("clicks: long", "bytes: long"), state_kind)
-    run_inline(counting_clicks(spout, pages))
-    rows = {row["page"]: (row["clicks"], row["bytes"]) for row in read_table(tmp_path / "pages").to_pylist()}
-    assert rows == {f"/{page}": (20, 2 * sum(range(page, 30, 3))) for page in range(3)}
-    assert read_table(tmp_path / "bad").column("value").to_pylist() == [b"\xff"] * 2

@@ -52,34 +52,6 @@ def test_leaders_that_are_killed(cluster, tmp_path, kind):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", variants("opaque", long=["transactional"]))
-def test_a_partition_that_nobody_leads(cluster, tmp_path, kind):
-    """Its only broker is dead: the others are read meanwhile, and it is when that comes back."""
-    topic = f"leaders-{next(_numbers)}"
-    cluster.create_topic(topic, PARTITIONS, {"min.insync.replicas": "1"}, replicas=1)
-    clicks = Clicks(cluster, topic)
-    leaders = [cluster.leader(topic, partition) for partition in range(PARTITIONS)]
-    dead = leaders[0]
-    assert dead is not None
-    others = [partition for partition, leader in enumerate(leaders) if leader is not dead]
-    assert others
-    with endless_child(clicks, tmp_path, kind) as child:
-        for partition in range(PARTITIONS):
-            clicks.produce(20, partition)
-        wait_for(clicks, tmp_path, child)
-        dead.kill()
-        for partition in others:
-            clicks.produce(30, partition)
-        wait_for(clicks, tmp_path, child)
-        cluster.start()
-        clicks.produce(20, 0)
-        wait_for(clicks, tmp_path, child)
-        child.send_signal(signal.SIGTERM)
-        assert child.wait(DEADLINE_SECS) == 0
-    assert audited(tmp_path).findings == []
-
-
-@pytest.mark.long
 def test_a_plain_topology(cluster, tmp_path):
     """KafkaSpout commits nothing ahead of what was processed, and everything in the end."""
     outcome = soak_leaders(cluster, 4_000, tmp_path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import pickle
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +20,7 @@ from spouts.kafka.records import (
     record_format,
     record_of,
 )
-from txtopo import FailedException, Fields
+from txtopo import Fields
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError, InputError
 from txtopo.testing import RecordingCollector
@@ -88,7 +87,6 @@ def test_a_header_whose_name_is_not_text():
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout)
     fault = r"the name of a header is not UTF-8: b'caf\xe9'"
-    assert re.match(r"topic 'odd-headers', partition 0, offset 300: " + re.escape(fault), found.pop("refused"))
     reasons = {
         "typed": fault,
         "untyped": fault,
@@ -165,7 +163,6 @@ def test_some_of_them_in_any_order():
 
 
 def test_a_text_that_is_none_is_bad():
-    """The other records are emitted."""
     letters: list = []
     messages = [Sent(b"a", sent_offset=1), Sent(b"\xff", sent_offset=2), Sent(None, sent_offset=3)]
     assert emitted(Fields("value: string"), messages, letters=letters) == [("a",), (None,)]
@@ -252,16 +249,6 @@ def test_a_record_that_a_function_refuses():
         emitted(PAGES, values, read)
 
 
-def test_a_function_that_fails_the_transaction():
-    """A schema registry that does not answer, say, is no bad record."""
-
-    def read(record):
-        raise FailedException("no answer")
-
-    with pytest.raises(FailedException, match="no answer"):
-        emitted(PAGES, sent(b"x"), read)
-
-
 def test_a_function_that_returns_something_else():
     """Is a bug, not a bad record."""
     with pytest.raises(FieldsError, match="give one value for each of the fields page, bytes"):
@@ -277,6 +264,5 @@ def test_a_function_that_returns_something_else():
     ],
 )
 def test_fields_that_do_not_suit(fields, deserializer, message):
-    """The error says what does."""
     with pytest.raises(FieldsError, match=message):
         record_format(fields, deserializer)

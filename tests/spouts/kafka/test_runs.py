@@ -63,17 +63,6 @@ class Clicks:
         producer.flush()
         producer.abort_transaction()
 
-    def forget(self, records: int) -> None:
-        """Take the first records of a topic that has had no others out of what is expected."""
-        kept, self.made, self.pages = self.made, 0, {}
-        for _ in range(records):
-            self._next()
-        lost, self.made, self.pages = self.pages, 0, {}
-        for _ in range(kept):
-            self._next()
-        for page, (clicks, size) in lost.items():
-            self.pages[page] = (self.pages[page][0] - clicks, self.pages[page][1] - size)
-
     def _next(self) -> bytes:
         page, size = f"/{self.made % PAGES}", self.made % 1_000
         self.made += 1
@@ -91,23 +80,16 @@ def bad_in(output: Path) -> list[bytes]:
     return sorted(read_table(output / "bad").column("value").to_pylist())
 
 
-def command(clicks: Clicks, output: Path, kind: str, end: str) -> list[str]:
-    return [sys.executable, "-m", "tests.spouts.kafka.run_clicks", clicks.broker.servers, clicks.topic, str(output), kind, end]  # fmt: skip
-
-
-def run_child(clicks: Clicks, output: Path, kind: str, failpoint: str = "") -> int:
-    """Run to the end of what is there, or to a failpoint; return how it ended."""
+def child_of(clicks: Clicks, output: Path, kind: str, end: str, failpoint: str = "") -> subprocess.Popen:
+    """Start a run: to the end of what is there, an endless one, or one to a failpoint."""
+    command = [sys.executable, "-m", "tests.spouts.kafka.run_clicks", clicks.broker.servers, clicks.topic]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TXTOPO_FAILPOINTS": failpoint}
-    words = command(clicks, output, kind, "end")
-    return subprocess.run(words, env=environment, stdout=subprocess.DEVNULL, check=False, timeout=120).returncode
+    return subprocess.Popen([*command, str(output), kind, end], env=environment, stdout=subprocess.DEVNULL)
 
 
 @contextlib.contextmanager
 def endless_child(clicks: Clicks, output: Path, kind: str) -> Iterator[subprocess.Popen]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(
-        command(clicks, output, kind, "endless"), env=environment, stdout=subprocess.DEVNULL
-    ) as child:
+    with child_of(clicks, output, kind, "endless") as child:
         try:
             yield child
         finally:
@@ -159,9 +141,9 @@ def test_killed_eight_times(kafka, clicks, tmp_path, kind):
             clicks.produce_bad(partition)
         clicks.produce(8, number % partitions, transactional_id=f"{clicks.topic}-commit")
         clicks.abort(5, number % partitions)
-        assert run_child(clicks, tmp_path, kind, failpoint) == -signal.SIGKILL, failpoint
+        assert child_of(clicks, tmp_path, kind, "end", failpoint).wait(DEADLINE_SECS) == -signal.SIGKILL, failpoint
     clicks.produce(10, 0)
-    assert run_child(clicks, tmp_path, kind) == 0
+    assert child_of(clicks, tmp_path, kind, "end").wait(DEADLINE_SECS) == 0
     assert pages_in(tmp_path) == clicks.pages
     assert bad_in(tmp_path) == sorted(clicks.bad)
     assert audited(tmp_path).findings == []
@@ -191,42 +173,6 @@ def test_a_broker_that_is_gone_for_a_while(kafka, tmp_path, kind):
 
 
 @pytest.mark.slow
-def test_partitions_that_come_while_it_runs(kafka, clicks, tmp_path):
-    """Are found, and read from their beginning."""
-    clicks.produce(20, 0)
-    with endless_child(clicks, tmp_path, "transactional") as child:
-        wait_for(clicks, tmp_path, child)
-        kafka.add_partitions(clicks.topic, 4)
-        clicks.produce(20, 3)
-        wait_for(clicks, tmp_path, child)
-
-
-@pytest.mark.slow
-def test_records_that_retention_has_removed(kafka, clicks, tmp_path):
-    """Before they were read: the error names them; they may be skipped, and what is left counts."""
-    clicks.produce(50, 0)
-    run_inline(topology_of(kafka.servers, clicks.topic, tmp_path, "transactional", until_end=True))
-    clicks.produce(50, 0)
-    kafka.delete_records(clicks.topic, {0: 80})
-    with pytest.raises(InputError, match=r"partition 0: offsets 50 to 79\."):
-        run_inline(topology_of(kafka.servers, clicks.topic, tmp_path, "transactional", until_end=True))
-    run_inline(topology_of(kafka.servers, clicks.topic, tmp_path, "transactional", until_end=True, on_lost="skip"))
-    assert sum(count for count, _ in pages_in(tmp_path).values()) == 70
-
-
-@pytest.mark.slow
-def test_opaque_takes_what_retention_has_left(kafka, clicks, tmp_path):
-    """Without being told."""
-    clicks.produce(50, 0)
-    run_inline(topology_of(kafka.servers, clicks.topic, tmp_path, "opaque", until_end=True))
-    clicks.produce(50, 0)
-    kafka.delete_records(clicks.topic, {0: 80})
-    report = run_inline(topology_of(kafka.servers, clicks.topic, tmp_path, "opaque", until_end=True))
-    assert report.failures > 0
-    assert sum(count for count, _ in pages_in(tmp_path).values()) == 70
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["transactional", "opaque"])
 def test_a_topic_made_anew(kafka, clicks, tmp_path, kind):
     """Is refused, although it has the offsets that come next."""
@@ -237,18 +183,6 @@ def test_a_topic_made_anew(kafka, clicks, tmp_path, kind):
     clicks.produce(30, 0)
     with pytest.raises(InputError, match="was deleted and made anew"):
         run_inline(topology_of(kafka.servers, clicks.topic, tmp_path, kind, until_end=True))
-
-
-@pytest.mark.slow
-def test_offsets_are_published(kafka, clicks, tmp_path):
-    """All of them, when a run has ended; a spout may begin where a group has stored."""
-    clicks.produce(20, 0)
-    options = {"until_end": True, "publish_group": clicks.topic}
-    run_inline(topology_of(kafka.servers, clicks.topic, tmp_path, "transactional", **options))
-    clicks.produce(3, 0)
-    options = {"until_end": True, "first_poll": f"group:{clicks.topic}"}
-    report = run_inline(topology_of(kafka.servers, clicks.topic, tmp_path / "other", "transactional", **options))
-    assert report.tuples == 3
 
 
 @pytest.mark.parametrize("kind", [TransactionalInMemory, pytest.param(OpaqueInMemory, marks=pytest.mark.slow)])

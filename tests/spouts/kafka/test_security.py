@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -22,7 +23,7 @@ from confluent_kafka.admin import (
 
 from committers.kafka import KafkaBolt
 from spouts.kafka import KafkaSpout
-from tests.spouts.kafka.run_clicks import topology_of
+from tests.spouts.kafka.run_clicks import KINDS, topology_of
 from tests.spouts.kafka.test_runs import Clicks, pages_in
 from txtopo import Config, Fields, TopologyBuilder
 from txtopo.errors import InputError
@@ -102,7 +103,7 @@ def guarded(kafka, tmp_path_factory) -> Iterator[Guarded]:
 
 @pytest.fixture
 def clicks(guarded, request) -> Clicks:
-    topic = request.node.name.replace("[", "-").replace("]", "")
+    topic = re.sub(r"\W+", "-", request.node.name).strip("-")
     guarded.broker.create_topic(topic, 2)
     return Clicks(guarded.broker, topic)
 
@@ -110,17 +111,36 @@ def clicks(guarded, request) -> Clicks:
 PROTOCOLS = ["SASL_PLAINTEXT", "SASL_SSL"]
 
 
+def run(guarded: Guarded, clicks: Clicks, output: Path, kind: str, protocol: str, properties, **options) -> None:
+    """Run a transactional topology to the end of its topic; or a plain one, which ends by an error."""
+    servers = guarded.servers[protocol]
+    if kind in KINDS:
+        run_inline(topology_of(servers, clicks.topic, output, kind, until_end=True, properties=properties, **options))
+        return
+    builder, feeder = TopologyBuilder("plain"), FeederSpout(Fields("key", "value"))
+    if kind == "KafkaBolt":
+        builder.set_spout("in", feeder)
+        builder.set_bolt("kafka", KafkaBolt(servers, clicks.topic, properties=properties)).shuffle_grouping("in")
+    else:
+        spout = KafkaSpout(servers, clicks.topic, properties=properties, subscribe="subscribed" in kind)
+        builder.set_spout("kafka", spout)
+    with InlineCluster(simulated_time=False) as cluster:
+        running = cluster.submit(builder.build(), Config())
+        if kind == "KafkaBolt":
+            feeder.feed_no_wait(("k", "v"), 1)
+        running.wait_for(lambda: False, "an error")
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("kind", ["transactional", "opaque"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_password_from_elsewhere(guarded, clicks, tmp_path, monkeypatch, caplog, kind, protocol):
     """From a variable or a file: what is written to disk and to the log does not have it."""
     clicks.produce(20, 0)
     monkeypatch.setenv(VARIABLE, PASSWORD)
     secret = f"env:{VARIABLE}" if kind == "transactional" else f"file:{guarded.password}"
-    options = {"until_end": True, "properties": guarded.properties(protocol, secret), "publish_group": clicks.topic}
-    topology = topology_of(guarded.servers[protocol], clicks.topic, tmp_path, kind, **options)
     with caplog.at_level(logging.DEBUG):
-        run_inline(topology)
+        properties = guarded.properties(protocol, secret)
+        run(guarded, clicks, tmp_path, kind, protocol, properties, publish_group=clicks.topic)
     assert pages_in(tmp_path) == clicks.pages
     assert PASSWORD not in caplog.text
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -129,142 +149,54 @@ def test_a_password_from_elsewhere(guarded, clicks, tmp_path, monkeypatch, caplo
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_wrong_password(guarded, clicks, tmp_path, monkeypatch, caplog, protocol):
-    """Ends the run with an error that says so, without the password."""
+@pytest.mark.parametrize("kind", ["transactional", "KafkaSpout", "KafkaBolt"])
+def test_a_wrong_password(guarded, clicks, tmp_path, monkeypatch, caplog, kind, protocol):
+    """Ends the run with an error that says so, without the password, and with nothing of the client's in the log."""
     monkeypatch.setenv(VARIABLE, f"{PASSWORD}-wrong")
     properties = guarded.properties(protocol, f"env:{VARIABLE}")
-    topology = topology_of(guarded.servers[protocol], clicks.topic, tmp_path, "transactional", properties=properties)
     with (
         caplog.at_level(logging.DEBUG),
-        pytest.raises(InputError, match=r"refuses: .*see the spout's properties") as caught,
+        pytest.raises(InputError, match=r"refuses: .*uthentication.*see the (spout|bolt)'s properties") as caught,
     ):
-        run_inline(topology)
-    assert PASSWORD not in str(caught.value) + caplog.text
-
-
-def test_a_certificate_that_is_not_trusted(guarded, clicks, tmp_path):
-    """Ends the run with an error that names the setting."""
-    properties = guarded.properties("SASL_SSL", f"file:{guarded.password}")
-    del properties["ssl.ca.location"]
-    topology = topology_of(guarded.servers["SASL_SSL"], clicks.topic, tmp_path, "transactional", properties=properties)
-    with pytest.raises(InputError, match=r"refuses: .*ssl\.ca\.location"):
-        run_inline(topology)
-
-
-@pytest.fixture
-def forbidden(guarded, clicks) -> Clicks:
-    """A topic that nobody may read or write any more."""
-    clicks.produce(5, 0)
-    for operation in (AclOperation.READ, AclOperation.WRITE):
-        denied = AclBinding(
-            ResourceType.TOPIC,
-            clicks.topic,
-            ResourcePatternType.LITERAL,
-            "User:me",
-            "*",
-            operation,
-            AclPermissionType.DENY,
-        )
-        for answer in guarded.broker.admin().create_acls([denied]).values():
-            answer.result(60)
-    return clicks
-
-
-@pytest.mark.parametrize("kind", ["transactional", "opaque"])
-def test_a_topic_that_may_not_be_read(guarded, forbidden, tmp_path, kind):
-    """Ends the run with an error that names the topic and the right."""
-    properties = guarded.properties("SASL_PLAINTEXT", f"file:{guarded.password}")
-    options = {"properties": properties, "until_end": True}
-    topology = topology_of(guarded.servers["SASL_PLAINTEXT"], forbidden.topic, tmp_path, kind, **options)
-    with pytest.raises(
-        InputError, match=f"refuses: topic '{forbidden.topic}'.*authorization failed; give its user the right"
-    ):
-        run_inline(topology)
-
-
-@pytest.mark.parametrize("subscribe", [False, True])
-def test_a_topic_that_a_plain_topology_may_not_read(guarded, forbidden, subscribe):
-    """Ends the run, too."""
-    properties = guarded.properties("SASL_PLAINTEXT", f"file:{guarded.password}")
-    servers = guarded.servers["SASL_PLAINTEXT"]
-    builder = TopologyBuilder("reading")
-    builder.set_spout("in", KafkaSpout(servers, forbidden.topic, subscribe=subscribe, properties=properties))
-    with (
-        pytest.raises(
-            InputError, match=f"refuses: topic '{forbidden.topic}'.*authorization failed; give its user the right"
-        ),
-        InlineCluster(simulated_time=False) as cluster,
-    ):
-        cluster.submit(builder.build(), Config()).wait_for(lambda: False, "an error")
-
-
-def copying(guarded: Guarded, topic: str, secret: str):
-    """Return a plain topology that copies a topic to another."""
-    servers, properties = guarded.servers["SASL_SSL"], guarded.properties("SASL_SSL", secret)
-    builder = TopologyBuilder("copying")
-    builder.set_spout("in", KafkaSpout(servers, topic, Fields("key", "value"), properties=properties))
-    builder.set_bolt("out", KafkaBolt(servers, f"{topic}-copy", properties=properties)).shuffle_grouping("in")
-    return builder.build()
-
-
-def wait_for_copies(guarded: Guarded, topic: str) -> Callable[[], bool]:
-    return lambda: sum(guarded.broker.end_offsets(f"{topic}-copy").values()) >= 20
-
-
-def test_plain_topologies(guarded, clicks, caplog):
-    """KafkaSpout and KafkaBolt, too, take a password from a file, over TLS."""
-    guarded.broker.create_topic(f"{clicks.topic}-copy")
-    clicks.produce(20, 0)
-    with caplog.at_level(logging.DEBUG), InlineCluster(simulated_time=False) as cluster:
-        running = cluster.submit(copying(guarded, clicks.topic, f"file:{guarded.password}"), Config())
-        running.wait_for(wait_for_copies(guarded, clicks.topic), "the copies")
-        running.stop()
-    assert PASSWORD not in caplog.text
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_wrong_password_of_a_plain_topology(guarded, clicks, monkeypatch, caplog, protocol):
-    """Ends the run, too, with an error that says so, without the password, and with nothing else in the log."""
-    monkeypatch.setenv(VARIABLE, f"{PASSWORD}-wrong")
-    builder = TopologyBuilder("reading")
-    properties = guarded.properties(protocol, f"env:{VARIABLE}")
-    builder.set_spout("in", KafkaSpout(guarded.servers[protocol], clicks.topic, properties=properties))
-    with (
-        caplog.at_level(logging.DEBUG),
-        pytest.raises(InputError, match=r"'in'.* refuses: .*uthentication.*see the spout's properties") as caught,
-        InlineCluster(simulated_time=False) as cluster,
-    ):
-        cluster.submit(builder.build(), Config()).wait_for(lambda: False, "an error")
+        run(guarded, clicks, tmp_path, kind, protocol, properties)
     assert PASSWORD not in str(caught.value) + caplog.text
     assert [each.message for each in caplog.records if "rdkafka" in each.message] == []
 
 
-def test_a_wrong_password_of_a_bolt(guarded, clicks, monkeypatch):
-    """Ends the run, too."""
-    monkeypatch.setenv(VARIABLE, f"{PASSWORD}-wrong")
-    properties = guarded.properties("SASL_PLAINTEXT", f"env:{VARIABLE}")
-    feeder = FeederSpout(Fields("key", "value"))
-    builder = TopologyBuilder("writing")
-    builder.set_spout("in", feeder)
-    bolt = KafkaBolt(guarded.servers["SASL_PLAINTEXT"], clicks.topic, properties=properties)
-    builder.set_bolt("out", bolt).shuffle_grouping("in")
-    with (
-        pytest.raises(InputError, match=r"'out'.* refuses: .*uthentication.*see the bolt's properties"),
-        InlineCluster(simulated_time=False) as cluster,
-    ):
-        running = cluster.submit(builder.build(), Config())
-        feeder.feed_no_wait(("k", "v"), 1)
-        running.wait_for(lambda: False, "an error")
-
-
-def test_a_certificate_that_a_plain_topology_does_not_trust(guarded, clicks):
-    """Ends the run, too, with an error that names the setting."""
+@pytest.mark.parametrize("kind", ["transactional", "KafkaSpout"])
+def test_a_certificate_that_is_not_trusted(guarded, clicks, tmp_path, kind):
+    """Ends the run with an error that names the setting."""
     properties = guarded.properties("SASL_SSL", f"file:{guarded.password}")
     del properties["ssl.ca.location"]
-    builder = TopologyBuilder("reading")
-    builder.set_spout("in", KafkaSpout(guarded.servers["SASL_SSL"], clicks.topic, properties=properties))
-    with (
-        pytest.raises(InputError, match=r"refuses: .*ssl\.ca\.location"),
-        InlineCluster(simulated_time=False) as cluster,
-    ):
-        cluster.submit(builder.build(), Config()).wait_for(lambda: False, "an error")
+    with pytest.raises(InputError, match=r"refuses: .*ssl\.ca\.location"):
+        run(guarded, clicks, tmp_path, kind, "SASL_SSL", properties)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "KafkaSpout", "KafkaSpout, subscribed"])
+def test_a_topic_that_may_not_be_read(guarded, clicks, tmp_path, kind):
+    """Ends the run with an error that names the topic and the right."""
+    clicks.produce(5, 0)
+    place = ResourceType.TOPIC, clicks.topic, ResourcePatternType.LITERAL
+    denied = AclBinding(*place, "User:me", "*", AclOperation.READ, AclPermissionType.DENY)
+    for answer in guarded.broker.admin().create_acls([denied]).values():
+        answer.result(60)
+    properties = guarded.properties("SASL_PLAINTEXT", f"file:{guarded.password}")
+    refusal = f"refuses: topic '{clicks.topic}'.*authorization failed; give its user the right"
+    with pytest.raises(InputError, match=refusal):
+        run(guarded, clicks, tmp_path, kind, "SASL_PLAINTEXT", properties)
+
+
+def test_plain_topologies(guarded, clicks, caplog):
+    """KafkaSpout and KafkaBolt, too, take a password from a file, over TLS."""
+    copy = f"{clicks.topic}-copy"
+    guarded.broker.create_topic(copy)
+    clicks.produce(20, 0)
+    servers, properties = guarded.servers["SASL_SSL"], guarded.properties("SASL_SSL", f"file:{guarded.password}")
+    builder = TopologyBuilder("copying")
+    builder.set_spout("in", KafkaSpout(servers, clicks.topic, Fields("key", "value"), properties=properties))
+    builder.set_bolt("out", KafkaBolt(servers, copy, properties=properties)).shuffle_grouping("in")
+    with caplog.at_level(logging.DEBUG), InlineCluster(simulated_time=False) as cluster:
+        running = cluster.submit(builder.build(), Config())
+        running.wait_for(lambda: sum(guarded.broker.end_offsets(copy).values()) >= 20, "the copies")
+        running.stop()
+    assert PASSWORD not in caplog.text

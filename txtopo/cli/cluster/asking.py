@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from txtopo.cli.command import Command, format_option, needs_extra, parse_pairs
+from txtopo.cli.console import Console
+from txtopo.printable import escaped
 
 DEV_FOLDER = "txtopo-cluster"
 _LINE_CHARACTERS_MAX = 160
@@ -109,7 +110,7 @@ def _print_topology(found: dict[str, Any]) -> None:
     }
     for title, text in lines.items():
         if text:
-            first, *more = text.splitlines()
+            first, *more = (escaped(line, keep="\t") for line in text.splitlines())
             click.echo("\n".join([f"{title:<10}  {first}", *(f"{'':<10}  {line}" for line in more)]))
 
 
@@ -127,7 +128,7 @@ def _line(text: str, whole_by: str = "") -> str:
     """Return the first line of a text, shortened; name the command that prints all, ``whole_by``."""
     lines = text.strip().splitlines() or [""]
     line = lines[0] if len(lines[0]) <= _LINE_CHARACTERS_MAX else f"{lines[0][:_LINE_CHARACTERS_MAX]}…"
-    return line if line == text.strip() or not whole_by else f"{line} (all of it: {whole_by})"
+    return escaped(line if line == text.strip() or not whole_by else f"{line} (all of it: {whole_by})")
 
 
 def _progress(beat: Any) -> str:

@@ -28,7 +28,13 @@ def _daemon_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--log-file", type=click.Path(dir_okay=False, path_type=Path), help="Log there, not to standard error."
         ),
-        click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
+        click.option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            show_default=True,
+            help="How log lines are written; each is an object with json.",
+        ),
     ]
     for option in reversed(options):
         function = option(function)

@@ -43,13 +43,13 @@ def cluster() -> None:
     show_default=True,
     help="Everything that the cluster keeps; start it there again, and it goes on.",
 )
-@click.option("--nimbuses", type=WholeNumber(1), default=1, show_default=True)
-@click.option("--supervisors", type=WholeNumber(1), default=1, show_default=True)
+@click.option("--nimbuses", type=WholeNumber(1), default=1, show_default=True, help="How many of them to run.")
+@click.option("--supervisors", type=WholeNumber(1), default=1, show_default=True, help="How many of them to run.")
 @click.option("--port", type=WholeNumber(1), default=6627, show_default=True, help="Of the first nimbus.")
 @click.option(
     "--supervisor-port", type=WholeNumber(1), default=6728, show_default=True, help="Of the first supervisor."
 )
-@click.option("--zookeeper-port", type=WholeNumber(1), default=2181, show_default=True)
+@click.option("--zookeeper-port", type=WholeNumber(1), default=2181, show_default=True, help="Of the ZooKeeper.")
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="A setting of all daemons.")
 def dev(  # noqa: PLR0913, PLR0917 - options of the command line
     folder: Path,

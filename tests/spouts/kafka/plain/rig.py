@@ -167,6 +167,11 @@ class Rig:
         self.advance(2_500)
         return self.call()
 
+    def commits(self) -> int | None:
+        """Let the time of a commit come; return what the group has committed then."""
+        self.commit_step()
+        return self.committed()
+
     def committed(self, partition: TopicPartition = P1) -> int | None:
         """Return what the group has committed."""
         stored = self.log.committed(GROUP).get(partition)

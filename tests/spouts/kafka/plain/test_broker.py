@@ -8,13 +8,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from spouts.kafka import ExponentialBackoff, KafkaSpout
 from spouts.kafka.confluent import BrokerConsumer, BrokerLog
@@ -133,19 +130,6 @@ def test_head_deleted(cluster, kafka, topic):
     assert {offset for _, _, offset in seen.acked} == set(range(101)) - {3, 4}
 
 
-def test_compacted(cluster, kafka, topic):
-    """A compacted topic is read to its end, whatever offsets are left."""
-    kafka.create_topic(
-        topic, config={"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
-    )
-    for _ in range(3):
-        kafka.produce(topic, [(str(number % 5).encode(), b"v") for number in range(100)])
-    seen = Seen()
-    seen.fails = lambda place: seen.failed[place] < 1 and place[2] % 7 == 0
-    wait_for_end(run(cluster, kafka, topic, seen), kafka, topic)
-    assert (topic, 0, 299) in seen.acked
-
-
 def test_topics_and_partitions_that_appear(cluster, kafka, topic):
     """Topics that match a pattern, and partitions, are found while the topology runs, and read from their beginning."""
     seen = Seen()
@@ -158,33 +142,6 @@ def test_topics_and_partitions_that_appear(cluster, kafka, topic):
     kafka.produce(f"{topic}-x0", ["b"] * 5, partition=2)
     running.wait_for(lambda: (f"{topic}-x0", 2, 4) in seen.acked, "new partition", WAIT_SECS)
     assert len(seen.acked) == 25
-
-
-def test_subscribed_pattern(cluster, kafka, topic):
-    """The same by subscription; the two tasks are two members."""
-    kafka.create_topic(f"{topic}-y0", 2)
-    for partition in (0, 1):
-        kafka.produce(f"{topic}-y0", ["a"] * 10, partition)
-    seen = Seen()
-    running = run(cluster, kafka, f"^{topic}-y[0-9]", seen, subscribe=True)
-    running.wait_for(lambda: len(seen.acked) == 20, "records", WAIT_SECS)
-    assert set(seen.acked.values()) == {1}
-    group = f"g-^{topic}-y[0-9]"
-    running.wait_for(lambda: committed(kafka, group, f"{topic}-y0", 2) == {0: 10, 1: 10}, "commits", WAIT_SECS)
-
-
-def test_dead_letters(cluster, kafka, topic, tmp_path: Path):
-    """A record that fails too often is kept in the table, with its bytes, and the group goes on behind it."""
-    kafka.create_topic(topic)
-    kafka.produce(topic, [(b"k", str(number).encode()) for number in range(50)])
-    seen = Seen()
-    seen.fails = lambda place: place[2] == 7
-    table = tmp_path / "dead"
-    retries = ExponentialBackoff(0, 2, retries_max=2)
-    wait_for_end(run(cluster, kafka, topic, seen, retry_service=retries, dead_letter=table), kafka, topic)
-    rows = pa.table(DeltaTable(str(table)).scan()).to_pylist()
-    assert [(row["offset"], row["key"], row["value"], row["fails"]) for row in rows] == [(7, b"k", b"7", 3)]
-    assert seen.failed == {(topic, 0, 7): 3}
 
 
 @pytest.mark.long

@@ -35,65 +35,24 @@ def progress_of(emitted=(), acked=(), start=0, **options):
     return made
 
 
-def test_gap_in_the_middle():
-    """Offsets that do not exist are stepped over; one that is not acked is not. (1)"""
-    made = progress_of([0, 1, 2, 5, 6], [0, 1, 2, 6])
-    assert made.next_commit() == 3
-    made.done(5)
-    assert made.next_commit() == 7
-
-
-def test_gap_before_all_acked():
-    """Nothing is committed while the first offset is not acked; then the hole before it is stepped over. (2)"""
-    made = progress_of([5, 6], [6])
-    assert made.next_commit() == 0
-    made.done(5)
-    assert made.next_commit() == 7
-
-
 @pytest.mark.parametrize(
     ("emitted", "acked", "expected"),
-    [([], [], 0), ([0], [0], 1), ([0, 1], [1, 0], 2), ([0, 1, 2], [2, 0], 1), ([0, 2], [2, 0], 3), ([1], [0], 1)],
+    [
+        ([], [], 0),
+        ([0], [0], 1),
+        ([0, 1], [1, 0], 2),
+        ([0, 1, 2], [2, 0], 1),
+        ([0, 2], [2, 0], 3),
+        ([1], [0], 1),
+        ([0, 1, 2, 5, 6], [0, 1, 2, 6], 3),
+        ([0, 1, 2, 5, 6], [0, 1, 2, 6, 5], 7),
+        ([5, 6], [6], 0),
+        ([5, 6], [6, 5], 7),
+    ],
 )
-def test_acks_in_any_order(emitted, acked, expected):
-    """The offset is the one behind what is acked without a gap, in whatever order acks come. (3-8)"""
+def test_next_commit(emitted, acked, expected):
+    """It is behind what is acked, in whatever order; offsets that do not exist are stepped over. (1-8)"""
     assert progress_of(emitted, acked).next_commit() == expected
-
-
-def test_offset_below_the_committed_one():
-    """What is below the start never comes into a progress: that would be our own mistake. (9)"""
-    made = progress_of(start=10)
-    assert made.next_commit() == 10
-    with pytest.raises(AssertionError):
-        made.done(0)
-
-
-def test_commit_forgets():
-    """What is below a commit is acked, whatever is polled again; what is above is what it was. (10, 12)"""
-    made = progress_of([0, 1, 2], [0, 1, 2])
-    made.committed(2)
-    assert [made.is_acked(offset) for offset in range(4)] == [True, True, True, False]
-    assert made.next_commit() == 3
-    assert [each.offset for each in read(made, 0, 1, 2, 3)] == [3]
-
-
-def test_limit():
-    """So many uncommitted offsets end the reading, but for a retry that is among the first ones. (11)"""
-    made = progress_of([1, 2, 30, 35])
-    assert [made.may_poll(0, limit) for limit in (3, 4, 5)] == [False, False, True]
-    made.retry(MessageId(P, 30), 100)
-    assert [made.may_poll(now, 3) for now in (99, 100)] == [False, True]
-    assert [made.may_poll(100, 2)] == [False]
-
-
-def test_consumer_position():
-    """It counts only if everything is acked; then the group reaches a log end without records."""
-    made = progress_of([0, 1], [0])
-    assert made.next_commit(9) == 1
-    made.done(1)
-    assert [made.next_commit(9), made.next_commit()] == [9, 2]
-    made.polled([record(2)])
-    assert made.next_commit(9) == 2, "it was polled, and is not emitted yet"
 
 
 def test_acked_ranges_travel():
@@ -126,24 +85,13 @@ def test_metadata_has_a_bound():
 
 @pytest.mark.parametrize("text", [None, "", "x", "[]", "{}", "3", '{"topologyId": "t", "acked": 3}'])
 def test_metadata_of_others(text):
-    """Any other text is none of ours."""
     assert CommitMetadata.parse(text) is None
 
 
 def test_metadata_of_the_previous_version():
     """It has no topic's id."""
-    assert CommitMetadata.parse('{"topologyId":"t","taskId":1,"threadName":"x","acked":[[3,5]]}') == CommitMetadata(
-        "t", 1, "x", ((3, 5),)
-    )
-
-
-def test_message_ids():
-    """Ids are equal if partition, offset and epoch are; failures do not matter."""
-    assert MessageId(P, 1, 1, fails=3) == MessageId(P, 1, 1)
-    assert hash(MessageId(P, 1, 1, fails=3)) == hash(MessageId(P, 1, 1))
-    assert MessageId(P, 1, 1) != MessageId(P, 1, 2)
-    assert MessageId(P, 1) != MessageId(TopicPartition("test", 1), 1)
-    assert str(MessageId(P, 1)) == "topic 'test', partition 0, offset 1"
+    text = '{"topologyId":"t","taskId":1,"threadName":"x","acked":[[3,5]]}'
+    assert CommitMetadata.parse(text) == CommitMetadata("t", 1, "x", ((3, 5),))
 
 
 def test_a_restored_range_that_begins_below_the_committed_offset():
@@ -161,38 +109,6 @@ def test_the_latest_emitted_offset():
     assert made.latest_emitted == 2
 
 
-def test_retry():
-    """A failed record is sought when it is due, and emitted again with the same id, which knows its failures."""
-    made = progress_of([0, 1, 2])
-    failed = MessageId(P, 1, fails=1)
-    made.retry(failed, 500)
-    assert [made.seek_target(now, 0) for now in (499, 500)] == [None, 1]
-    made.position = 1
-    assert read(made, 1, 2, now_ms=499) == []
-    made.position = 1
-    (again,) = read(made, 1, 2, now_ms=500)
-    assert again is failed
-    assert made.seek_target(10**6, 0) is None
-
-
-def test_failed_again():
-    """The delay begins anew: the earlier one does not count."""
-    made = progress_of([0])
-    made.retry(MessageId(P, 0), 500)
-    made.retry(MessageId(P, 0), 1_500)
-    assert [made.seek_target(now, 0) for now in (500, 1_499, 1_500)] == [None, None, 0]
-
-
-def test_the_earliest_retry_comes_first():
-    """The lowest offset that is due; without it, the next one."""
-    made = progress_of(range(10))
-    for offset in (7, 5):
-        made.retry(MessageId(P, offset), 0)
-    assert made.seek_target(0, 0) == 5
-    made.done(5)
-    assert made.seek_target(0, 0) == 7
-
-
 def test_near_targets_are_read_up_to():
     """Less than a poll is read rather than sought, forward only; behind a retry, reading goes on at the head."""
     made = progress_of(range(10))
@@ -203,18 +119,6 @@ def test_near_targets_are_read_up_to():
     assert made.seek_target(0, 5) == 7
     made.done(7)
     assert [made.seek_target(0, near) for near in (1, 2)] == [10, None]
-
-
-def test_retries_that_are_gone():
-    """If the consumer passes a failed offset without a record, the offset counts as done; what is in flight does not."""
-    made = progress_of(range(4), [3])
-    for offset in (0, 2):
-        made.retry(MessageId(P, offset), 0)
-    made.position = 0
-    assert made.polled([record(3)]) == [0, 2]
-    assert made.next_commit() == 1
-    made.done(1)
-    assert made.next_commit() == 4
 
 
 def test_without_acks():

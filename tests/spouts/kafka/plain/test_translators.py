@@ -12,7 +12,6 @@ from spouts.kafka.plain.translators import (
     KafkaTuple,
     SimpleRecordTranslator,
     raw,
-    routed,
     translator_for,
 )
 from spouts.kafka.records import KafkaRecord
@@ -60,21 +59,6 @@ def test_from_fields():
     for bad in (b"[1]", b"{", b"\xff"):
         with pytest.raises(ValueError, match=r".+"):
             made(["user"], value=bad)
-
-
-def test_simple():
-    """A function, fields, and a stream."""
-    translator = SimpleRecordTranslator(lambda each: [each.value.decode()], Fields("value"), "stream")
-    assert translator.streams() == ["stream"]
-    assert translator.fields_for("stream") == Fields("value")
-    assert routed(translator.apply(record()), translator) == KafkaTuple(["value"], "stream")
-
-
-def test_null():
-    """None stays None: no tuple."""
-    nothing = SimpleRecordTranslator(lambda each: None, Fields("key"))
-    assert nothing.apply(record()) is None
-    assert ByTopicRecordTranslator(nothing).apply(record()) is None
 
 
 def of(field, stream):

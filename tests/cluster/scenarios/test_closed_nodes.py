@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NoNodeError, NotEmptyError
@@ -18,22 +17,18 @@ from tests.cluster.nimbuses import next_root
 from tests.cluster.supervisors import DriverCluster
 from txtopo.cluster.state import ClusterState
 from txtopo.errors import StopError
+from txtopo.testing import ZooKeeperServer
 
 USER, PASSWORD = "cluster", "a-word-that-nobody-knows"
 CREDENTIALS = f"{USER}:{PASSWORD}"
 
 
-@attrs.frozen
-class Outcome:
-    """What it came to."""
-
-    nodes: int
-    """The nodes that were tried."""
-
-
-def play(hosts: str, folder: Path) -> Outcome:
-    """Run a topology, and try to get at its nodes meanwhile."""
-    with DriverCluster(hosts, next_root(), folder, 1, storm_zookeeper_auth=CREDENTIALS) as cluster:
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_closed_nodes(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    """With credentials a topology runs, and nobody else can read or change a node; no file shows the password."""
+    with DriverCluster(zookeeper.hosts, next_root(), tmp_path, 1, storm_zookeeper_auth=CREDENTIALS) as cluster:
         cluster.start()
         topology = cluster.submit(total=1_000_000, pause=0.1)
         cluster.wait_until_committing()
@@ -41,15 +36,14 @@ def play(hosts: str, folder: Path) -> Outcome:
         nodes = list(_below(state.session.client, state.root))
         kinds = {node.removeprefix(state.root).split("/")[1] for node in nodes if node != state.root}
         assert kinds >= {"storms", "assignments", "workerbeats", "code-distributor", "supervisors", "leader", "state"}
-        _try_without(hosts, nodes)
+        _try_without(zookeeper.hosts, nodes)
         for wrong in (None, f"{USER}:wrong", f"other:{PASSWORD}"):
             with pytest.raises(StopError, match="refuses access"):
-                ClusterState(hosts, state.root, 10.0, wrong)
-        _look_for_the_password(cluster, folder)
+                ClusterState(zookeeper.hosts, state.root, 10.0, wrong)
+        _look_for_the_password(cluster, tmp_path)
         cluster.wait_until_committing()
         assert topology in state.topologies()
         cluster.end()
-        return Outcome(len(nodes))
 
 
 def _below(client: Any, node: str) -> Iterator[str]:

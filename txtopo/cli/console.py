@@ -1,0 +1,27 @@
+"""The console that all commands print to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import rich.console
+from rich.console import ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from txtopo.printable import escaped
+
+
+class Console(rich.console.Console):
+    """Rich's console, but control characters in texts are escaped.
+
+    Texts hold what others wrote, such as records in the messages of user code's errors, and could otherwise command the
+    terminal. Rich itself lets the escape character pass.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Yield what is printed; Rich's own commands to the terminal are segments of their own, and stay."""
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(escaped(segment.text, keep="\n\t"), segment.style)
