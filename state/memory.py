@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -18,7 +18,7 @@ from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
 from txtopo.api.copying import copying_of_value
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
-from txtopo.api.state import KeyedWrites, OpenedState, StagedWrite, StagesWrites, State, Writes, by_key
+from txtopo.api.state import KeyedWrites, OpenedState, State, Writes, by_key
 from txtopo.api.values import StateKind, StateValue
 from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessError
 
@@ -64,7 +64,8 @@ class _Table:
     last_txid: int | None = None
     rows: dict[Key, _Row] = attrs.field(factory=dict)
     undo: deque[_Undo] = attrs.field(factory=lambda: deque(maxlen=SNAPSHOT_WRITES_MAX))
-    staged: dict[str, dict[Key, StateValue | None]] = attrs.field(factory=dict)
+    prepared: dict[tuple[int, int], Mapping[Key, StateValue | None]] = attrs.field(factory=dict)
+    """By epoch and txid."""
 
 
 class MemoryState(State):
@@ -143,7 +144,7 @@ class MemoryState(State):
         return f"MemoryState(key={self.key}, value={self.value}, kind={self.kind})"
 
 
-class OpenedMemoryState(OpenedState, StagesWrites):
+class OpenedMemoryState(OpenedState):
     """A MemoryState opened by one coordinator; made by :meth:`MemoryState.open`."""
 
     def __init__(self, declared: MemoryState, table: _Table, owner: _Owner, epoch: int) -> None:
@@ -200,35 +201,32 @@ class OpenedMemoryState(OpenedState, StagesWrites):
                 table.rows[key] = _Row(kept, row_txid)
         table.last_txid = txid
 
-    def stage(self, txid: int, values: Writes) -> StagedWrite:
+    def prepare(self, txid: int, values: Writes) -> tuple[int, int]:
         """Keep a write without making it visible."""
         fitted = self._rows.fit(txid, by_key(values))
         self.check_fence()
-        location = f"staged-{self._epoch}-{txid}"
-        self._table.staged[location] = fitted.values
-        return StagedWrite(self._owner.state, txid, location)
+        self._table.prepared[self._epoch, txid] = fitted.values
+        return self._epoch, txid
 
-    def write_staged(self, staged: StagedWrite) -> None:
-        """Make a staged write visible; do nothing if it is already visible."""
+    def publish(self, txid: int, note: Any) -> None:
+        """Make a prepared write visible; do nothing if it is visible already."""
         self.check_fence()
-        if self._table.last_txid is not None and self._table.last_txid >= staged.txid:
-            return
-        values = self._table.staged.get(staged.location)
-        if values is None:
-            raise DivergenceError(
-                f"state {self._owner.state!r}: the staged write {staged.location} is gone, and transaction "
-                f"{staged.txid} is not in the state; start again with a new MemoryState",
-                txid=staged.txid,
-            )
-        self.write(staged.txid, values)
+        prepared = (note[0], note[1])
+        if self._table.last_txid is None or self._table.last_txid < txid:
+            values = self._table.prepared.get(prepared)
+            if values is None:
+                raise DivergenceError(
+                    f"state {self._owner.state!r}: what was prepared for transaction {txid} is gone, and the "
+                    "transaction is not in the state; start again with a new MemoryState",
+                    txid=txid,
+                )
+            self.write(txid, values)
+        self._table.prepared.pop(prepared, None)
 
-    def discard_staged(self) -> None:
-        """Drop the staged writes of this coordinator and of earlier ones."""
-        self._table.staged = {
-            location: values
-            for location, values in self._table.staged.items()
-            if int(location.split("-")[1]) > self._epoch
-        }
+    def clean_up(self) -> None:
+        """Drop what this coordinator and earlier ones have prepared."""
+        prepared = self._table.prepared
+        self._table.prepared = {key: values for key, values in prepared.items() if key[0] > self._epoch}
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.

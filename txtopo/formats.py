@@ -29,8 +29,9 @@ class Format:
 FIRST = Format(1, "0.1.0")
 """The format of anything without a number."""
 
-COORDINATOR_STATE = Format(2, "0.2.0")
-"""Since 2, the mark of a state records since when the topology has had it, and after which transaction it left."""
+COORDINATOR_STATE = Format(3, "0.2.0")
+"""Since 2, the mark of a state records since when the topology has had it, and after which transaction it left. Since
+3, a group's note decides it, and a note that is not above the committed mark means nothing."""
 
 JOURNAL = Format(2, "0.2.0")
 """Since 2, a header records which states were begun empty, and after which transaction."""

@@ -151,6 +151,8 @@ class BrokerLog(KafkaLog):
         self._consumer: Any = None
         self._complaints_seen = connection.complaints
         """The complaints until the last answer: if there are more now, the client has lost a broker since."""
+        self._awaited: Mapping[TopicPartition, int] | None = None
+        """The offsets that :meth:`wait` has assigned."""
         self._is_replaced = False
         """Whether the admin client was replaced since the last answer. Replaced again, it would lose slow answers."""
         self._has_come = True
@@ -234,6 +236,25 @@ class BrokerLog(KafkaLog):
         for group in _groups(spans):
             yield from self._read_group(group, on_lost)
 
+    def wait(self, ends: Mapping[TopicPartition, int], secs: float) -> bool:
+        """Wait for records in a request of the consumer's, which the broker answers when there are some."""
+        deadline = time.monotonic() + secs
+        if self._awaited != ends:
+            self._assigned(ends)
+            self._awaited = dict(ends)
+        while (left := deadline - time.monotonic()) > 0:
+            message = self._consumer.poll(left)
+            if message is None:
+                return False
+            if message.error() is not None:  # the end of a partition, or what the next question will report
+                time.sleep(min(left, 0.001))
+            else:
+                # Or it would go on to fetch what executors will read.
+                self._consumer.unassign()
+                self._awaited = None
+                return True
+        return False
+
     def close(self) -> None:
         """Drop both clients."""
         self._drop_consumer()
@@ -243,7 +264,7 @@ class BrokerLog(KafkaLog):
     def _read_group(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
         """Fetch several spans together, and yield their records span by span."""
         reading = {(span.partition.topic, span.partition.partition): _Reading(span, span.start) for span in spans}
-        consumer = self._assigned(spans)
+        consumer = self._assigned({span.partition: span.start for span in spans})
         is_over = False
         try:
             for span in spans:
@@ -312,11 +333,12 @@ class BrokerLog(KafkaLog):
             consumer.incremental_unassign(places)
             consumer.incremental_assign(places)
 
-    def _assigned(self, spans: Sequence[Span]) -> Any:
+    def _assigned(self, starts: Mapping[TopicPartition, int]) -> Any:
         if self._consumer is None:
             given = self._connection.properties.resolved()
             self._consumer = self._connection.make(self._library.Consumer, {**_SPAN_DEFAULTS, **given, **_FETCH})
-        self._consumer.assign(self._places({span.partition: span.start for span in spans}))
+        self._consumer.assign(self._places(starts))
+        self._awaited = None
         return self._consumer
 
     def _offsets(

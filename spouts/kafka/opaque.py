@@ -123,6 +123,9 @@ class _OpaqueCoordinator(PartitionedCoordinator):
         left = self.planner.transactions_left()
         return self._begun < (max(1, left) if self.planner.must_begin else left)
 
+    def wait_ready(self, secs: float) -> bool:
+        return self.planner.wait_ready(secs)
+
     def is_exhausted(self) -> bool:
         return self.planner.is_exhausted()
 

@@ -135,6 +135,8 @@ class Planner:
         self._ends: Mapping[TopicPartition, int] = {}
         self._last: Mapping[TopicPartition, int] | None = None
         """With ``until_end``: where each partition ended at the first look."""
+        self._woken_at: Mapping[TopicPartition, int] | None = None
+        """The ends when new records were last waited for and came."""
         self._discover_at_secs = float("-inf")
         self._is_first_look = True
         self._log_starts: Mapping[TopicPartition, int] = {}
@@ -185,6 +187,16 @@ class Planner:
         if has_news or not self._spans():  # the ends of the last look serve until nothing is left below them
             self._look(now)
         return self._spans()
+
+    def wait_ready(self, secs: float) -> bool:
+        """Wait for records after the known ends, up to ``secs``; return whether there are some."""
+        # Records that woke the caller once and that the look after it did not count, as those of an open transaction,
+        # would wake it for ever.
+        if not self._ends or self._ends == self._woken_at:
+            return False
+        is_woken = self._log.wait(self._ends, secs)
+        self._woken_at = self._ends if is_woken else None
+        return is_woken
 
     def is_exhausted(self) -> bool:
         """Return whether everything is planned that was there at the first look; never without ``until_end``."""

@@ -293,6 +293,9 @@ class _KafkaCoordinator(Coordinator):
         self._publisher.publish_if_time()
         return bool(self.planner.next_spans()) or self.planner.must_begin
 
+    def wait_ready(self, secs: float) -> bool:
+        return self.planner.wait_ready(secs)
+
     def is_exhausted(self) -> bool:
         return self.planner.is_exhausted()
 

@@ -154,6 +154,9 @@ class _AdaptedCoordinator(Coordinator):
     def is_ready(self) -> bool:
         return bool(call_if_there(self._coordinator, "is_ready", default=True))
 
+    def wait_ready(self, secs: float) -> bool:
+        return bool(call_if_there(self._coordinator, "wait_ready", secs, default=False))
+
     def is_exhausted(self) -> bool:
         return bool(call_if_there(self._coordinator, "is_exhausted", default=False))
 

@@ -161,6 +161,16 @@ class Coordinator(ABC):
         """Return whether there is input for a transaction now."""
         return True
 
+    def wait_ready(self, secs: float) -> bool:
+        """Wait up to ``secs`` for input, if that can be done without asking again and again.
+
+        Returns:
+            Whether there may be input now. By default it returns False at once, and ``is_ready`` is asked again, every
+            millisecond or in 1 % of the time at most.
+        """
+        del secs
+        return False
+
     def is_exhausted(self) -> bool:
         """Return whether no transaction will ever follow those begun; False for an endless source."""
         return False
@@ -324,6 +334,16 @@ class PartitionedCoordinator(ABC):
     def is_ready(self) -> bool:
         """Return whether there is input for a transaction now."""
         return True
+
+    def wait_ready(self, secs: float) -> bool:
+        """Wait up to ``secs`` for input, if that can be done without asking again and again.
+
+        Returns:
+            Whether there may be input now. By default it returns False at once, and ``is_ready`` is asked again, every
+            millisecond or in 1 % of the time at most.
+        """
+        del secs
+        return False
 
     def is_exhausted(self) -> bool:
         """Return whether no transaction will ever follow those begun; False for an endless source."""

@@ -280,12 +280,13 @@ class OpenedState(ABC):
         """Make all that a write needs durable, but nothing of it visible, and return the note to publish it from.
 
         The note is JSON. A note that no group has decided is never published; what it refers to is then garbage. By
-        default the note holds the values, pickled.
+        default :meth:`check` looks at the values, and the note holds them, pickled.
 
         Raises:
-            FieldsError: a key or value does not fit the fields.
+            FieldsError: a key or value does not fit the fields: the last chance to refuse it.
         """
-        del txid
+        if isinstance(values, Mapping):
+            self.check(KeyedWrites.of(self.declared.kind, txid, values))
         return {_PICKLED: base64.b64encode(pickle.dumps(values)).decode()}
 
     def publish(self, txid: int, note: Any) -> None:

@@ -15,7 +15,7 @@ from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
 from txtopo.topology.loading import Target
 from txtopo.transactional.journal.ending import METADATA_DIR
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState, drafts_of
 from txtopo.transactional.recovery.diagnosis import Adopt, Diagnosis, GoTo, RepairSubject, StartAnew, diagnose
 from txtopo.transactional.recovery.repair import carry_out
 from txtopo.transactional.run.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
@@ -100,7 +100,8 @@ def _subject(target: Target) -> RepairSubject:
 def _lead(store: Store, subject: RepairSubject, stack: contextlib.ExitStack, epoch_min: int) -> CoordinatorState:
     lead = store.take_lead(subject.topology_id, OWNER, epoch_min)
     stack.callback(lead.release)
-    return CoordinatorState(store, lead, subject.topology_id)
+    drafts = drafts_of(subject.metadata_dir, subject.topology_id)
+    return CoordinatorState(store, lead, subject.topology_id, drafts)
 
 
 def _choose(diagnosis: Diagnosis, *, is_accepting: bool, is_anew: bool) -> GoTo | StartAnew | Adopt | None:

@@ -13,6 +13,7 @@ from txtopo.transactional.jobs.inline_runner import InlineJobRunner
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.run.assembly import Environment
 from txtopo.transactional.run.report import RunReport
+from txtopo.transactional.run.threads import ThreadPools, Threads
 
 __all__ = ["InlineJobRunner", "run_inline"]
 
@@ -20,7 +21,7 @@ __all__ = ["InlineJobRunner", "run_inline"]
 def run_inline(
     topology: TransactionalTopology, config: Config | None = None, *, until: int | None = None, slots: int = 2
 ) -> RunReport:
-    """Run a topology in this process, without Spark; see :func:`txtopo.run`.
+    """Run a topology in this process, without Spark, and write tables one after another; see :func:`txtopo.run`.
 
     Args:
         topology: a topology without DataFrame components.
@@ -37,4 +38,8 @@ def run_inline(
         finally:
             runner.close()
 
-    return run_with(topology, config or Config(), Environment(make_runner), until=until)
+    def make_threads(jobs_max: int) -> Threads:
+        return ThreadPools(jobs_max, steps_max=1)
+
+    environment = Environment(make_runner, make_threads=make_threads)
+    return run_with(topology, config or Config(), environment, until=until)

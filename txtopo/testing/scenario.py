@@ -177,7 +177,6 @@ def limits(  # noqa: PLR0913 - the limits of a coordinator, by short names
         give_up_policy=GiveUpPolicy.SKIP if skip else GiveUpPolicy.WAIT,
         job_failures_max=job_failures,
         retry_delay_ms=100,
-        source_poll_ms=50,
         until=until,
         spout=spout,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 
 import attrs
@@ -204,6 +205,19 @@ def test_the_end_is_that_of_committed_records(kafka):
     wait_until(lambda: place.end() == 5, "the marker is missing")
     assert place.offsets(3, 5) == [3]
     place.log.close()
+
+
+def test_new_records_wake_who_waits(place):
+    """Of any partition, again and again; what was there before wakes nobody."""
+    for number in (0, 1, 1):
+        place.append(3, 0)
+        ends = {place.partition(each): place.end(each) for each in range(2)}
+        assert not place.log.wait(ends, 0.05)
+        timer = threading.Timer(0.2, lambda at=number: place.append(1, at))
+        timer.start()
+        assert place.log.wait(ends, 30.0) is place.is_real, "a log in memory is asked again instead"
+        timer.join()
+        assert place.end(number) == ends[place.partition(number)] + 1
 
 
 def test_several_spans_are_read_in_their_order(place):

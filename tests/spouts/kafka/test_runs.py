@@ -137,7 +137,7 @@ SAVES = {"transactional": "metadata.save.after=kill", "opaque": "group.commit.af
 
 KILLS = (
     "spout.emit=kill:5",
-    "group.begin.after=kill",
+    "group.decide.after=kill",
     "delta.write.landed=kill:2",
     "table.write.before=kill:2",
     "group.commit.before=kill",

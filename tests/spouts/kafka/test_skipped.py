@@ -126,7 +126,7 @@ def test_a_partition_of_which_nothing_is_left(place, command_line):
 
 def test_only_the_committed_attempt_counts(place, command_line):
     """An attempt that has skipped nothing died; what the next one skips is told once."""
-    place.crash("group.begin.before", on_lost="skip")  # it was entered in the journal
+    place.crash("group.decide.before", on_lost="skip")  # it was entered in the journal
     place.world.delete_records("t", {0: 5})
     place.run(on_lost="skip")
     result = command_line("audit", str(place.folder))

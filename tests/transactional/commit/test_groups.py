@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import operator
 from typing import ClassVar
 
@@ -22,35 +23,45 @@ from txtopo.transactional.journal.journal import find_journal, read_journal
 
 
 def test_the_order_of_a_groups_steps(tmp_path):
-    """Journal, then note, then tables, then mark: an entry is there before anything that it tells of is visible."""
+    """Whatever a group needs is durable before its note decides it, and nothing of it is visible before that."""
     reached: list[str] = []
     with armed(reached.append):
         Place(tmp_path).run(1)
-    steps = ("group.stage", "group.journal", "group.begin", "table.write", "group.commit", "group.clear")
-    ended = [name.removesuffix(".after") for name in reached if name.startswith(steps) and name.endswith(".after")]
-    assert ended == [
-        "group.stage",
-        "group.stage",
-        "group.journal",
-        "group.begin",
-        "table.write",
-        "table.write",
-        "group.commit",
-        "group.clear",
-    ]
+    steps = ("table.prepare", "group.journal", "group.decide", "table.write", "group.commit")
+    reached = [name for name in reached if name.startswith(steps)]
+    decided, written = reached.index("group.decide.before"), reached.index("table.write.before")
+    assert sorted(reached[:decided]) == sorted(
+        ["group.journal.before", "group.journal.after"] + ["table.prepare.before", "table.prepare.after"] * 2
+    )
+    assert reached[decided:written] == ["group.decide.before", "group.decide.after"]
+    assert sorted(reached[written:-2]) == sorted(["table.write.before", "table.write.after"] * 2)
+    assert reached[-2:] == ["group.commit.before", "group.commit.after"]
 
 
-def test_what_a_group_has_staged_goes_when_it_is_committed(tmp_path):
-    """In every table, group by group: a run may last for years."""
-    left: list[list[str]] = []
+def test_the_committed_mark_rides_on_the_next_write(tmp_path):
+    """A group costs one write of the coordinator state, whose next note carries the mark of the group before."""
+    reached: list[str] = []
+    with armed(reached.append):
+        run_inline(Place(tmp_path).topology(), Config(group_transactions_max=1, max_spout_pending=TRANSACTIONS))
+    riding = [name for name, after in itertools.pairwise(reached) if after == "group.commit.before"]
+    assert riding.count("group.decide.before") >= TRANSACTIONS // 2
+
+
+def test_a_note_that_is_too_large_for_a_store_is_decided_by_its_draft(tmp_path, monkeypatch):
+    """Drafts go with the group after theirs; a crash before the last table is written loses nothing."""
+    monkeypatch.setattr("txtopo.transactional.recovery.coordinator_state.NOTE_BYTES_MAX", 0)
+    place, drafts = Place(tmp_path), set()
 
     def handler(name):
-        if name in {"group.begin.before", "group.clear.after"}:
-            left.append(sorted({path.parts[-3] for path in tmp_path.glob("*/_txtopo/*") if path.is_file()}))
+        if name == "table.write.before":
+            drafts.update(path.name for path in place.store.parent.glob("notes/words/*"))
 
+    place.crash("table.write.before")
     with armed(handler):
-        Place(tmp_path).run()
-    assert left == [["total", "words"], []] * TRANSACTIONS
+        place.run()
+    assert len(drafts) == TRANSACTIONS - 1
+    place.check_totals()
+    assert list(place.store.parent.glob("notes/words/*")) == []
 
 
 def test_nothing_is_kept_of_the_metadata_of_committed_transactions(tmp_path):
@@ -156,7 +167,7 @@ def test_rows_of_an_attempt_that_failed_are_never_written(tmp_path):
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("error", [InternalError, ClusterError, RuleError, StopError, FailedException])
-@pytest.mark.parametrize("step", ["group.stage", "group.journal", "group.begin", "group.commit", "table.maintain"])
+@pytest.mark.parametrize("step", ["table.prepare", "group.journal", "group.decide", "group.commit", "table.maintain"])
 def test_an_error_that_nobody_expects_ends_the_run(tmp_path, step, error):
     """Whatever it is: no run waits for a group whose commit has ended with it, and the next run goes on."""
     place, raised = Place(tmp_path), []
@@ -166,7 +177,7 @@ def test_an_error_that_nobody_expects_ends_the_run(tmp_path, step, error):
             raised.append(error("out of the blue"))
             raise raised[0]
 
-    is_retried = error is FailedException and step in {"group.stage", "table.maintain"}
+    is_retried = error is FailedException and step in {"table.prepare", "table.maintain"}
     with armed(handler):
         if is_retried:
             place.run()

@@ -68,7 +68,7 @@ def delta(folder: pathlib.Path) -> DeltaState:
 def test_a_data_file_that_is_gone_stops_the_run(tmp_path, caplog):
     """The error names state, table and file; each try before it is logged with its reason."""
     run_inline(topology(delta(tmp_path)), until=2)
-    (file,) = (tmp_path / "total").glob("*.parquet")
+    (file,) = (tmp_path / "total" / "_data").glob("*.parquet")
     file.unlink()
     with pytest.raises(StopError) as raised:
         run_inline(topology(delta(tmp_path)), BOUNDED)
@@ -82,7 +82,7 @@ def test_a_data_file_that_is_gone_stops_the_run(tmp_path, caplog):
 def test_a_table_that_comes_back_is_read(tmp_path, monkeypatch):
     """It is enough that one try in five works; nothing is processed again for it, and every total is right."""
     run_inline(topology(delta(tmp_path)), until=2)
-    (file,) = (tmp_path / "total").glob("*.parquet")
+    (file,) = (tmp_path / "total" / "_data").glob("*.parquet")
     kept = shutil.copy(file, tmp_path / "kept")
     file.unlink()
     pauses: list[float] = []

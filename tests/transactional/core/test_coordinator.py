@@ -58,19 +58,16 @@ def test_a_spout_may_begin_fewer_than_asked_for() -> None:
     with Scenario(limits(pending=4)) as story:
         story >> recovered() << ask(1, 4)
         story >> begun(1, 2) << save(1, 2) << ask(3, 2) << run(1, "1:1", "2:1")
-        story >> begun(3, source=WAITING) << save(3) << run(2, "3:1")
+        story >> begun(3, source=WAITING) << save(3) << ask(4, 1) << run(2, "3:1")
 
 
-def test_a_source_that_waits_is_asked_again_after_a_pause() -> None:
-    """A source with nothing to give is asked again every 50 ms, not at every event."""
+def test_a_source_that_waits_is_asked_again_at_once() -> None:
+    """The waiting is done by the request, which comes back when there is something, or after a while."""
     with Scenario(limits(pending=4)) as story:
         story >> recovered(now_ms=1_000) << ask(1, 4)
-        story >> begun(source=WAITING)
         story >> ticked(1_049)
-        story >> ticked(1_050) << ask(1, 4)
-        story >> begun(source=WAITING)
-        story >> ticked(1_099)
-        story >> ticked(1_100) << ask(1, 4)
+        story >> begun(source=WAITING) << ask(1, 4)
+        story >> begun(1, source=WAITING) << save(1) << ask(2, 3) << run(1, "1:1")
 
 
 def test_pending_transactions_are_bounded() -> None:

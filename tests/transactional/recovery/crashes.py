@@ -123,14 +123,14 @@ class CrashingOpened(OpenedState):
     def write(self, txid, values):
         self._fuse.step(lambda: self._inner.write(txid, values))
 
-    def stage(self, txid, values):
-        return self._fuse.step(lambda: self._inner.stage(txid, values))
+    def prepare(self, txid, values):
+        return self._fuse.step(lambda: self._inner.prepare(txid, values))
 
-    def write_staged(self, staged):
-        self._fuse.step(lambda: self._inner.write_staged(staged))
+    def publish(self, txid, note):
+        self._fuse.step(lambda: self._inner.publish(txid, note))
 
-    def discard_staged(self):
-        self._fuse.step(self._inner.discard_staged)
+    def clean_up(self):
+        self._fuse.step(self._inner.clean_up)
 
     def snapshot(self, txid=None):
         return self._inner.snapshot(txid)

@@ -20,7 +20,7 @@ WAYS = pytest.mark.parametrize(
     "config",
     [pytest.param(CONFIG, id="driver", marks=pytest.mark.slow), pytest.param(EXECUTORS_CONFIG, id="executors")],
 )
-STEPS = ("group.stage.after", "group.begin.after", "table.write.after", "delta.write.checked")
+STEPS = ("table.prepare.after", "group.decide.after", "table.write.after", "delta.write.checked")
 
 
 class CrashError(Exception):
@@ -44,7 +44,7 @@ def run(output, config, handler) -> None:
 
 @WAYS
 def test_at_every_step_of_a_run(tmp_path, config):
-    """Between staging, note, and each Delta write, and between the look at a table and the write to it."""
+    """Between preparing, note, and each Delta write, and between the look at a table and the write to it."""
     reached = Counter()
 
     def handler(name):
@@ -62,15 +62,15 @@ def test_at_every_step_of_a_run(tmp_path, config):
 @pytest.mark.parametrize(
     ("step", "times"),
     [
-        ("group.stage.after", 6),
-        ("group.begin.after", 2),
+        ("table.prepare.after", 6),
+        ("group.decide.after", 2),
         pytest.param("table.write.after", 5, marks=pytest.mark.slow),
         ("table.write.after", 6),
         pytest.param("table.write.after", 7, marks=pytest.mark.slow),
     ],
 )
 def test_while_a_coordinator_is_down(tmp_path, config, step, times):
-    """What was staged is finished, or begun anew, by the next start."""
+    """What was prepared is finished, or begun anew, by the next start."""
     left, is_dead = times, False
 
     def handler(name):

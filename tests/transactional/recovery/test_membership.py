@@ -325,7 +325,7 @@ def test_a_group_in_progress_without_the_state(place, at):
 def test_a_dropped_group_without_the_state(place, command_line):
     """Nothing was committed without it."""
     place.run(4, "words", "sums")
-    with pytest.raises((CrashError, InternalError)), armed(Crash(1, only="table.write.before")):
+    with pytest.raises((CrashError, InternalError)), armed(Crash(1, only="group.decide.before")):
         place.run(6, "words")
     place.run(6, "words", "sums")
     assert (place.total("words"), place.total("sums")) == (6, 6)

@@ -62,11 +62,11 @@ def check_left(left, folder, config, transactions, **luck):
     [pytest.param(CONFIG, id="driver"), pytest.param(EXECUTORS_CONFIG, id="executors", marks=pytest.mark.slow)],
 )
 def test_at_each_step_of_a_group(tmp_path, disk, config):
-    """The power fails while a group is staged, noted, written to one table after another, and committed."""
-    steps = ("group.begin.before", "group.begin.after", "table.write.after", "group.commit.after")
+    """The power fails while a group is prepared, decided, written to one table after another, and committed."""
+    steps = ("group.decide.before", "group.decide.after", "table.write.after", "group.commit.after")
     lefts = lefts_of_run(disk, config, 24, steps)
-    group = lefts[-7:]
-    assert [name for name, _ in group] == [steps[0], steps[1], *[steps[2]] * 4, steps[3]]
+    group = lefts[-8:]
+    assert [name for name, _ in group] == [steps[0], steps[3], steps[1], *[steps[2]] * 4, steps[3]]
     for _, left in group:
         check_left(left, tmp_path / "left", config, 24)
 
@@ -80,8 +80,7 @@ def test_after_upkeep(tmp_path, disk, are_entries_lucky):
     config = EXECUTORS_CONFIG.with_settings({"topology.group.transactions.max": 1})
     lefts = lefts_of_run(disk, config, 10, ("group.commit.before", "group.commit.after"), slots=16)
     assert len(list(disk.folder.glob("*/_delta_log/*.checkpoint.parquet"))) == 4
-    assert len(list(disk.folder.glob("rows/_data/rows-compacted-*"))) == 2
-    assert len(list(disk.folder.glob("folded/part-*"))) == 1, "buckets were compacted"
+    assert len(list(disk.folder.glob("rows/_data/compacted-*"))) == 2
     for _, left in lefts[-3:-1]:
         check_left(left, tmp_path / "left", config, 10, are_entries_lucky=are_entries_lucky)
 
@@ -111,7 +110,7 @@ def test_what_a_dead_process_has_written_is_synced_before_it_counts(tmp_path, di
 
 
 def test_so_it_is_with_one_table(tmp_path, disk):
-    """A group of one table has nothing staged: what has landed counts, and is synced before it does."""
+    """What has landed in the only table counts, and is synced before it does."""
     data = make_data(1, 10)
     lefts = []
 

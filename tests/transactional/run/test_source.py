@@ -11,7 +11,7 @@ from tests.api.test_partitioned import Log, LogSpout
 from txtopo.api.partitioned import as_transactional
 from txtopo.api.spout import Coordinator
 from txtopo.api.store import Lead, Store
-from txtopo.errors import LostLead
+from txtopo.errors import LostLead, SourceFailure
 from txtopo.failpoints import armed
 from txtopo.testing.context import PlainContext
 from txtopo.topology.spout_semantics import REPEATABLE
@@ -161,3 +161,87 @@ def test_lag_of_a_partitioned_spout() -> None:
         source = Source("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)
         source.create(CreateMetadata(1, 1, None), committed=0)
         assert source.lag == lag
+
+
+class Clock:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.slept: list[float] = []
+
+    def sleep(self, secs: float) -> None:
+        self.slept.append(secs)
+        self.now += secs
+
+
+class Late(Coordinator):
+    """Has nothing until a moment; each answer takes some time."""
+
+    def __init__(self, clock: Clock, ready_at: float, answer_secs: float = 0.0) -> None:
+        self.clock, self.ready_at, self.answer_secs = clock, ready_at, answer_secs
+        self.asked = 0
+
+    def is_ready(self) -> bool:
+        self.asked += 1
+        self.clock.now += self.answer_secs
+        return self.clock.now >= self.ready_at
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        return txid
+
+
+def asked(coordinator: Coordinator, clock: Clock, requests: int = 1) -> list[MetadataCreated]:
+    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep)
+    return [source.create(CreateMetadata(1, 1, None), committed=0) for _ in range(requests)]
+
+
+NOTHING = MetadataCreated((), SourceStatus.WAITING)
+
+
+def test_a_request_waits_for_the_source() -> None:
+    """A transaction begins within a millisecond; a source that has nothing for longer is told to be waiting."""
+    clock = Clock()
+    (event,) = asked(Late(clock, 100.0305), clock)
+    assert event.begun == (TransactionMetadata(1, 1),)
+    assert 100.0305 <= clock.now < 100.032
+    clock = Clock()
+    assert asked(Late(clock, 101.0), clock, 3) == [NOTHING] * 3
+    assert clock.now == pytest.approx(100.3, abs=0.01)
+
+
+def test_asking_takes_a_hundredth_of_the_time_at_most() -> None:
+    """However slow the answers are."""
+    clock = Clock()
+    coordinator = Late(clock, 1_000.0, answer_secs=0.005)
+    assert asked(coordinator, clock, 50) == [NOTHING] * 50
+    assert coordinator.asked * 0.005 <= (clock.now - 100.0) / 100 + 0.005
+
+
+def test_a_failing_source_is_asked_after_a_pause() -> None:
+    """Not in a loop that fills the log."""
+
+    class Failing(Late):
+        def is_ready(self) -> bool:
+            self.asked += 1
+            raise SourceFailure("no answer")
+
+    clock = Clock()
+    coordinator = Failing(clock, 0.0)
+    assert asked(coordinator, clock, 2) == [NOTHING] * 2
+    assert coordinator.asked <= 2 * 0.1 / 0.02 + 1
+
+
+def test_a_source_that_can_wait_wakes_the_request() -> None:
+    """It is asked again as soon as it says so, and not in between."""
+
+    class Waking(Late):
+        def wait_ready(self, secs: float) -> bool:
+            clock.now += min(secs, max(0.0, self.ready_at - clock.now))
+            return clock.now >= self.ready_at
+
+    clock = Clock()
+    coordinator = Waking(clock, 100.05)
+    (event,) = asked(coordinator, clock)
+    assert event.begun == (TransactionMetadata(1, 1),)
+    assert (clock.now, coordinator.asked, clock.slept) == (100.05, 3, [])

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from typing import Any
 import pytest
 
 from txtopo.api.fields import Fields
-from txtopo.api.state import KEYED_KINDS, CanBeRepaired, Key, OpenedState, StagesWrites, State, StateKind, StateTable
+from txtopo.api.state import KEYED_KINDS, CanBeRepaired, Key, OpenedState, State, StateKind, StateTable
 from txtopo.api.values import StateValue, stored_value
 from txtopo.errors import DivergenceError, FieldsError, LostLead, RuleError, StateAccessError, StateFailure
 
@@ -222,68 +223,69 @@ class StateConformance:
         assert rows_of(again)[0] == ("a", first, 1, 0.5, 1)
 
     @EVERY_KIND
-    def test_a_staged_write_is_seen_once_it_is_written(self, place: StatePlace, kind: StateKind) -> None:
-        """A staged write is invisible; once written, it is like any other; written again, it does nothing."""
-        opened = _capable(place.opened(kind=kind), StagesWrites)
+    def test_a_prepared_write_is_seen_once_it_is_published(self, place: StatePlace, kind: StateKind) -> None:
+        """A prepared write is invisible; once published, it is like any other; published again, it does nothing."""
+        opened = place.opened(kind=kind)
         put(opened, 1, {"a": 1})
-        staged = opened.stage(2, kept_after(opened, 2, {"a": 2, "b": 2}))
+        note = opened.prepare(2, kept_after(opened, 2, {"a": 2, "b": 2}))
         assert values_of(opened, "a", "b") == [1, None]
         assert opened.last_txid == 1
-        opened.write_staged(staged)
+        opened.publish(2, note)
         assert values_of(opened, "a", "b") == [2, 2]
         assert opened.last_txid == 2  # noqa: PLR2004
-        opened.write_staged(staged)
-        opened.discard_staged()
-        opened.write_staged(staged)
+        opened.publish(2, note)
+        opened.clean_up()
+        opened.publish(2, note)
         assert rows_of(opened) == [("a", 2, 2), ("b", 2, 2)]
 
-    def test_a_staged_write_outlives_who_staged_it(self, place: StatePlace) -> None:
-        """The next coordinator can finish a staged write of the last one."""
-        opened = _capable(place.opened(), StagesWrites)
+    def test_a_prepared_write_outlives_who_prepared_it(self, place: StatePlace) -> None:
+        """The next coordinator can publish what the last one has prepared, from the note as the store keeps it."""
+        opened = place.opened()
         put(opened, 1, {"a": 1})
-        staged = pickle.loads(pickle.dumps(opened.stage(2, kept_after(opened, 2, {"a": 2}))))  # noqa: S301
-        again = _capable(place.opened(epoch=2), StagesWrites)
-        again.write_staged(staged)
+        note = json.loads(json.dumps(opened.prepare(2, kept_after(opened, 2, {"a": 2}))))
+        again = place.opened(epoch=2)
+        again.publish(2, note)
         assert values_of(again, "a") == [2]
         assert again.last_txid == 2  # noqa: PLR2004
-        again.discard_staged()
+        again.clean_up()
 
-    def test_an_empty_write_can_be_staged(self, place: StatePlace) -> None:
-        """A staged write without values only records its txid."""
-        opened = _capable(place.opened(), StagesWrites)
+    def test_an_empty_write_can_be_prepared(self, place: StatePlace) -> None:
+        """A prepared write without values only records its txid."""
+        opened = place.opened()
         put(opened, 1, {"a": 1})
-        opened.write_staged(opened.stage(4, {}))
-        assert (opened.last_txid, values_of(opened, "a")) == (4, [1])
+        opened.publish(4, opened.prepare(4, {}))
+        assert opened.last_txid == 4  # noqa: PLR2004
+        assert rows_of(opened) == [("a", 1, 1)]
 
-    def test_a_staged_write_that_is_gone_stops_the_run(self, place: StatePlace) -> None:
-        """A staged write that was discarded before it was written is an error, never a write of nothing."""
-        opened = _capable(place.opened(), StagesWrites)
-        staged = opened.stage(1, {"a": made(opened, 1, 1)})
-        opened.discard_staged()
-        with pytest.raises(DivergenceError, match="gone"):
-            opened.write_staged(staged)
-        assert opened.last_txid is None
+    def test_what_nobody_publishes_never_was(self, place: StatePlace) -> None:
+        """A prepared write that no group decides leaves nothing; its transaction may be written with other values."""
+        opened = place.opened()
+        opened.prepare(1, {"a": made(opened, 1, 1)})
+        again = place.opened(epoch=2)
+        again.clean_up()
+        put(again, 1, {"b": 2})
+        assert rows_of(again) == [("b", 2, 1)]
 
-    def test_an_older_discard_leaves_newer_staged_writes(self, place: StatePlace) -> None:
-        """A coordinator that has lost its lead does not remove staged writes of the new one."""
-        old = _capable(place.opened(), StagesWrites)
-        new = _capable(place.opened(epoch=2), StagesWrites)
-        staged = new.stage(1, {"a": made(new, 1, 1)})
-        old.discard_staged()
-        new.write_staged(staged)
+    def test_an_older_clean_up_leaves_what_a_newer_coordinator_has_prepared(self, place: StatePlace) -> None:
+        """A coordinator that has lost its lead does not remove what the new one has prepared."""
+        old = place.opened()
+        new = place.opened(epoch=2)
+        note = new.prepare(1, {"a": made(new, 1, 1)})
+        old.clean_up()
+        new.publish(1, note)
         assert values_of(new, "a") == [1]
 
     def test_a_newer_epoch_fences_older_ones(self, place: StatePlace) -> None:
         """After a newer epoch has opened the state, an older one can neither write nor open it."""
         old = place.opened(epoch=1)
         put(old, 1, {"a": 1})
-        staged = old.stage(2, {"a": made(old, 2, 50)}) if isinstance(old, StagesWrites) else None
+        note = old.prepare(2, {"a": made(old, 2, 50)})
         value = made(old, 2, 60)
         new = place.opened(epoch=2)
         for attempt in (
             lambda: old.write(2, {"a": value}),
             lambda: old.write(2, {}),
-            lambda: old.write_staged(staged) if isinstance(old, StagesWrites) and staged else old.write(2, {}),
+            lambda: old.publish(2, note),
             lambda: place.opened(epoch=1),
         ):
             with pytest.raises(LostLead):
@@ -360,7 +362,7 @@ class StateConformance:
         """A misfit is refused before anything is written, and the error names state, key and value."""
         opened = place.opened(value=fields)
         good: dict[Key, Any] = {"good": made(opened, 1, None if len(fields) == 1 else (None,) * len(fields))}
-        for write in (opened.write, opened.stage) if isinstance(opened, StagesWrites) else (opened.write,):
+        for write in (opened.write, opened.prepare):
             with pytest.raises(FieldsError) as refusal:
                 write(1, {**good, "bad": made(opened, 1, value)})
             assert NAME in refusal.value.message

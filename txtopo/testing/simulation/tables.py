@@ -15,15 +15,7 @@ import pyarrow as pa
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key, pairs_of
 from txtopo.api.reduction import Reducible, Reduction, Rows, RowsMode, TransactionRows
-from txtopo.api.state import (
-    FoldsRows,
-    OpenedState,
-    StagedWrite,
-    StagesWrites,
-    State,
-    Writes,
-    by_key,
-)
+from txtopo.api.state import FoldsRows, OpenedState, State, Writes, by_key
 from txtopo.api.values import StateKind, StateValue, stored_value
 from txtopo.errors import DivergenceError, FailedException, LostLead, StateAccessError
 from txtopo.failpoints import reach
@@ -44,7 +36,8 @@ class SimulatedTable:
     on_version: OnVersion
     incarnation: str | None = None
     newest: Version = attrs.field(factory=lambda: Version(0, None, 0, {}))
-    staged: dict[tuple[int, int], Writes] = attrs.field(factory=dict)
+    prepared: dict[tuple[int, int], Writes] = attrs.field(factory=dict)
+    """By epoch and txid."""
 
     def add(self, version: Version) -> None:
         """Make a version the newest one."""
@@ -107,7 +100,7 @@ class SimulatedState(State):
         return _shown(self._table.newest.rows)
 
 
-class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
+class OpenedSimulatedState(OpenedState, FoldsRows):
     """A simulated table opened by one coordinator."""
 
     def __init__(self, declared: SimulatedState, table: SimulatedTable, epoch: int) -> None:
@@ -185,26 +178,26 @@ class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
             return
         raise FailedException(f"state {table.name!r}: other writers were faster")
 
-    def stage(self, txid: int, values: Writes) -> StagedWrite:
-        """Keep a write; see :meth:`StagesWrites.stage`."""
+    def prepare(self, txid: int, values: Writes) -> tuple[int, int]:
+        """Keep a write; see :meth:`OpenedState.prepare`."""
         self.check_fence(self._table.newest)
-        self._table.staged[self._epoch, txid] = values
-        return StagedWrite(self._table.name, txid, f"{self._epoch}-{txid}")
+        self._table.prepared[self._epoch, txid] = values
+        return self._epoch, txid
 
-    def write_staged(self, staged: StagedWrite) -> None:
-        """Add a version with a staged write; see :meth:`StagesWrites.write_staged`."""
-        epoch, txid = map(int, staged.location.split("-"))
-        newest = self._table.newest
+    def publish(self, txid: int, note: Any) -> None:
+        """Add a version with a prepared write; see :meth:`OpenedState.publish`."""
+        newest, prepared = self._table.newest, (note[0], note[1])
         if newest.txid is None or newest.txid < txid:
-            values = self._table.staged.get((epoch, txid))
+            values = self._table.prepared.get(prepared)
             if values is None:
-                raise DivergenceError(f"state {self._table.name!r}: what was staged for {txid} is gone", txid=txid)
+                raise DivergenceError(f"state {self._table.name!r}: what was prepared for {txid} is gone", txid=txid)
             self.write(txid, values)
+        self._table.prepared.pop(prepared, None)
 
-    def discard_staged(self) -> None:
-        """Drop the staged writes of this coordinator and of earlier ones; those of a successor stay."""
-        staged = self._table.staged
-        self._table.staged = {key: values for key, values in staged.items() if key[0] > self._epoch}
+    def clean_up(self) -> None:
+        """Drop what this coordinator and earlier ones have prepared; what a successor has stays."""
+        prepared = self._table.prepared
+        self._table.prepared = {key: values for key, values in prepared.items() if key[0] > self._epoch}
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return the newest rows; rows of past transactions are not kept."""

@@ -56,7 +56,7 @@ class SimulatedThreads(Threads):
 
     def sleep(self, duration_secs: float) -> None:
         """Advance the world's clock."""
-        self._clock.now_ms += int(duration_secs * 1000)
+        self._clock.now_ms += max(1, round(duration_secs * 1000))
 
     def submit(self, role: Role, work: Callable[[], None]) -> None:
         """Keep work until the schedule picks it."""

@@ -26,13 +26,12 @@ STORE_STEPS = (
     "lead.take",
     "spout.keep",
     "metadata.save",
-    "group.begin",
+    "group.decide",
     "group.commit",
-    "recovery.drop",
     "recovery.commit",
     "recovery.confirm",
 )
-TABLE_STEPS = ("table.open", "table.write", "table.maintain", "recovery.write", "group.stage", "delta.write.landed")
+TABLE_STEPS = ("table.open", "table.write", "table.maintain", "recovery.write", "table.prepare", "delta.write.landed")
 
 
 class CrashError(ProcessDeath):

@@ -1,20 +1,21 @@
-"""Commits a group: runs its commit phases, makes its writes, and marks it as committed in the coordinator state.
+"""Commits a group: runs its commit phases, prepares its writes, decides it, and publishes it.
 
 1. The commit phases run in memory, one after another.
-2. If the group writes several states, each write is staged, so that recovery can finish them after a crash.
-3. The group is appended to the journal.
-4. The coordinator state records the group as in progress.
-5. Each state is written, in one atomic step per state.
-6. The coordinator state marks the group as committed and removes the record of step 4, in one step.
+2. Each state *prepares* its write, and the journal gets its entry; all of that at the same time. It is durable, and no
+   reader of a table sees it.
+3. The coordinator state records the group's note, which *decides* the group.
+4. Each state *publishes* its write, in one atomic step per state.
+5. The group counts as committed. The next write of the coordinator state makes that durable.
 
-Before step 5 nothing is visible and the group can be dropped. Once the first write is durable, the group will be
-finished, either here or by the recovery of the next leader. If the outcome of a write is unknown, the table shows
-whether it was made.
+Before step 3 the group never was: a crash leaves files that nobody refers to. After it the group will be finished,
+either here or by the recovery of the next leader, from the note alone. If the outcome of a step is unknown, the step is
+repeated: publishing what is visible already does nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,15 +25,13 @@ from typing import Any, Protocol
 import attrs
 
 from txtopo.api.copying import copied, copied_json
-from txtopo.api.state import OpenedState, StagedWrite, StagesWrites, Writes, put_and_removed
+from txtopo.api.state import OpenedState, Writes, put_and_removed
 from txtopo.api.values import stored_value
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import (
-    ConfigError,
     DivergenceError,
     FailedException,
     InternalError,
-    RuleError,
     StateFailure,
     StopError,
     TxtopoError,
@@ -43,7 +42,7 @@ from txtopo.transactional.commit.phases import GroupOutcome, RunCommitPhases, ru
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter
 from txtopo.transactional.core.events import Committed, Event, Fenced, GroupEnded, RuleBroken
 from txtopo.transactional.journal.journal import JournalEntry, JournalTransaction
-from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, GroupMark
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group
 from txtopo.transactional.recovery.recover import marks_after
 from txtopo.transactional.tasks.batch_run import CarriedBolt
 from txtopo.transactional.tasks.factory import TaskFactory
@@ -60,6 +59,15 @@ WRITE_RETRY_SECS = 0.2
 """The pause before the second try, doubled before each further one."""
 
 GroupWrites = Mapping[str, Writes]
+
+Together = Callable[[Sequence[Callable[[], None]]], None]
+"""Runs some steps at the same time, or one after another; raises an error of one of them once all have ended."""
+
+
+def in_order(steps: Sequence[Callable[[], None]]) -> None:
+    """Run steps one after another."""
+    for step in steps:
+        step()
 
 
 class Journal(Protocol):
@@ -109,6 +117,7 @@ class GroupCommitter:
         dead_letters: str | None = None,
         run_phases: RunCommitPhases = run_commit_phases,
         on_write: Callable[[str, float], None] | None = None,
+        together: Together = in_order,
     ) -> None:
         self.step_secs: dict[str, float] = {}
         """The total time of each step so far, in seconds."""
@@ -126,7 +135,7 @@ class GroupCommitter:
         self._dead_letters = dead_letters
         self._run_phases = run_phases
         self._on_write = on_write
-        _check_staging({name: state for name, state in states.items() if name != dead_letters})
+        self._together = together
 
     def commit(
         self,
@@ -221,67 +230,61 @@ class GroupCommitter:
         fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
     ) -> None:
         first, last, metadata = group[0].attempt.txid, group[-1].attempt.txid, group[-1].metadata
-        staged: list[StagedWrite] = []
-        if len(writes) > 1:
-            # A crash here leaves staged writes that no record names; the next recovery removes them.
-            with self._timed("staging"):
-                for name, values in writes.items():
-                    state = self._states[name]
-                    assert isinstance(state, StagesWrites), "checked when the run began"
-                    for attempt in self._tries(last):
-                        with attempt, durable_step("group.stage"):
-                            staged.append(state.stage(last, values))
+        notes: dict[str, Any] = dict.fromkeys(writes)
+        # A crash in these steps leaves data files that no note names, which upkeep or the next recovery removes; and an
+        # entry in the journal of transactions that never were. A last entry counts only if the tables have its
+        # transactions, and the next leader's part of the journal goes on from the committed mark.
+        steps = [functools.partial(self._prepare, notes, name, last, values) for name, values in writes.items()]
         if self._journal is not None:
-            # A crash after this leaves an entry of transactions that may never be written: a last entry counts only if
-            # the tables have its transactions, and the next leader's part of the journal goes on from the committed
-            # mark.
-            entry = self._entry(group, writes, fingerprints)
-            with self._timed("journal"), durable_step("group.journal"):
-                self._journal.enter(entry)
-        if writes:
-            # Before this record the group can be dropped. After it, recovery asks each table: if none has the group, it
-            # drops the record, and the transactions run again; if one has it, it finishes the others from what was
-            # staged.
-            with self._timed("ledger"), durable_step("group.begin"):
-                mark = GroupMark(first, last, tuple(writes), tuple(staged), metadata, tuple(self._states))
-                self._coordinator_state.begin_group(mark)
-            with self._timed("table writes"):
-                for name, values in writes.items():
-                    self._write_state(name, last, values, is_alone=not staged)
-        # A crash before this step leaves the record above, with every table written: recovery makes the same mark. This
-        # step also removes the record and the metadata of the group's transactions.
+            steps.append(functools.partial(self._enter, self._journal, self._entry(group, writes, fingerprints)))
+        with self._timed("preparing"):
+            self._together(steps)
+        # From here on the group is finished, whoever leads. A crash after this leaves states that have it and others
+        # that have not: the next leader publishes each from its note, which does nothing where it is visible already.
+        with self._timed("ledger"), durable_step("group.decide"):
+            self._coordinator_state.decide(
+                Group(first, last, tuple(writes), metadata, tuple(self._states), notes=notes)
+            )
+        with self._timed("table writes"):
+            secs: dict[str, float] = {}
+            self._together([functools.partial(self._publish, secs, name, last, notes[name]) for name in writes])
+        if self._on_write is not None:
+            for name in writes:
+                self._on_write(name, secs[name])
+        # In memory only: a crash before the next write leaves the note above the committed mark, and every state
+        # published. The next leader publishes them again, which makes sure that they are durable, and sets the mark.
         marks = marks_after(self._committed, self._states, set(writes), last)
-        committed = CommittedMark(last, metadata, marks)
-        with self._timed("ledger"), durable_step("group.commit"):
-            self._coordinator_state.commit(committed, first)
-        self._committed = committed
+        self._committed = CommittedMark(last, metadata, marks)
+        self._coordinator_state.commit(self._committed, first)
         for name, values in writes.items():
             self.rows_put[name] = self.rows_put.get(name, 0) + put_and_removed(values)[0]
-        if staged:
-            # A crash before this leaves staged writes that no record names any more; the next recovery removes them.
-            with durable_step("group.clear"):
-                for name in writes:
-                    state = self._states[name]
-                    assert isinstance(state, StagesWrites), "the state has staged its write"
-                    state.discard_staged()
 
-    def _write_state(self, name: str, txid: int, values: Writes, *, is_alone: bool) -> None:
-        """Write one state, and try again after a failure."""
-        state, began = self._states[name], self._now_secs()
-        try:
-            # If a write was made and only its answer was lost, the next try finds the transaction and does nothing.
-            for attempt in self._tries(txid):
-                with attempt, durable_step("table.write"):
-                    state.write(txid, values)
-        except RuleError:
-            if is_alone:  # it refuses a value before it writes anything, so the group is dropped
-                self._coordinator_state.drop_group()
-            raise
-        if self._on_write is not None:
-            self._on_write(name, self._now_secs() - began)
+    def _prepare(self, notes: dict[str, Any], name: str, txid: int, values: Writes) -> None:
+        what_now = "nothing of this group is written; start again when it is writable"
+        for attempt in self._tries(txid, "prepared", what_now):
+            with attempt, durable_step("table.prepare"):
+                notes[name] = self._states[name].prepare(txid, values)
 
-    def _tries(self, txid: int) -> Iterator[_Try]:
-        """Yield contexts to stage or write in, until one ends without a FailedException."""
+    def _enter(self, journal: Journal, entry: JournalEntry) -> None:
+        with durable_step("group.journal"):
+            journal.enter(entry)
+
+    def _publish(self, secs: dict[str, float], name: str, txid: int, note: Any) -> None:
+        began = self._now_secs()
+        # If a write was made and only its answer was lost, the next try finds the transaction and does nothing.
+        what_now = "start again when it is writable, and recovery will finish the group"
+        for attempt in self._tries(txid, "written", what_now):
+            with attempt, durable_step("table.write"):
+                self._states[name].publish(txid, note)
+        secs[name] = self._now_secs() - began
+
+    def flush(self) -> list[Event]:
+        """Make durable that the last group is committed, if no other group follows that would do so."""
+        self._coordinator_state.flush()
+        return []
+
+    def _tries(self, txid: int, done: str, what_now: str) -> Iterator[_Try]:
+        """Yield contexts to prepare or publish in, until one ends without a FailedException."""
         for pause_secs in _pauses():
             attempt = _Try()
             yield attempt
@@ -289,8 +292,7 @@ class GroupCommitter:
                 return
             if pause_secs is None:
                 raise StopError(
-                    f"a table could not be written in {WRITE_TRIES_MAX} tries; start again when it is writable, "
-                    "and recovery will finish the group",
+                    f"a table could not be {done} in {WRITE_TRIES_MAX} tries; {what_now}",
                     txid=txid,
                     cause=str(attempt.failure),
                 ) from attempt.failure
@@ -389,16 +391,6 @@ def state_failure_below(error: BaseException | None) -> StateFailure | None:
             return error
         error = error.__cause__ or error.__context__
     return None
-
-
-def _check_staging(states: Mapping[str, OpenedState]) -> None:
-    """Refuse several states unless all can stage: recovery could not finish a crash between two writes."""
-    unable = [name for name, state in states.items() if not isinstance(state, StagesWrites)]
-    if unable and len(states) > 1:
-        raise ConfigError(
-            f"state {unable[0]!r} can't stage writes, so it must be the only state of its topology; implement stage(), "
-            "write_staged() and discard_staged() in it"
-        )
 
 
 def _gaps(

@@ -213,7 +213,6 @@ class Coordinator:
         self._source = SourceStatus.READY
         self._source_asked = False
         self._source_answer_is_stale = False
-        self._source_poll_at_ms = 0
         self._lost_jobs = 0
         self._stopping: Stop | None = None
         self._stopped = False
@@ -374,7 +373,6 @@ class Coordinator:
             self._source_answer_is_stale = False
             event = MetadataCreated((), SourceStatus.READY)
         self._source = event.source
-        self._source_poll_at_ms = self._now_ms + self.limits.source_poll_ms
         for transaction in event.begun:
             if transaction.txid != self._last_begun + 1:
                 raise InternalError(f"transaction {transaction.txid} begun after {self._last_begun}")
@@ -621,10 +619,7 @@ class Coordinator:
             if any(t.status in unknown for t in self._pending.values()):
                 return  # the spout's coordinator does not know what is left until the emitters have emitted these
         count = self.limits.spout.begun_max(count, self.limits.job_transactions_max)
-        is_due = self._source is SourceStatus.READY or (
-            self._source is SourceStatus.WAITING and self._now_ms >= self._source_poll_at_ms
-        )
-        if count > 0 and is_due and not self._source_asked:
+        if count > 0 and self._source is not SourceStatus.EXHAUSTED and not self._source_asked:
             self._source_asked = True
             actions.append(CreateMetadata(self._last_begun + 1, count, self._metadata_of(self._last_begun)))
 

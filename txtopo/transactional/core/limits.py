@@ -37,8 +37,6 @@ class Limits:
     one transaction counts as that transaction's failure instead."""
     retry_delay_ms: int = 500
     """The pause before a lost job is tried again, doubled at each loss in a row."""
-    source_poll_ms: int = 50
-    """The pause before a waiting source is asked again."""
     until: int | None = None
     """The last transaction to commit; None for all."""
     job_target_ms: int | None = None

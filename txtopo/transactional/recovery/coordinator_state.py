@@ -6,7 +6,7 @@
 ``<topology>/spout``      the kind of the spout: repeatable or opaque
 ``<topology>/committed``  the last committed txid, its metadata, and each state's table and txid
 ``<topology>/metadata/N`` the metadata of transaction N, begun and not yet committed
-``<topology>/group``      the commit group in progress, if any
+``<topology>/group``      the last decided commit group: its note, or the path of the draft that holds the note
 ``<topology>/repair``     the plan of the repair in progress, if any
 ``…/before-repair-N/…``   the values that the N-th repair has replaced
 ``<topology>/recovered``  the last epoch that has completed its recovery
@@ -14,26 +14,34 @@
 ``<topology>/pace``       a transaction's share of a job's time, in microseconds; written with commits
 ========================  ===================================================================
 
-A group is recorded before its first Delta write. The record is removed after the last one, in the same step that marks
-the group as committed. So after a crash the tables show what to do: recovery drops a group without a durable write, and
-finishes one with a durable write from its staged writes.
+The note decides a group: whoever leads publishes a group with a note, and one without a note never was. Once all of its
+states are published, the group is committed, and the committed mark goes to the store with the next write, whatever
+that is for. So a group costs one write here. Until then the note is above the mark; a note that is not above it is of a
+group that is committed, and means nothing any more.
 """
 
 from __future__ import annotations
 
 import json
+import threading
+import urllib.parse
 import uuid
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
 
-from txtopo.api.state import StagedWrite
 from txtopo.api.store import VALUE_BYTES_MAX, Change, Delete, Lead, Put, Store
 from txtopo.errors import DivergenceError, RuleError
+from txtopo.failpoints import durable_step
+from txtopo.folder import Folder, LocalFolder
 from txtopo.formats import COORDINATOR_STATE, FIRST, Format, refuse_newer
 from txtopo.records import from_json, to_json
 from txtopo.transactional.core.events import TransactionMetadata
+
+NOTE_BYTES_MAX = VALUE_BYTES_MAX
+"""A note of more bytes becomes a draft."""
 
 _FORMAT = "format"
 _INCARNATION, _SPOUT, _COMMITTED, _METADATA, _GROUP = "life", "spout", "committed", "metadata", "group"
@@ -74,31 +82,47 @@ class CommittedMark:
 
 
 @attrs.frozen
-class GroupMark:
-    """A commit group in progress."""
+class Group:
+    """A decided commit group."""
 
     first: int
     last: int
     states: tuple[str, ...]
     """The states that it writes, in order."""
-    staged: tuple[StagedWrite, ...]
-    """The staged writes of a group with several states; empty for one state."""
     metadata: Any
     """The metadata of its last transaction, which the committed mark will hold."""
     topology: tuple[str, ...] | None = None
     """All states of the topology, written or not; None if a version that did not record them began the group."""
+    notes: Mapping[str, Any] | None = None
+    """By state, what to publish; None if the draft holds it."""
+    draft: str | None = None
+    """The path of the draft, in the folder of drafts."""
+    is_decided: bool = True
+    """False for a group of formats up to 2, which is finished only if a table has it; see :func:`_former_group`."""
 
 
 class CoordinatorState:
-    """Reads and writes one topology's coordinator state.
+    """Reads and writes one topology's coordinator state; safe to use from several threads.
+
+    Args:
+        store: where it is.
+        lead: the right to write it.
+        topology_id: the topology.
+        drafts: the folder for notes that are too large for a store; None: there are none.
 
     Raises:
         StopError: a newer version of txtopo has written it, in a format that this one does not know.
     """
 
-    def __init__(self, store: Store, lead: Lead, topology_id: str) -> None:
+    def __init__(self, store: Store, lead: Lead, topology_id: str, drafts: Folder | None = None) -> None:
         self._store = store
         self._lead = lead
+        self._drafts = drafts
+        self._lock = threading.Lock()
+        self._unsaved: list[Change] = []
+        """The changes that make the last group committed, and have not reached the store yet."""
+        self._draft: str | None = None
+        """The draft of the last group; removed once the store has that it is committed."""
         self.topology_id = topology_id
         written: Any = self._read(_FORMAT)
         self._format = FIRST if written is None else from_json(written, Format)
@@ -170,42 +194,104 @@ class CoordinatorState:
                 )
         return tuple(begun)
 
-    def group(self) -> GroupMark | None:
-        """Return the commit group in progress, or None."""
+    def group(self) -> Group | None:
+        """Return the group that is decided and not committed yet, or None."""
         value = self._read(_GROUP)
-        return None if value is None else from_json(value, GroupMark)
+        if value is None:
+            return None
+        group = _former_group(value) if "staged" in value else from_json(value, Group)
+        return group if group.last > self.committed().txid else None
+
+    def notes_of(self, group: Group) -> Mapping[str, Any]:
+        """Return what to publish of a decided group, by state.
+
+        Raises:
+            DivergenceError: it is in a draft, and the draft is gone or damaged.
+        """
+        if group.notes is not None:
+            return group.notes
+        try:
+            assert self._drafts is not None, "there is a draft, so there is a folder of drafts"
+            notes: Mapping[str, Any] = json.loads(self._drafts.get(str(group.draft)))
+        except (OSError, ValueError) as error:
+            raise DivergenceError(
+                f"transactions {group.first} to {group.last} of topology {self.topology_id!r} are decided, but the "
+                f"note that they must be finished from, {group.draft}, can't be read ({error}); restore the file, or "
+                "run 'txtopo repair'"
+            ) from error
+        return notes
 
     def save_metadata(self, begun: Sequence[TransactionMetadata]) -> None:
         """Make the metadata of begun transactions durable."""
-        self._lead.write([Put(self._metadata_path(each.txid), _encode(each.metadata)) for each in begun])
+        self._write([Put(self._metadata_path(each.txid), _encode(each.metadata)) for each in begun])
 
-    def begin_group(self, mark: GroupMark) -> None:
-        """Record a group whose writes are about to begin."""
-        self._lead.write([Put(self._path(_GROUP), _encode(to_json(mark)))])
+    def decide(self, group: Group) -> None:
+        """Decide a group, whose writes are prepared: from here on it will be finished, whoever leads.
+
+        The group before must be committed. A note that is too large for a store becomes a draft, which is durable
+        before the store names it.
+        """
+        value, draft = _ENCODER.encode(to_json(group)).encode(), None
+        if len(value) > NOTE_BYTES_MAX and self._drafts is not None:
+            # A crash after this leaves a draft that no group names; the next recovery removes it.
+            draft = f"{self.epoch:010d}-{group.last:020d}.json"
+            self._drafts.put(draft, _ENCODER.encode(group.notes).encode())
+            value = _encode(to_json(attrs.evolve(group, notes=None, draft=draft)))
+        self._write([Put(self._path(_GROUP), value)])
+        self._draft = draft
+
+    def remove_drafts(self) -> None:
+        """Remove the drafts of this epoch and of earlier ones; no group may be decided and uncommitted."""
+        for item in () if self._drafts is None else list(self._drafts.list()):
+            if item.path <= f"{self.epoch:010d}~" and self._drafts is not None:
+                self._drafts.delete(item.path)
 
     def confirm_recovery(self) -> None:
         """Record that this epoch has recovered. The write needs the lead, so the values that were read are current."""
         self._lead.write([Put(self._path(_RECOVERED), _encode(self.epoch))])
-
-    def drop_group(self) -> None:
-        """Remove the record of a group without a durable write."""
-        self._lead.write([Delete(self._path(_GROUP))])
 
     def note_states(self, mark: CommittedMark) -> None:
         """Replace the committed mark by one of the same transaction with other states."""
         self._lead.write([Put(self._path(_COMMITTED), _encode(to_json(mark)))])
 
     def commit(self, mark: CommittedMark, first: int) -> None:
-        """Mark the transactions from ``first`` to that of ``mark`` as committed, and delete their metadata."""
-        # In one step. If the record of the group went first, a crash would leave tables ahead of the coordinator state.
-        # If it went last, the next leader would find a group that is committed already. A store that splits a long step
-        # keeps this order, and begun() ignores metadata that is left.
-        changes: list[Change] = [
-            Put(self._path(_COMMITTED), _encode(to_json(mark))),
-            Delete(self._path(_GROUP)),
-        ]
-        changes += [Delete(self._metadata_path(txid)) for txid in range(first, mark.txid + 1)]
-        self._write_with_transaction_time(changes)
+        """Count the transactions from ``first`` to that of ``mark`` as committed; the next write makes it durable.
+
+        All states of their group must be published. A crash before that write leaves the group's note above the mark:
+        the next leader finds every state published, and sets the same mark.
+        """
+        with self._lock:
+            # The mark goes first. If a store splits the step and a crash comes in between, begun() ignores the metadata
+            # that is left.
+            self._unsaved = [
+                Put(self._path(_COMMITTED), _encode(to_json(mark))),
+                *(change for change in self._unsaved if isinstance(change, Delete)),
+                *(Delete(self._metadata_path(txid)) for txid in range(first, mark.txid + 1)),
+            ]
+
+    def flush(self) -> None:
+        """Make durable what waits for the next write: the committed mark, and the time that a transaction takes."""
+        self._write([])
+
+    def _write(self, changes: Sequence[Change]) -> None:
+        """Write changes in one step, and before them what waits for the next write.
+
+        One write at a time: an older mark must not come after a newer one.
+        """
+        with self._lock:
+            learnt_us = self._learnt_us
+            is_learnt = learnt_us is not None and learnt_us != self._kept_us
+            times = [Put(self._path(_TRANSACTION_TIME), _encode(learnt_us))] if is_learnt else []
+            if self._unsaved:
+                with durable_step("group.commit"):
+                    self._lead.write([*self._unsaved, *changes, *times])
+                if self._draft is not None and self._drafts is not None:
+                    self._drafts.delete(self._draft)
+                    self._draft = None
+            elif changes or times:
+                self._lead.write([*changes, *times])
+            self._unsaved = []
+            self._kept_us = learnt_us
 
     def transaction_us(self) -> int | None:
         """Return the stored share of a job's time that a transaction takes, in microseconds; None if unknown."""
@@ -213,20 +299,8 @@ class CoordinatorState:
         return value if isinstance(value, int) and value > 0 else None
 
     def note_transaction_us(self, transaction_us: int | None) -> None:
-        """Set the time per transaction; the next commit stores it, which costs no extra write."""
+        """Set the time per transaction; the next write stores it."""
         self._learnt_us = transaction_us
-
-    def save_transaction_us(self) -> None:
-        """Store the time per transaction if it changed since the last commit."""
-        self._write_with_transaction_time([])
-
-    def _write_with_transaction_time(self, changes: list[Change]) -> None:
-        learnt_us = self._learnt_us
-        if learnt_us is not None and learnt_us != self._kept_us:
-            changes.append(Put(self._path(_TRANSACTION_TIME), _encode(learnt_us)))
-        if changes:
-            self._lead.write(changes)
-            self._kept_us = learnt_us
 
     def confirm_lead(self) -> None:
         """Raise LostLead if the lead is lost."""
@@ -302,6 +376,29 @@ class CoordinatorState:
     def _read(self, name: str) -> Any:
         value = self._store.read(self._path(name))
         return None if value is None else json.loads(str(value, "utf-8"))
+
+
+def drafts_of(metadata_dir: Path, topology_id: str) -> Folder:
+    """Return the folder for notes that are too large for a store, in a topology's metadata directory."""
+    return LocalFolder(metadata_dir.absolute() / "notes" / urllib.parse.quote(topology_id, safe=""))
+
+
+def _former_group(value: Mapping[str, Any]) -> Group:
+    """Return a group that a version with format 1 or 2 has recorded.
+
+    Those versions made the first write after the record, so a group that no table has can be dropped. If it had several
+    states, each write was staged in a file, which the record names; a group of one state is in its table or never was.
+    """
+    staged = {each["state"]: each["location"] for each in value["staged"]}
+    return Group(
+        value["first"],
+        value["last"],
+        tuple(value["states"]),
+        value["metadata"],
+        None if value.get("topology") is None else tuple(value["topology"]),
+        {name: {"staged": staged.get(name, "")} for name in value["states"]},
+        is_decided=False,
+    )
 
 
 def as_json(metadata: Any) -> Any:

@@ -3,10 +3,10 @@
 A run inspects the tables before it opens them, because opening creates missing tables and writes to existing ones. It
 inspects them again afterwards, because until then an older coordinator may write. It relies on 1 and checks the rest:
 
-1. No coordinator of an older epoch writes to the store any more, so the recorded group in progress is the only one.
-2. Each table is at its recorded txid or, if the group in progress writes it, at the group's last txid.
-3. Each table version after the recorded one was written by txtopo or changes no row. Staged writes of the group in
-   progress that are not visible yet can still be finished.
+1. No coordinator of an older epoch writes to the store any more, so the recorded group is the only decided one.
+2. Each table is at its recorded txid or, if the decided group writes it, at the group's last txid.
+3. Each table version after the recorded one was written by txtopo or changes no row. What the decided group has
+   prepared and not published yet can still be published.
 4. No table was opened by an epoch that the store has not reached; otherwise the store was restored from a backup.
 5. Each state has been in the topology at every committed transaction since it was begun. A state that was left out for
    a while, or is new, has missed transactions, and the user must ask to begin it empty.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import attrs
 
@@ -23,7 +24,7 @@ from txtopo.api.state import OpenedState, StateTable, TableDescription
 from txtopo.errors import DivergenceError
 from txtopo.transactional.journal.journal import JournalPart
 from txtopo.transactional.recovery.checkpoints import departures_in
-from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, GroupMark, StateMark
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark
 
 WAY_OUT = (
     "Restore what was lost or replaced; or run 'txtopo repair' with this topology: it shows what can be done, "
@@ -46,7 +47,7 @@ class DivergenceKind(enum.Enum):
     AHEAD = "ahead"
     BEHIND = "behind"
     FOREIGN_CHANGE = "changed by somebody else"
-    STAGED_GONE = "a staged write can't be finished"
+    NOTE_UNUSABLE = "a decided write can't be published"
     NEWER_EPOCH = "opened by a newer epoch"
     AWAY = "left out of the topology for a while"
     NEW = "new, and transactions are committed"
@@ -75,7 +76,10 @@ class CoordinatorRecord:
     epoch_max: int
     """The newest epoch that may have opened a table."""
     committed: CommittedMark
-    group: GroupMark | None
+    group: Group | None
+    """The group that is decided and not committed, if any."""
+    notes: Mapping[str, Any] = attrs.field(factory=dict)
+    """Its notes, by state."""
 
     @staticmethod
     def of(
@@ -92,14 +96,14 @@ class CoordinatorRecord:
             left = departures_in(read_journal(), coordinator_state.topology_id, incarnation, committed.txid)
             states = {name: attrs.evolve(mark, left_after=left.get(name)) for name, mark in committed.states.items()}
             committed = attrs.evolve(committed, states=states)
-        return CoordinatorRecord(
-            coordinator_state.topology_id, incarnation, epoch_max, committed, coordinator_state.group()
-        )
+        group = coordinator_state.group()
+        notes = {} if group is None else coordinator_state.notes_of(group)
+        return CoordinatorRecord(coordinator_state.topology_id, incarnation, epoch_max, committed, group, notes)
 
     def when_settled(self, tables: Mapping[str, StateTable], names: Iterable[str]) -> CoordinatorRecord:
-        """Return the record after recovery, which finishes the group in progress if a table has it."""
+        """Return the record after recovery, which finishes the decided group."""
         group = self.group
-        if group is None or not _has_landed(group, {n: _look_at(tables[n]) for n in group.states if n in tables}):
+        if group is None or _never_was(group, {n: _look_at(tables[n]) for n in group.states if n in tables}):
             return attrs.evolve(self, group=None)
         marks = marks_of_topology(self.committed, names if group.topology is None else group.topology)
         return attrs.evolve(self, committed=CommittedMark(group.last, group.metadata, marks), group=None)
@@ -128,7 +132,8 @@ class CoordinatorRecord:
             return "there is no coordinator state (it is at transaction 0): it was wiped, or is in another place"
         mark = self.committed.states.get(name)
         wrote = "has no record of it" if mark is None else f"recorded its last write at {mark.txid or 0}"
-        return f"the coordinator state is at transaction {self.committed.txid} and {wrote}"
+        decided = "" if self.group is None else f", has decided those up to {self.group.last},"
+        return f"the coordinator state is at transaction {self.committed.txid}{decided} and {wrote}"
 
 
 @attrs.frozen
@@ -162,8 +167,8 @@ def find_divergences(
     The tables of states in ``to_begin`` will be set aside, so it checks only that they may be.
     """
     looks = {name: _look_at(table) for name, table in tables.items()}
-    # Recovery will drop this group: every table must be at its own txid, and staged writes may be gone.
-    if record.group is not None and not _has_landed(record.group, looks):
+    # Every table must be at its own txid then, and what was prepared may be gone.
+    if record.group is not None and _never_was(record.group, looks):
         record = attrs.evolve(record, group=None)
     found = [
         _of_table_to_replace(record, name, look) if name in to_begin else _of_table(record, name, look)
@@ -236,8 +241,9 @@ def refuse(divergences: list[Divergence], *, is_written: bool = False) -> None:
         raise DivergenceError(f"{texts}. {'' if is_written else 'Nothing was written. '}{ways_out}")
 
 
-def _has_landed(group: GroupMark, looks: Mapping[str, _Look]) -> bool:
-    return any(
+def _never_was(group: Group, looks: Mapping[str, _Look]) -> bool:
+    """Whether recovery will drop a group: one of an earlier format that no table has."""
+    return not group.is_decided and not any(
         look.description is not None and look.description.last_txid == group.last
         for name, look in looks.items()
         if name in group.states
@@ -348,13 +354,11 @@ def _look_closer(
             f", and another writer has changed it since: {change}; {known}; {rolled}",
         )
     group = record.group
-    # Another table has the group, so it must be finished, and this table needs its staged write for that.
-    if group is not None and description.last_txid != group.last:
-        for staged in group.staged:
-            obstacle = table.staged_obstacle(staged.location) if staged.state == name else None
-            if obstacle is not None:
-                what = f", and {group.last} can't be finished from {staged.location}, {obstacle}; {known}"
-                return DivergenceKind.STAGED_GONE, what
+    if group is not None and name in record.notes and description.last_txid != group.last:
+        obstacle = table.obstacle(group.last, record.notes[name])
+        if obstacle is not None:
+            what = f", and {group.last} can't be finished from what was prepared for it, {obstacle}; {known}"
+            return DivergenceKind.NOTE_UNUSABLE, what
     if description.epoch > record.epoch_max:
         older = f"epoch {description.epoch} has opened it, but the coordinator state is at epoch {record.epoch_max}"
         return (

@@ -5,16 +5,16 @@
    continue if something is wrong, or if a state missed committed transactions because the topology did not have it.
 3. It opens every state, which fences each table: no older coordinator can write to a table any more. It inspects the
    tables again.
-4. If the coordinator state records a group in progress, the tables show how far it got, and it is finished or dropped.
+4. If a group is decided and not committed, it publishes the group's note and marks the group as committed.
 5. It begins the states that are to be begun empty, see :mod:`txtopo.transactional.recovery.membership`.
 6. Now the coordinator state and the tables must agree: each table has the recorded identity and txid.
 7. It records that it has recovered. Only the leader can write, so nobody else has written since it read the state.
 
 A write of a former leader that is still in flight does no harm:
 
-1. Leader A's Delta write of group 5 to 8 is in flight when A loses the lead.
-2. Leader B fences the table. If A's write lands before B's fence, B sees txid 8 in step 4. If it comes later, it
-   conflicts with the fence and fails.
+1. Leader A has decided group 5 to 8, and its write is in flight when A loses the lead.
+2. Leader B fences the table. If A's write lands before B's fence, B sees txid 8 in step 4 and publishes nothing. If it
+   comes later, it conflicts with the fence and fails, and B publishes the note.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 
-from txtopo.api.state import OpenedState, StagesWrites, State
+from txtopo.api.state import OpenedState, State
 from txtopo.errors import DivergenceError, LostLead
 from txtopo.failpoints import durable_step
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.journal.journal import JournalPart
-from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, GroupMark, StateMark
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark
 from txtopo.transactional.recovery.divergence import (
     WAY_OUT,
     CoordinatorRecord,
@@ -88,7 +88,7 @@ def recover(
     membership: Membership | None = None,
     read_journal: Callable[[], Sequence[JournalPart]] = list,
 ) -> RecoveredRun:
-    """Open the states, finish or drop the group in progress, and check that state and tables belong together.
+    """Open the states, finish the decided group, and check that state and tables belong together.
 
     Without ``membership``, no state may come and go or be begun empty; :meth:`CoordinatorRecord.of` says when
     ``read_journal`` is called.
@@ -143,11 +143,11 @@ def recover(
         # Also covers states without a table to inspect, which the looks above leave out.
         refuse(find_misplaced(record, opened))
         committed = record.committed
-        # The group in progress is settled, so what is staged now belongs to no group: a crash came before its group was
-        # recorded, or after it was committed.
+        # The decided group is committed, so what else was prepared belongs to no group. A crash in between leaves some
+        # of it, which the next recovery removes.
         for state in opened.values():
-            if isinstance(state, StagesWrites):
-                state.discard_staged()
+            state.clean_up()
+        coordinator_state.remove_drafts()
         begun_transactions = coordinator_state.begun(committed.txid)
         # A crash before this leaves nothing for the next recovery to do. The write itself proves that nobody else has
         # taken the lead since the values above were read.
@@ -194,41 +194,32 @@ def _refuse_unfinished_repair(coordinator_state: CoordinatorState) -> None:
 
 def _settle(
     record: CoordinatorRecord,
-    group: GroupMark,
+    group: Group,
     opened: Mapping[str, OpenedState],
     coordinator_state: CoordinatorState,
 ) -> CoordinatorRecord:
-    """Finish a group if a table has it; otherwise drop it. Return the record without the group."""
-    # The missing table may be the one that has the group, so the group can't be dropped; nor can it be finished.
+    """Publish and commit a decided group; return the record without the group."""
     missing = [name for name in group.states if name not in opened]
     if missing:
         raise DivergenceError(
-            f"transactions {group.first} to {group.last} were being written to state {missing[0]!r}, which the "
+            f"transactions {group.first} to {group.last} are to be written to state {missing[0]!r}, which the "
             "topology no longer has; start it once with that state"
         )
-    landed = {name for name in group.states if opened[name].last_txid == group.last}
-    if not landed:
-        # No table has the group, and the fences keep its writes out, so its transactions can run again. A crash before
-        # the record is gone repeats this. The caller removes the staged writes.
-        with durable_step("recovery.drop"):
-            coordinator_state.drop_group()
+    # A group of an earlier format is decided by the first table that has it. The fences keep its writes out, so if none
+    # has it, its transactions can run again; a later group replaces the record.
+    if not group.is_decided and all(opened[name].last_txid != group.last for name in group.states):
         return attrs.evolve(record, group=None)
-    for write in group.staged:
-        state = opened[write.state]
-        if not isinstance(state, StagesWrites):
-            raise DivergenceError(f"state {write.state!r} has a staged write, but can't finish staged writes any more")
-        # A crash between two tables loses nothing: the record is still there, and the next leader does this again.
-        # write_staged() does nothing to a table that has the group.
+    for name, note in coordinator_state.notes_of(group).items():
+        # A crash between two tables loses nothing: the note is still there, and the next leader does this again. Where
+        # the group is visible already, publish() only makes sure that it is durable: whoever wrote it may have died
+        # before the sync, and the mark below must not name a transaction that a power failure can take back.
         with durable_step("recovery.write"):
-            state.write_staged(write)
-    # The process that wrote these may have died before it synced them. If the machine lost power after the commit
-    # below, the coordinator state would name a transaction that the table has lost.
-    for name in landed:
-        opened[name].make_durable()
+            opened[name].publish(group.last, note)
     marks = marks_after(record.committed, opened, set(group.states), group.last, group.topology)
     settled = attrs.evolve(record, committed=CommittedMark(group.last, group.metadata, marks), group=None)
     refuse(find_misplaced(settled, opened), is_written=True)
-    # A crash before this leaves the group on record and every table written: the next leader comes here again.
+    # A crash before this leaves the note above the mark and every table written: the next leader comes here again.
     with durable_step("recovery.commit"):
         coordinator_state.commit(settled.committed, group.first)
+        coordinator_state.flush()
     return settled

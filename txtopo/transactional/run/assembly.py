@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 
 from state.delta.keyed.state import DeltaState
+from state.stores.memory import MemoryStore
 from txtopo.api.fields import Fields
 from txtopo.api.optional import call_if_there
 from txtopo.api.state import State, UsesExecutors
@@ -44,7 +45,7 @@ from txtopo.transactional.journal.journal import (
     read_journal,
     set_aside_former_incarnation,
 )
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState, drafts_of
 from txtopo.transactional.recovery.membership import Membership
 from txtopo.transactional.recovery.recover import RecoveredRun, recover
 from txtopo.transactional.run.parts import Observer, OnProgress, Parts
@@ -57,9 +58,6 @@ from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
 JOB_TARGET_MS = 2_000
-
-SOURCE_POLL_MS = 20
-"""The pause before a waiting source is asked again."""
 
 MakeRunner = Callable[[Plan, Config, dict[str, bytes]], AbstractContextManager[JobRunner]]
 
@@ -154,6 +152,7 @@ def assembled(
             dead_letters=DEAD_LETTERS if DEAD_LETTERS in states else None,
             run_phases=environment.run_commit_phases,
             on_write=None if environment.observer is None else environment.observer.wrote,
+            together=threads.together,
         )
         parts = Parts(
             plan.topology_id,
@@ -186,7 +185,7 @@ def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads) -> Sou
     context = TaskContext(plan, spout, 0, None)
     with user_code(spout.id, None):
         coordinator = spout.component.coordinator(task_factory.configuration(spout), context)
-    return Source(spout.id, coordinator, plan.semantics, threads.now_secs)
+    return Source(spout.id, coordinator, plan.semantics, threads.now_secs, threads.sleep)
 
 
 def _take_lead(plan: Plan, config: Config, environment: Environment, stack: ExitStack) -> CoordinatorState:
@@ -200,7 +199,8 @@ def _take_lead(plan: Plan, config: Config, environment: Environment, stack: Exit
     with durable_step("lead.take"):
         lead = store.take_lead(plan.topology_id, pathlib.Path(sys.argv[0]).name or "python")
     stack.callback(lead.release)
-    coordinator_state = CoordinatorState(store, lead, plan.topology_id)
+    drafts = None if isinstance(store, MemoryStore) else drafts_of(metadata_dir_of(plan, config), plan.topology_id)
+    coordinator_state = CoordinatorState(store, lead, plan.topology_id, drafts)
     coordinator_state.check_spout(plan.semantics.name)
     return coordinator_state
 
@@ -310,7 +310,6 @@ def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
         group_transactions_max=config.group_transactions_max,
         timeout_ms=int(config.message_timeout_secs * 1000),
         job_target_ms=JOB_TARGET_MS,
-        source_poll_ms=SOURCE_POLL_MS,
         tries_max=config.transaction_max_attempts,
         give_up_policy=GiveUpPolicy(config.transaction_max_attempts_policy),
         until=until,

@@ -152,9 +152,9 @@ class RunLoop:
             self._add_history(error)
             raise error
         self._parts.coordinator_state.note_transaction_us(self._core.transaction_us)
-        # Everything is committed, so without this value the next start is only slower at first.
-        with contextlib.suppress(StopError):
-            self._parts.coordinator_state.save_transaction_us()
+        # Without it, the next start publishes the last group again, which does nothing.
+        with contextlib.suppress(TxtopoError):
+            self._parts.coordinator_state.flush()
         self._parts.source.finish(self._core.committed)
         return self._statistics.report(self._stop.reason)
 
@@ -191,6 +191,11 @@ class RunLoop:
             except RuleError as error:
                 self._handle(RuleBroken(error))
                 return
+        # If no other group follows whose note would carry the mark of this one.
+        if any(isinstance(event, Committed) for event in events) and not any(
+            isinstance(action, (Commit, DeadLetter)) for action in actions
+        ):
+            self._submit(Role.COMMIT, self._parts.committer.flush)
         # Only after the core has decided which attempts are live.
         for event in events:
             self._forget(event)

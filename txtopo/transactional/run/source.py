@@ -25,8 +25,19 @@ from txtopo.transactional.core.events import Event, MetadataCreated, RuleBroken,
 from txtopo.transactional.recovery.coordinator_state import as_json
 from txtopo.transactional.tasks.failures import FailureLog
 
-WAITING_SHARE = 10
-"""After a source has reported that it waits, it is not asked again for 10x the time that its answer took."""
+WAIT_SECS = 0.1
+"""How long a request waits for a source that has nothing; then the core is told, and asks again."""
+
+ASK_SECS = 0.001
+"""The pause before a waiting source is asked again."""
+
+ASK_SHARE = 100
+"""The pause is at least 100x the time that the answer took, so that asking takes at most 1 % of a core."""
+
+FAILED_SECS = 0.02
+"""The pause after a source has failed."""
+
+_NOTHING = MetadataCreated((), SourceStatus.WAITING)
 
 
 class Source:
@@ -38,11 +49,13 @@ class Source:
         coordinator: Any,
         semantics: SpoutSemantics,
         now_secs: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._spout_id = spout_id
         self._semantics = semantics
         self._coordinator = coordinator
         self._now_secs = now_secs
+        self._sleep = sleep
         self._has_resumed = False
         self._failures = FailureLog()
         self._ask_again_secs = 0.0
@@ -60,20 +73,42 @@ class Source:
     def create(self, action: CreateMetadata, committed: int) -> Event:
         """Begin up to the requested number of transactions, and report the source's status.
 
-        A waiting source that takes long to answer is asked less often.
+        While the source has nothing, this waits for it, in the thread that asks: so a transaction begins within a
+        millisecond, and an idle source costs next to nothing. After ``WAIT_SECS`` it reports that the source waits.
 
         Raises:
             StopError: the spout's coordinator found that the lead is lost.
         """
-        started = self._now_secs()
-        if started < self._ask_again_secs:
-            return MetadataCreated((), SourceStatus.WAITING)
-        event = self._create(action, committed)
-        # While a source waits, answering takes at most a tenth of its time.
-        if event == MetadataCreated((), SourceStatus.WAITING):
-            now = self._now_secs()
-            self._ask_again_secs = now + WAITING_SHARE * (now - started)
-        return event
+        deadline = self._now_secs() + WAIT_SECS
+        while self._is_due_before(deadline):
+            started = self._now_secs()
+            event = self._create(action, committed)
+            if event != _NOTHING:
+                return event
+            ended = self._now_secs()
+            pause_secs = FAILED_SECS if self._failures.is_source_failing else ASK_SECS
+            self._ask_again_secs = ended + max(pause_secs, ASK_SHARE * (ended - started))
+            if self._wait_ready(deadline - ended):
+                self._ask_again_secs = self._now_secs()
+        return _NOTHING
+
+    def _is_due_before(self, deadline: float) -> bool:
+        """Wait until the source is to be asked again, or until the deadline; return whether it is to be asked."""
+        now = self._now_secs()
+        if now < self._ask_again_secs:
+            self._sleep(max(0.0, min(self._ask_again_secs, deadline) - now))
+        return self._ask_again_secs < deadline
+
+    def _wait_ready(self, secs: float) -> bool:
+        """Let a coordinator that can wait do so; return whether it may have something now."""
+        if secs <= 0 or self._failures.is_source_failing:
+            return False
+        try:
+            with user_code(self._spout_id, None):
+                return bool(call_if_there(self._coordinator, "wait_ready", secs, default=False))
+        except FailedException as error:
+            self._failures.source_failed(error)
+            return False
 
     def _create(self, action: CreateMetadata, committed: int) -> Event:
         begun: list[TransactionMetadata] = []

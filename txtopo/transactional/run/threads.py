@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import enum
 import functools
@@ -9,12 +10,15 @@ import queue
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
 from txtopo.errors import InternalError, StalledCommit
 from txtopo.transactional.core.events import Event, Fenced
+
+STEPS_MAX = 8
+"""How many steps of a group, such as writes of its tables, are made at the same time."""
 
 
 class Role(enum.Enum):
@@ -47,6 +51,11 @@ class Threads(ABC):
     def submit(self, role: Role, work: Callable[[], None]) -> None:
         """Queue work of a role."""
 
+    def together(self, steps: Sequence[Callable[[], None]]) -> None:
+        """Run the steps of a piece of work, at the same time if possible; raise the first error once all have ended."""
+        for step in steps:
+            step()
+
     @abstractmethod
     def post(self, events: tuple[Event, ...]) -> None:
         """Queue events for the run loop; safe in a signal handler."""
@@ -72,15 +81,16 @@ class Threads(ABC):
 
 
 class ThreadPools(Threads):
-    """The threads of a real run."""
+    """The threads of a real run; with one step at a time, a group's writes come in the order of its states."""
 
-    def __init__(self, jobs_max: int) -> None:
+    def __init__(self, jobs_max: int, steps_max: int = STEPS_MAX) -> None:
         self._events: queue.SimpleQueue[tuple[Event, ...]] = queue.SimpleQueue()
         self._commit = _CommitThread()
         self._threads = {
             Role.SOURCE: ThreadPoolExecutor(1, "txtopo-source"),
             Role.JOB: ThreadPoolExecutor(jobs_max + 1, "txtopo-job"),
         }
+        self._steps = ThreadPoolExecutor(steps_max - 1, "txtopo-write") if steps_max > 1 else None
 
     def now_secs(self) -> float:
         """Return seconds of the system's monotonic clock."""
@@ -104,6 +114,19 @@ class ThreadPools(Threads):
             bug.__cause__ = error
             self.post((Fenced(bug),))
             raise
+
+    def together(self, steps: Sequence[Callable[[], None]]) -> None:
+        """Run steps in threads, the last one in the calling thread."""
+        if self._steps is None or len(steps) <= 1:
+            super().together(steps)
+            return
+        others = [self._steps.submit(step) for step in steps[:-1]]
+        try:
+            steps[-1]()
+        finally:
+            concurrent.futures.wait(others)
+        for other in others:
+            other.result()
 
     def post(self, events: tuple[Event, ...]) -> None:
         """Queue events for the run loop."""
@@ -135,6 +158,8 @@ class ThreadPools(Threads):
         for pool in self._threads.values():
             pool.shutdown(wait=False, cancel_futures=True)
         self._commit.shut_down()
+        if self._steps is not None:
+            self._steps.shutdown(wait=False)
         cancel_jobs()
         for pool in self._threads.values():
             pool.shutdown(wait=True)

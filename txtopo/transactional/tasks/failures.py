@@ -63,6 +63,11 @@ class FailureLog:
             times = _times(self._source_failures)
             logger.warning("the spout could not begin a transaction, %s in a row; asking it again: %s", times, error)
 
+    @property
+    def is_source_failing(self) -> bool:
+        """Whether the last question to the spout has failed."""
+        return self._source_failures > 0
+
     def source_answered(self) -> None:
         """Reset the count of the spout's failures in a row."""
         self._source_failures = 0
