@@ -25,7 +25,7 @@ pytestmark = pytest.mark.long
 def spark():
     """A session with Delta."""
     pytest.importorskip("delta")
-    from tests.harness.benchmarks.session import benchmark_session  # noqa: PLC0415 - it needs delta-spark
+    from tests.harness.benchmarks.session import benchmark_session
 
     with benchmark_session() as session:
         yield session
