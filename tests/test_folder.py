@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from state.delta.log.object_folder import ObjectFolder
 from txtopo.errors import ConfigError
-from txtopo.folder import LocalFolder
+from txtopo.folder import Folder, LocalFolder
 
 WRITERS = 8
 NAMES = 125
+
+_STORES = itertools.count()
 
 
 @pytest.fixture
@@ -22,41 +27,68 @@ def folder(tmp_path: Path) -> LocalFolder:
     return LocalFolder(tmp_path / "new" / "folder")
 
 
-def test_what_is_put_is_there(folder: LocalFolder) -> None:
+@pytest.fixture(params=["local", "objects"])
+def either(request: pytest.FixtureRequest, folder: LocalFolder) -> Folder:
+    """A folder of a file system, and one of objects in memory."""
+    if request.param == "local":
+        return folder
+    pytest.importorskip("obstore")
+    return ObjectFolder(f"memory:///{next(_STORES)}")
+
+
+def test_what_is_put_is_there(either: Folder) -> None:
     """A file has the content that was put last, and a size; one that was never put has neither."""
-    folder.put("a/b.json", b"first")
-    folder.put("a/b.json", b"second")
-    assert folder.get("a/b.json") == b"second"
-    assert folder.get_range("a/b.json", 2, 100) == b"cond"
-    assert folder.size("a/b.json") == 6
-    assert folder.size("a/c.json") is None
+    either.put("a/b.json", b"first")
+    either.put("a/b.json", b"second")
+    assert either.get("a/b.json") == b"second"
+    assert either.get_range("a/b.json", 2, 100) == b"cond"
+    assert either.size("a/b.json") == 6
+    assert either.size("a/c.json") is None
     with pytest.raises(FileNotFoundError):
-        folder.get("a/c.json")
-    folder.delete("a/b.json")
-    folder.delete("a/b.json")
-    assert folder.size("a/b.json") is None
+        either.get("a/c.json")
+    either.delete("a/b.json")
+    either.delete("a/b.json")
+    assert either.size("a/b.json") is None
 
 
-def test_a_name_that_is_taken_stays_as_it_is(folder: LocalFolder) -> None:
+def test_a_name_that_is_taken_stays_as_it_is(either: Folder) -> None:
     """The second writer of a name is told so and changes nothing."""
-    assert folder.put_if_absent("log/1.json", b"first")
-    assert not folder.put_if_absent("log/1.json", b"second")
-    assert folder.get("log/1.json") == b"first"
+    assert either.put_if_absent("log/1.json", b"first")
+    assert not either.put_if_absent("log/1.json", b"second")
+    assert either.get("log/1.json") == b"first"
 
 
-def test_files_are_listed_in_order_without_drafts(folder: LocalFolder) -> None:
-    """Names come sorted, from a name on; sub-folders and what a dead writer has left are none."""
+def test_files_are_listed_in_order(either: Folder) -> None:
+    """Names come sorted, from a name on, with sizes; sub-folders are none, and a folder that is not there has none."""
     for name in ("3", "1", "2", "sub/4"):
-        folder.put(f"log/{name}", b"x")
+        either.put(f"log/{name}", b"x" * int(name[-1]))
+    assert [(item.path, item.size) for item in either.list("log")] == [("log/1", 1), ("log/2", 2), ("log/3", 3)]
+    assert [item.path for item in either.list("log", after="1")] == ["log/2", "log/3"]
+    assert all(abs(item.modified_secs - time.time()) < 600 for item in either.list("log"))
+    assert list(either.list("nowhere")) == []
+
+
+def test_drafts_are_not_listed(folder: LocalFolder) -> None:
+    """What a dead writer has left is no file, until it is removed."""
+    folder.put("log/1", b"x")
     (folder.root / "log" / ".draft-of-the-dead").write_bytes(b"half")
-    assert [item.path for item in folder.list("log")] == ["log/1", "log/2", "log/3"]
-    assert [item.path for item in folder.list("log", after="1")] == ["log/2", "log/3"]
-    assert list(folder.list("nowhere")) == []
+    assert [item.path for item in folder.list("log")] == ["log/1"]
     folder.remove_drafts("log")
-    assert sorted(path.name for path in (folder.root / "log").iterdir()) == ["1", "2", "3", "sub"]
+    assert [path.name for path in (folder.root / "log").iterdir()] == ["1"]
 
 
-def test_of_many_writers_one_wins_each_name(folder: LocalFolder) -> None:
+def test_a_folder_that_was_removed_stays_so(folder: LocalFolder) -> None:
+    """Where folders must be there, a write fails instead of making them anew."""
+    fixed = LocalFolder(folder.root, makes_folders=False)
+    folder.put("log/1", b"x")
+    fixed.put("log/2", b"x")
+    for write in (fixed.put, fixed.put_if_absent):
+        with pytest.raises(FileNotFoundError):
+            write("gone/1", b"x")
+    assert not (folder.root / "gone").exists()
+
+
+def test_of_many_writers_one_wins_each_name(either: Folder) -> None:
     """Writers that race for one name after another are told who has won, and no draft is left."""
     won: list[tuple[int, int]] = []
     start = threading.Barrier(WRITERS)
@@ -64,7 +96,7 @@ def test_of_many_writers_one_wins_each_name(folder: LocalFolder) -> None:
     def race(writer: int) -> None:
         for name in range(NAMES):
             start.wait()
-            if folder.put_if_absent(f"{name}", f"{writer}".encode()):
+            if either.put_if_absent(f"{name}", f"{writer}".encode()):
                 won.append((name, writer))
 
     threads = [threading.Thread(target=race, args=(writer,)) for writer in range(WRITERS)]
@@ -73,8 +105,9 @@ def test_of_many_writers_one_wins_each_name(folder: LocalFolder) -> None:
     for thread in threads:
         thread.join()
     assert sorted(name for name, _ in won) == list(range(NAMES))
-    assert all(folder.get(f"{name}") == f"{writer}".encode() for name, writer in won)
-    assert len(list(folder.root.iterdir())) == NAMES
+    assert all(either.get(f"{name}") == f"{writer}".encode() for name, writer in won)
+    assert len(list(either.list())) == NAMES
+    assert not isinstance(either, LocalFolder) or len(list(either.root.iterdir())) == NAMES
 
 
 def test_a_link_whose_answer_was_lost_is_ours(folder: LocalFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,9 @@ class Disk:
                 self.held.append(os.dup(descriptor))
             if path.is_dir():
                 self.names[inode] = {each.name: each.inode() for each in os.scandir(path)}
+                for each in os.scandir(path):
+                    if each.is_dir():  # a folder that was never synced itself is empty
+                        self.names.setdefault(each.inode(), {})
             else:
                 self.contents[inode] = path.read_bytes()
 

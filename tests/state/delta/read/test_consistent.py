@@ -337,7 +337,7 @@ def test_tables_that_were_restored_to_different_moments(four):
     """Delta's RESTORE brings back rows and leaves the txid: each table that it was done to is named with that."""
     for name, txid in (("x", 3), ("y", 1)):
         table = DeltaTable(four.folder / name)
-        versions = {entry.txid: entry.version for entry in log_entries(four.opened[name]._location, table)}
+        versions = {entry.txid: entry.version for entry in log_entries(four.opened[name]._location, table.version())}
         table.restore(versions[txid])
     with pytest.raises(DivergenceError) as refusal:
         four.seen()
@@ -353,7 +353,8 @@ def test_a_table_that_was_restored_from_a_copy(four, name, txid):
     """A table whose folder is an earlier one's is behind what the journal has of it."""
     log = four.folder / name / "_delta_log"
     versions = {
-        entry.txid: entry.version for entry in log_entries(four.opened[name]._location, DeltaTable(four.folder / name))
+        entry.txid: entry.version
+        for entry in log_entries(four.opened[name]._location, DeltaTable(four.folder / name).version())
     }
     for file in log.glob("*.json"):
         if int(file.stem) > versions[txid]:

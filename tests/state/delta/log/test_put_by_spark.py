@@ -1,0 +1,107 @@
+"""Spark's Delta reads what txtopo writes, at every version: what it shows is what delta-rs shows, and was put."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import HealthCheck, given, settings
+
+from state import DeltaRows, DeltaState
+from state.delta.keyed import state as delta_opened
+from tests.state.delta.log.test_put import Rows, comparable, tables, write
+from txtopo import Fields
+from txtopo.api.reduction import RowsMode, TransactionRows
+from txtopo.api.values import TransactionalValue
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def spark():
+    """A session with Delta."""
+    pytest.importorskip("delta")
+    from tests.harness.benchmarks.session import benchmark_session
+
+    with benchmark_session() as session:
+        yield session
+
+
+def spark_rows(spark: Any, root: Path, version: int) -> Rows:
+    """Return the rows that Spark sees in a version."""
+    rows: Rows = spark.read.format("delta").option("versionAsOf", version).load(str(root)).toArrow().to_pylist()
+    return rows
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tables())
+def test_generated_tables(spark: Any, drawn: tuple[pa.Schema, pa.Field | None, list[tuple[Any, Rows]]]) -> None:
+    """All types, nulls and partitions are read as they were written, up to each version."""
+    schema, partition, files = drawn
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name) / "table"
+        write(root, schema, partition, files)
+        expected: Rows = []
+        for version, (value, rows) in enumerate(files, 1):
+            expected += [row | ({} if partition is None else {"p": value}) for row in rows]
+            assert comparable(spark_rows(spark, root, version)) == comparable(expected)
+
+
+@pytest.mark.parametrize("is_held", [True, False], ids=["held", "streamed"])
+def test_a_life_of_a_keyed_table(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_held: bool) -> None:
+    """Markers, writes, removals, upkeep, an OPTIMIZE by Spark between them, a roll-back, an adoption."""
+    if not is_held:
+        monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
+    declared = DeltaState(
+        tmp_path, Fields("k: string", "j: long"), Fields("v: long"), upkeep_every_writes=3, files_max=2
+    )
+    state = declared.open("topology", "s", "life", 1)
+    for txid in range(1, 10):
+        note = state.prepare(txid, {("a", txid % 4): TransactionalValue(txid, txid), ("é😀", txid - 3): None})
+        if txid % 3 == 0:
+            spark.sql(f"OPTIMIZE delta.`{tmp_path}`")
+        state.publish(txid, note)
+        state.maintain()
+    write_deltalake(
+        tmp_path,
+        pa.table({"k": ["x"], "j": [1], "v": [2], "txid": [3]}, schema=pa.schema(DeltaTable(tmp_path).schema())),
+        mode="append",
+    )
+    state = declared.open("topology", "s", "life", 2)
+    state.roll_back(5)
+    spark.sql(f"DELETE FROM delta.`{tmp_path}` WHERE j = 1")
+    state = declared.open("topology", "s", "life", 3)
+    state.adopt()
+    state.write(6, {("a", 1): TransactionalValue(6, 60)})
+    same_at_every_version(spark, tmp_path)
+
+
+def test_a_life_of_a_table_of_rows(spark: Any, tmp_path: Path) -> None:
+    """Appends, replaced partitions with names that Delta encodes, upkeep, a roll-back."""
+    declared = DeltaRows(
+        tmp_path, Fields("day: string", "n: long"), partition_by="day", upkeep_every_writes=2, files_max=2
+    )
+    state = declared.open("topology", "s", "life", 1)
+    for txid in range(1, 9):
+        rows = pa.table({"day": ["a b%", "ä/é", f"{txid % 2}"], "n": [txid] * 3})
+        mode = RowsMode.REPLACE if txid % 4 == 0 else RowsMode.APPEND
+        state.write(txid, state.write_rows([TransactionRows(txid, rows, mode)]))
+        if txid == 5:
+            spark.sql(f"OPTIMIZE delta.`{tmp_path}`")
+        state.maintain()
+    state.roll_back(3)
+    state.write(4, state.write_rows([TransactionRows(4, pa.table({"day": ["a b%"], "n": [1]}), RowsMode.REPLACE)]))
+    same_at_every_version(spark, tmp_path)
+
+
+def same_at_every_version(spark: Any, root: Path) -> None:
+    """Compare what Spark and delta-rs see."""
+    newest = DeltaTable(root).version()
+    assert newest > 10
+    for version in range(newest + 1):
+        expected = pa.table(DeltaTable(root, version=version).scan()).to_pylist()
+        assert comparable(spark_rows(spark, root, version)) == comparable(expected)
