@@ -66,22 +66,14 @@ class Schedule(ABC):
 
     def strike(self, *what: object) -> bool:
         """Count a fault that was drawn; return False if it is left out."""
-        number = self.next_fault()
-        if number is None:
-            return False
-        self.note_fault(number, " ".join(map(str, what)))
-        return True
-
-    def next_fault(self) -> int | None:
-        """Return the number of the next fault; None if it is left out."""
         # Faults that are left out count, too: the others keep their numbers while a failure is shrunk.
         self._drawn += 1
-        return self._drawn if self._only is None or self._drawn in self._only else None
-
-    def note_fault(self, number: int, what: str) -> None:
-        """Record a fault that strikes."""
-        self.struck.append((number, what))
-        self.log(f"fault {number}: {what}")
+        if self._only is not None and self._drawn not in self._only:
+            return False
+        fault = " ".join(map(str, what))
+        self.struck.append((self._drawn, fault))
+        self.log(f"fault {self._drawn}: {fault}")
+        return True
 
     def log(self, text: str) -> None:
         """Write a line to the log, if there is one."""
@@ -109,9 +101,3 @@ class Simulated(ABC):
 
         See :class:`Schedule` for ``only`` and ``log``.
         """
-
-    def take_learned(self) -> Any:
-        """Return what was learned since the last call, for later schedules in any process; None for nothing."""
-
-    def learn(self, learned: Any) -> None:
-        """Take what another process has learned."""

@@ -6,8 +6,6 @@ whether it may, so that a failing schedule can be replayed without the faults th
 
 from __future__ import annotations
 
-import math
-import random
 from abc import ABC
 from typing import TYPE_CHECKING
 
@@ -85,13 +83,16 @@ class Crashes(Workload):
 
 
 class Failures(Workload):
-    """A spout or bolt raises FailedException in either phase; its place is drawn before the phase begins."""
+    """A spout or bolt raises FailedException in either phase."""
 
-    def passed(self, draw: random.Random) -> int:
-        """Draw the number of failpoints before it strikes, with the distribution of a draw at each failpoint."""
-        # The geometric distribution, by inversion. One draw beforehand, not one at each failpoint: a reused attempt
-        # reaches none, and must not shift later draws.
-        return int(math.log(1 - draw.random()) / math.log(1 - self.rate))
+    def is_at(self, failpoint: str) -> bool:
+        """Strike in the user's code."""
+        return failpoint in USER_POINTS
+
+    def reach(self, world: World, failpoint: str) -> None:
+        """Fail the transaction."""
+        if world.strikes(self, f"at {failpoint}"):
+            raise FailedException("the simulator told it to fail")
 
 
 class StoreErrors(Workload):

@@ -29,8 +29,6 @@ from txtopo.testing.checkers import (
     check_journal,
     require,
 )
-from txtopo.testing.simulation.commits import CommitPhases
-from txtopo.testing.simulation.memory import JobMemory, Learned, ListeningTaskFactory, Passage, Reaching
 from txtopo.testing.simulation.process import (
     ObservedCoordinator,
     Process,
@@ -40,7 +38,7 @@ from txtopo.testing.simulation.process import (
 from txtopo.testing.simulation.schedule import Kinds, Schedule, Simulated
 from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
 from txtopo.testing.simulation.threads import Clock
-from txtopo.testing.simulation.workloads import RATES, USER_POINTS, CrashError, Failures, Workload
+from txtopo.testing.simulation.workloads import RATES, CrashError, Workload
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.core.actions import StopReason
@@ -49,7 +47,7 @@ from txtopo.transactional.core.limits import Limits
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.journal.journal import JournalHeader, JournalPart
 from txtopo.transactional.run.assembly import Environment
-from txtopo.transactional.tasks.factory import prototypes_of
+from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
 Invariant = Callable[[Mapping[str, Mapping[Key, Any]]], None]
 
@@ -92,8 +90,6 @@ class Subject(Simulated):
         default=attrs.Factory(lambda self: prototypes_of(self.topology.plan), takes_self=True)
     )
     """The pickled components, the same in every schedule."""
-    memory: JobMemory = attrs.field(factory=JobMemory, eq=False)
-    """The results of jobs of earlier schedules."""
 
     kinds: ClassVar[Kinds] = tuple(RATES)
 
@@ -106,14 +102,6 @@ class Subject(Simulated):
     ) -> World:
         """Return a schedule; see :class:`World`."""
         return World(self, seed, kinds, only, log)
-
-    def take_learned(self) -> Learned:
-        """Return the job results that were learned since the last call."""
-        return self.memory.take_learned()
-
-    def learn(self, learned: Learned) -> None:
-        """Add the job results of another process."""
-        self.memory.learn(learned)
 
 
 class World(Schedule):
@@ -141,12 +129,6 @@ class World(Schedule):
         self._may_dry_up = subject.oracle is None or subject.dries_up
         self._plan = subject.topology.plan
         self._repeats = self._plan.semantics.policy.repeats
-        # The replay of a failure and a logged schedule run every job. So does an opaque spout, whose emitters may emit
-        # something else each time.
-        remembers = only is None and log is None and self._repeats
-        self._memory = subject.memory if remembers else None
-        self._reaching = Reaching()
-        self._commit_phases = CommitPhases(self._memory, self._reaching, self.passage)
         self._paused = 0
         self._moves = 0
         self._active_move = 0
@@ -154,7 +136,6 @@ class World(Schedule):
         self._workloads = [kind(rate) for kind, rate in self.draw_rates(workloads, RATES).items()]
         self._striking: dict[str, list[Workload]] = {}
         """By failpoint, the workloads that can strike there."""
-        self._failures = next((each for each in self._workloads if isinstance(each, Failures)), None)
         self._running = [each for each in self._workloads if type(each).run_job is not Workload.run_job]
         self._moving = [each for each in self._workloads if type(each).move is not Workload.move]
         self._store_place: Any = MemoryPlace()
@@ -217,24 +198,6 @@ class World(Schedule):
     def strikes(self, workload: Workload, where: str) -> bool:
         """Draw whether a workload strikes now."""
         return self.has_faults and self.random.random() < workload.rate and self.strike(workload, where)
-
-    def passage(self, attempt: TransactionAttempt) -> Passage:
-        """Draw where faults strike an attempt in the user's code."""
-        failures = self._failures
-        if failures is None or not self.has_faults:
-            return Passage()
-        # Both places are drawn even if the fault is left out, so that leaving it out shifts no later draw. The second
-        # counts in a spread layout only, where other partitions go on after the first failure.
-        first = failures.passed(self.random)
-        second = first + 1 + failures.passed(self.random)
-        number = self.next_fault()
-        if number is None:
-            return Passage()
-
-        def strike(failpoint: str) -> None:
-            self.note_fault(number, f"{failures} in transaction {attempt.txid} at {failpoint}")
-
-        return Passage((first, second), strike)
 
     def kill_current(self) -> None:
         """Kill the acting process."""
@@ -378,8 +341,7 @@ class World(Schedule):
     def _environment(self, process: Process) -> Environment:
         @contextlib.contextmanager
         def make_runner(plan: Plan, config: Config, prototypes: dict[str, bytes]) -> Iterator[JobRunner]:
-            task_factory = ListeningTaskFactory(plan, config, prototypes)
-            runner = SimulatedRunner(self, process, task_factory, self._memory, self._reaching)
+            runner = SimulatedRunner(self, process, TaskFactory(plan, config, prototypes))
             yield runner
             runner.close()  # not in a `finally`: a process that dies closes nothing
 
@@ -400,7 +362,6 @@ class World(Schedule):
             make_prototypes=lambda _: self._subject.prototypes,
             make_journal=make_journal,
             make_dead_letters=self._dead_letters,
-            run_commit_phases=self._commit_phases.run,
         )
 
     def _post(self, delivery: Any, job_id: int) -> None:
@@ -424,10 +385,7 @@ class World(Schedule):
             raise CrashError
         if failpoint == "group.commit.after":  # tables and coordinator state are both written
             self._settled()
-        if failpoint in USER_POINTS:
-            self._reaching.reach(failpoint)
-        else:
-            self._strike(failpoint)
+        self._strike(failpoint)
 
     def _strike(self, failpoint: str) -> None:
         if self.has_faults:
