@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 
 import attrs
 
+from state.memory import MemoryState
 from state.stores.memory import MemoryPlace, MemoryStore
 from txtopo.api.fields import Fields
-from txtopo.api.state import Key, State, StateKind
+from txtopo.api.state import Key, State
 from txtopo.api.store import Store
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
@@ -252,7 +253,7 @@ class World(Schedule):
     def emits(self, process: Process, attempt: TransactionAttempt, metadata: Any) -> None:
         """Check that the metadata of an attempt is durable before the attempt emits."""
         self._active_move = self._moves
-        with _Kept(self):
+        with self._keeping():
             if self._leads(process):  # a zombie may emit anything: fences refuse its writes
                 durable = self._store_place.values.get(f"{self._plan.topology_id}/metadata/{attempt.txid:020d}")
                 self._attempts.emits(attempt, metadata, None if durable is None else _decoded(durable))
@@ -263,7 +264,7 @@ class World(Schedule):
         oracle = self._subject.oracle
         # Only where user code never fails by itself is each failure a fault's.
         if oracle is not None and not oracle.has_failures and self._repeats:
-            with _Kept(self):
+            with self._keeping():
                 if len(txids) > struck:
                     raise Violation(f"a failing transaction fails alone (promise 5): {txids}, {struck} struck")
 
@@ -286,7 +287,7 @@ class World(Schedule):
             self._start()
             return
         process = self.random.choice(running)
-        with _Acting(self, process):
+        with self._acting(process):
             if self.has_faults:
                 for workload in self._moving:
                     workload.move(self)
@@ -304,7 +305,7 @@ class World(Schedule):
         self._active_move = self._moves
         for process in self._processes:
             if process.is_running:
-                with _Acting(self, process):
+                with self._acting(process):
                     process.request_stop()
                     self._look_for_end(process)
 
@@ -322,7 +323,7 @@ class World(Schedule):
     def _start(self) -> None:
         process = Process(self, len(self._processes) + 1)
         self._processes.append(process)
-        with _Acting(self, process):
+        with self._acting(process):
             pending_max = self.random.randrange(1, 9)
             config = _config(
                 pending_max,
@@ -368,15 +369,39 @@ class World(Schedule):
         for workload in self._workloads:
             workload.post(self, delivery, job_id)
 
-    def let_go(self, process: Process) -> None:
-        """Count a process as over."""
-        if not process.is_over:
-            process.die()
+    @contextlib.contextmanager
+    def _keeping(self) -> Iterator[None]:
+        """Record a violation even if the code under test swallows it as an error of user code."""
+        try:
+            yield
+        except Exception as error:
+            self._violated(error)
+            raise
 
-    def violated(self, error: BaseException) -> None:
+    def _violated(self, error: BaseException) -> None:
         """Note the first error that no fault explains."""
         if self.violation is None:
             self.violation = error
+
+    @contextlib.contextmanager
+    def _acting(self, process: Process) -> Iterator[None]:
+        """Put a process on the stack of acting ones, and swallow the errors that may end it."""
+        self.acting.append(process)
+        try:
+            yield
+        except CrashError:
+            self.log("dies")
+        except (StopError, FailedException, PoisonTransaction) as error:
+            if isinstance(error, DivergenceError):  # no fault may part coordinator state and tables
+                self._violated(error)
+            # Not the message, which may name process ids: the log of a seed is the same each time.
+            self.log(f"ends: {type(error).__name__}")
+            if not process.is_over:
+                process.die()
+        except TxtopoError as error:
+            self._violated(error)
+        finally:
+            self.acting.pop()
 
     def _reach(self, failpoint: str) -> None:
         if not self.acting:
@@ -403,12 +428,12 @@ class World(Schedule):
             self.log(f"table {name!r}: version {version.number}, txid {version.txid}, epoch {version.epoch}")
         if self.on_version is not None:
             self.on_version(name, version)
-        with _Kept(self):
+        with self._keeping():
             self._tables.written(name, before, version)
 
     def _settled(self) -> None:
         self._active_move = self._moves
-        with _Kept(self):
+        with self._keeping():
             rows = {name: table.newest.rows for name, table in self.tables.items() if name in self._plan.states}
             self._tables.settled(self._committed(), rows)
 
@@ -457,79 +482,19 @@ class World(Schedule):
         store: Store = MemoryStore(self._store_place)
         return store
 
-    def _state(self, name: str, of: State | _DeadLetters) -> SimulatedState:
+    def _state(self, name: str, of: State) -> SimulatedState:
         table = self.tables.get(name)
         if table is None:
             table = self.tables[name] = SimulatedTable(name, self._on_version)
         return SimulatedState(of, table)
 
     def _dead_letters(self, _path: Any, key: Fields, value: Fields) -> State:
-        return self._state("dead-letters", _DeadLetters(key, value))
+        return self._state("dead-letters", MemoryState(key, value))
 
     def journal(self) -> list[JournalPart]:
         """Return the journal as a reader finds it."""
         parts = (JournalPart(each.header, tuple(each.entries)) for each in self._journal)
         return sorted(parts, key=lambda part: part.header.epoch)
-
-
-class _Acting:
-    """Puts a process on the stack of acting ones, and swallows the errors that may end it."""
-
-    __slots__ = ("_process", "_world")
-
-    def __init__(self, world: World, process: Process) -> None:
-        self._world = world
-        self._process = process
-
-    def __enter__(self) -> None:
-        self._world.acting.append(self._process)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        world = self._world
-        try:
-            return error is not None and self._is_expected(error)
-        finally:
-            world.acting.pop()
-
-    def _is_expected(self, error: BaseException) -> bool:
-        world = self._world
-        match error:
-            case CrashError():
-                world.log("dies")
-            case StopError() | FailedException() | PoisonTransaction():
-                if isinstance(error, DivergenceError):  # no fault may part coordinator state and tables
-                    world.violated(error)
-                # Not the message, which may name process ids: the log of a seed is the same each time.
-                world.log(f"ends: {type(error).__name__}")
-                world.let_go(self._process)
-            case TxtopoError():
-                world.violated(error)
-            case _:
-                return False
-        return True
-
-
-class _Kept:
-    """Records a violation even if the code under test swallows it as an error of user code."""
-
-    __slots__ = ("_world",)
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception):
-            self._world.violated(error)
-
-
-@attrs.define
-class _DeadLetters:
-    key: Fields
-    value: Fields
-    kind: StateKind = StateKind.TRANSACTIONAL
 
 
 @functools.cache
