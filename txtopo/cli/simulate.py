@@ -15,7 +15,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.target import takes_target
 from txtopo.errors import AnchorError, TxtopoError, UserCodeError
-from txtopo.testing.simulation.plain.process import Fault
 from txtopo.testing.simulation.plain.world import make_plain_subject
 from txtopo.testing.simulation.schedule import Kinds, Simulated
 from txtopo.testing.simulation.schedules import (
@@ -142,7 +141,7 @@ def _subject(target: Target, until: int, log: Callable[[str], None] | None) -> S
 
 
 def _kinds(subject: Simulated, names: tuple[str, ...]) -> Kinds:
-    known = {kind.value if isinstance(kind, Fault) else kind.__name__.lower(): kind for kind in subject.kinds}
+    known = {kind.value: kind for kind in subject.kinds}
     unknown = [name for name in names if name.lower() not in known]
     if unknown:
         raise CommandLineError(f"there is no workload {unknown[0]!r}; there are {', '.join(known)}")

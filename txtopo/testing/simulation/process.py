@@ -11,6 +11,7 @@ import attrs
 from txtopo.config import Config
 from txtopo.errors import JobFailure
 from txtopo.testing.checkers import CoreChecker
+from txtopo.testing.simulation.faults import lose_job
 from txtopo.testing.simulation.threads import SimulatedThreads
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.core.actions import Action, StopReason
@@ -69,12 +70,12 @@ class SimulatedRunner(JobRunner):
         self._process.job_id = job.job_id
         for attempt, metadata in job.attempts:
             self._world.emits(self._process, attempt, metadata)
-        self._world.job_runs(is_done=False)
+        lose_job(self._world, is_done=False)
         struck = len(self._world.struck)
         reports = run_stages(job, [self._task_factory] * job.layout.partitions, lambda sent: sent)
         failed = {report.attempt.txid for report in reports if report.failure is not None}
         self._world.failed(failed, len(self._world.struck) - struck)
-        self._world.job_runs(is_done=True)
+        lose_job(self._world, is_done=True)
         return reports
 
     def cancel(self, job_id: int) -> None:
@@ -134,7 +135,7 @@ class Process:
         if chosen in works:
             posted = len(threads.deliveries)
             threads.do(chosen)
-            # Workloads strike at the answers of a job. Its progress and its loss come as single events.
+            # Faults strike at the answers of a job. Its progress and its loss come as single events.
             for delivery in threads.deliveries[posted:]:
                 if delivery.order is None and len(delivery.events) > 1:
                     post(delivery, self.job_id)

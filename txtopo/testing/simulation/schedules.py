@@ -70,7 +70,7 @@ class Result:
 
     schedules: int
     faults: Counter[str]
-    """The number of injected faults, by workload."""
+    """The number of injected faults, by kind."""
     failures: tuple[Failure, ...]
     elapsed_secs: float
 
@@ -104,7 +104,7 @@ def make_subject(
         if version.txid is not None and (not rows[name] or rows[name][-1][0] < version.txid):
             rows[name].append((version.txid, version.rows))
 
-    world = World(subject, seed=FAULTLESS, workloads=(), log=log)
+    world = World(subject, seed=FAULTLESS, kinds=(), log=log)
     world.on_version = note
     world.run()
     # The first version with a txid is the write; a coordinator that opens the table adds versions with the same txid.

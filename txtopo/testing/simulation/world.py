@@ -30,6 +30,17 @@ from txtopo.testing.checkers import (
     check_journal,
     require,
 )
+from txtopo.testing.simulation.faults import (
+    ANSWERING,
+    MOVING,
+    RATES,
+    CrashError,
+    Fault,
+    answer,
+    is_at,
+    move,
+    reach,
+)
 from txtopo.testing.simulation.process import (
     ObservedCoordinator,
     Process,
@@ -39,7 +50,6 @@ from txtopo.testing.simulation.process import (
 from txtopo.testing.simulation.schedule import Kinds, Schedule, Simulated
 from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
 from txtopo.testing.simulation.threads import Clock
-from txtopo.testing.simulation.workloads import RATES, CrashError, Workload
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.core.actions import StopReason
@@ -92,12 +102,12 @@ class Subject(Simulated):
     )
     """The pickled components, the same in every schedule."""
 
-    kinds: ClassVar[Kinds] = tuple(RATES)
+    kinds: ClassVar[Kinds] = tuple(Fault)
 
     def world(
         self,
         seed: int,
-        kinds: Sequence[type[Workload]],
+        kinds: Sequence[Fault],
         only: frozenset[int] | None = None,
         log: Callable[[str], None] | None = None,
     ) -> World:
@@ -112,7 +122,7 @@ class World(Schedule):
         self,
         subject: Subject,
         seed: int,
-        workloads: Sequence[type[Workload]] = tuple(RATES),
+        kinds: Sequence[Fault] = tuple(Fault),
         only: frozenset[int] | None = None,
         log: Callable[[str], None] | None = None,
     ) -> None:
@@ -134,18 +144,18 @@ class World(Schedule):
         self._moves = 0
         self._active_move = 0
         """The last move in which an attempt was emitted or a transaction was committed."""
-        self._workloads = [kind(rate) for kind, rate in self.draw_rates(workloads, RATES).items()]
-        self._striking: dict[str, list[Workload]] = {}
-        """By failpoint, the workloads that can strike there."""
-        self._running = [each for each in self._workloads if type(each).run_job is not Workload.run_job]
-        self._moving = [each for each in self._workloads if type(each).move is not Workload.move]
+        self._faults = self.draw_rates(kinds, RATES)
+        self._striking: dict[str, list[Fault]] = {}
+        """By failpoint, the kinds that can strike there."""
+        self._moving = [fault for fault in self._faults if fault in MOVING]
+        self._answering = [fault for fault in self._faults if fault in ANSWERING]
         self._store_place: Any = MemoryPlace()
         self.tables: dict[str, SimulatedTable] = {}
         self._journal: list[SimulatedJournal] = []
         self._processes: list[Process] = []
         self.acting: list[Process] = []
         """A stack: the last process is acting, inside failpoints of the others, which are paused."""
-        self._skips = bool(workloads) and self.random.random() < SKIPPING
+        self._skips = bool(kinds) and self.random.random() < SKIPPING
         # Tables may differ from the oracle's if transactions are given up, or if an opaque source cuts other batches.
         oracle = None if self._skips or not self._repeats else subject.oracle
         self._tables = TableChecker(oracle, subject.invariant)
@@ -155,7 +165,7 @@ class World(Schedule):
 
     def run(self) -> None:
         """Make moves until all is committed; see :meth:`Schedule.run`."""
-        fault_moves = self.random.randrange(MOVES_WITH_FAULTS_MAX) if self._workloads else 0
+        fault_moves = self.random.randrange(MOVES_WITH_FAULTS_MAX) if self._faults else 0
         with armed(self._reach):
             while not self._is_finished():
                 self._moves += 1
@@ -178,7 +188,7 @@ class World(Schedule):
             vars(process).clear()
         vars(self).clear()
 
-    # What workloads do.
+    # What faults do.
 
     @property
     def moving(self) -> Process:
@@ -195,10 +205,6 @@ class World(Schedule):
     def can_switch(self) -> bool:
         """Whether the spout's partitions can be switched."""
         return hasattr(self._plan.spout.component, "set_disabled")
-
-    def strikes(self, workload: Workload, where: str) -> bool:
-        """Draw whether a workload strikes now."""
-        return self.has_faults and self.random.random() < workload.rate and self.strike(workload, where)
 
     def kill_current(self) -> None:
         """Kill the acting process."""
@@ -240,11 +246,6 @@ class World(Schedule):
         spout = self._plan.spout.component
         partition = self.random.choice(list(spout.rows.lengths()))
         spout.set_disabled(partition, self.random.choice((True, False)))
-
-    def job_runs(self, *, is_done: bool) -> None:
-        """Let workloads lose a job at its start or its end."""
-        for workload in self._running:
-            workload.run_job(self, is_done=is_done)
 
     def is_eager(self) -> bool:
         """Draw whether work runs the moment it is submitted, as it may on a thread."""
@@ -289,9 +290,9 @@ class World(Schedule):
         process = self.random.choice(running)
         with self._acting(process):
             if self.has_faults:
-                for workload in self._moving:
-                    workload.move(self)
-            if not process.is_running:  # a workload has killed it
+                for fault in self._moving:
+                    move(self, fault)
+            if not process.is_running:  # a fault has killed it
                 return
             waits = self.random.random() < WAITING
             if waits or not process.work(self.random.choice, self._post):
@@ -329,7 +330,7 @@ class World(Schedule):
                 pending_max,
                 jobs_max=self.random.randrange(1, 4),
                 # Without faults, each transaction is a group: the oracle needs a version of the tables for every txid.
-                group_transactions_max=self.random.randrange(1, 5) if self._workloads else 1,
+                group_transactions_max=self.random.randrange(1, 5) if self._faults else 1,
                 layout=self.random.choice(LAYOUTS),
                 skips=self._skips,
             )
@@ -366,8 +367,8 @@ class World(Schedule):
         )
 
     def _post(self, delivery: Any, job_id: int) -> None:
-        for workload in self._workloads:
-            workload.post(self, delivery, job_id)
+        for fault in self._answering:
+            answer(self, fault, delivery, job_id)
 
     @contextlib.contextmanager
     def _keeping(self) -> Iterator[None]:
@@ -416,10 +417,10 @@ class World(Schedule):
         if self.has_faults:
             striking = self._striking.get(failpoint)
             if striking is None:
-                striking = [workload for workload in self._workloads if workload.is_at(failpoint)]
+                striking = [fault for fault in self._faults if is_at(fault, failpoint)]
                 self._striking[failpoint] = striking
-            for workload in striking:
-                workload.reach(self, failpoint)
+            for fault in striking:
+                reach(self, fault, failpoint)
 
     # Checks.
 
