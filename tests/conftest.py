@@ -12,9 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from txtopo.config import Config
+from txtopo.errors import ConfigError
 from txtopo.spark.session import spark_session
-from txtopo.testing.kafka import KafkaBroker, missing_for_kafka, shared_kafka
-from txtopo.testing.zookeeper import ZooKeeperServer, shared_zookeeper
+from txtopo.testing.kafka import KafkaBroker
+from txtopo.testing.zookeeper import ZooKeeperServer
 
 hypothesis.settings.register_profile("dev", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
@@ -54,17 +55,19 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def zookeeper() -> ZooKeeperServer:
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     """One running ZooKeeper server for the whole test session."""
-    return shared_zookeeper()
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def kafka() -> KafkaBroker:
+def kafka() -> Iterator[KafkaBroker]:
     """One running Kafka broker for the whole test session; each test has topics of its own."""
-    missing = missing_for_kafka()
-    if missing is not None:
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
-    return shared_kafka()
+    broker = KafkaBroker()
+    try:
+        broker.start()
+    except ConfigError as missing:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(missing))
+    yield broker
+    broker.kill()

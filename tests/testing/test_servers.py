@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from txtopo.errors import ConfigError
-from txtopo.testing.servers import JavaServer
+from txtopo.testing import ZooKeeperServer
 
 
 def test_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     """No traceback of a subprocess: the error says what to install, and no process is left."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    server = JavaServer(tmp_path / "log", heap_mb=64)
+    server = ZooKeeperServer(tmp_path)
     with pytest.raises(ConfigError, match="but there is no Java: install Java"):
-        server.launch("jars/*", "Main")
+        server.start()
     with pytest.raises(ConfigError, match="but there is no Java: install Java"):
-        server.run("jars/*", "Main")
+        server.run_java("jars/*", "Main")
     assert not server.is_running
 
 
@@ -24,4 +24,4 @@ def test_java_home_counts(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     """As it does for Spark, whichever Java is on the path."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="no bin/java in JAVA_HOME"):
-        JavaServer(tmp_path / "log", heap_mb=64).launch("jars/*", "Main")
+        ZooKeeperServer(tmp_path).start()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import logging
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-import attrs
 import click
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -16,14 +15,11 @@ from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.console import Console
 from txtopo.cli.target import takes_target
 from txtopo.errors import AnchorError, TxtopoError, UserCodeError
-from txtopo.testing.simulation.memory import JobMemory
-from txtopo.testing.simulation.plain.process import Fault
 from txtopo.testing.simulation.plain.world import make_plain_subject
 from txtopo.testing.simulation.schedule import Kinds, Simulated
 from txtopo.testing.simulation.schedules import (
     FAULTLESS,
     Failure,
-    Result,
     make_subject,
     run_schedule,
     run_schedules,
@@ -55,7 +51,6 @@ HELD = "[bold green]every promise held[/]"
     help="Simulate the input up to this transaction, or this many roots: many short schedules find more than a few "
     "long ones.",
 )
-@click.option("--run-all", is_flag=True, help="Run the bolts of every job of a transactional topology, see above.")
 @click.option("--processes", type=WholeNumber(1), help="The number of processes; by default one per core.")
 @click.pass_context
 def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
@@ -67,7 +62,6 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     faults: str | None,
     kinds: tuple[str, ...],
     until: int,
-    run_all: bool,  # noqa: FBT001 - an option
     processes: int | None,
 ) -> None:
     """Run a topology's spouts and bolts through seeded disasters, and check that every promise holds.
@@ -91,120 +85,106 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     If the module of a transactional topology has a function check_state(tables), it is called with
     {state: {key: value}} after every settled transaction; for a table of rows it gets {row: number of occurrences}. The
     first schedule that fails is shrunk, and the command that replays it is printed.
-
-    If the bolts have returned the same result twice, for an attempt of a transaction or in the commit phases of a group
-    on the same tables, later schedules reuse that result and run the bolts only once in 32 times. They run anyway if
-    the spout emits something else. Attempts that differ only in their epoch count as the same, until a bolt is found
-    that depends on it. The schedules are the same either way, unless a bolt depends on its epoch; --run-all always runs
-    the bolts.
     """
+    context.with_resource(_quiet_logger())
     console = Console(highlight=False, soft_wrap=True)
-    logger = logging.getLogger("txtopo")
-    context.call_on_close(functools.partial(logger.setLevel, logger.level))
-    logger.setLevel(logging.CRITICAL)  # thousands of simulated faults would be logged
     command = ["txtopo", "simulate", *target.words]
     command += [option for kind in kinds for option in ("--only", kind)]
     command += ["--until", str(until)] if until != UNTIL else []
-    command += ["--run-all"] if run_all else []
     try:
-        subject = _subject(target, until, click.echo if seed == FAULTLESS else None, runs_all=run_all)
+        subject = _subject(target, until, click.echo if seed == FAULTLESS else None)
     except click.ClickException:
         raise
     except Exception as error:
         if isinstance(error, TxtopoError) and not isinstance(error, (UserCodeError, AnchorError)):
             raise  # the user must mend that first; it is no broken promise
-        failure = Failure.of(FAULTLESS, (), error)
-        _print_trace(context, console, failure, is_replay=seed is not None)
-        _print_failure(console, failure, command)
-        context.exit(1)
-    for warning in subject.warnings:
-        console.print(f"[yellow]warning:[/] {escape(warning)}")
-    drawn = _kinds(subject, kinds)
-    if seed == FAULTLESS:
+        failure: Failure | None = Failure.of(FAULTLESS, (), error)
+    else:
+        for warning in subject.warnings:
+            console.print(f"[yellow]warning:[/] {escape(warning)}")
+        drawn = _kinds(subject, kinds)
+        if seed == FAULTLESS:
+            failure = None
+        elif seed is not None:
+            _, failure = run_schedule(subject, seed, drawn, _numbers(faults), click.echo)
+        else:
+            failure = _run(subject, range(first_seed, first_seed + seeds), drawn, processes, console)
+    if failure is None:
         console.print(HELD)
         return
-    if seed is not None:
-        _replay(context, console, subject, seed, drawn, faults)
-        return
-    result = _run(subject, range(first_seed, first_seed + seeds), drawn, processes, console)
-    struck = ", ".join(f"{count:,} {name}" for name, count in result.faults.most_common())
-    console.print(f"{result.schedules:,} schedules in {result.elapsed_secs:.0f} s; faults: {struck or 'none'}")
-    if result.failures:
-        _print_failure(console, shrink(subject, result.failures[0], drawn), command)
-        context.exit(1)
-    console.print(HELD)
+    if context.meta["txtopo.debug"] or (seed is not None and not failure.says_all):
+        console.print(failure.trace, markup=False)
+    _print_failure(console, failure, None if seed else command)
+    context.exit(1)
 
 
-def _subject(target: Target, until: int, log: Callable[[str], None] | None, *, runs_all: bool) -> Simulated:
+@contextlib.contextmanager
+def _quiet_logger() -> Iterator[None]:
+    """Log none of the thousands of simulated faults."""
+    logger = logging.getLogger("txtopo")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _subject(target: Target, until: int, log: Callable[[str], None] | None) -> Simulated:
     if isinstance(target.topology, PlainTopology):
-        if runs_all:
-            raise CommandLineError("--run-all is for transactional topologies: the bolts of a plain one always run")
         return make_plain_subject(target.topology, target.config, until, log)
     plan = target.plan
     if plan.dataframes:
         raise CommandLineError("a topology with DataFrame components needs Spark and can't be simulated")
     invariant = getattr(target.module, INVARIANT, None)
-    subject = make_subject(TransactionalTopology(plan), until=until, invariant=invariant, log=log)
-    return attrs.evolve(subject, memory=JobMemory(is_on=False)) if runs_all else subject
+    return make_subject(TransactionalTopology(plan), until=until, invariant=invariant, log=log)
 
 
 def _kinds(subject: Simulated, names: tuple[str, ...]) -> Kinds:
-    known = {kind.value if isinstance(kind, Fault) else kind.__name__.lower(): kind for kind in subject.kinds}
+    known = {kind.value: kind for kind in subject.kinds}
     unknown = [name for name in names if name.lower() not in known]
     if unknown:
         raise CommandLineError(f"there is no workload {unknown[0]!r}; there are {', '.join(known)}")
     return [known[name.lower()] for name in names] or subject.kinds
 
 
-def _run(subject: Simulated, seeds: range, kinds: Kinds, processes: int | None, console: Console) -> Result:
+def _numbers(faults: str | None) -> frozenset[int] | None:
+    try:
+        return None if faults is None else frozenset(int(number) for number in faults.split(",") if number)
+    except ValueError as error:
+        raise CommandLineError(f"--faults {faults!r} is not a list of numbers, such as 3,7") from error
+
+
+def _run(subject: Simulated, seeds: range, kinds: Kinds, processes: int | None, console: Console) -> Failure | None:
+    """Run schedules, print how many faults struck, and return the first failure with the faults that matter."""
     columns = (TextColumn("schedules"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=len(seeds))
-        return run_schedules(
+        result = run_schedules(
             subject,
             seeds,
             kinds,
             processes=processes,
             on_progress=lambda done: progress.update(task, completed=done),
         )
+    struck = ", ".join(f"{count:,} {name}" for name, count in result.faults.most_common())
+    console.print(f"{result.schedules:,} schedules in {result.elapsed_secs:.0f} s; faults: {struck or 'none'}")
+    return shrink(subject, result.failures[0], kinds) if result.failures else None
 
 
-def _replay(  # noqa: PLR0913, PLR0917 - as above
-    context: click.Context,
-    console: Console,
-    subject: Simulated,
-    seed: int,
-    kinds: Kinds,
-    faults: str | None,
-) -> None:
-    try:
-        only = None if faults is None else frozenset(int(number) for number in faults.split(",") if number)
-    except ValueError as error:
-        raise CommandLineError(f"--faults {faults!r} is not a list of numbers, such as 3,7") from error
-    _, failure = run_schedule(subject, seed, kinds, only, click.echo)
-    if failure is None:
-        console.print(HELD)
+def _print_failure(console: Console, failure: Failure, command: list[str] | None) -> None:
+    """Print a broken promise, the faults that led to it, and how to replay it; ``command`` is None in a replay."""
+    if command is None:
+        console.print("[bold red]broken: [/]", end="")
+        console.print(failure.violation, markup=False)
         return
-    _print_trace(context, console, failure, is_replay=True)
-    console.print("[bold red]broken: [/]", end="")
-    console.print(failure.violation, markup=False)
-    context.exit(1)
-
-
-def _print_trace(context: click.Context, console: Console, failure: Failure, *, is_replay: bool) -> None:
-    if context.meta["txtopo.debug"] or (is_replay and not failure.says_all):
-        console.print(failure.trace, markup=False)
-
-
-def _print_failure(console: Console, failure: Failure, command: list[str]) -> None:
-    numbers = ",".join(str(number) for number, _ in failure.faults)
+    replay = [*command, "--seed", str(failure.seed)]
     without = ", without faults," if failure.seed == FAULTLESS else ""
     console.print(f"[bold red]schedule {failure.seed}{without} is broken: [/]", end="")
     console.print(failure.violation, markup=False)
     if failure.seed != FAULTLESS:
+        replay += ["--faults", ",".join(str(number) for number, _ in failure.faults)]
         console.print(f"with {len(failure.faults)} faults:" if failure.faults else "without faults")
     for number, fault in failure.faults:
         console.print(f"  {number}: {fault}", markup=False)
-    struck = [] if failure.seed == FAULTLESS else ["--faults", numbers]
-    replay = shlex.join([*command, "--seed", str(failure.seed), *struck])
-    console.print(f"to replay it: {replay}", markup=False)
+    console.print(f"to replay it: {shlex.join(replay)}", markup=False)

@@ -15,23 +15,19 @@ import shutil
 import socket
 import tempfile
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import ConfigError
 from txtopo.extras import how_to_install
 from txtopo.spark.packages import fetched_jars
 from txtopo.spark.versions import check_java
-from txtopo.testing.servers import READY_SECS, JavaServer, free_port, pyspark_jars
+from txtopo.testing.servers import READY_SECS, JavaServer, Server, free_port, pyspark_jars
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
-
-__all__ = ["KafkaBroker", "KafkaCluster", "KafkaTopics", "missing_for_kafka", "shared_kafka"]
 
 _KAFKA = "org.apache.kafka:kafka_2.13:4.1.0"
 _UNUSED = (
@@ -252,34 +248,7 @@ class KafkaTopics:
             time.sleep(_POLL_SECS)
 
 
-class _Started(KafkaTopics, ABC):
-    """Brokers that a context manager starts, and kills at its end."""
-
-    def __enter__(self) -> Self:
-        """Start them."""
-        try:
-            self.start()
-        except BaseException:
-            self.kill()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Kill them."""
-        self.kill()
-
-    @abstractmethod
-    def start(self) -> None:
-        """Start them, and wait until they serve requests."""
-
-    @abstractmethod
-    def kill(self) -> None:
-        """Kill them."""
-
-
-class KafkaBroker(_Started):
+class KafkaBroker(KafkaTopics, JavaServer):
     """A Kafka broker on 127.0.0.1 that can be stopped, killed and restarted on the same data.
 
     As a context manager it starts, and is killed at the end. It also dies with this process.
@@ -305,32 +274,20 @@ class KafkaBroker(_Started):
     ) -> None:
         self.folder = _temporary_folder() if folder is None else Path(folder)
         self.port = port or free_port()
-        super().__init__(f"127.0.0.1:{self.port}")
-        self.log = self.folder / "broker.log"
+        KafkaTopics.__init__(self, f"127.0.0.1:{self.port}")
+        JavaServer.__init__(self, self.folder / "broker.log", heap_mb)
         self.data = self.folder / "data"
         self._settings = settings or {}
         self._ports = {"PLAINTEXT": self.port, **(listeners or {})}
         self._controller_port = free_port()
-        self._server = JavaServer(self.log, heap_mb)
 
-    @property
-    def is_running(self) -> bool:
-        """Whether its process was started and has not ended."""
-        return self._server.is_running
-
-    def start(self) -> None:
-        """Start the process, and wait until it serves requests.
+    def launch(self) -> None:
+        """Start the process without waiting for it.
 
         Raises:
             ConfigError: confluent-kafka or Java is missing, a JAR can't be fetched, the port is in use, or another
                 broker uses the folder.
-            RuntimeError: it ended, or does not serve in time; the message has the end of its log.
         """
-        self.launch()
-        self.wait_until_ready()
-
-    def launch(self) -> None:
-        """Start the process without waiting for it; raise ConfigError as :meth:`start` does."""
         _client()
         check_java()
         lock = _locked(self.folder)
@@ -341,16 +298,16 @@ class KafkaBroker(_Started):
             settings = self.folder / "server.properties"
             settings.write_text("".join(f"{name}={value}\n" for name, value in self._all_settings().items()))
             if not (self.data / "meta.properties").exists():
-                self._server.run(
+                self.run_java(
                     class_path, "kafka.tools.StorageTool", "format", "--cluster-id", _CLUSTER, "--config", str(settings)
                 )
-            self._server.launch(class_path, "-Dlog4j2.level=WARN", "kafka.Kafka", str(settings), lock=lock)
+            self.launch_java(class_path, "-Dlog4j2.level=WARN", "kafka.Kafka", str(settings), lock=lock)
         finally:
             os.close(lock)  # the server has inherited it, and holds it until it ends
 
     def wait_until_ready(self) -> None:
-        """Wait until it serves requests and leads all partitions; raise RuntimeError as :meth:`start` does."""
-        self._server.wait_until(self.is_ready, f"Kafka does not serve on {self.servers}")
+        """Wait until it serves requests and leads all partitions."""
+        self.wait_until(self.is_ready, f"Kafka does not serve on {self.servers}")
 
     def is_ready(self) -> bool:
         """Return whether it serves requests and leads all partitions."""
@@ -362,18 +319,6 @@ class KafkaBroker(_Started):
             return False
         led = (each.leader >= 0 for topic in seen.topics.values() for each in topic.partitions.values())
         return bool(seen.brokers) and all(led)
-
-    def signal(self, number: int) -> None:
-        """Send a signal, for example SIGSTOP, to the process."""
-        self._server.signal(number)
-
-    def stop(self) -> None:
-        """Stop it in an orderly way, and wait for the end of its process."""
-        self._server.stop()
-
-    def kill(self) -> None:
-        """Kill the process, as ``kill -9`` does."""
-        self._server.kill()
 
     def _all_settings(self) -> dict[str, object]:
         listeners = ",".join(f"{protocol}://127.0.0.1:{port}" for protocol, port in self._ports.items())
@@ -389,7 +334,7 @@ class KafkaBroker(_Started):
         }
 
 
-class KafkaCluster(_Started):
+class KafkaCluster(KafkaTopics, Server):
     """Three Kafka brokers on 127.0.0.1, one of which at a time may be stopped, killed and restarted.
 
     Each broker keeps the records of all topics. Arguments are as for :class:`KafkaBroker`, for all brokers, which have
@@ -427,7 +372,7 @@ class KafkaCluster(_Started):
         return list(self._by_node.values())
 
     def start(self) -> None:
-        """Start the brokers that do not run, and wait until all serve; raises as :meth:`KafkaBroker.start` does."""
+        """Start the brokers that do not run, and wait until all serve."""
         # All are launched before any is waited for: a broker serves only once most of them have elected a controller.
         for broker in self.brokers:
             if not broker.is_running:
@@ -444,30 +389,6 @@ class KafkaCluster(_Started):
         """Return the broker that leads a partition; None if none does."""
         found = self.admin().list_topics(topic, timeout=_ANSWER_SECS).topics[topic].partitions[partition]
         return self._by_node.get(found.leader)
-
-
-@functools.cache
-def shared_kafka() -> KafkaBroker:
-    """Return a broker that the first call starts and that runs until this process ends.
-
-    *You* give each test topics with names of their own, and never stop the broker.
-    """
-    broker = KafkaBroker()
-    broker.start()
-    atexit.register(broker.kill)
-    return broker
-
-
-@functools.cache
-def missing_for_kafka() -> str | None:
-    """Return what is missing to start a broker, as a reason to skip a test; None if nothing is. May download JARs."""
-    try:
-        check_java()
-        _client()
-        _class_path()
-    except ConfigError as error:
-        return str(error)
-    return None
 
 
 def _client() -> Any:

@@ -59,40 +59,6 @@ from txtopo.transactional.core.events import (
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
 from txtopo.transactional.core.spout_policy import REPEATABLE, SpoutPolicy
 
-__all__ = [
-    "EXHAUSTED",
-    "READY",
-    "WAITING",
-    "Scenario",
-    "abandon",
-    "activated",
-    "ask",
-    "attempt",
-    "begun",
-    "cancel",
-    "clean_up",
-    "commit",
-    "committed",
-    "deactivated",
-    "dead_letter_written",
-    "failed",
-    "fenced",
-    "group_ended",
-    "job_ended",
-    "limits",
-    "lost",
-    "processed",
-    "progressed",
-    "recovered",
-    "rule_broken",
-    "run",
-    "save",
-    "stop",
-    "stop_requested",
-    "ticked",
-    "write_dead_letter",
-]
-
 EXHAUSTED, READY, WAITING = SourceStatus.EXHAUSTED, SourceStatus.READY, SourceStatus.WAITING
 
 _OF_ITS_TXID: Any = object()

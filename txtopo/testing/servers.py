@@ -1,4 +1,4 @@
-"""Java servers on this machine for tests, which end with this process, and their ports."""
+"""Servers on this machine for tests, which end with this process, and their ports."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import os
 import socket
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from txtopo.spark.versions import check_java
 
@@ -20,7 +23,38 @@ _POLL_SECS = 0.05
 _STOP_SECS = 30.0
 
 
-class JavaServer:
+class Server(ABC):
+    """One process or several that a context manager starts, and kills at its end."""
+
+    def __enter__(self) -> Self:
+        """Start them."""
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill them."""
+        self.kill()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start them, and wait until they serve requests.
+
+        Raises:
+            RuntimeError: one of them ended, or does not serve in time; the message has the end of its log.
+        """
+
+    @abstractmethod
+    def kill(self) -> None:
+        """Kill them, as ``kill -9`` does."""
+
+
+class JavaServer(Server):
     """A Java process that can be stopped, killed and started again, and that dies with this process.
 
     Args:
@@ -39,8 +73,21 @@ class JavaServer:
         """Whether the process was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
-    def launch(self, class_path: str, *arguments: str, lock: int | None = None) -> None:
-        """Start the process without waiting for it.
+    def start(self) -> None:
+        """Start the process, and wait until it serves requests; raises as :meth:`Server.start` does."""
+        self.launch()
+        self.wait_until_ready()
+
+    @abstractmethod
+    def launch(self) -> None:
+        """Start the process without waiting for it."""
+
+    @abstractmethod
+    def wait_until_ready(self) -> None:
+        """Wait until it serves requests; raises as :meth:`Server.start` does."""
+
+    def launch_java(self, class_path: str, *arguments: str, lock: int | None = None) -> None:
+        """Start a main class as the process.
 
         Args:
             class_path: as for ``java -cp``.
@@ -70,7 +117,7 @@ class JavaServer:
             start_new_session=True,
         )
 
-    def run(self, class_path: str, *arguments: str) -> None:
+    def run_java(self, class_path: str, *arguments: str) -> None:
         """Run another class to its end.
 
         Raises:

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import functools
-import shutil
 import socket
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
-from txtopo.testing.servers import READY_SECS, JavaServer, free_port, pyspark_jars
-
-__all__ = ["ZooKeeperEnsemble", "ZooKeeperServer", "running_ensemble", "running_zookeeper", "shared_zookeeper"]
-
-Server = TypeVar("Server", "ZooKeeperServer", "ZooKeeperEnsemble")
+from txtopo.testing.servers import READY_SECS, JavaServer, Server, free_port, pyspark_jars
 
 _ANSWER_SECS = 1.0
 """A server that is still starting may accept a connection and never answer."""
@@ -36,7 +26,7 @@ maxClientCnxns=0
 _SERVES = frozenset({"standalone", "leader", "follower"})
 
 
-class ZooKeeperServer:
+class ZooKeeperServer(JavaServer):
     """A ZooKeeper server process on 127.0.0.1 that can be killed and restarted on the same data.
 
     Args:
@@ -61,21 +51,11 @@ class ZooKeeperServer:
         self.folder = folder
         self.port = port or free_port()
         self.hosts = f"127.0.0.1:{self.port}"
-        self.log = folder / "server.log"
         self.data = folder / "data"
         self._tick_time_ms = tick_time_ms
         self._membership = membership
         self._number = number
-        self._server = JavaServer(self.log, heap_mb)
-
-    def start(self) -> None:
-        """Start the process, and wait until it serves requests.
-
-        Raises:
-            RuntimeError: it ended, or does not serve in time; the message has the end of its log.
-        """
-        self.launch()
-        self.wait_until_ready()
+        super().__init__(folder / "server.log", heap_mb)
 
     def launch(self) -> None:
         """Start the process without waiting for it."""
@@ -84,7 +64,7 @@ class ZooKeeperServer:
         config = self.folder / "zoo.cfg"
         lines = _CONFIG.format(tick_time_ms=self._tick_time_ms, folder=self.data, port=self.port)
         config.write_text(lines + "".join(f"{line}\n" for line in self._membership))
-        self._server.launch(
+        self.launch_java(
             str(pyspark_jars() / "*"),
             "-Dzookeeper.preAllocSize=1024",
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",  # it runs a single server as well
@@ -92,31 +72,15 @@ class ZooKeeperServer:
         )
 
     def wait_until_ready(self) -> None:
-        """Wait until it serves requests; a member of an ensemble does so while it follows or leads.
-
-        Raises:
-            RuntimeError: it ended, or does not serve in time; the message has the end of its log.
-        """
-        self._server.wait_until(lambda: self.mode() in _SERVES, f"ZooKeeper does not serve on {self.hosts}")
+        """Wait until it serves requests; a member of an ensemble does so while it follows or leads."""
+        self.wait_until(lambda: self.mode() in _SERVES, f"ZooKeeper does not serve on {self.hosts}")
 
     def mode(self) -> str | None:
         """Return its mode: ``standalone``, ``leader`` or ``follower``; None while it does not serve requests."""
-        if not self._server.is_running:
+        if not self.is_running:
             return None
         _, _, after = self._ask(b"srvr").partition(b"Mode: ")
         return after.split(b"\n", 1)[0].decode() or None
-
-    def signal(self, number: int) -> None:
-        """Send a signal, for example SIGSTOP, to the process."""
-        self._server.signal(number)
-
-    def stop(self) -> None:
-        """Ask the process to end, and wait for it; kill it if it takes too long."""
-        self._server.stop()
-
-    def kill(self) -> None:
-        """Kill the process, as ``kill -9`` does."""
-        self._server.kill()
 
     def _ask(self, word: bytes) -> bytes:
         try:
@@ -127,7 +91,7 @@ class ZooKeeperServer:
             return b""
 
 
-class ZooKeeperEnsemble:
+class ZooKeeperEnsemble(Server):
     """ZooKeeper servers on 127.0.0.1 that elect a leader; each can be killed and restarted separately.
 
     Args:
@@ -156,11 +120,7 @@ class ZooKeeperEnsemble:
         self.hosts = ",".join(server.hosts for server in self.servers)
 
     def start(self) -> None:
-        """Start all processes, and wait until all of them serve requests.
-
-        Raises:
-            RuntimeError: one of them ended, or does not serve in time.
-        """
+        """Start all processes, and wait until all of them serve requests."""
         for server in self.servers:
             server.launch()
         for server in self.servers:
@@ -186,46 +146,11 @@ class ZooKeeperEnsemble:
             server.kill()
 
 
-@contextlib.contextmanager
-def running_zookeeper(folder: Path, *, tick_time_ms: int = 100, heap_mb: int = 64) -> Iterator[ZooKeeperServer]:
-    """Run a ZooKeeper server during a ``with`` block.
-
-    Args:
-        folder: the folder of its data and log; created if it does not exist.
-        tick_time_ms: its tickTime; sessions last 2 to 20 ticks.
-        heap_mb: its heap in MiB.
-    """
-    with _running(ZooKeeperServer(folder, tick_time_ms=tick_time_ms, heap_mb=heap_mb)) as server:
-        yield server
+def running_zookeeper(folder: Path, *, tick_time_ms: int = 100, heap_mb: int = 64) -> ZooKeeperServer:
+    """Return a server for a ``with`` block, which starts it and kills it at its end; see :class:`ZooKeeperServer`."""
+    return ZooKeeperServer(folder, tick_time_ms=tick_time_ms, heap_mb=heap_mb)
 
 
-@contextlib.contextmanager
-def running_ensemble(
-    folder: Path, *, size: int = 3, tick_time_ms: int = 100, heap_mb: int = 48
-) -> Iterator[ZooKeeperEnsemble]:
-    """Run an ensemble during a ``with`` block; see :class:`ZooKeeperEnsemble`."""
-    with _running(ZooKeeperEnsemble(folder, size=size, tick_time_ms=tick_time_ms, heap_mb=heap_mb)) as ensemble:
-        yield ensemble
-
-
-@contextlib.contextmanager
-def _running(server: Server) -> Iterator[Server]:
-    try:
-        server.start()
-        yield server
-    finally:
-        server.kill()
-
-
-@functools.cache
-def shared_zookeeper() -> ZooKeeperServer:
-    """Return a server that the first call starts and that runs until this process ends.
-
-    Use a separate root node for each test, and do not kill the server.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="zookeeper-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    server = ZooKeeperServer(folder)
-    server.start()
-    atexit.register(server.kill)
-    return server
+def running_ensemble(folder: Path, *, size: int = 3, tick_time_ms: int = 100, heap_mb: int = 48) -> ZooKeeperEnsemble:
+    """Return an ensemble for a ``with`` block, which starts it and kills it at its end."""
+    return ZooKeeperEnsemble(folder, size=size, tick_time_ms=tick_time_ms, heap_mb=heap_mb)

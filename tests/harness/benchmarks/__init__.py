@@ -6,11 +6,10 @@ process and one Spark session, in turns: a warm-up of each, then round after rou
 independent calculation before a figure counts. Machines are noisy, so compare figures within a round; absolute figures
 say little.
 
-    bench.py        what a workload is given: session, sizes, a folder to work in
-    inputs/         rows and their totals
+    inputs.py       rows, files of them, and their totals
     topologies.py   txtopo's topologies
-    peers/          foreachBatch + MERGE, foreachBatch + delta-rs, and the limit
-    measuring.py    contenders, their turns, and their figures
-    outcome.py      figures, ratios, targets: what is shown and kept
-    workloads/      one module a workload
+    peers.py        foreachBatch + MERGE, foreachBatch + delta-rs, and the limit
+    measuring.py    what a workload is given, contenders, their turns, and their figures
+    outcome.py      figures, ratios, targets: shown as tables and kept as JSON
+    workloads/      what is measured
 """

@@ -8,14 +8,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.harness.benchmarks.bench import Bench
-from tests.harness.benchmarks.json_file import write_json
-from tests.harness.benchmarks.plots import check_matplotlib, write_plots
+from tests.harness.benchmarks.measuring import Bench
+from tests.harness.benchmarks.outcome import print_outcome, write_json
 from tests.harness.benchmarks.session import benchmark_session
-from tests.harness.benchmarks.table import print_outcome
 from tests.harness.benchmarks.workloads import WORKLOADS
-
-_WITH_PLOTS = "scale"
 
 
 @click.command()
@@ -33,7 +29,7 @@ _WITH_PLOTS = "scale"
     default=Path("txtopo-data/benchmarks"),
     show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder for JSON and plots.",
+    help="The folder for the figures as JSON.",
 )
 def main(names: tuple[str, ...], rounds: int, scale: float, output: Path) -> None:
     """Run txtopo, its peers and the limit side by side. NAME is a workload, or all.
@@ -41,8 +37,6 @@ def main(names: tuple[str, ...], rounds: int, scale: float, output: Path) -> Non
     Totals are checked in every round; a wrong one ends the benchmark.
     """
     chosen = list(WORKLOADS) if "all" in names else list(dict.fromkeys(names))
-    if _WITH_PLOTS in chosen:
-        check_matplotlib()
     console = Console()
     with benchmark_session(with_kafka="kafka" in chosen) as spark:
         for name in chosen:
@@ -50,10 +44,8 @@ def main(names: tuple[str, ...], rounds: int, scale: float, output: Path) -> Non
                 bench = Bench(spark, Path(work), console, rounds, scale)
                 outcome = WORKLOADS[name](bench)
             print_outcome(console, outcome)
-            written = [write_json(output, outcome, bench)]
-            if name == _WITH_PLOTS:
-                written += write_plots(output, outcome)
-            console.print(f"written: {', '.join(str(path) for path in written)}\n", soft_wrap=True)
+            path = write_json(output, outcome, rounds=rounds, scale=scale)
+            console.print(f"written: {path}\n", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,45 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import attrs
+from pyspark.sql import SparkSession
+from rich.console import Console
 
-from tests.harness.benchmarks.bench import WARM_UP_SCALE, Bench
 from tests.harness.benchmarks.outcome import Line, Role
-from tests.harness.benchmarks.phases import phase_rows
 from txtopo import RunReport
+
+WARM_UP_SCALE = 0.15
+"""The size of a warm-up relative to a round, unless a workload gives another."""
+
+
+@attrs.frozen
+class Bench:
+    """Session, sizes and a folder.
+
+    Args:
+        spark: the session of all contenders.
+        work: a folder for tables and inputs, removed at the end.
+        console: shows the progress.
+        rounds: the number of measured rounds.
+        scale: a factor on the sizes; the targets are for 1.
+        has_delta_jars: whether Spark itself can write Delta tables; contenders that need it are left out otherwise.
+        has_warm_up: whether each contender runs once before it is measured.
+    """
+
+    spark: SparkSession
+    work: Path
+    console: Console
+    rounds: int = 3
+    scale: float = 1.0
+    has_delta_jars: bool = True
+    has_warm_up: bool = True
+
+    def times(self, count: int, low: int = 1) -> int:
+        """Return a count, scaled, and at least ``low``."""
+        return max(low, round(count * self.scale))
+
+    def for_warm_up(self, scale: float) -> Bench:
+        """Return a bench with sizes scaled once more, for runs that are not measured."""
+        return attrs.evolve(self, scale=self.scale * scale)
 
 
 @attrs.frozen
@@ -21,12 +55,10 @@ class Sample:
     Args:
         figures: by name, in the workload's unit; the name is empty if there is one figure.
         report: txtopo's own report of the run.
-        series: further numbers, for JSON.
     """
 
     figures: Mapping[str, float]
     report: RunReport | None = None
-    series: Mapping[str, Sequence[float]] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -43,8 +75,6 @@ class Contender:
 class Measured:
     """The results of all rounds."""
 
-    samples: Mapping[str, tuple[Sample, ...]]
-    """By contender, one for each round."""
     lines: tuple[Line, ...]
     phases: Mapping[str, Mapping[str, str]]
     """By contender, the phases of txtopo's last run."""
@@ -68,7 +98,6 @@ def measure(
             sample = _run(contender, bench, f"round {number} of {bench.rounds}")
             samples[contender.name].append(sample)
     return Measured(
-        samples={name: tuple(each) for name, each in samples.items()},
         lines=tuple(line for contender in contenders for line in _lines(contender, samples[contender.name])),
         phases={
             name: phase_rows(each[-1].report) for name, each in samples.items() if each and each[-1].report is not None
@@ -95,3 +124,22 @@ def _lines(contender: Contender, samples: Sequence[Sample]) -> list[Line]:
         Line(contender.name, contender.role, figure, tuple(sample.figures[figure] for sample in samples))
         for figure in samples[0].figures
     ]
+
+
+def phase_rows(report: RunReport) -> Mapping[str, str]:
+    """Return the phases of a run, with their times, from the report of a run that has committed something."""
+    each = max(report.transactions, 1)
+    return {
+        "from start to stop": f"{report.elapsed_secs:.2f} s",
+        "transactions": f"{report.transactions:,}",
+        "attempts, failed": f"{report.attempts:,}, {report.failures:,}",
+        "processing, summed over jobs": _share(report.processing_secs, report.elapsed_secs, each),
+        "… of it, processor time in spouts and bolts": _share(report.executor_secs, report.elapsed_secs, each),
+        "commits": _share(report.commit_secs, report.elapsed_secs, each),
+        **{f"… {step}": _share(secs, report.elapsed_secs, each) for step, secs in report.step_secs.items()},
+    }
+
+
+def _share(secs: float, elapsed_secs: float, transactions: int) -> str:
+    share = secs / elapsed_secs if elapsed_secs else 0.0
+    return f"{secs:.2f} s, {share:.0%}, {secs / transactions * 1000:.2f} ms each"

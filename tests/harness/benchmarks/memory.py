@@ -1,11 +1,10 @@
-"""The memory of the driver while something runs: its Python process and its JVM. Linux only."""
+"""The memory of the driver: its Python process, while something runs, and the heap of its JVM. Linux only."""
 
 from __future__ import annotations
 
 import os
 import statistics
 import threading
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,30 +16,23 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class MemorySampler:
-    """Samples the resident memory of this process and of Spark's JVM while it is entered."""
+    """Samples the resident memory of this process while it is entered."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._pids = {"python": os.getpid(), "jvm": int(_jvm(spark).ProcessHandle.current().pid())}
+    def __init__(self) -> None:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="memory-sampler", daemon=True)
-        self._started = 0.0
-        self.secs: list[float] = []
-        """When each sample was taken, in seconds from the start."""
-        self.mib: dict[str, list[float]] = {name: [] for name in self._pids}
-        """The samples of ``python`` and ``jvm``."""
+        self._mib: list[float] = []
 
-    def peak_mib(self, name: str) -> float:
-        return max(self.mib[name])
+    def peak_mib(self) -> float:
+        return max(self._mib)
 
-    def tenths_mib(self, name: str) -> tuple[float, float]:
+    def tenths_mib(self) -> tuple[float, float]:
         """Return the median of the first and of the last tenth of the samples."""
-        samples = self.mib[name]
-        tenth = max(1, len(samples) // 10)
-        return statistics.median(samples[:tenth]), statistics.median(samples[-tenth:])
+        tenth = max(1, len(self._mib) // 10)
+        return statistics.median(self._mib[:tenth]), statistics.median(self._mib[-tenth:])
 
     def __enter__(self) -> Self:
-        self._started = time.perf_counter()
-        self._take()
+        self._mib.append(resident_mib())
         self._thread.start()
         return self
 
@@ -52,12 +44,7 @@ class MemorySampler:
 
     def _sample(self) -> None:
         while not self._over.wait(_PERIOD_SECS):
-            self._take()
-
-    def _take(self) -> None:
-        self.secs.append(round(time.perf_counter() - self._started, 2))
-        for name, pid in self._pids.items():
-            self.mib[name].append(round(resident_mib(pid), 1))
+            self._mib.append(resident_mib())
 
 
 def jvm_heap_mib(spark: SparkSession) -> float:

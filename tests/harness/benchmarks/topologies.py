@@ -1,27 +1,29 @@
-"""The measured topologies: words into a keyed Delta table."""
+"""The measured topologies: words into a keyed Delta table; and their spouts: words one by one, record batches, files."""
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from committers import ReduceCommitter
-from spouts import FilesTransactionalSpout
+from spouts import Coordinator, Emitter, FilesTransactionalSpout
 from state import DeltaState
-from tests.harness.benchmarks.inputs.rows import DrawnWords, TouchedKeys
-from tests.harness.benchmarks.word_spouts import BatchSpout, FileSpout, WordSpout
+from tests.harness.benchmarks.inputs import SCHEMA, DrawnWords, Rows, TouchedKeys, file_names
 from txtopo import (
     BatchBolt,
     BatchOutputCollector,
     DataFrameBolt,
+    DataFrameSpout,
     Fields,
     ICommitter,
     Topology,
     TopologyContext,
+    TransactionalSpout,
     TransactionalTopologyBuilder,
     TransactionAttempt,
     Tuple,
@@ -34,6 +36,122 @@ STATE = "words"
 def application(topology_id: str) -> str:
     """Return the application id under which a table's log records txids."""
     return f"{topology_id}/{STATE}"
+
+
+class NumberedCoordinator(Coordinator):
+    """Begins a fixed number of transactions; the metadata is the txid.
+
+    Args:
+        transactions: the last txid.
+        available_at: takes the time at which each was begun, or was due, in seconds since the epoch.
+        interval_secs: the time between two that are due; None: each is begun as soon as it is asked for.
+    """
+
+    def __init__(
+        self, transactions: int, available_at: dict[int, float] | None = None, interval_secs: float | None = None
+    ) -> None:
+        self._transactions = transactions
+        self._begun = 0
+        self._available_at = {} if available_at is None else available_at
+        self._interval_secs = interval_secs
+
+    def resume(self, txid: int, metadata: Any) -> None:
+        self._begun = txid
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> int:
+        self._begun = txid
+        self._available_at.setdefault(txid, time.time())
+        return txid
+
+    def is_ready(self) -> bool:
+        """Whether the next transaction is due; the first call starts the clock."""
+        if self._interval_secs is None:
+            return True
+        if not self._available_at:
+            start = time.time()
+            self._available_at |= {n: start + n * self._interval_secs for n in range(1, self._transactions + 1)}
+        return time.time() >= self._available_at[self._begun + 1]
+
+    def is_exhausted(self) -> bool:
+        return self._begun >= self._transactions
+
+
+class WordEmitter(Emitter):
+    """Emits the words of a transaction, tuple by tuple."""
+
+    def __init__(self, words: DrawnWords, task: int) -> None:
+        self._words = words
+        self._task = task
+
+    def emit_batch(self, attempt: TransactionAttempt, metadata: int, collector: BatchOutputCollector) -> None:
+        emit = collector.emit
+        for word in self._words.share(metadata, self._task):
+            emit((attempt, word))
+
+
+class WordSpout(TransactionalSpout):
+    """Emits drawn words; a transaction is due every ``interval_secs``, or at once if that is None."""
+
+    output_fields = Fields("attempt", "word")
+
+    def __init__(self, words: DrawnWords, transactions: int, interval_secs: float | None = None) -> None:
+        self._words = words
+        self._transactions = transactions
+        self._interval_secs = interval_secs
+        self.begun_at: dict[int, float] = {}
+        """When each transaction was begun; with an interval, when it was due. Filled in the driver only."""
+
+    def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
+        return NumberedCoordinator(self._transactions, self.begun_at, self._interval_secs)
+
+    def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
+        return WordEmitter(self._words, context.this_task_index)
+
+
+class BatchEmitter(Emitter):
+    """Emits the rows of a transaction as record batches."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def emit_batch(self, attempt: TransactionAttempt, metadata: int, collector: BatchOutputCollector) -> None:
+        for batch in self._rows.batch(metadata).to_batches(max_chunksize=100_000):
+            collector.emit_batch(batch)
+
+
+class BatchSpout(TransactionalSpout):
+    """Emits rows that are Arrow columns already."""
+
+    output_fields = Fields("attempt", "word: string", "n: long")
+
+    def __init__(self, rows: Rows, transactions: int) -> None:
+        self._rows = rows
+        self._transactions = transactions
+
+    def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
+        return NumberedCoordinator(self._transactions)
+
+    def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
+        return BatchEmitter(self._rows)
+
+
+class FileSpout(DataFrameSpout):
+    """Lets Spark read ``files`` Parquet files a transaction, as ``inputs.files.write_files`` wrote them."""
+
+    output_fields = Fields("attempt", "word: string", "n: long")
+
+    def __init__(self, folder: Path, transactions: int, files: int) -> None:
+        self._folder = str(folder)
+        self._transactions = transactions
+        self._files = files
+
+    def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
+        return NumberedCoordinator(self._transactions)
+
+    def read(self, spark: SparkSession, metadata: int) -> DataFrame:
+        """Return a transaction's rows."""
+        paths = [f"{self._folder}/{name}" for name in file_names(metadata, self._files)]
+        return spark.read.schema(SCHEMA).parquet(*paths)
 
 
 class PartialCount(BatchBolt):
@@ -127,14 +245,11 @@ def shuffled(
     return _into_table(builder, output)
 
 
-def from_files(output: Path, spout: FileSpout, *, has_frame_bolt: bool, parallelism: int = 2) -> Topology:
-    """Return Parquet files → (sums in Spark SQL →) reduce, with Spark reading the files."""
+def from_files(output: Path, spout: FileSpout, parallelism: int = 2) -> Topology:
+    """Return Parquet files → sums in Spark SQL → reduce, with Spark reading the files."""
     builder = TransactionalTopologyBuilder("from-files", "spout", spout, 1)
-    source = "spout"
-    if has_frame_bolt:
-        builder.set_bolt("sum", SumByWord()).shuffle_grouping("spout")
-        source = "sum"
-    return _reduced(builder, source, output, parallelism)
+    builder.set_bolt("sum", SumByWord()).shuffle_grouping("spout")
+    return _reduced(builder, "sum", output, parallelism)
 
 
 def from_files_by_arrow(output: Path, folder: Path, files: int, parallelism: int = 2) -> Topology:

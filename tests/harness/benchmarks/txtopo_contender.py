@@ -8,8 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tests.harness.benchmarks.inputs.checking import check_delta
-from tests.harness.benchmarks.inputs.rows import Rows
+from tests.harness.benchmarks.inputs import Rows, check_delta
 from tests.harness.benchmarks.measuring import Contender, Sample
 from tests.harness.benchmarks.memory import MemorySampler
 from tests.harness.benchmarks.outcome import Role

@@ -4,10 +4,10 @@ A *schedule* is one seeded run: one coordinator after another, and sometimes two
 tables, a store in memory, a virtual clock, and jobs that run in this process. Nothing in it waits, so
 schedules are fast. The same seed makes the same schedule.
 
-A *workload* is a kind of fault (see ``workloads``); each schedule draws some of them and their rates. A *checker*
-checks a promise (see ``checkers``).
+Each schedule draws some kinds of *fault* (see ``faults``) and their rates. A *checker* checks a promise (see
+``checkers``).
 
-Two coordinators at once need no threads. If a workload pauses one of them at a failpoint, the schedule runs its
+Two coordinators at once need no threads. If a fault pauses one of them at a failpoint, the schedule runs its
 successor inside that failpoint, and then lets the first one continue as a zombie.
 
 Models: FoundationDB's simulation, TigerBeetle's VOPR; swarm testing (Groce et al. 2012).

@@ -11,7 +11,7 @@ import attrs
 from txtopo.config import Config
 from txtopo.errors import JobFailure
 from txtopo.testing.checkers import CoreChecker
-from txtopo.testing.simulation.memory import JobMemory, ListeningTaskFactory, Reaching
+from txtopo.testing.simulation.faults import lose_job
 from txtopo.testing.simulation.threads import SimulatedThreads
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.core.actions import Action, StopReason
@@ -23,6 +23,7 @@ from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.transactional.journal.journal import JournalEntry, JournalHeader
 from txtopo.transactional.run.assembly import Environment, assembled
+from txtopo.transactional.tasks.factory import TaskFactory
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.world import World
@@ -54,18 +55,9 @@ class SimulatedRunner(JobRunner):
 
     slots = 2
 
-    def __init__(
-        self,
-        world: World,
-        process: Process,
-        task_factory: ListeningTaskFactory,
-        memory: JobMemory | None,
-        reaching: Reaching,
-    ) -> None:
+    def __init__(self, world: World, process: Process, task_factory: TaskFactory) -> None:
         self._world = world
         self._process = process
-        self._memory = memory
-        self._reaching = reaching
         self._task_factory = task_factory
         task_factory.note_late = lambda error: self.note_late(error)  # noqa: PLW0108 - the run sets it later
         self._cancelled: set[int] = set()
@@ -78,21 +70,12 @@ class SimulatedRunner(JobRunner):
         self._process.job_id = job.job_id
         for attempt, metadata in job.attempts:
             self._world.emits(self._process, attempt, metadata)
-        self._world.job_runs(is_done=False)
+        lose_job(self._world, is_done=False)
         struck = len(self._world.struck)
-        passages = {attempt: self._world.passage(attempt) for attempt, _ in job.attempts}
-        with self._reaching.on_the_way(passages):
-            if self._memory is None:
-                reports: Sequence[Report] = run_stages(
-                    job, [self._task_factory] * job.layout.partitions, lambda sent: sent
-                )
-            else:
-                reports = self._memory.run(job, self._task_factory, passages)
-        # The memory strikes reused attempts first. By number, the list is the same as if every attempt had been run.
-        self._world.struck[struck:] = sorted(self._world.struck[struck:])
+        reports = run_stages(job, [self._task_factory] * job.layout.partitions, lambda sent: sent)
         failed = {report.attempt.txid for report in reports if report.failure is not None}
         self._world.failed(failed, len(self._world.struck) - struck)
-        self._world.job_runs(is_done=True)
+        lose_job(self._world, is_done=True)
         return reports
 
     def cancel(self, job_id: int) -> None:
@@ -152,7 +135,7 @@ class Process:
         if chosen in works:
             posted = len(threads.deliveries)
             threads.do(chosen)
-            # Workloads strike at the answers of a job. Its progress and its loss come as single events.
+            # Faults strike at the answers of a job. Its progress and its loss come as single events.
             for delivery in threads.deliveries[posted:]:
                 if delivery.order is None and len(delivery.events) > 1:
                     post(delivery, self.job_id)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import enum
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 Kinds = Sequence[Any]
-"""Kinds of fault: classes of workloads for transactional topologies, members of an enumeration for plain ones."""
+"""Kinds of fault: members of the enumeration of transactional topologies, or of plain ones."""
 
 KIND_DRAWN = 0.5
 """How probable it is that a schedule has a kind of fault at all."""
 
-Kind = TypeVar("Kind")
+Kind = TypeVar("Kind", bound=enum.Enum)
 
 
 class Schedule(ABC):
@@ -32,6 +33,7 @@ class Schedule(ABC):
         self.is_logged = log is not None
         self._log = log
         self._only = only
+        self._rates: Mapping[Any, float] = {}
         self._drawn = 0
         """How many faults were drawn, including those that are left out."""
 
@@ -55,33 +57,29 @@ class Schedule(ABC):
     def now(self) -> str:
         """Return the time and who acts, as the log shows them."""
 
-    def draw_rates(self, kinds: Iterable[Kind], middle: Mapping[Kind, float]) -> dict[Kind, float]:
-        """Draw which kinds of fault there are, and a rate for each around its middle."""
-        return {
+    def draw_rates(self, kinds: Iterable[Kind], middle: Mapping[Kind, float]) -> list[Kind]:
+        """Draw which kinds of fault there are, and a rate for each around its middle; return the kinds."""
+        self._rates = {
             # 0.18 to 2.8 times the middle, evenly on a scale of powers: some schedules have few faults, others many.
             kind: middle[kind] * 2 ** self.random.uniform(-2.5, 1.5)
             for kind in kinds
             if self.random.random() < KIND_DRAWN
         }
+        return list(self._rates)
 
-    def strike(self, *what: object) -> bool:
-        """Count a fault that was drawn; return False if it is left out."""
-        number = self.next_fault()
-        if number is None:
+    def strikes(self, kind: enum.Enum, *where: object) -> bool:
+        """Draw whether a fault strikes now, and record it if it does."""
+        rate = self._rates.get(kind, 0.0) if self.has_faults else 0.0
+        if rate == 0.0 or self.random.random() >= rate:
             return False
-        self.note_fault(number, " ".join(map(str, what)))
-        return True
-
-    def next_fault(self) -> int | None:
-        """Return the number of the next fault; None if it is left out."""
         # Faults that are left out count, too: the others keep their numbers while a failure is shrunk.
         self._drawn += 1
-        return self._drawn if self._only is None or self._drawn in self._only else None
-
-    def note_fault(self, number: int, what: str) -> None:
-        """Record a fault that strikes."""
-        self.struck.append((number, what))
-        self.log(f"fault {number}: {what}")
+        if self._only is not None and self._drawn not in self._only:
+            return False
+        fault = " ".join(map(str, (kind.value, *where)))
+        self.struck.append((self._drawn, fault))
+        self.log(f"fault {self._drawn}: {fault}")
+        return True
 
     def log(self, text: str) -> None:
         """Write a line to the log, if there is one."""
@@ -109,9 +107,3 @@ class Simulated(ABC):
 
         See :class:`Schedule` for ``only`` and ``log``.
         """
-
-    def take_learned(self) -> Any:
-        """Return what was learned since the last call, for later schedules in any process; None for nothing."""
-
-    def learn(self, learned: Any) -> None:
-        """Take what another process has learned."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gc
+import contextlib
 import logging
 import multiprocessing
 import os
-import pickle
 import signal
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import attrs
 
@@ -27,13 +25,9 @@ from txtopo.topology.topology import TransactionalTopology
 SHARE = 50
 """The number of seeds that a process takes at a time."""
 
-SHARES_PER_PROCESS = 4
-"""The number of shares that a process runs before it ends. Only a garbage collection finds what is left of each world,
-and that costs time. Ending the process instead costs almost nothing, because its learned results are passed on."""
-
 SCHEDULES_PER_COLLECTION = 10
-"""The number of schedules that a process which does not end runs between two garbage collections: that costs much less
-than Python's automatic collections."""
+"""The number of schedules that a process runs between two garbage collections: that costs much less than Python's
+automatic collections."""
 
 FAULTLESS = 0
 """The seed of the schedule without faults, which is run before the others."""
@@ -76,7 +70,7 @@ class Result:
 
     schedules: int
     faults: Counter[str]
-    """The number of injected faults, by workload."""
+    """The number of injected faults, by kind."""
     failures: tuple[Failure, ...]
     elapsed_secs: float
 
@@ -110,7 +104,7 @@ def make_subject(
         if version.txid is not None and (not rows[name] or rows[name][-1][0] < version.txid):
             rows[name].append((version.txid, version.rows))
 
-    world = World(subject, seed=FAULTLESS, workloads=(), log=log)
+    world = World(subject, seed=FAULTLESS, kinds=(), log=log)
     world.on_version = note
     world.run()
     # The first version with a txid is the write; a coordinator that opens the table adds versions with the same txid.
@@ -184,15 +178,12 @@ def run_schedules(  # noqa: PLR0913 - the options of the command
     started = time.monotonic()
     shares = [seeds[start : start + SHARE] for start in range(0, len(seeds), SHARE)]
     count, faults, failures = 0, Counter[str](), list[Failure]()
-    with _results(
-        subject, shares, subject.kinds if kinds is None else kinds, processes or os.cpu_count() or 1
-    ) as results:
+    job = _Job(subject, subject.kinds if kinds is None else kinds)
+    with _results(job, shares, processes or os.cpu_count() or 1) as results:
         for share in results:
             count += share.schedules
             faults.update(share.faults)
             failures += share.failures
-            if share.learned is not None:
-                subject.learn(pickle.loads(share.learned))  # noqa: S301 - our own bytes
             if on_progress is not None:
                 on_progress(count)
             if len(failures) >= failures_max:
@@ -208,8 +199,6 @@ class _Share:
     schedules: int
     faults: Counter[str]
     failures: list[Failure]
-    learned: bytes | None = None
-    """The pickled job results of another process; None if they do not pickle."""
 
 
 @attrs.frozen
@@ -220,32 +209,21 @@ class _Job:
     kinds: Kinds
 
     def run(self, seeds: range) -> _Share:
-        """Run a share in a process that continues afterwards."""
-        with collected_when_told() as collect:
-            return self._run(seeds, collect)
-
-    def run_apart(self, seeds: range) -> _Share:
-        """Run a share in a process that ends soon, and return its learned results of jobs with it."""
-        share = self._run(seeds, lambda: None)
-        try:
-            return attrs.evolve(share, learned=pickle.dumps(self.subject.take_learned()))
-        except Exception:  # noqa: BLE001 - an emitted value may raise anything when pickled; other processes do without
-            return share
-
-    def _run(self, seeds: range, collect: Callable[[], None]) -> _Share:
+        """Run a share."""
         faults, failures = Counter[str](), []
         logger = logging.getLogger("txtopo")
         level = logger.level
         logger.setLevel(logging.CRITICAL)  # thousands of injected failures would be logged
         try:
-            for count, seed in enumerate(seeds, 1):
-                world, failure = run_schedule(self.subject, seed, self.kinds)
-                faults.update(fault.partition(" ")[0] for _, fault in world.struck)
-                if failure is not None:
-                    failures.append(failure)
-                world.dissolve()
-                if count % SCHEDULES_PER_COLLECTION == 0:
-                    collect()
+            with collected_when_told() as collect:
+                for count, seed in enumerate(seeds, 1):
+                    world, failure = run_schedule(self.subject, seed, self.kinds)
+                    faults.update(fault.partition(" ")[0] for _, fault in world.struck)
+                    if failure is not None:
+                        failures.append(failure)
+                    world.dissolve()
+                    if count % SCHEDULES_PER_COLLECTION == 0:
+                        collect()
         finally:
             logger.setLevel(level)
         return _Share(len(seeds), faults, failures)
@@ -256,37 +234,25 @@ _job: _Job | None = None
 
 def _run_share(seeds: range) -> _Share:
     assert _job is not None, "it was inherited"
-    return _job.run_apart(seeds)
+    return _job.run(seeds)
 
 
-def _prepare_process() -> None:
-    """Ignore Ctrl-C, which the waiting parent handles by ending this process."""
-    assert _job is not None, "it was inherited"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.disable()  # the process ends before its garbage matters; see SHARES_PER_PROCESS
-    _job.subject.take_learned()  # the parent process already has these results
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the waiting parent handles Ctrl-C by ending this process
 
 
-class _results:  # noqa: N801 - reads as a function
-    """The results of all shares, as they complete; one process or one share runs in this process."""
-
-    def __init__(self, subject: Simulated, shares: list[range], kinds: Kinds, size: int) -> None:
-        global _job  # noqa: PLW0603 - what fork passes on
-        self._job = _job = _Job(subject, kinds)
-        self._shares = shares
-        self._pool: Any = None
-        if size > 1 and len(shares) > 1:
-            # fork passes the subject on without pickling it: a topology may hold what does not pickle.
-            context = multiprocessing.get_context("fork")
-            self._pool = context.Pool(size, initializer=_prepare_process, maxtasksperchild=SHARES_PER_PROCESS)
-
-    def __enter__(self) -> Iterator[_Share]:
-        if self._pool is None:
-            return map(self._job.run, self._shares)
-        found: Iterator[_Share] = self._pool.imap_unordered(_run_share, self._shares)
-        return found
-
-    def __exit__(self, *error: object) -> None:
-        if self._pool is not None:
-            self._pool.terminate()  # shares may still be running if enough have failed
-            self._pool.join()
+@contextlib.contextmanager
+def _results(job: _Job, shares: list[range], processes: int) -> Iterator[Iterator[_Share]]:
+    """Yield the results of all shares, as they complete; one process or one share runs in this process."""
+    global _job  # noqa: PLW0603 - what fork passes on
+    if processes == 1 or len(shares) == 1:
+        yield map(job.run, shares)
+        return
+    _job = job
+    # fork passes the subject on without pickling it: a topology may hold what does not pickle.
+    pool = multiprocessing.get_context("fork").Pool(processes, initializer=_ignore_interrupts)
+    try:
+        yield pool.imap_unordered(_run_share, shares)
+    finally:
+        pool.terminate()  # shares may still be running if enough have failed
+        pool.join()

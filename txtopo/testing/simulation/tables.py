@@ -7,7 +7,7 @@ version meanwhile, the write starts again. Every new version is passed to the ch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Never, Protocol
+from typing import Any, Never
 
 import attrs
 import pyarrow as pa
@@ -45,18 +45,10 @@ class SimulatedTable:
         self.on_version(self.name, before, version)
 
 
-class HasFields(Protocol):
-    """The attributes that a simulated state copies."""
-
-    key: Fields
-    value: Fields
-    kind: StateKind
-
-
 class SimulatedState(State):
     """Replaces a topology's state in a simulation; copies the fields and the kind of the state ``of``."""
 
-    def __init__(self, of: HasFields, table: SimulatedTable) -> None:
+    def __init__(self, of: State, table: SimulatedTable) -> None:
         self.key: Fields = of.key
         self.value: Fields = of.value
         self.kind: StateKind = of.kind
@@ -71,8 +63,6 @@ class SimulatedState(State):
 
     def as_rows(self, name: str, rows: Rows) -> pa.Table:
         """Return rows with the columns of the rows table that it replaces."""
-        if not isinstance(self._of, State):
-            return super().as_rows(name, rows)
         return self._of.as_rows(name, rows)
 
     def open(self, topology_id: str, name: str, incarnation: str, epoch: int) -> OpenedState:

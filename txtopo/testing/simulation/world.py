@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 
 import attrs
 
+from state.memory import MemoryState
 from state.stores.memory import MemoryPlace, MemoryStore
 from txtopo.api.fields import Fields
-from txtopo.api.state import Key, State, StateKind
+from txtopo.api.state import Key, State
 from txtopo.api.store import Store
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
@@ -29,8 +30,17 @@ from txtopo.testing.checkers import (
     check_journal,
     require,
 )
-from txtopo.testing.simulation.commits import CommitPhases
-from txtopo.testing.simulation.memory import JobMemory, Learned, ListeningTaskFactory, Passage, Reaching
+from txtopo.testing.simulation.faults import (
+    ANSWERING,
+    MOVING,
+    RATES,
+    CrashError,
+    Fault,
+    answer,
+    is_at,
+    move,
+    reach,
+)
 from txtopo.testing.simulation.process import (
     ObservedCoordinator,
     Process,
@@ -40,7 +50,6 @@ from txtopo.testing.simulation.process import (
 from txtopo.testing.simulation.schedule import Kinds, Schedule, Simulated
 from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
 from txtopo.testing.simulation.threads import Clock
-from txtopo.testing.simulation.workloads import RATES, USER_POINTS, CrashError, Failures, Workload
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.core.actions import StopReason
@@ -49,7 +58,7 @@ from txtopo.transactional.core.limits import Limits
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.journal.journal import JournalHeader, JournalPart
 from txtopo.transactional.run.assembly import Environment
-from txtopo.transactional.tasks.factory import prototypes_of
+from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
 Invariant = Callable[[Mapping[str, Mapping[Key, Any]]], None]
 
@@ -92,28 +101,18 @@ class Subject(Simulated):
         default=attrs.Factory(lambda self: prototypes_of(self.topology.plan), takes_self=True)
     )
     """The pickled components, the same in every schedule."""
-    memory: JobMemory = attrs.field(factory=JobMemory, eq=False)
-    """The results of jobs of earlier schedules."""
 
-    kinds: ClassVar[Kinds] = tuple(RATES)
+    kinds: ClassVar[Kinds] = tuple(Fault)
 
     def world(
         self,
         seed: int,
-        kinds: Sequence[type[Workload]],
+        kinds: Sequence[Fault],
         only: frozenset[int] | None = None,
         log: Callable[[str], None] | None = None,
     ) -> World:
         """Return a schedule; see :class:`World`."""
         return World(self, seed, kinds, only, log)
-
-    def take_learned(self) -> Learned:
-        """Return the job results that were learned since the last call."""
-        return self.memory.take_learned()
-
-    def learn(self, learned: Learned) -> None:
-        """Add the job results of another process."""
-        self.memory.learn(learned)
 
 
 class World(Schedule):
@@ -123,7 +122,7 @@ class World(Schedule):
         self,
         subject: Subject,
         seed: int,
-        workloads: Sequence[type[Workload]] = tuple(RATES),
+        kinds: Sequence[Fault] = tuple(Fault),
         only: frozenset[int] | None = None,
         log: Callable[[str], None] | None = None,
     ) -> None:
@@ -141,29 +140,22 @@ class World(Schedule):
         self._may_dry_up = subject.oracle is None or subject.dries_up
         self._plan = subject.topology.plan
         self._repeats = self._plan.semantics.policy.repeats
-        # The replay of a failure and a logged schedule run every job. So does an opaque spout, whose emitters may emit
-        # something else each time.
-        remembers = only is None and log is None and self._repeats
-        self._memory = subject.memory if remembers else None
-        self._reaching = Reaching()
-        self._commit_phases = CommitPhases(self._memory, self._reaching, self.passage)
         self._paused = 0
         self._moves = 0
         self._active_move = 0
         """The last move in which an attempt was emitted or a transaction was committed."""
-        self._workloads = [kind(rate) for kind, rate in self.draw_rates(workloads, RATES).items()]
-        self._striking: dict[str, list[Workload]] = {}
-        """By failpoint, the workloads that can strike there."""
-        self._failures = next((each for each in self._workloads if isinstance(each, Failures)), None)
-        self._running = [each for each in self._workloads if type(each).run_job is not Workload.run_job]
-        self._moving = [each for each in self._workloads if type(each).move is not Workload.move]
+        self._faults = self.draw_rates(kinds, RATES)
+        self._striking: dict[str, list[Fault]] = {}
+        """By failpoint, the kinds that can strike there."""
+        self._moving = [fault for fault in self._faults if fault in MOVING]
+        self._answering = [fault for fault in self._faults if fault in ANSWERING]
         self._store_place: Any = MemoryPlace()
         self.tables: dict[str, SimulatedTable] = {}
         self._journal: list[SimulatedJournal] = []
         self._processes: list[Process] = []
         self.acting: list[Process] = []
         """A stack: the last process is acting, inside failpoints of the others, which are paused."""
-        self._skips = bool(workloads) and self.random.random() < SKIPPING
+        self._skips = bool(kinds) and self.random.random() < SKIPPING
         # Tables may differ from the oracle's if transactions are given up, or if an opaque source cuts other batches.
         oracle = None if self._skips or not self._repeats else subject.oracle
         self._tables = TableChecker(oracle, subject.invariant)
@@ -173,7 +165,7 @@ class World(Schedule):
 
     def run(self) -> None:
         """Make moves until all is committed; see :meth:`Schedule.run`."""
-        fault_moves = self.random.randrange(MOVES_WITH_FAULTS_MAX) if self._workloads else 0
+        fault_moves = self.random.randrange(MOVES_WITH_FAULTS_MAX) if self._faults else 0
         with armed(self._reach):
             while not self._is_finished():
                 self._moves += 1
@@ -196,7 +188,7 @@ class World(Schedule):
             vars(process).clear()
         vars(self).clear()
 
-    # What workloads do.
+    # What faults do.
 
     @property
     def moving(self) -> Process:
@@ -213,28 +205,6 @@ class World(Schedule):
     def can_switch(self) -> bool:
         """Whether the spout's partitions can be switched."""
         return hasattr(self._plan.spout.component, "set_disabled")
-
-    def strikes(self, workload: Workload, where: str) -> bool:
-        """Draw whether a workload strikes now."""
-        return self.has_faults and self.random.random() < workload.rate and self.strike(workload, where)
-
-    def passage(self, attempt: TransactionAttempt) -> Passage:
-        """Draw where faults strike an attempt in the user's code."""
-        failures = self._failures
-        if failures is None or not self.has_faults:
-            return Passage()
-        # Both places are drawn even if the fault is left out, so that leaving it out shifts no later draw. The second
-        # counts in a spread layout only, where other partitions go on after the first failure.
-        first = failures.passed(self.random)
-        second = first + 1 + failures.passed(self.random)
-        number = self.next_fault()
-        if number is None:
-            return Passage()
-
-        def strike(failpoint: str) -> None:
-            self.note_fault(number, f"{failures} in transaction {attempt.txid} at {failpoint}")
-
-        return Passage((first, second), strike)
 
     def kill_current(self) -> None:
         """Kill the acting process."""
@@ -277,11 +247,6 @@ class World(Schedule):
         partition = self.random.choice(list(spout.rows.lengths()))
         spout.set_disabled(partition, self.random.choice((True, False)))
 
-    def job_runs(self, *, is_done: bool) -> None:
-        """Let workloads lose a job at its start or its end."""
-        for workload in self._running:
-            workload.run_job(self, is_done=is_done)
-
     def is_eager(self) -> bool:
         """Draw whether work runs the moment it is submitted, as it may on a thread."""
         return self.random.random() < EAGER
@@ -289,7 +254,7 @@ class World(Schedule):
     def emits(self, process: Process, attempt: TransactionAttempt, metadata: Any) -> None:
         """Check that the metadata of an attempt is durable before the attempt emits."""
         self._active_move = self._moves
-        with _Kept(self):
+        with self._keeping():
             if self._leads(process):  # a zombie may emit anything: fences refuse its writes
                 durable = self._store_place.values.get(f"{self._plan.topology_id}/metadata/{attempt.txid:020d}")
                 self._attempts.emits(attempt, metadata, None if durable is None else _decoded(durable))
@@ -300,7 +265,7 @@ class World(Schedule):
         oracle = self._subject.oracle
         # Only where user code never fails by itself is each failure a fault's.
         if oracle is not None and not oracle.has_failures and self._repeats:
-            with _Kept(self):
+            with self._keeping():
                 if len(txids) > struck:
                     raise Violation(f"a failing transaction fails alone (promise 5): {txids}, {struck} struck")
 
@@ -323,11 +288,11 @@ class World(Schedule):
             self._start()
             return
         process = self.random.choice(running)
-        with _Acting(self, process):
+        with self._acting(process):
             if self.has_faults:
-                for workload in self._moving:
-                    workload.move(self)
-            if not process.is_running:  # a workload has killed it
+                for fault in self._moving:
+                    move(self, fault)
+            if not process.is_running:  # a fault has killed it
                 return
             waits = self.random.random() < WAITING
             if waits or not process.work(self.random.choice, self._post):
@@ -341,7 +306,7 @@ class World(Schedule):
         self._active_move = self._moves
         for process in self._processes:
             if process.is_running:
-                with _Acting(self, process):
+                with self._acting(process):
                     process.request_stop()
                     self._look_for_end(process)
 
@@ -359,13 +324,13 @@ class World(Schedule):
     def _start(self) -> None:
         process = Process(self, len(self._processes) + 1)
         self._processes.append(process)
-        with _Acting(self, process):
+        with self._acting(process):
             pending_max = self.random.randrange(1, 9)
             config = _config(
                 pending_max,
                 jobs_max=self.random.randrange(1, 4),
                 # Without faults, each transaction is a group: the oracle needs a version of the tables for every txid.
-                group_transactions_max=self.random.randrange(1, 5) if self._workloads else 1,
+                group_transactions_max=self.random.randrange(1, 5) if self._faults else 1,
                 layout=self.random.choice(LAYOUTS),
                 skips=self._skips,
             )
@@ -378,8 +343,7 @@ class World(Schedule):
     def _environment(self, process: Process) -> Environment:
         @contextlib.contextmanager
         def make_runner(plan: Plan, config: Config, prototypes: dict[str, bytes]) -> Iterator[JobRunner]:
-            task_factory = ListeningTaskFactory(plan, config, prototypes)
-            runner = SimulatedRunner(self, process, task_factory, self._memory, self._reaching)
+            runner = SimulatedRunner(self, process, TaskFactory(plan, config, prototypes))
             yield runner
             runner.close()  # not in a `finally`: a process that dies closes nothing
 
@@ -400,22 +364,45 @@ class World(Schedule):
             make_prototypes=lambda _: self._subject.prototypes,
             make_journal=make_journal,
             make_dead_letters=self._dead_letters,
-            run_commit_phases=self._commit_phases.run,
         )
 
     def _post(self, delivery: Any, job_id: int) -> None:
-        for workload in self._workloads:
-            workload.post(self, delivery, job_id)
+        for fault in self._answering:
+            answer(self, fault, delivery, job_id)
 
-    def let_go(self, process: Process) -> None:
-        """Count a process as over."""
-        if not process.is_over:
-            process.die()
+    @contextlib.contextmanager
+    def _keeping(self) -> Iterator[None]:
+        """Record a violation even if the code under test swallows it as an error of user code."""
+        try:
+            yield
+        except Exception as error:
+            self._violated(error)
+            raise
 
-    def violated(self, error: BaseException) -> None:
+    def _violated(self, error: BaseException) -> None:
         """Note the first error that no fault explains."""
         if self.violation is None:
             self.violation = error
+
+    @contextlib.contextmanager
+    def _acting(self, process: Process) -> Iterator[None]:
+        """Put a process on the stack of acting ones, and swallow the errors that may end it."""
+        self.acting.append(process)
+        try:
+            yield
+        except CrashError:
+            self.log("dies")
+        except (StopError, FailedException, PoisonTransaction) as error:
+            if isinstance(error, DivergenceError):  # no fault may part coordinator state and tables
+                self._violated(error)
+            # Not the message, which may name process ids: the log of a seed is the same each time.
+            self.log(f"ends: {type(error).__name__}")
+            if not process.is_over:
+                process.die()
+        except TxtopoError as error:
+            self._violated(error)
+        finally:
+            self.acting.pop()
 
     def _reach(self, failpoint: str) -> None:
         if not self.acting:
@@ -424,19 +411,16 @@ class World(Schedule):
             raise CrashError
         if failpoint == "group.commit.after":  # tables and coordinator state are both written
             self._settled()
-        if failpoint in USER_POINTS:
-            self._reaching.reach(failpoint)
-        else:
-            self._strike(failpoint)
+        self._strike(failpoint)
 
     def _strike(self, failpoint: str) -> None:
         if self.has_faults:
             striking = self._striking.get(failpoint)
             if striking is None:
-                striking = [workload for workload in self._workloads if workload.is_at(failpoint)]
+                striking = [fault for fault in self._faults if is_at(fault, failpoint)]
                 self._striking[failpoint] = striking
-            for workload in striking:
-                workload.reach(self, failpoint)
+            for fault in striking:
+                reach(self, fault, failpoint)
 
     # Checks.
 
@@ -445,12 +429,12 @@ class World(Schedule):
             self.log(f"table {name!r}: version {version.number}, txid {version.txid}, epoch {version.epoch}")
         if self.on_version is not None:
             self.on_version(name, version)
-        with _Kept(self):
+        with self._keeping():
             self._tables.written(name, before, version)
 
     def _settled(self) -> None:
         self._active_move = self._moves
-        with _Kept(self):
+        with self._keeping():
             rows = {name: table.newest.rows for name, table in self.tables.items() if name in self._plan.states}
             self._tables.settled(self._committed(), rows)
 
@@ -499,79 +483,19 @@ class World(Schedule):
         store: Store = MemoryStore(self._store_place)
         return store
 
-    def _state(self, name: str, of: State | _DeadLetters) -> SimulatedState:
+    def _state(self, name: str, of: State) -> SimulatedState:
         table = self.tables.get(name)
         if table is None:
             table = self.tables[name] = SimulatedTable(name, self._on_version)
         return SimulatedState(of, table)
 
     def _dead_letters(self, _path: Any, key: Fields, value: Fields) -> State:
-        return self._state("dead-letters", _DeadLetters(key, value))
+        return self._state("dead-letters", MemoryState(key, value))
 
     def journal(self) -> list[JournalPart]:
         """Return the journal as a reader finds it."""
         parts = (JournalPart(each.header, tuple(each.entries)) for each in self._journal)
         return sorted(parts, key=lambda part: part.header.epoch)
-
-
-class _Acting:
-    """Puts a process on the stack of acting ones, and swallows the errors that may end it."""
-
-    __slots__ = ("_process", "_world")
-
-    def __init__(self, world: World, process: Process) -> None:
-        self._world = world
-        self._process = process
-
-    def __enter__(self) -> None:
-        self._world.acting.append(self._process)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        world = self._world
-        try:
-            return error is not None and self._is_expected(error)
-        finally:
-            world.acting.pop()
-
-    def _is_expected(self, error: BaseException) -> bool:
-        world = self._world
-        match error:
-            case CrashError():
-                world.log("dies")
-            case StopError() | FailedException() | PoisonTransaction():
-                if isinstance(error, DivergenceError):  # no fault may part coordinator state and tables
-                    world.violated(error)
-                # Not the message, which may name process ids: the log of a seed is the same each time.
-                world.log(f"ends: {type(error).__name__}")
-                world.let_go(self._process)
-            case TxtopoError():
-                world.violated(error)
-            case _:
-                return False
-        return True
-
-
-class _Kept:
-    """Records a violation even if the code under test swallows it as an error of user code."""
-
-    __slots__ = ("_world",)
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception):
-            self._world.violated(error)
-
-
-@attrs.define
-class _DeadLetters:
-    key: Fields
-    value: Fields
-    kind: StateKind = StateKind.TRANSACTIONAL
 
 
 @functools.cache

@@ -91,8 +91,8 @@ class Group:
     """The states that it writes, in order."""
     metadata: Any
     """The metadata of its last transaction, which the committed mark will hold."""
-    topology: tuple[str, ...] | None = None
-    """All states of the topology, written or not; None if a version that did not record them began the group."""
+    topology: tuple[str, ...]
+    """All states of the topology, written or not."""
     notes: Mapping[str, Any] | None = None
     """By state, what to publish; None if the draft holds it."""
     draft: str | None = None
@@ -199,8 +199,9 @@ class CoordinatorState:
         value = self._read(_GROUP)
         if value is None:
             return None
-        group = _former_group(value) if "staged" in value else from_json(value, Group)
-        return group if group.last > self.committed().txid else None
+        committed = self.committed()
+        group = _former_group(value, committed) if "staged" in value else from_json(value, Group)
+        return group if group.last > committed.txid else None
 
     def notes_of(self, group: Group) -> Mapping[str, Any]:
         """Return what to publish of a decided group, by state.
@@ -383,19 +384,21 @@ def drafts_of(metadata_dir: Path, topology_id: str) -> Folder:
     return LocalFolder(metadata_dir.absolute() / "notes" / urllib.parse.quote(topology_id, safe=""))
 
 
-def _former_group(value: Mapping[str, Any]) -> Group:
+def _former_group(value: Mapping[str, Any], committed: CommittedMark) -> Group:
     """Return a group that a version with format 1 or 2 has recorded.
 
     Those versions made the first write after the record, so a group that no table has can be dropped. If it had several
     states, each write was staged in a file, which the record names; a group of one state is in its table or never was.
     """
     staged = {each["state"]: each["location"] for each in value["staged"]}
+    # 0.1.0 recorded only what a group writes. What else its topology had is what had been written before.
+    topology = value.get("topology") or [*committed.states, *value["states"]]
     return Group(
         value["first"],
         value["last"],
         tuple(value["states"]),
         value["metadata"],
-        None if value.get("topology") is None else tuple(value["topology"]),
+        tuple(dict.fromkeys(topology)),
         {name: {"staged": staged.get(name, "")} for name in value["states"]},
         is_decided=False,
     )

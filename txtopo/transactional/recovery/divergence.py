@@ -97,15 +97,19 @@ class CoordinatorRecord:
             states = {name: attrs.evolve(mark, left_after=left.get(name)) for name, mark in committed.states.items()}
             committed = attrs.evolve(committed, states=states)
         group = coordinator_state.group()
+        if group is not None and not group.is_decided:
+            # Earlier versions recorded neither the topology of a group nor what had left it before.
+            gone = {n for n, mark in committed.states.items() if mark.left_after is not None} - set(group.states)
+            group = attrs.evolve(group, topology=tuple(name for name in group.topology if name not in gone))
         notes = {} if group is None else coordinator_state.notes_of(group)
         return CoordinatorRecord(coordinator_state.topology_id, incarnation, epoch_max, committed, group, notes)
 
-    def when_settled(self, tables: Mapping[str, StateTable], names: Iterable[str]) -> CoordinatorRecord:
+    def when_settled(self, tables: Mapping[str, StateTable]) -> CoordinatorRecord:
         """Return the record after recovery, which finishes the decided group."""
         group = self.group
         if group is None or _never_was(group, {n: _look_at(tables[n]) for n in group.states if n in tables}):
             return attrs.evolve(self, group=None)
-        marks = marks_of_topology(self.committed, names if group.topology is None else group.topology)
+        marks = marks_of_topology(self.committed, group.topology)
         return attrs.evolve(self, committed=CommittedMark(group.last, group.metadata, marks), group=None)
 
     def strangers(self, names: Iterable[str], optional: Collection[str]) -> dict[str, DivergenceKind]:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests.harness.benchmarks.bench import Bench
+from tests.harness.benchmarks.measuring import Bench
 from tests.harness.benchmarks.outcome import Outcome
 from tests.harness.benchmarks.workloads.acked import acked, acked_latency
+from tests.harness.benchmarks.workloads.beside_peers import medium, shuffled, small
 from tests.harness.benchmarks.workloads.big_state import big_state
 from tests.harness.benchmarks.workloads.endurance import endurance
 from tests.harness.benchmarks.workloads.kafka import kafka, kafka_latency
 from tests.harness.benchmarks.workloads.large import large
 from tests.harness.benchmarks.workloads.large_commits import large_commits
 from tests.harness.benchmarks.workloads.latency import latency
-from tests.harness.benchmarks.workloads.medium import medium
-from tests.harness.benchmarks.workloads.scale import scale
-from tests.harness.benchmarks.workloads.shuffled import shuffled
-from tests.harness.benchmarks.workloads.small import small
 
 WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
     "small": small,
@@ -31,6 +28,5 @@ WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
     "endurance": endurance,
     "big_state": big_state,
     "large_commits": large_commits,
-    "scale": scale,
 }
 """Every workload there is, quick ones first."""

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.harness.benchmarks.bench import Bench
-from tests.harness.benchmarks.measuring import Contender, Sample, measure
+from tests.harness.benchmarks.measuring import Bench, Contender, Sample, measure
 from tests.harness.benchmarks.outcome import Outcome, Role, Unit
 from txtopo import (
     Fields,
@@ -119,7 +118,6 @@ def acked(bench: Bench) -> Outcome:
             "the loop calls the same bolts directly, in one process, without a topology: no routing, no acks, no network",
             "asked for are 300,000 acked and 600,000 unacked tuples a CPU-second; the aims are 450,000 and 1,000,000",
         ),
-        settings={"words": WORDS, "words_a_sentence": WORDS_A_SENTENCE, "measured_secs": bench.scale * MEASURED_SECS},
     )
 
 
@@ -136,7 +134,6 @@ def acked_latency(bench: Bench) -> Outcome:
             "quantiles are exact to 4.5 %",
             f"asked for are, at {PACE:,} trees a second, 1 ms (p50) and 10 ms (p99), and 0.3 ms (p50) one at a time",
         ),
-        settings={"pace": PACE, "measured_secs": bench.scale * MEASURED_SECS},
     )
 
 

@@ -1,18 +1,15 @@
-"""What the workloads small, medium and shuffled have in common: drawn words, beside peers that read them from files."""
+"""Small, medium and shuffled transactions: words counted tuple by tuple, beside peers that read them from files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.harness.benchmarks.bench import Bench
-from tests.harness.benchmarks.inputs.files import write_files
-from tests.harness.benchmarks.inputs.rows import DrawnWords
-from tests.harness.benchmarks.measuring import Contender, measure
+from tests.harness.benchmarks.inputs import DrawnWords, write_files
+from tests.harness.benchmarks.measuring import Bench, Contender, measure
 from tests.harness.benchmarks.outcome import Outcome, Target, Unit
-from tests.harness.benchmarks.peers.delta_rs import DeltaRsPeer
-from tests.harness.benchmarks.peers.merge import MergePeer
-from tests.harness.benchmarks.peers.stream import stream_contender
+from tests.harness.benchmarks.peers import DeltaRsPeer, MergePeer, stream_contender
+from tests.harness.benchmarks.topologies import WordSpout, fused, shuffled as shuffled_topology
 from tests.harness.benchmarks.txtopo_contender import TXTOPO, rate_contender
 from txtopo import Config, Topology
 
@@ -30,13 +27,49 @@ NOTES = (
 )
 
 
-def beside_peers(
+def small(bench: Bench) -> Outcome:
+    """Measure the cost of a batch apart from its tuples."""
+    return _fused(bench, "small", DrawnWords(tuples=1_000), 4_000, 500)
+
+
+def medium(bench: Bench) -> Outcome:
+    """Measure the cost of a tuple in a Python bolt."""
+    return _fused(bench, "medium", DrawnWords(tuples=10_000), 1_200, 180)
+
+
+def shuffled(bench: Bench) -> Outcome:
+    """Measure the cost of a tuple that goes to another task."""
+    words = DrawnWords(tuples=10_000, tasks=2)
+    return _beside_peers(
+        bench,
+        "shuffled",
+        words,
+        600,
+        lambda folder, count, is_ready_made: shuffled_topology(folder, words, count, 2, is_ready_made=is_ready_made),
+        bound=60,
+        title="10,000 tuples, 10,000 keys, fields grouping of every tuple",
+    )
+
+
+def _fused(bench: Bench, name: str, words: DrawnWords, transactions: int, bound: float) -> Outcome:
+    return _beside_peers(
+        bench,
+        name,
+        words,
+        transactions,
+        lambda folder, count, is_ready_made: fused(folder, WordSpout(words, count), is_ready_made=is_ready_made),
+        bound,
+        title=f"{words.tuples:,} tuples, {words.keys:,} keys, per-tuple partial count, fused with the emitter",
+    )
+
+
+def _beside_peers(
     bench: Bench,
     name: str,
     words: DrawnWords,
     transactions: int,
     make: Callable[[Path, int, bool], Topology],
-    bounds: tuple[float, float],
+    bound: float,
     title: str,
 ) -> Outcome:
     """Measure a topology, with a hand-written and with a ready-made committer, beside both peers.
@@ -47,7 +80,7 @@ def beside_peers(
         words: the words of a transaction.
         transactions: how many of txtopo's are in a round, before scaling.
         make: returns the topology for a folder, a number of transactions, and whether its committer is ready-made.
-        bounds: the ratio to foreachBatch + MERGE that must be reached, and the aim.
+        bound: the ratio to foreachBatch + MERGE that must be reached.
         title: what is measured.
     """
 
@@ -68,19 +101,12 @@ def beside_peers(
         ]
 
     measured = measure(contenders, bench)
-    settings: Mapping[str, int] = {
-        "transactions": bench.times(transactions, 2),
-        "tuples": words.tuples,
-        "keys": words.keys,
-        "peer_batches": bench.times(BATCHES, BATCHES_MIN),
-    }
     return Outcome(
         workload=name,
         title=title,
         unit=Unit("transactions/s"),
         lines=measured.lines,
-        targets=tuple(Target(name, MergePeer.name, *bounds) for name in (TXTOPO, _READY_MADE)),
+        targets=tuple(Target(name, MergePeer.name, bound) for name in (TXTOPO, _READY_MADE)),
         phases=measured.phases,
         notes=NOTES,
-        settings=settings,
     )

@@ -10,15 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from tests.harness.benchmarks.bench import Bench
-from tests.harness.benchmarks.inputs.checking import check_delta
-from tests.harness.benchmarks.inputs.rows import TouchedKeys
-from tests.harness.benchmarks.log_times import log_times
-from tests.harness.benchmarks.measuring import Contender, Sample, measure
-from tests.harness.benchmarks.memory import MemorySampler
+from tests.harness.benchmarks.inputs import TouchedKeys, check_delta
+from tests.harness.benchmarks.measuring import Bench, Contender, Sample, measure
 from tests.harness.benchmarks.outcome import Outcome, Role, Target, Unit
-from tests.harness.benchmarks.peers.delta_rs import merge_rows
-from tests.harness.benchmarks.topologies import STATE, application, big_state as big_topology
+from tests.harness.benchmarks.peers import merge_rows
+from tests.harness.benchmarks.topologies import big_state as big_topology
 from tests.harness.benchmarks.txtopo_contender import TXTOPO, run_checked
 from txtopo import Config, RunReport
 
@@ -28,7 +24,7 @@ LOADS = 10
 """Transactions that put all keys into the table at first; one alone would be a test of something else."""
 GROUP = 64
 TRANSACTIONS = 12 * GROUP
-"""In a round: a tenth of them is more than one group, for memory rises and falls within each."""
+"""In a round."""
 MERGES = 5
 """Of the peer, in a round."""
 
@@ -38,7 +34,6 @@ WINDOW = 3 * GROUP
 REDUCE, UPDATE = f"{TXTOPO}, ReduceCommitter", f"{TXTOPO}, multi_update"
 PEER = "delta-rs MERGE"
 WRITES, COMMITS = "Delta writes", "whole commits"
-FIRST, LAST = "Python MiB, first tenth", "Python MiB, last tenth"
 
 
 def big_state(bench: Bench) -> Outcome:
@@ -51,12 +46,9 @@ def big_state(bench: Bench) -> Outcome:
     return Outcome(
         workload="big_state",
         title=f"{_keys(bench).touched:,} of {_keys(bench).keys:,} keys touched",
-        unit=Unit("ms a transaction, or MiB", is_lower_better=True),
+        unit=Unit("ms a transaction", is_lower_better=True),
         lines=measured.lines,
-        targets=(
-            *(Target(f"{name} {WRITES}", f"{PEER} {WRITES}", 10, 50) for name in (REDUCE, UPDATE)),
-            *(Target(f"{name} {LAST}", f"{name} {FIRST}", 1.1, is_at_most=True) for name in (REDUCE, UPDATE)),
-        ),
+        targets=tuple(Target(f"{name} {WRITES}", f"{PEER} {WRITES}", 10) for name in (REDUCE, UPDATE)),
         phases=measured.phases,
         notes=(
             f"txtopo's {COMMITS} are RunReport.commit_secs by transactions: finish_batch, reading, journal and Delta writes",
@@ -64,17 +56,6 @@ def big_state(bench: Bench) -> Outcome:
             "the rounds of a contender go on, one after another, in one table",
             f"the peer merges {_keys(bench).touched:,} rows that lie ready in Arrow into a table of one file",
         ),
-        settings={
-            "keys": _keys(bench).keys,
-            "touched": _keys(bench).touched,
-            "transactions": _transactions(bench),
-            "group_transactions_max": GROUP,
-            "max_spout_pending": WINDOW,
-        },
-        series={
-            name: [{key: list(values) for key, values in sample.series.items()} for sample in samples]
-            for name, samples in measured.samples.items()
-        },
     )
 
 
@@ -91,27 +72,17 @@ class _GrowingTable:
     def run_round(self, _folder: Path) -> Sample:
         """Run a round's transactions and return what their commits cost."""
         if not self._done:
-            self._run(LOADS, None)
+            self._run(LOADS)
         transactions = _transactions(self._bench)
-        memory = MemorySampler(self._bench.spark)
-        report = self._run(transactions, memory)
-        series = {"group_sizes": self._group_sizes(transactions), "python_mib": memory.mib["python"]}
-        first, last = memory.tenths_mib("python")
+        report = self._run(transactions)
         secs = {WRITES: report.step_secs["table writes"], COMMITS: report.commit_secs}
-        figures = {name: each / transactions * 1000 for name, each in secs.items()}
-        return Sample({**figures, FIRST: first, LAST: last}, report, series)
+        return Sample({name: each / transactions * 1000 for name, each in secs.items()}, report)
 
-    def _run(self, transactions: int, memory: MemorySampler | None) -> RunReport:
+    def _run(self, transactions: int) -> RunReport:
         self._done += transactions
         topology = big_topology(self._folder, self._keys, self._done, is_reduced=self._is_reduced)
         config = Config(max_spout_pending=WINDOW, group_transactions_max=GROUP)
-        return run_checked(self._bench.spark, topology, config, self._folder, self._keys, self._done, memory)
-
-    def _group_sizes(self, transactions: int) -> list[int]:
-        name = application("big-state")
-        txids = [each.applications[name] for each in log_times(self._folder / STATE) if name in each.applications]
-        sizes = [txid - before for before, txid in zip([0, *txids], txids, strict=False)]
-        return [size for txid, size in zip(txids, sizes, strict=True) if txid > self._done - transactions and size]
+        return run_checked(self._bench.spark, topology, config, self._folder, self._keys, self._done)
 
 
 class _MergedTable:
@@ -133,7 +104,7 @@ class _MergedTable:
         table = DeltaTable(str(self._folder))
         secs = [self._merge(table) for _ in range(MERGES)]
         check_delta(PEER, self._folder, self._keys.totals(self._done))
-        return Sample(dict.fromkeys((WRITES, COMMITS), sum(secs) / len(secs) * 1000), series={"merge_secs": secs})
+        return Sample(dict.fromkeys((WRITES, COMMITS), sum(secs) / len(secs) * 1000))
 
     def _merge(self, table: DeltaTable) -> float:
         self._done += 1

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import attrs
 import click
@@ -31,58 +32,34 @@ from txtopo.testing.kafka import KafkaBroker
 from txtopo.testing.zookeeper import running_zookeeper
 
 
-@attrs.frozen
-class Options:
-    """The options of the command."""
-
-    kills: int
-    seed: int
-    store: str
-    transactions: int
-    opaque: bool
-    inline: bool
-    kafka: bool
-
-    @property
-    def command(self) -> str:
-        """The command line that kills at the same places."""
-        flags = " --opaque" * self.opaque + " --inline" * self.inline + " --kafka" * self.kafka
-        return (
-            f"python -m tests.harness.soak transactions --kills {self.kills} --seed {self.seed} --store {self.store} "
-            f"--transactions {self.transactions}{flags}"
-        )
-
-
 @attrs.define(eq=False)
 class Soak:
-    options: Options
+    """Rounds until all kills have struck; ``setup`` is theirs but for the output and a seed of their own."""
+
+    kills_max: int
+    setup: Setup
     folder: Path
-    hosts: str
     broker: KafkaBroker | None
     console: Console
     kills: Counter[str] = attrs.field(factory=Counter)
     failpoints: Counter[str] = attrs.field(factory=Counter)
     rounds: int = 0
     lives: int = 0
-    recoveries: int = 0
     transactions: int = 0
     rows_checked: int = 0
     views_checked: int = 0
-    views_refused: int = 0
     started: float = attrs.field(factory=time.monotonic)
 
     def run(self) -> None:
         """Run rounds until all kills have struck; the last one finishes its input."""
-        rng = random.Random(self.options.seed)
-        plan = Plan(rng, self.options.inline)
-        while self.kills.total() < self.options.kills:
+        rng = random.Random(self.setup.seed)
+        plan = Plan(rng, self.setup.inline)
+        while self.kills.total() < self.kills_max:
             self.rounds += 1
             self._run_round(plan, rng.getrandbits(32))
 
     def _run_round(self, plan: Plan, seed: int) -> None:
-        options = self.options
-        kafka = "" if self.broker is None else self.broker.servers
-        setup = Setup("", seed, options.transactions, options.opaque, options.inline, self.hosts, kafka)
+        setup = attrs.evolve(self.setup, seed=seed)
         if self.broker is not None:
             fill_topic(setup, self.broker)
         round_ = Round(self.folder / f"round-{self.rounds:03d}", setup)
@@ -94,17 +71,14 @@ class Soak:
             self.lives += round_.lives
             self.rows_checked += round_.judge.rows_checked
             self.views_checked += round_.judge.views_checked
-            self.views_refused += round_.judge.views_refused
         shutil.rmtree(round_.folder)
 
     def _live_on(self, round_: Round, plan: Plan) -> None:
-        is_finished = is_killed = False
+        is_finished = False
         while not is_finished:
             kills = self._next_kills(round_, plan)
             death = round_.live(*kills)
             is_finished = death.is_finished
-            self.recoveries += is_killed
-            is_killed = bool(death.kills)
             for kill in death.kills:
                 self.kills[kill.name] += 1
                 self.failpoints[kill.failpoint] += bool(kill.failpoint)
@@ -115,16 +89,16 @@ class Soak:
                 self._tell(f"not reached: {kill}", death.committed)
 
     def _next_kills(self, round_: Round, plan: Plan) -> list[Kill]:
-        left = self.options.kills - self.kills.total()
+        left = self.kills_max - self.kills.total()
         if left == 0:
             return []
-        kill = plan.next(round_.leftover)
+        kill = plan.next(is_group_decided=round_.is_group_decided)
         survives = kill.victim is Victim.WORKER
         # A run survives its worker, so a second kill follows in the same run; it would otherwise finish its input.
         return [kill, plan.moment([Victim.ALL, Victim.DRIVER])] if survives and left > 1 else [kill]
 
     def _tell(self, what: str, committed: int) -> None:
-        number = f"{self.kills.total():>4}/{self.options.kills}"
+        number = f"{self.kills.total():>4}/{self.kills_max}"
         clock = time.strftime("%H:%M:%S", time.gmtime(time.monotonic() - self.started))
         self.console.print(
             f"{number}  {clock}  round {self.rounds}  {what:<44} committed {committed}", highlight=False, soft_wrap=True
@@ -142,12 +116,11 @@ class Soak:
             "failpoints reached": f"{reached} of {len(RUN_FAILPOINTS)}",
             "rounds": self.rounds,
             "processes": self.lives,
-            "recoveries": self.recoveries,
             "transactions": self.transactions,
             "rows compared": self.rows_checked,
-            "consistent reads": f"{self.views_checked}, and {self.views_refused} refused",
+            "consistent reads": self.views_checked,
             "seconds": f"{seconds:.0f}, {seconds / max(1, self.lives):.1f} a process",
-            "seed": self.options.seed,
+            "seed": self.setup.seed,
         }
         summary = Table(show_header=False)
         for name, value in rows.items():
@@ -166,30 +139,32 @@ class Soak:
 @click.option(
     "--output", type=click.Path(path_type=Path), help="A new folder for tables and logs, kept if a promise is broken."
 )
-def main(output: Path | None, seed: int | None, **given: object) -> None:
+def main(kills: int, seed: int | None, store: str, output: Path | None, *, kafka: bool, **given: Any) -> None:
     """Kill a topology again and again, and see that its tables are exact."""
-    options = Options(seed=random.SystemRandom().getrandbits(32) if seed is None else seed, **given)
+    drawn = random.SystemRandom().getrandbits(32) if seed is None else seed
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no process is left behind
     console = Console(width=120 if not sys.stdout.isatty() else None)
-    console.print(f"seed {options.seed}", highlight=False)
     folder = Path(tempfile.mkdtemp(prefix="txtopo-soak-")) if output is None else output.absolute()
     if folder.exists() and any(folder.iterdir()):
         raise click.UsageError(f"{folder} is not empty; give a new folder, or remove this one")
+    again = f"again, with the same other options: --seed {drawn}"
+    console.print(again, highlight=False)
     with contextlib.ExitStack() as stack:
         hosts = ""
-        if options.store == "zookeeper":
+        if store == "zookeeper":
             hosts = stack.enter_context(running_zookeeper(folder / "zookeeper")).hosts
-        broker = stack.enter_context(KafkaBroker(folder / "kafka")) if options.kafka else None
-        soak = Soak(options, folder, hosts, broker, console)
+        broker = stack.enter_context(KafkaBroker(folder / "kafka")) if kafka else None
+        setup = Setup("", drawn, hosts=hosts, kafka=broker.servers if broker else "", **given)
+        soak = Soak(kills, setup, folder, broker, console)
         try:
             soak.run()
         except (Violation, TxtopoError) as violation:
             soak.tell_summary()
             console.print(f"a promise is broken:\n{violation}", markup=False, highlight=False, soft_wrap=True)
-            console.print(f"everything is kept in {folder}; again: {options.command}", soft_wrap=True)
+            console.print(f"everything is kept in {folder}; {again}", soft_wrap=True)
             sys.exit(1)
         soak.tell_summary()
-        console.print(f"all tables are exact; again: {options.command}", highlight=False, soft_wrap=True)
+        console.print("all tables are exact")
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -18,15 +18,6 @@ class Victim(enum.Enum):
     WORKER = "a Python worker"
 
 
-class Leftover(enum.Enum):
-    """What a killed run leaves for recovery to settle."""
-
-    NOTHING = "nothing"
-    UNWRITTEN = "a group none of whose writes landed"
-    WRITTEN = "a group of one table with its write"
-    STAGED = "a group of several tables with a write that landed"
-
-
 @attrs.frozen
 class Kill:
     """One kill.
@@ -80,30 +71,24 @@ RUN_FAILPOINTS = tuple(name for name in FAILPOINTS if not name.startswith(ELSEWH
 
 _EMIT = "spout.emit"
 _USER_CODE = frozenset({_EMIT, "bolt.execute", "bolt.finish"})
-_AT_START = {"lead.take": 1, "table.open": 2, "recovery.drop": 1, "recovery.write": 2, "recovery.commit": 1}
-_AT_START |= {"recovery.confirm": 1}
+_AT_START = {"lead.take": 1, "table.open": 2, "recovery.write": 2, "recovery.commit": 1, "recovery.confirm": 1}
 """The most times that some steps are reached in a run, all of them at its start."""
 
-_SETTLES = {
-    "recovery.drop": {Leftover.UNWRITTEN},
-    "recovery.write": {Leftover.STAGED},
-    "recovery.commit": {Leftover.WRITTEN, Leftover.STAGED},
-}
-"""The leftovers with which recovery reaches a step."""
+_SETTLING = ("recovery.write.", "recovery.commit.")
+"""The beginnings of failpoints that recovery reaches only after a kill at one of :data:`DECIDED`."""
 
-_LEAVES = {
-    "recovery.drop": ("group.begin.after",),
-    "recovery.write": ("table.write.after", "delta.write.landed", "group.commit.before"),
-    "recovery.commit": ("table.write.after", "delta.write.landed", "group.commit.before"),
-}
-"""Where a kill mostly leaves what a step of recovery needs."""
-
-NOTED = frozenset(
-    {"group.begin.after", "group.commit.before", "table.write.before", "table.write.after"}
-    | {"delta.write.checked", "delta.write.landed"}
-    | {"recovery.drop.before", "recovery.write.before", "recovery.write.after", "recovery.commit.before"}
+DECIDED = (
+    "group.decide.after",
+    "table.write.before",
+    "delta.write.checked",
+    "delta.write.landed",
+    "table.write.after",
+    "group.commit.before",
+    "recovery.write.before",
+    "recovery.write.after",
+    "recovery.commit.before",
 )
-"""A kill at one of these leaves a group that the coordinator state has recorded."""
+"""A kill at one of these leaves a group that is decided, and not committed."""
 
 UNSETTLED = frozenset({"lead.take.before", "lead.take.after", "table.open.before", "table.open.after"})
 """A kill at one of these leaves whatever the kill before has left: recovery has not begun."""
@@ -123,19 +108,18 @@ class Plan:
     moments: float = 0.3
     _turn: list[str] = attrs.field(factory=list)
 
-    def next(self, leftover: Leftover) -> Kill:
-        """Return the next kill, of a run that begins with ``leftover``."""
+    def next(self, *, is_group_decided: bool) -> Kill:
+        """Return the next kill, of a run that begins with a decided group, or without one."""
         if not self._turn:
             self._turn = self.rng.sample(RUN_FAILPOINTS, len(RUN_FAILPOINTS))
-        waiting = [name for name in self._turn if step_of(name) in _SETTLES]
-        fitting = [name for name in waiting if leftover in _SETTLES[step_of(name)]]
-        if fitting:
-            return self._take(fitting)
+        waiting = [name for name in self._turn if name.startswith(_SETTLING)]
+        if waiting and is_group_decided:
+            return self._take(waiting)
         if self.rng.random() < self.moments:
             return self.moment()
         if len(waiting) < len(self._turn):
             return self._take([name for name in self._turn if name not in waiting])
-        return self._at(self.rng.choice(_LEAVES[step_of(waiting[0])]))
+        return self._at(self.rng.choice([name for name in DECIDED if not name.startswith(_SETTLING)]))
 
     def moment(self, victims: Collection[Victim] = _MOMENTS) -> Kill:
         """Return a kill at a random moment."""

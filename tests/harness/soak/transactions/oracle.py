@@ -96,7 +96,6 @@ class Judge:
     setup: Setup
     rows_checked: int = 0
     views_checked: int = 0
-    views_refused: int = 0
     last_txid: int = 0
     _fixed: Oracle | None = None
 
@@ -115,7 +114,6 @@ class Judge:
         except ConfigError:  # no journal yet
             return
         except StateAccessError:  # nothing to read yet, or writers were faster
-            self.views_refused += 1
             return
         if view.txid < self.last_txid:
             raise Violation(f"what is committed stays so: a view of {view.txid} after one of {self.last_txid}")

@@ -15,7 +15,7 @@ import attrs
 
 from tests.harness.soak.processes import java_of, kill_process, kill_session, pause, workers_of
 from tests.harness.soak.transactions.child import DIED
-from tests.harness.soak.transactions.kills import NOTED, UNSETTLED, Kill, Leftover, Victim
+from tests.harness.soak.transactions.kills import DECIDED, UNSETTLED, Kill, Victim
 from tests.harness.soak.transactions.oracle import Judge
 from tests.harness.soak.transactions.topology import TOPOLOGY_ID, Setup, config_of, topology_of
 from txtopo.failpoints import ENVIRONMENT
@@ -58,7 +58,7 @@ class Round:
         self.folder = folder
         self.setup = attrs.evolve(setup, output=str(folder / "tables"))
         self.judge = Judge(self.setup)
-        self.leftover = Leftover.NOTHING
+        self.is_group_decided = False
         self.lives = 0
         self._orphans: set[int] = set()
         for scratch in ("tmp", "spark"):
@@ -86,7 +86,7 @@ class Round:
         if not incarnation.spares_others:
             self.kill_orphans()
         self.judge.check_view()
-        self.leftover = self._leftover(death)
+        self.is_group_decided = self._leaves_group(death)
         return death
 
     def check_end(self) -> int:
@@ -113,23 +113,12 @@ class Round:
         end = read_end(self.judge.journal)
         return 0 if end is None else _committed(end)
 
-    def _leftover(self, death: Death) -> Leftover:
-        """Return what recovery will find, as far as the journal and the tables tell."""
+    def _leaves_group(self, death: Death) -> bool:
+        """Whether a run that has ended leaves a group that is decided and not committed."""
         if death.is_finished or not death.kills:
-            return Leftover.NOTHING
+            return False
         failpoint = death.kills[-1].failpoint
-        if failpoint in UNSETTLED:
-            return self.leftover
-        end = read_end(self.judge.journal)
-        if failpoint not in NOTED or end is None or end.last is None:
-            return Leftover.NOTHING
-        states = topology_of(self.setup).plan.states
-        descriptions = {name: states[name].table().look() for name in end.last.states}
-        if not any(
-            description is not None and description.last_txid == end.last.last for description in descriptions.values()
-        ):
-            return Leftover.UNWRITTEN
-        return Leftover.STAGED if len(descriptions) > 1 else Leftover.WRITTEN
+        return self.is_group_decided if failpoint in UNSETTLED else failpoint in DECIDED
 
 
 def _committed(end: JournalEnd) -> int:

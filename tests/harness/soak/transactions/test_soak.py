@@ -12,7 +12,7 @@ import pytest
 
 from state import read_table
 from tests.harness.soak.processes import members
-from tests.harness.soak.transactions.kills import ELSEWHERE, RUN_FAILPOINTS, Kill, Leftover, Victim, step_of
+from tests.harness.soak.transactions.kills import ELSEWHERE, RUN_FAILPOINTS, Kill, Victim, step_of
 from tests.harness.soak.transactions.oracle import differences, oracle_of, rows_of
 from tests.harness.soak.transactions.rounds import Round
 from tests.harness.soak.transactions.topology import Setup, batches_of, config_of, fill_topic, topology_of
@@ -45,7 +45,6 @@ COUNTS = {"lead.take": 1, "table.open": 2, "recovery": 1, "table.maintain": 5, "
 """By the beginning of a failpoint's name, at which reach it kills; 2 for all others."""
 
 SETUPS = {
-    "recovery.drop": Kill(Victim.ALL, "group.begin.after", 2),
     "recovery.write": Kill(Victim.ALL, "group.commit.before", 2),
     "recovery.commit": Kill(Victim.ALL, "group.commit.before", 2),
 }
@@ -75,7 +74,7 @@ def test_killed_at_each_failpoint(soaked: Round, chain: tuple[str, ...]) -> None
     setup = SETUPS.get(step_of(chain[0]))
     if setup is not None:
         assert soaked.live(setup).kills == (setup,)
-        assert soaked.leftover is not Leftover.NOTHING
+        assert soaked.is_group_decided
     for kill in map(kill_at, chain):
         assert soaked.live(kill).kills == (kill,)
     assert soaked.live().is_finished
@@ -115,7 +114,7 @@ def test_killed_with_input_from_kafka(kafka: KafkaBroker, tmp_path: Path, opaque
     setup = Setup("", SEED + opaque, TRANSACTIONS, opaque=opaque, inline=True, kafka=kafka.servers)
     fill_topic(setup, kafka)
     round_ = Round(tmp_path / "round", setup)
-    for kill in (Kill(Victim.ALL, count=5), kill_at("group.begin.after"), kill_at("spout.emit")):
+    for kill in (Kill(Victim.ALL, count=5), kill_at("group.decide.after"), kill_at("spout.emit")):
         assert round_.live(kill).kills == (kill,)
     assert round_.live().is_finished
     assert round_.check_end() >= TRANSACTIONS
@@ -170,6 +169,6 @@ def test_short_soak(tmp_path: Path) -> None:
         process.wait()
     assert process.returncode == 0, said
     assert "2/2" in said
-    assert f"again: {' '.join(['python', *command[1:6]])} --seed 12" in said
+    assert "again, with the same other options: --seed 12" in said
     assert not members(process.pid)
     assert not (tmp_path / "soak").exists()

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -24,7 +23,6 @@ import click
 
 from tests.harness.soak.processes import Member, members, pause
 from tests.harness.soak.trees.topology import WORDS, WORKERS
-from tests.harness.spark_cluster.standalone import StandaloneCluster, running_cluster
 from txtopo.testing.redelivering_queue import RedeliveringQueue
 
 START_SECS = 60.0
@@ -47,32 +45,6 @@ class Outcome:
     secs: float = 0.0
 
 
-@attrs.define
-class Place:
-    """The Spark that a soak runs on: its master's URL, None for local, and the cluster that the soak started."""
-
-    master: str | None = None
-    cluster: StandaloneCluster | None = None
-
-    def executors(self) -> list[int]:
-        """Return the living executors of the cluster's workers."""
-        daemons = self.cluster.workers if self.cluster else []
-        return [each.pid for daemon in daemons for each in daemon.processes() if _is_executor(each)]
-
-
-@contextlib.contextmanager
-def place_of(kind: str) -> Iterator[Place]:
-    """Provide the Spark of ``--on``."""
-    if kind == "standalone":
-        with (
-            tempfile.TemporaryDirectory(prefix="txtopo-acked-soak-spark-") as name,
-            running_cluster(Path(name), workers=3) as cluster,
-        ):
-            yield Place(cluster.url, cluster)
-    else:
-        yield Place("local-cluster[3,1,1024]" if kind == "local-cluster" else None)
-
-
 @click.command()
 @click.option("--messages", default=1_000_000, show_default=True, type=click.IntRange(1))
 @click.option("--kills", default=200, show_default=True, type=click.IntRange(0))
@@ -81,17 +53,16 @@ def place_of(kind: str) -> Iterator[Place]:
 @click.option(
     "--on",
     "kind",
-    type=click.Choice(["local", "local-cluster", "standalone"]),
+    type=click.Choice(["local", "local-cluster"]),
     default="local",
     show_default=True,
-    help="The Spark; only clusters have executors to kill.",
+    help="The Spark; only a cluster has executors to kill.",
 )
 def main(messages: int, kills: int, seed: int | None, pause_secs: float, kind: str) -> None:
     """Kill, and see that every message is acked, and none too early."""
     drawn = random.randrange(1_000_000) if seed is None else seed
     click.echo(f"seed {drawn}")
-    with place_of(kind) as place:
-        outcome = soak(messages, kills, drawn, pause_secs, place)
+    outcome = soak(messages, kills, drawn, pause_secs, "local-cluster[3,1,1024]" if kind == "local-cluster" else None)
     struck = ", ".join(f"{count} x {what}" for what, count in outcome.kills.items()) or "none"
     click.echo(
         f"{outcome.messages:,} messages confirmed after {outcome.deliveries:,} deliveries in {outcome.secs:.0f} s; "
@@ -105,10 +76,11 @@ def main(messages: int, kills: int, seed: int | None, pause_secs: float, kind: s
         sys.exit(1)
 
 
-def soak(messages: int, kills: int, seed: int, pause_secs: float, place: Place) -> Outcome:
+def soak(messages: int, kills: int, seed: int, pause_secs: float, master: str | None = None) -> Outcome:
     """Run a soak; raise a TimeoutError if the driver does not start, or if messages are not confirmed in the end.
 
-    It kills ``kills`` processes, about ``pause_secs`` apart, and adds messages until it has.
+    It kills ``kills`` processes, about ``pause_secs`` apart, and adds messages until it has. ``master`` is Spark's URL;
+    None for this machine's cores.
     """
     confirmed: dict[int, int] = {}
     began = time.monotonic()
@@ -116,7 +88,7 @@ def soak(messages: int, kills: int, seed: int, pause_secs: float, place: Place) 
         tempfile.TemporaryDirectory(prefix="txtopo-acked-soak-") as name,
         RedeliveringQueue(range(messages), lambda number: confirmed.update({number: time.monotonic_ns()})) as queue,
     ):
-        run = _Soak(random.Random(seed), queue, Path(name), place, confirmed)
+        run = _Soak(random.Random(seed), queue, Path(name), master, confirmed)
         run.start_driver()
         try:
             for _ in range(kills):
@@ -144,7 +116,7 @@ class _Soak:
     rng: random.Random
     _queue: RedeliveringQueue
     _folder: Path
-    _place: Place
+    _master: str | None
     _confirmed: dict[int, int]
     outcome: Outcome = attrs.field(factory=Outcome)
     _drivers: list[subprocess.Popen[bytes]] = attrs.field(factory=list)
@@ -157,7 +129,7 @@ class _Soak:
         """Start a driver, in a session of its own."""
         host, port = self._queue.address
         command = [sys.executable, "-m", "tests.harness.soak.trees.driver", host, str(port), str(self._folder)]
-        command += [self._place.master] if self._place.master else []
+        command += [self._master] if self._master else []
         root = Path(__file__).parents[4]
         self._drivers.append(subprocess.Popen(command, cwd=root, start_new_session=True))
 
@@ -214,7 +186,7 @@ class _Soak:
         end = time.monotonic() + 30.0
         while time.monotonic() < end:
             of_drivers = [each for driver in self._drivers for each in members(driver.pid)]
-            left = len(of_drivers) + len(self._place.executors()) + len(_workers(self._folder))
+            left = len(of_drivers) + len(_workers(self._folder))
             if not left:
                 return 0
             pause()

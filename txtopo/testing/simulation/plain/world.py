@@ -198,8 +198,8 @@ class PlainWorld(Schedule):
         """By bolt, how many inputs it holds at the end, though their roots have timed out."""
         self.spout_tasks = subject.spout_tasks
         self.outside = Outside(self.clock)
-        self._rates = self.draw_rates(kinds, RATES)
-        self._moving = [kind for kind in MOVING if kind in self._rates]
+        drawn = self.draw_rates(kinds, RATES)
+        self._moving = [kind for kind in MOVING if kind in drawn]
         self._has_lost = False
         """Whether a frame was lost or came twice: then a root may stay pending until its timeout."""
         self._driver = Driver(self, self._workers)
@@ -244,11 +244,6 @@ class PlainWorld(Schedule):
     def may_emit(self) -> bool:
         """Whether spouts may still emit roots; none do once the faults have stopped."""
         return self.has_faults and self.ledger.emitted < self._roots_max
-
-    def strikes(self, kind: Fault, *where: object) -> bool:
-        """Draw whether a fault strikes now."""
-        rate = self._rates.get(kind, 0.0) if self.has_faults else 0.0
-        return rate > 0 and self.random.random() < rate and self.strike(kind.value, *where)
 
     def call_ends(self) -> bool:
         """Draw whether a slow call ends now."""

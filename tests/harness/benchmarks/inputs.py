@@ -1,14 +1,17 @@
-"""The rows of transactions, and their totals, calculated without any contender."""
+"""The rows of each transaction, their totals, which no contender calculates, and files of them for Spark to read."""
 
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Protocol
 
 import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 KEYS = 10_000
 
@@ -122,3 +125,51 @@ def rows_of(indexes: np.ndarray) -> pa.Table:
     digits = pa.array(indexes).cast(pa.string())
     named = pc.binary_join_element_wise("w", digits, "")
     return pa.table({"word": named, "n": pa.array(np.ones(len(indexes), np.int64))})
+
+
+SCHEMA = "word string, n long"
+"""The files' columns, as Spark names their types."""
+
+
+def file_names(txid: int, files: int) -> list[str]:
+    """Return the names of a transaction's files; names sort as txids do."""
+    return [f"{txid:06d}-{part}.parquet" for part in range(files)]
+
+
+def write_files(folder: Path, rows: Rows, transactions: int, files: int = 1) -> Path:
+    """Write the transactions from 1 on, ``files`` files each, unless they are there; return their folder."""
+    made = folder / f"{type(rows).__name__}-{abs(hash(rows)):x}-{transactions}-in-{files}"
+    if made.exists():
+        return made
+    made.mkdir(parents=True)
+    for txid in range(1, transactions + 1):
+        table = rows.batch(txid)
+        size = -(-len(table) // files)
+        for part, name in enumerate(file_names(txid, files)):
+            pq.write_table(table.slice(part * size, size), made / name)
+    return made
+
+
+class WrongTotalsError(Exception):
+    """The totals of a contender differ from those of the rows, so none of its figures counts."""
+
+
+def check_totals(who: str, table: pa.Table, totals: np.ndarray) -> None:
+    """Compare every row of ``who``'s table, with the columns word and n, with the total of each word; 0 means no row.
+
+    Raises:
+        WrongTotalsError: a word is missing, doubled, unknown, or has another total.
+    """
+    keys = pc.cast(pc.utf8_slice_codeunits(table["word"].cast(pa.string()), 1), pa.int64()).to_numpy()
+    found = np.zeros(len(totals), np.int64)
+    np.add.at(found, keys, table["n"].to_numpy())
+    wrong = np.flatnonzero(found != totals)
+    rows = np.count_nonzero(totals)
+    if len(wrong) or len(keys) != rows:
+        examples = ", ".join(f"w{key}: {found[key]} instead of {totals[key]}" for key in wrong[:5])
+        raise WrongTotalsError(f"{who}: {len(wrong)} wrong totals, {len(keys)} rows instead of {rows}. {examples}")
+
+
+def check_delta(who: str, path: Path, totals: np.ndarray) -> None:
+    """Compare every row of a Delta table with the totals; see :func:`check_totals`."""
+    check_totals(who, pa.table(DeltaTable(str(path)).scan(columns=["word", "n"])), totals)
