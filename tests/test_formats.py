@@ -88,7 +88,7 @@ def test_each_says_its_format(tmp_path: Path) -> None:
     (path,) = (tmp_path / "_txtopo" / "journal").glob("*.jsonl")
     assert json.loads(path.read_text().splitlines()[0])["format"] == {"number": 2, "needs": "0.2.0"}
     with closing(SqliteStore(tmp_path / "_txtopo" / "coordinator.sqlite")) as store:
-        assert json.loads(store.read("one/format") or b"null") == {"number": 2, "needs": "0.2.0"}
+        assert json.loads(store.read("one/format") or b"null") == {"number": 3, "needs": "0.2.0"}
     with closing(sqlite3.connect(tmp_path / "_txtopo" / "coordinator.sqlite")) as file:
-        assert file.execute("PRAGMA user_version").fetchone() == (2,)
+        assert file.execute("PRAGMA user_version").fetchone() == (3,)
     assert DeltaTable(tmp_path / "counts").metadata().configuration["txtopo.format"] == "1"
