@@ -8,19 +8,20 @@ import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
+from tests.state.delta.crashing_runs import Crash, CrashError
 from txtopo.api.bolt import BatchBolt, ICommitter
 from txtopo.api.fields import Fields
 from txtopo.api.state import (
     CanBeRepaired,
     FoldsRows,
     OpenedState,
-    StagesWrites,
     State,
     StateKind,
     TakesRows,
     UsesExecutors,
 )
-from txtopo.errors import ConfigError, StateAccessError
+from txtopo.errors import InternalError, StateAccessError
+from txtopo.failpoints import armed
 from txtopo.testing.conformance.state import COUNT, WORD, StateConformance, StatePlace
 from txtopo.testing.inline import run_inline
 from txtopo.topology.builder import TransactionalTopologyBuilder
@@ -45,7 +46,7 @@ class BareState(State):
 
 
 class BareOpened(OpenedState):
-    """Six methods, and no more."""
+    """Seven methods, and no more."""
 
     def __init__(self, inner: OpenedState) -> None:
         self._inner = inner
@@ -61,6 +62,9 @@ class BareOpened(OpenedState):
 
     def multi_get(self, keys):
         return self._inner.multi_get(keys)
+
+    def check(self, values, new_keys=None):
+        self._inner.check(values, new_keys)
 
     def write(self, txid, values):
         self._inner.write(txid, values)
@@ -111,17 +115,23 @@ def topology(*bolts, **states):
 
 
 def test_a_state_that_reads_and_writes_is_enough():
-    """A topology with one state runs on six methods."""
+    """A topology with one state runs on seven methods."""
     state = BareState()
     run_inline(topology(Count("counts"), counts=state))
     assert {key: kept.value for key, kept in state.inner.items().items()} == {"a": 2, "b": 1}
 
 
-def test_several_states_must_stage():
-    """A crash between two writes is finished from what was staged, so a state that can't stage stands alone."""
-    made = topology(Count("counts"), Count("others"), counts=BareState(), others=BareState())
-    with pytest.raises(ConfigError, match="'counts' can't stage"):
+def test_several_states_that_only_write(tmp_path):
+    """A state that can't hide what it writes is no exception: its values are in the note until it is their turn."""
+    counts, others = BareState(), BareState()
+    made = topology(Count("counts"), Count("others"), counts=counts, others=others)
+    with armed(Crash(2, only="table.write.before")), pytest.raises((CrashError, InternalError)):
         run_inline(made)
+    assert [len(state.inner.items()) for state in (counts, others)] == [2, 0]
+    run_inline(made)
+    assert [{key: kept.value for key, kept in state.inner.items().items()} for state in (counts, others)] == [
+        {"a": 2, "b": 1}
+    ] * 2
 
 
 def test_rows_are_refused_where_none_are_taken():
@@ -133,12 +143,11 @@ def test_rows_are_refused_where_none_are_taken():
 def test_what_has_the_methods_has_the_capability(tmp_path):
     """Nobody need subclass a capability; what is missing is missing."""
     bare = BareState().open("topology", "counts", "incarnation", 1)
-    every = (StagesWrites, FoldsRows, TakesRows, UsesExecutors, CanBeRepaired)
-    assert [isinstance(bare, each) for each in every] == [False] * 5
+    every = (FoldsRows, TakesRows, UsesExecutors, CanBeRepaired)
+    assert [isinstance(bare, each) for each in every] == [False] * 4
 
-    class Staging(BareOpened):
-        def stage(self, txid, values): ...
-        def write_staged(self, staged): ...
-        def discard_staged(self): ...
+    class Folding(BareOpened):
+        def reducible_rows(self, values, reduction): ...
+        def fold(self, parts, reduction): ...
 
-    assert isinstance(Staging(bare), StagesWrites)
+    assert isinstance(Folding(bare), FoldsRows)

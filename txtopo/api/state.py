@@ -268,6 +268,9 @@ class OpenedState(ABC):
     def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
         """Raise for values that :meth:`write` would refuse; called while the component that put them is known.
 
+        A group whose values have passed is decided, and must be written then: a refusal after that would stop every
+        run until it is mended.
+
         Args:
             values: what a transaction has put so far.
             new_keys: keys that include all those that were not checked before; None for all.
