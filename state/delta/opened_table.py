@@ -202,6 +202,9 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, CanBeRepaired):
             return
         try:
             writer.table.create_checkpoint()
+            # The entries that it replaces may be removed once it is durable.
+            if location.root is not None:
+                sync_log(location.root)
             writer.table.cleanup_metadata()
             change = compacted(writer.files.values(), self._data, self._schema, self._upkeep.files_max)
             if change is not None and writer.put_next(change, None):
@@ -212,9 +215,6 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, CanBeRepaired):
                 writer.look()
                 held = [*writer.files.values(), *files_in(self._prepared or {})]
                 vacuum_data_folder(location.folder, writer.version, held, retention_hours)
-            # The checkpoint, and the versions of the vacuum.
-            if location.root is not None:
-                sync_log(location.root)
         except WORLD_ERRORS as error:
             writer.fence.check(writer.fresh_handle())
             raise writer.failure("upkeep failed", error) from error

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import attrs
@@ -125,13 +125,16 @@ class TableWriter:
             version = table.version()
             if version > self.version:
                 self.foreign_change = self.foreign_change or change_since(self.location, version, self.version)
-            self.files = files_of(table, self._partition_by)
+            files = files_of(table, self._partition_by)
         self.fence.check(table)
         refuse_unknown(
             self.location.address, table.protocol(), table.metadata().configuration, table.schema().to_json()
         )
+        if version > self.version:
+            # What the next version stands on must not be lost without it: others may not have synced theirs.
+            self._sync(files.values())
         self.last_txid = self.fence.last_txid(table)
-        self.version = version
+        self.version, self.files = version, files
         self._known_secs = time.time()
 
     def has(self, txid: int) -> bool:
@@ -219,11 +222,14 @@ class TableWriter:
 
     def make_durable(self) -> None:
         """Sync the table's files and the log entries since the last checkpoint."""
+        self._sync(self.files.values())
+
+    def _sync(self, files: Iterable[DataFile]) -> None:
         root = self.location.root
         if root is None:
             return
         with self.failing("its last writes may not survive a power loss"):
-            sync_files(root / file.place for file in self.files.values())
+            sync_files(root / file.place for file in files)
             sync_log(root)
 
     def remove_drafts(self) -> None:

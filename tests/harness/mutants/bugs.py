@@ -72,10 +72,12 @@ BUGS = (
         tests=("tests/test_folder.py",),
     ),
     Bug(
-        "a lost race for the marker that is not looked at again",
+        "a fence that is checked before the look",
         "state/delta/writer.py",
-        "        self.fence.check(table)\n",
-        "        _ = table if self.files else self.fence.check(table)\n",
+        "            try:\n                table.update_incremental()\n            except WORLD_ERRORS:\n"
+        "                table = self._handle = self.fresh_handle()\n            version = table.version()\n",
+        "            self.fence.check(table)\n            self.fence = attrs.evolve(self.fence, epoch=2**40)\n"
+        "            table.update_incremental()\n            version = table.version()\n",
         subjects=(),
         tests=("tests/state/delta/log/test_ownership.py",),
     ),
@@ -715,12 +717,20 @@ BUGS = (
         tests=("tests/transactional/recovery/test_power_loss.py",),
     ),
     Bug(
-        "a checkpoint that is not synced",
+        "a checkpoint that is not synced before what it replaces is removed",
         "state/delta/opened_table.py",
         "                sync_log(location.root)\n",
         "                pass\n",
         subjects=(),
-        tests=("tests/transactional/recovery/test_power_loss.py",),
+        tests=("tests/state/delta/test_upkeep.py",),
+    ),
+    Bug(
+        "a Delta write on top of another writer's version that is not synced",
+        "state/delta/writer.py",
+        "            self._sync(files.values())\n",
+        "            pass\n",
+        subjects=(),
+        tests=("tests/state/delta/test_opened_table.py",),
     ),
     Bug(
         "files are looked for at their percent-encoded path",

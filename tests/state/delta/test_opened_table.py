@@ -215,6 +215,26 @@ def test_a_write_of_a_dead_coordinator(place, monkeypatch, lost):
         assert {place.path / entry_path(state.version), place.path / "_delta_log", *files} <= synced
 
 
+def test_what_a_write_stands_on_is_durable(tmp_path, monkeypatch):
+    """Versions of others, and their files, are synced before a write counts that comes after them."""
+    monkeypatch.setattr(data_files, "BUCKET_ROWS", 1)
+    place = Place(tmp_path / "t", "whole")
+    state = place.opened()
+    note = place.prepare(state)
+    place.optimize()
+    synced = set()
+    sync = os.fsync
+
+    def noting(descriptor):
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
+        sync(descriptor)
+
+    before = DeltaTable(place.path)
+    monkeypatch.setattr(os, "fsync", noting)
+    state.publish(2, note)
+    assert {place.path / entry_path(before.version()), *map(Path, before.file_uris())} <= synced
+
+
 def test_a_quiet_group_reads_nothing(tmp_path, monkeypatch):
     """A table that nobody else writes to costs two requests a group: the data file, and the log's entry."""
     requests = []

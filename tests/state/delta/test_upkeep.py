@@ -50,6 +50,23 @@ def keyed(path):
     return state
 
 
+def test_a_checkpoint_is_durable_before_log_entries_are_removed(tmp_path, monkeypatch):
+    """A power failure takes back either the checkpoint or nothing that is needed without it."""
+    synced, at_clean_up = set(), []
+    sync = os.fsync
+
+    def noting(descriptor):
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    monkeypatch.setattr(DeltaTable, "cleanup_metadata", lambda _table: at_clean_up.append(set(synced)))
+    state = keyed(tmp_path)
+    state.write(1, {})
+    state.maintain()
+    assert {"00000000000000000002.checkpoint.parquet", "_last_checkpoint", "_delta_log"} <= at_clean_up[0]
+
+
 def test_replaced_files_and_orphans_go_after_the_retention(tmp_path, monkeypatch):
     """Delta's vacuum leaves them alone, so upkeep removes what the log has let go of, or was never told of."""
     state = keyed(tmp_path)
