@@ -266,7 +266,7 @@ def test_histories_that_are_not_whole_are_said_to_be(command_line, output):
         (output / "words" / "_delta_log" / f"{version:020d}.json").unlink()
     gone = set(DeltaTable(str(output / "total"), version=3).file_uris())
     for file in gone:
-        (output / "total" / file.rsplit("/", 1)[-1]).unlink()
+        (output / "total" / "_data" / file.rsplit("/", 1)[-1]).unlink()
     output = command_line.told("audit", str(output))
     assert "words: 2 groups in 2 versions" in output
     assert "proved from transaction 3 to 4" in output

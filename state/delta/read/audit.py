@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from state.delta.log.data_files import DataFolder, files_of
+from state.delta.log.data_files import files_of
 from state.delta.log.entries import entry_path
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import (
@@ -195,7 +195,7 @@ class _Reader:
         try:
             return read_rows(table, schema)
         except WORLD_ERRORS as error:
-            if DataFolder(self.location).missing(files_of(table).values()) is not None:
+            if any(self.location.folder.size(file.place) is None for file in files_of(table).values()):
                 return None
             raise StateAccessError(
                 f"state {self.state!r}: the files of version {version} of the table at {self.location.address} exist, "

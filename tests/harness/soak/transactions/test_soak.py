@@ -33,7 +33,8 @@ CHAINS = [
         if step not in FAILPOINTS
     ),
     ("delta.write.checked", "delta.write.landed"),
-    ("delta.stage.drafted", "bolt.finish"),
+    ("folder.drafted", "folder.named"),
+    ("delta.prepared", "bolt.finish"),
     ("spout.emit", "bolt.execute"),
 ]
 """Failpoints that kill one after another, each in the run that resumes after the kill before."""
