@@ -132,7 +132,7 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Dia
     parts, journal_problem = _journal(subject)
     record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, lambda: parts)
     tables = subject.tables()
-    settled = record.when_settled(tables, subject.states)
+    settled = record.when_settled(tables)
     strangers = tuple(find_strangers(settled, subject.states, subject.optional))
     # The next run sets these tables aside, and strangers are reported as such, so neither is compared with its mark.
     to_begin = [name for name, mark in record.committed.states.items() if mark.is_beginning]

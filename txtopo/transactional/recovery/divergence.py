@@ -22,7 +22,7 @@ import attrs
 from txtopo.api.state import OpenedState, StateTable, TableDescription
 from txtopo.errors import DivergenceError
 from txtopo.transactional.journal.journal import JournalPart
-from txtopo.transactional.recovery.checkpoints import departures_in
+from txtopo.transactional.recovery.checkpoints import departures_in, topology_of_group
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, GroupMark, StateMark
 
 WAY_OUT = (
@@ -83,8 +83,8 @@ class CoordinatorRecord:
     ) -> CoordinatorRecord:
         """Read the record from a coordinator state.
 
-        The journal is read only if an earlier version of txtopo, which did not record which states have left the
-        topology, wrote the coordinator state last.
+        The journal is read only if an earlier version of txtopo, which did not record which states the topology has or
+        which have left it, wrote the coordinator state last.
         """
         incarnation = coordinator_state.incarnation if coordinator_state.is_begun else None
         committed = coordinator_state.committed()
@@ -92,16 +92,21 @@ class CoordinatorRecord:
             left = departures_in(read_journal(), coordinator_state.topology_id, incarnation, committed.txid)
             states = {name: attrs.evolve(mark, left_after=left.get(name)) for name, mark in committed.states.items()}
             committed = attrs.evolve(committed, states=states)
-        return CoordinatorRecord(
-            coordinator_state.topology_id, incarnation, epoch_max, committed, coordinator_state.group()
-        )
+        group = coordinator_state.group()
+        if group is not None and group.topology is None and incarnation is not None:
+            # Not those of this run's topology: one that is new would count as if it had had the group.
+            parts = read_journal()
+            named = topology_of_group(parts, coordinator_state.topology_id, incarnation, group.last)
+            known = (name for name, mark in committed.states.items() if mark.left_after is None)
+            group = attrs.evolve(group, topology=named or tuple(dict.fromkeys([*known, *group.states])))
+        return CoordinatorRecord(coordinator_state.topology_id, incarnation, epoch_max, committed, group)
 
-    def when_settled(self, tables: Mapping[str, StateTable], names: Iterable[str]) -> CoordinatorRecord:
+    def when_settled(self, tables: Mapping[str, StateTable]) -> CoordinatorRecord:
         """Return the record after recovery, which finishes the group in progress if a table has it."""
         group = self.group
         if group is None or not _has_landed(group, {n: _look_at(tables[n]) for n in group.states if n in tables}):
             return attrs.evolve(self, group=None)
-        marks = marks_of_topology(self.committed, names if group.topology is None else group.topology)
+        marks = marks_of_topology(self.committed, group.topology or group.states)
         return attrs.evolve(self, committed=CommittedMark(group.last, group.metadata, marks), group=None)
 
     def strangers(self, names: Iterable[str], optional: Collection[str]) -> dict[str, DivergenceKind]:

@@ -103,7 +103,7 @@ def recover(
         _refuse_unfinished_repair(coordinator_state)
         # This epoch has opened no table yet. If a table names it, the store was restored or there is another copy.
         record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, read_journal)
-        settled = record.when_settled(tables, states)
+        settled = record.when_settled(tables)
         to_begin = membership.to_begin(settled, states)
         refuse(
             [
