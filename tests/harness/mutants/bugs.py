@@ -1354,6 +1354,22 @@ BUGS = (
         tests=("tests/transactional/recovery/test_membership.py",),
     ),
     Bug(
+        "a new state joins the group in progress of an earlier version",
+        "txtopo/transactional/recovery/divergence.py",
+        "attrs.evolve(group, topology=named or tuple(dict.fromkeys([*known, *group.states])))",
+        "group",
+        subjects=(),
+        tests=("tests/transactional/recovery/test_membership.py",),
+    ),
+    Bug(
+        "a state joins the group in progress that an earlier version's topology made without it",
+        "txtopo/transactional/recovery/checkpoints.py",
+        "            return tuple(part.header.states)",
+        "            return ()",
+        subjects=(),
+        tests=("tests/transactional/recovery/test_membership.py",),
+    ),
+    Bug(
         "a setting left behind begins a state empty again",
         "txtopo/transactional/recovery/membership.py",
         "self.start_empty.get(name) == record.committed.txid",

@@ -24,7 +24,7 @@ TOPOLOGY = "t"
 
 
 class Count(BatchBolt, ICommitter):
-    """Counts the rows of each word, and those of all, in a state."""
+    """Counts the rows of each word, and those of all, in a state; puts nothing into a state named ``idle``."""
 
     def __init__(self, state: str) -> None:
         self.name = state
@@ -37,7 +37,7 @@ class Count(BatchBolt, ICommitter):
         self.words.append(tuple["word"])
 
     def finish_batch(self):
-        for word in self.words:
+        for word in self.words if self.name != "idle" else ():
             self.state.update(word, lambda old: (old or 0) + 1)
 
 
@@ -349,13 +349,19 @@ def test_an_interrupted_begin_is_no_matter_for_repair(place, command_line, at):
 
 
 def forget_departures(place: Place) -> None:
-    """Write the committed mark as earlier versions did."""
+    """Write the committed mark, and the group in progress if there is one, as earlier versions did."""
     store = SqliteStore(place.folder / "_txtopo" / "coordinator.sqlite")
-    mark = json.loads(bytes(store.read(f"{TOPOLOGY}/committed")))
-    for state in mark["states"].values():
+    written = {
+        name: json.loads(bytes(value))
+        for name in ("committed", "group")
+        if (value := store.read(f"{TOPOLOGY}/{name}")) is not None
+    }
+    for state in written.get("committed", {"states": {}})["states"].values():
         del state["left_after"], state["begun_after"]
+    if "group" in written:
+        del written["group"]["topology"]
     lead = store.take_lead(TOPOLOGY, "an earlier version")
-    lead.write([Put(f"{TOPOLOGY}/committed", json.dumps(mark).encode())])
+    lead.write([Put(f"{TOPOLOGY}/{name}", json.dumps(value).encode()) for name, value in written.items()])
     lead.release()
     store.close()
 
@@ -370,6 +376,33 @@ def test_coordinator_state_of_an_earlier_version(place):
     place.refused("words", "sums", says=("left out of the topology after transaction 5", "at transaction 7"))
     place.run(8, "words")
     place.refused("words", "sums", says=("left out of the topology after transaction 5", "at transaction 8"))
+
+
+@pytest.mark.parametrize("has_journal", [True, False], ids=["with a journal", "without one"])
+@pytest.mark.parametrize("committed", [0, 4])
+def test_a_new_state_with_a_group_of_an_earlier_version_in_progress(place, committed, has_journal):
+    """The group's record does not name the topology's states: a new one is refused, and those that it had go on."""
+    # Without a journal, nothing says that a state which nothing was put into was there before the first commit.
+    names = ("words", "sums", "idle") if has_journal or committed else ("words", "sums")
+    place.run(committed, *names)
+    with pytest.raises((CrashError, InternalError)), armed(Crash(1, only="group.commit.before")):
+        place.run(6, *names)
+    forget_departures(place)
+    if not has_journal:
+        shutil.rmtree(place.folder / "_txtopo" / "journal")
+    last = committed + 1
+    place.refused(*names, "more", says=("'more' of topology 't' is new", f"start.empty=more={last}"))
+    place.run(6, *names, "more", start_empty=f"more={last}")
+    assert (place.total("words"), place.total("sums"), place.total("more")) == (6, 6, 6 - last)
+
+
+def test_a_group_of_an_earlier_version_in_progress_without_the_state(place):
+    """It misses that group, as the journal says."""
+    place.run(4, "words", "sums")
+    with pytest.raises((CrashError, InternalError)), armed(Crash(1, only="group.commit.before")):
+        place.run(6, "words")
+    forget_departures(place)
+    place.refused("words", "sums", says=("left out of the topology after transaction 4", "start.empty=sums=5"))
 
 
 def test_a_gap_that_an_earlier_version_made_is_found(place, command_line):

@@ -79,6 +79,14 @@ def departures_in(parts: Sequence[JournalPart], topology_id: str, incarnation: s
     return {name: mark.left_after for name, mark in marks.items() if mark.left_after is not None}
 
 
+def topology_of_group(parts: Sequence[JournalPart], topology_id: str, incarnation: str, last: int) -> tuple[str, ...]:
+    """Return the states of the topology that wrote the newest group up to ``last``; empty if there is none."""
+    for part in reversed(_of_incarnation(parts, topology_id, incarnation)):
+        if any(entry.last == last for entry in part.entries):
+            return tuple(part.header.states)
+    return ()
+
+
 def _of_incarnation(parts: Sequence[JournalPart], topology_id: str, incarnation: str) -> list[JournalPart]:
     return [part for part in parts if (part.header.topology, part.header.incarnation) == (topology_id, incarnation)]
 

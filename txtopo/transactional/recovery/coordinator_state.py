@@ -92,7 +92,7 @@ class Group:
     metadata: Any
     """The metadata of its last transaction, which the committed mark will hold."""
     topology: tuple[str, ...]
-    """All states of the topology, written or not."""
+    """All states of the topology, written or not; empty if a version that did not record them began the group."""
     notes: Mapping[str, Any] | None = None
     """By state, what to publish; None if the draft holds it."""
     draft: str | None = None
@@ -200,7 +200,7 @@ class CoordinatorState:
         if value is None:
             return None
         committed = self.committed()
-        group = _former_group(value, committed) if "staged" in value else from_json(value, Group)
+        group = _former_group(value) if "staged" in value else from_json(value, Group)
         return group if group.last > committed.txid else None
 
     def notes_of(self, group: Group) -> Mapping[str, Any]:
@@ -384,21 +384,19 @@ def drafts_of(metadata_dir: Path, topology_id: str) -> Folder:
     return LocalFolder(metadata_dir.absolute() / "notes" / urllib.parse.quote(topology_id, safe=""))
 
 
-def _former_group(value: Mapping[str, Any], committed: CommittedMark) -> Group:
+def _former_group(value: Mapping[str, Any]) -> Group:
     """Return a group that a version with format 1 or 2 has recorded.
 
     Those versions made the first write after the record, so a group that no table has can be dropped. If it had several
     states, each write was staged in a file, which the record names; a group of one state is in its table or never was.
     """
     staged = {each["state"]: each["location"] for each in value["staged"]}
-    # 0.1.0 recorded only what a group writes. What else its topology had is what had been written before.
-    topology = value.get("topology") or [*committed.states, *value["states"]]
     return Group(
         value["first"],
         value["last"],
         tuple(value["states"]),
         value["metadata"],
-        tuple(dict.fromkeys(topology)),
+        tuple(value.get("topology") or ()),
         {name: {"staged": staged.get(name, "")} for name in value["states"]},
         is_decided=False,
     )

@@ -139,7 +139,7 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Dia
     compared = find_divergences(record, tables, [*to_begin, *(each.state for each in strangers)])
     divergences = (*compared, *strangers)
     descriptions = _descriptions(tables)
-    damage = _damage_of_begun(coordinator_state, record)
+    damage = _damage_of_state(coordinator_state, record)
     checkpoints = _checkpoints(subject, record, descriptions, parts)
     # Higher than anything that is aside anywhere, so that no repair overwrites what an earlier one has kept.
     number = 1 + max(
@@ -349,12 +349,18 @@ def _journal_asides(subject: RepairSubject) -> list[int]:
     return [int(path.name.rpartition("-")[2]) for path in found if path.name.rpartition("-")[2].isdecimal()]
 
 
-def _damage_of_begun(coordinator_state: CoordinatorState, record: CoordinatorRecord) -> tuple[str, ...]:
+def _damage_of_state(coordinator_state: CoordinatorState, record: CoordinatorRecord) -> tuple[str, ...]:
+    damage = []
     try:
         coordinator_state.begun(record.committed.txid)
     except DivergenceError as error:
-        return (error.message,)
-    return ()
+        damage.append(error.message)
+    if record.group is not None and not record.notes:
+        try:
+            coordinator_state.notes_of(record.group)
+        except DivergenceError as error:
+            damage.append(error.message)
+    return tuple(damage)
 
 
 def _all_movable(subject: RepairSubject) -> bool:

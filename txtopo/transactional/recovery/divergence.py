@@ -14,6 +14,7 @@ inspects them again afterwards, because until then an older coordinator may writ
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ import attrs
 from txtopo.api.state import OpenedState, StateTable, TableDescription
 from txtopo.errors import DivergenceError
 from txtopo.transactional.journal.journal import JournalPart
-from txtopo.transactional.recovery.checkpoints import departures_in
+from txtopo.transactional.recovery.checkpoints import departures_in, topology_of_group
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark
 
 WAY_OUT = (
@@ -87,8 +88,8 @@ class CoordinatorRecord:
     ) -> CoordinatorRecord:
         """Read the record from a coordinator state.
 
-        The journal is read only if an earlier version of txtopo, which did not record which states have left the
-        topology, wrote the coordinator state last.
+        The journal is read only if an earlier version of txtopo, which did not record which states the topology has or
+        which have left it, wrote the coordinator state last.
         """
         incarnation = coordinator_state.incarnation if coordinator_state.is_begun else None
         committed = coordinator_state.committed()
@@ -97,11 +98,16 @@ class CoordinatorRecord:
             states = {name: attrs.evolve(mark, left_after=left.get(name)) for name, mark in committed.states.items()}
             committed = attrs.evolve(committed, states=states)
         group = coordinator_state.group()
-        if group is not None and not group.is_decided:
-            # Earlier versions recorded neither the topology of a group nor what had left it before.
-            gone = {n for n, mark in committed.states.items() if mark.left_after is not None} - set(group.states)
-            group = attrs.evolve(group, topology=tuple(name for name in group.topology if name not in gone))
-        notes = {} if group is None else coordinator_state.notes_of(group)
+        if group is not None and not group.topology and incarnation is not None:
+            # Not those of this run's topology: one that is new would count as if it had had the group.
+            parts = read_journal()
+            named = topology_of_group(parts, coordinator_state.topology_id, incarnation, group.last)
+            known = (name for name, mark in committed.states.items() if mark.left_after is None)
+            group = attrs.evolve(group, topology=named or tuple(dict.fromkeys([*known, *group.states])))
+        notes: Mapping[str, Any] = {}
+        if group is not None:
+            with contextlib.suppress(DivergenceError):  # recovery stops there, and a diagnosis reports it
+                notes = coordinator_state.notes_of(group)
         return CoordinatorRecord(coordinator_state.topology_id, incarnation, epoch_max, committed, group, notes)
 
     def when_settled(self, tables: Mapping[str, StateTable]) -> CoordinatorRecord:
