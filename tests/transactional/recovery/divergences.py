@@ -18,7 +18,7 @@ from txtopo import Config
 from txtopo.errors import InternalError
 from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState, drafts_of
 from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject, diagnose
 from txtopo.transactional.recovery.repair import carry_out
 from txtopo.transactional.run.storage import address_from, make_store, metadata_dir_of
@@ -73,12 +73,23 @@ class Place:
         store = make_store(self.topology().plan, Config())
         try:
             lead = store.take_lead(subject.topology_id, "a look")
-            diagnosis = diagnose(subject, CoordinatorState(store, lead, subject.topology_id))
+            diagnosis = diagnose(
+                subject,
+                CoordinatorState(
+                    store, lead, subject.topology_id, drafts_of(subject.metadata_dir, subject.topology_id)
+                ),
+            )
             plan = choose(diagnosis)
             if plan is not None:
                 lead.release()
                 lead = store.take_lead(subject.topology_id, "a repair", diagnosis.epoch_min)
-                carry_out(subject, CoordinatorState(store, lead, subject.topology_id), plan)
+                carry_out(
+                    subject,
+                    CoordinatorState(
+                        store, lead, subject.topology_id, drafts_of(subject.metadata_dir, subject.topology_id)
+                    ),
+                    plan,
+                )
         finally:
             store.close()
         return diagnosis

@@ -486,6 +486,21 @@ def test_a_prepared_write_that_is_gone(place):
 
 
 @pytest.mark.slow
+def test_a_note_whose_draft_is_gone(place, monkeypatch):
+    """So is a group whose note was too large for the store, and is lost."""
+    monkeypatch.setattr("txtopo.transactional.recovery.coordinator_state.NOTE_BYTES_MAX", 0)
+    place.run(3)
+    place.crash("table.write.after")
+    (draft,) = place.metadata_dir.glob("notes/words/*")
+    draft.unlink()
+    with pytest.raises(DivergenceError, match=r"transactions 4 to 4 .* are decided, but the note .* can't be read"):
+        place.run()
+    diagnosis = place.repair()
+    assert (diagnosis.is_safe, diagnosis.go_to.txid, len(diagnosis.rolled_back)) == (False, 3, 1)
+    place.finish()
+
+
+@pytest.mark.slow
 def test_a_foreign_write_beside_a_group_under_way(place):
     """What somebody else wrote is taken back, and the group is finished by the next run."""
     place.run(3)
