@@ -103,8 +103,11 @@ def _repetitive(rows: pa.Table) -> list[str] | bool:
     return [name for name in rows.column_names if pc.count_distinct(first[name]).as_py() * 2 <= first.num_rows]
 
 
-def stats_of(rows: pa.Table) -> dict[str, Any]:
-    """Return the statistics of a file's columns for the log, which allow readers to skip the file."""
+def stats_of(rows: pa.Table, made: pq.FileMetaData | None = None) -> dict[str, Any]:
+    """Return the statistics of a file's columns for the log, which allow readers to skip the file.
+
+    ``made`` is what Parquet says of the file: where it has the bounds of a column, they need no second search.
+    """
     stats: dict[str, Any] = {"numRecords": rows.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for name in rows.column_names:
         column = rows[name]
@@ -113,14 +116,24 @@ def stats_of(rows: pa.Table) -> dict[str, Any]:
         stats["nullCount"][name] = column.null_count
         if not any(is_kind(column.type) for is_kind in _BOUNDED) or column.null_count == len(column):
             continue
-        bounds = pc.min_max(column).as_py()
-        low, high = bounds["min"], bounds["max"]
+        low, high = (
+            _bounds_in(made, rows.schema.get_field_index(name), rows.num_columns) or pc.min_max(column).as_py().values()
+        )
         if isinstance(low, str):
             low, high = low[:_TEXT_MAX], _upper_bound(high)
         elif isinstance(low, dt.date):
             low, high = low.isoformat(), high.isoformat()
         stats["minValues"][name], stats["maxValues"][name] = low, high
     return stats
+
+
+def _bounds_in(made: pq.FileMetaData | None, column: int, width: int) -> tuple[Any, Any] | None:
+    """Return the minimum and maximum of a column; None if Parquet has none."""
+    # A nested column is several ones in Parquet, and moves those behind it.
+    if made is None or made.num_row_groups != 1 or made.num_columns != width:
+        return None
+    found = made.row_group(0).column(column).statistics
+    return (found.min, found.max) if found is not None and found.has_min_max else None
 
 
 def _upper_bound(text: str) -> str:
@@ -155,12 +168,13 @@ class DataFolder:
         """
         path = f"{DATA_FOLDER}/{name}-{uuid.uuid4().hex}.parquet"
         sink = pa.BufferOutputStream()
-        pq.write_table(rows, sink, compression="snappy", use_dictionary=_repetitive(rows))
+        made: list[pq.FileMetaData] = []
+        pq.write_table(rows, sink, compression="snappy", use_dictionary=_repetitive(rows), metadata_collector=made)
         content = memoryview(sink.getvalue()).cast("B")
         self.location.folder.put(path, content)
         # JSON may write a character beyond 16 bits as \ud83d\ude00. delta-rs 1.6 reads another character then, and
         # skips the file when it looks for the text.
-        stats = json.dumps(stats_of(rows), ensure_ascii=False)
+        stats = json.dumps(stats_of(rows, made[0]), ensure_ascii=False)
         return DataFile(path, content.nbytes, rows.num_rows, stats, partition or {})
 
     def put_all(self, name: str, rows: pa.Table) -> list[DataFile]:

@@ -631,8 +631,8 @@ BUGS = (
     Bug(
         "bounds of a text in a form that delta-rs reads wrongly",
         "state/delta/log/data_files.py",
-        "json.dumps(stats_of(rows), ensure_ascii=False)",
-        "json.dumps(stats_of(rows))",
+        "json.dumps(stats_of(rows, made[0]), ensure_ascii=False)",
+        "json.dumps(stats_of(rows, made[0]))",
         subjects=(),
         tests=("tests/state/delta/keyed/test_buckets.py",),
     ),
