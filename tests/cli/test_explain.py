@@ -208,7 +208,7 @@ def test_a_run_that_was_killed(tmp_path, command_line):
 
 def test_a_run_that_dies_after_its_tables_are_written(tmp_path, command_line):
     """What every table has is committed, although neither the coordinator state nor the snapshot has it yet."""
-    crash = Crash(at=3, only="group.commit.before")
+    crash = Crash(at=6, only="table.write.after")
     assert not run_with_crash(
         lambda: two_tables(tmp_path), crash, Config(max_spout_pending=6, group_transactions_max=1)
     )
