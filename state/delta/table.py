@@ -92,9 +92,10 @@ class DeltaStateTable(StateTable):
         found = self.look()
         if found is None:
             return "whose table is gone"
+        if found.last_txid is not None and found.last_txid >= txid:  # it is visible
+            return None
         content = content_of(self._location, note)
-        is_visible = found.last_txid is not None and found.last_txid >= txid
-        if is_visible or isinstance(content, pa.Table):
+        if isinstance(content, pa.Table):
             return None
         if isinstance(content, str):
             return content

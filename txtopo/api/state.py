@@ -489,7 +489,10 @@ class StateTable(ABC):
 
     @abstractmethod
     def obstacle(self, txid: int, note: Any) -> str | None:
-        """Describe, as a relative clause about a prepared write, why it can't be published; None if it can."""
+        """Describe, as a relative clause about a prepared write, why it can't be published.
+
+        None if it can, or is visible already.
+        """
 
     @abstractmethod
     def is_kept(self, txid: int | None) -> bool:

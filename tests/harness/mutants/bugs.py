@@ -188,7 +188,7 @@ BUGS = (
         "if not group.is_decided and all(",
         "if False and all(",
         subjects=(),
-        tests=("tests/legacy/test_folders.py",),
+        tests=("tests/transactional/recovery/test_membership.py",),
     ),
     Bug(
         "a group decided after its first writes",
@@ -1335,7 +1335,7 @@ BUGS = (
         "            state.clean_up()\n",
         "            pass\n",
         subjects=(),
-        tests=("tests/state/test_memory.py",),
+        tests=("tests/transactional/recovery/test_recover.py",),
     ),
     Bug(
         "tables that recovery finished marked as not written",
@@ -1427,9 +1427,9 @@ BUGS = (
     ),
     Bug(
         "a table that has its group asked for what was prepared of it",
-        "txtopo/transactional/recovery/divergence.py",
-        "name in record.notes and description.last_txid != group.last:",
-        "name in record.notes:",
+        "state/delta/table.py",
+        "        if found.last_txid is not None and found.last_txid >= txid:  # it is visible\n",
+        "        if False:\n",
         subjects=(),
         tests=("tests/transactional/recovery/test_divergence.py::test_a_crash_between_two_tables_is_no_divergence",),
     ),

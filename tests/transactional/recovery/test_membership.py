@@ -400,6 +400,16 @@ def test_a_new_state_with_a_group_of_an_earlier_version_in_progress(place, commi
     assert (place.total("words"), place.total("sums"), place.total("more")) == (6, 6, 6 - last)
 
 
+def test_a_group_of_an_earlier_version_that_no_table_has_never_was(place):
+    """Such a version decided a group by its first write: its transactions run again."""
+    place.run(4, "words", "sums")
+    with pytest.raises((CrashError, InternalError)), armed(Crash(1, only="group.decide.after")):
+        place.run(6, "words", "sums")
+    forget_departures(place)
+    place.run(6, "words", "sums")
+    assert (place.total("words"), place.total("sums")) == (6, 6)
+
+
 def test_a_group_of_an_earlier_version_in_progress_without_the_state(place):
     """It misses that group, as the journal says."""
     place.run(4, "words", "sums")

@@ -108,6 +108,16 @@ def test_bad_input_leaves_nothing(tmp_path: pathlib.Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_what_nobody_will_publish_is_removed(tmp_path: pathlib.Path) -> None:
+    """What earlier versions have staged for a group that never was goes with the next start."""
+    run_until(tmp_path, 3)
+    waiting = tmp_path / "words" / "_txtopo"
+    waiting.mkdir(exist_ok=True)
+    (waiting / "staged-1-9.arrow").write_bytes(b"left behind")
+    run_until(tmp_path, 4)
+    assert list(waiting.glob("staged-*")) == []
+
+
 def test_another_kind_of_spout(tmp_path: pathlib.Path) -> None:
     """A repeatable spout's metadata means nothing to an opaque one: the exchange is refused."""
     from spouts import OpaqueMemoryTransactionalSpout

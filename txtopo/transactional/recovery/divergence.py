@@ -364,7 +364,7 @@ def _look_closer(
             f", and another writer has changed it since: {change}; {known}; {rolled}",
         )
     group = record.group
-    if group is not None and name in record.notes and description.last_txid != group.last:
+    if group is not None and name in record.notes:
         obstacle = table.obstacle(group.last, record.notes[name])
         if obstacle is not None:
             what = f", and {group.last} can't be finished from what was prepared for it, {obstacle}; {known}"
