@@ -166,7 +166,7 @@ class Coordinator(ABC):
 
         Returns:
             Whether there may be input now. By default it returns False at once, and ``is_ready`` is asked again, every
-            millisecond or in 1 % of the time at most.
+            two milliseconds or in 1 % of the time at most.
         """
         del secs
         return False
@@ -340,7 +340,7 @@ class PartitionedCoordinator(ABC):
 
         Returns:
             Whether there may be input now. By default it returns False at once, and ``is_ready`` is asked again, every
-            millisecond or in 1 % of the time at most.
+            two milliseconds or in 1 % of the time at most.
         """
         del secs
         return False

@@ -73,6 +73,9 @@ logger = logging.getLogger("txtopo")
 TICK_SECS = 0.02
 """The interval of the core's clock; a waiting source is asked no more often."""
 
+IDLE_SECS = 0.1
+"""The same while no transaction is pending: nothing can be late then."""
+
 _STACK_FRAMES_MAX = 12
 """Maximum number of stack frames in the error of a stalled thread."""
 
@@ -132,9 +135,9 @@ class RunLoop:
         self._handle(*before, attrs.evolve(recovered, now_ms=self._now_ms()))
 
     def step(self) -> None:
-        """Tick if that is due; then wait up to ``TICK_SECS`` for posted events and handle them."""
+        """Tick if that is due; then wait for posted events, up to the next tick, and handle them."""
         self._tick()
-        events = self._threads.take(TICK_SECS)
+        events = self._threads.take(TICK_SECS if self._core.pending else IDLE_SECS)
         if events:
             self._handle(*events)
 

@@ -28,8 +28,8 @@ from txtopo.transactional.tasks.failures import FailureLog
 WAIT_SECS = 0.1
 """How long a request waits for a source that has nothing; then the core is told, and asks again."""
 
-ASK_SECS = 0.001
-"""The pause before a waiting source is asked again."""
+ASK_SECS = 0.002
+"""The pause before a waiting source is asked again; a thread that wakes more often costs more than it asks."""
 
 ASK_SHARE = 100
 """The pause is at least 100x the time that the answer took, so that asking takes at most 1 % of a core."""
@@ -73,8 +73,8 @@ class Source:
     def create(self, action: CreateMetadata, committed: int) -> Event:
         """Begin up to the requested number of transactions, and report the source's status.
 
-        While the source has nothing, this waits for it, in the thread that asks: so a transaction begins within a
-        millisecond, and an idle source costs next to nothing. After ``WAIT_SECS`` it reports that the source waits.
+        While the source has nothing, this waits for it, in the thread that asks: so a transaction begins within two
+        milliseconds, and an idle source costs next to nothing. After ``WAIT_SECS`` it reports that the source waits.
 
         Raises:
             StopError: the spout's coordinator found that the lead is lost.
@@ -85,11 +85,10 @@ class Source:
             event = self._create(action, committed)
             if event != _NOTHING:
                 return event
-            ended = self._now_secs()
-            pause_secs = FAILED_SECS if self._failures.is_source_failing else ASK_SECS
-            self._ask_again_secs = ended + max(pause_secs, ASK_SHARE * (ended - started))
-            if self._wait_ready(deadline - ended):
-                self._ask_again_secs = self._now_secs()
+            self._pause_after(started)
+            while not self._failures.is_source_failing and self._is_due_before(deadline):
+                if self._has_come(deadline):
+                    break
         return _NOTHING
 
     def _is_due_before(self, deadline: float) -> bool:
@@ -97,18 +96,32 @@ class Source:
         now = self._now_secs()
         if now < self._ask_again_secs:
             self._sleep(max(0.0, min(self._ask_again_secs, deadline) - now))
-        return self._ask_again_secs < deadline
+        return max(now, self._ask_again_secs) < deadline
 
-    def _wait_ready(self, secs: float) -> bool:
-        """Let a coordinator that can wait do so; return whether it may have something now."""
-        if secs <= 0 or self._failures.is_source_failing:
-            return False
+    def _pause_after(self, started: float) -> None:
+        """Set when the source is asked again, after an answer to a question of that time."""
+        now = self._now_secs()
+        pause_secs = FAILED_SECS if self._failures.is_source_failing else ASK_SECS
+        self._ask_again_secs = now + max(pause_secs, ASK_SHARE * (now - started))
+
+    def _has_come(self, deadline: float) -> bool:
+        """Ask a waiting source whether it has something now, which costs less than to begin a transaction in vain.
+
+        A coordinator that can wait is let wait first.
+        """
+        started = self._now_secs()
         try:
             with user_code(self._spout_id, None):
-                return bool(call_if_there(self._coordinator, "wait_ready", secs, default=False))
+                if call_if_there(self._coordinator, "wait_ready", deadline - self._now_secs(), default=False):
+                    self._ask_again_secs = self._now_secs()
+                    return True
+                started = self._now_secs()
+                if self._status() is not SourceStatus.WAITING:
+                    return True
         except FailedException as error:
             self._failures.source_failed(error)
-            return False
+        self._pause_after(started)
+        return False
 
     def _create(self, action: CreateMetadata, committed: int) -> Event:
         begun: list[TransactionMetadata] = []
