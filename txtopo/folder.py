@@ -98,9 +98,8 @@ class LocalFolder:
 
     Args:
         root: its absolute path.
-        makes_folders: whether a file's folder is made if it is missing. Where it must be there, a write fails if
-        somebody
-            has removed it, and nothing comes back in its place.
+        makes_folders: whether a file's folder is made if it is missing. Otherwise a write fails if somebody has removed
+            it, and nothing comes back in its place.
     """
 
     root: Path

@@ -336,12 +336,7 @@ class PartitionedCoordinator(ABC):
         return True
 
     def wait_ready(self, secs: float) -> bool:
-        """Wait up to ``secs`` for input, if that can be done without asking again and again.
-
-        Returns:
-            Whether there may be input now. By default it returns False at once, and ``is_ready`` is asked again, every
-            two milliseconds or in 1 % of the time at most.
-        """
+        """Wait up to ``secs`` for input, and return whether there may be some; see :meth:`Coordinator.wait_ready`."""
         del secs
         return False
 

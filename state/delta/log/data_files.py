@@ -197,9 +197,9 @@ class DataFolder:
                 held = [rows.slice(BUCKET_ROWS)]
         return [*files, *self.put_all(name, pa.concat_tables(held))] if held else files
 
-    def portions(self, file: DataFile, schema: pa.Schema, rows_min: int = 0) -> Iterator[pa.Table]:
-        """Yield the rows of a file in portions of at least ``rows_min`` rows, each as :meth:`read` returns them."""
-        for batch in self._open(file).iter_batches(max(PORTION_ROWS, rows_min), columns=schema.names):
+    def portions(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Yield the rows of a file in portions, each as :meth:`read` returns them."""
+        for batch in self._open(file).iter_batches(PORTION_ROWS, columns=schema.names):
             yield fitted(pa.Table.from_batches([batch]), schema)
 
     def read(self, file: DataFile, schema: pa.Schema) -> pa.Table:

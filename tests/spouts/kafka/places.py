@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +14,7 @@ from spouts.kafka.confluent import BrokerConsumer, BrokerLog
 from spouts.kafka.log import ConsumerSettings, KafkaConsumer, TopicPartition
 from txtopo.client_properties import ClientProperties
 from txtopo.kafka_connection import KafkaConnection
-from txtopo.testing import MemoryLog
+from txtopo.testing import MemoryLog, feeders
 from txtopo.testing.memory_log import MemoryLogReader
 
 WAIT_SECS = 120.0
@@ -23,10 +22,7 @@ _numbers = itertools.count()
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + WAIT_SECS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
+    assert feeders.wait_until(condition, WAIT_SECS), what
 
 
 class Place:

@@ -28,7 +28,6 @@ from txtopo.topology.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.commit.groups import GroupCommitter, Journal
-from txtopo.transactional.commit.phases import RunCommitPhases, run_commit_phases
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import Recovered
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
@@ -81,7 +80,6 @@ class Environment:
     make_prototypes: Callable[[Plan], dict[str, bytes]] = prototypes_of
     make_journal: Callable[[JournalHeader], Journal | None] | None = None
     """None for a folder beside the tables, if there are any."""
-    run_commit_phases: RunCommitPhases = run_commit_phases
     on_stage: Callable[[str], None] = _ignore_stage
     """Called with the name of each step before the run begins."""
     observer: Observer | None = None
@@ -150,7 +148,6 @@ def assembled(
             input_ranges=functools.partial(call_if_there, plan.spout.component, "input_ranges"),
             input_skipped=functools.partial(call_if_there, plan.spout.component, "input_skipped"),
             dead_letters=DEAD_LETTERS if DEAD_LETTERS in states else None,
-            run_phases=environment.run_commit_phases,
             on_write=None if environment.observer is None else environment.observer.wrote,
             together=threads.together,
         )

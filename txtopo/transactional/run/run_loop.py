@@ -71,7 +71,7 @@ from txtopo.transactional.tasks.progress_probe import ProgressProbe
 logger = logging.getLogger("txtopo")
 
 TICK_SECS = 0.02
-"""The interval of the core's clock; a waiting source is asked no more often."""
+"""The interval of the core's clock."""
 
 IDLE_SECS = 0.1
 """The same while no transaction is pending: nothing can be late then."""
