@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +24,45 @@ from txtopo.api.values import TransactionalValue
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(scope="module")
-def spark():
-    """A session with Delta."""
-    pytest.importorskip("delta")
+_session: Any = None
+"""In the process with the session."""
+
+
+def begin_session() -> None:
+    """Begin a session with Delta, which lasts as long as the process."""
+    global _session  # noqa: PLW0603 - a process has one session
     from tests.harness.benchmarks.session import benchmark_session
 
-    with benchmark_session() as session:
-        yield session
+    begun = benchmark_session()
+    _session = begun, begun.__enter__()
 
 
-def spark_rows(spark: Any, root: Path, version: int) -> Rows:
-    """Return the rows that Spark sees in a version."""
-    rows: Rows = spark.read.format("delta").option("versionAsOf", version).load(str(root)).toArrow().to_pylist()
+def rows_at(root: Path, version: int) -> Rows:
+    """Return the rows that the session sees in a version."""
+    table = _session[1].read.format("delta").option("versionAsOf", version).load(str(root)).toArrow()
+    rows: Rows = table.to_pylist()
     return rows
+
+
+def run_sql(statement: str) -> None:
+    """Run a statement in the session."""
+    _session[1].sql(statement)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[ProcessPoolExecutor]:
+    """A session with Delta, in a process of its own: a JVM takes JARs when it starts, or never."""
+    pytest.importorskip("delta")
+    spawned = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawned, initializer=begin_session) as pool:
+        yield pool
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tables())
-def test_generated_tables(spark: Any, drawn: tuple[pa.Schema, pa.Field | None, list[tuple[Any, Rows]]]) -> None:
+def test_generated_tables(
+    spark: ProcessPoolExecutor, drawn: tuple[pa.Schema, pa.Field | None, list[tuple[Any, Rows]]]
+) -> None:
     """All types, nulls and partitions are read as they were written, up to each version."""
     schema, partition, files = drawn
     with tempfile.TemporaryDirectory() as name:
@@ -48,11 +71,13 @@ def test_generated_tables(spark: Any, drawn: tuple[pa.Schema, pa.Field | None, l
         expected: Rows = []
         for version, (value, rows) in enumerate(files, 1):
             expected += [row | ({} if partition is None else {"p": value}) for row in rows]
-            assert comparable(spark_rows(spark, root, version)) == comparable(expected)
+            assert comparable(spark.submit(rows_at, root, version).result()) == comparable(expected)
 
 
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "streamed"])
-def test_a_life_of_a_keyed_table(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_held: bool) -> None:
+def test_a_life_of_a_keyed_table(
+    spark: ProcessPoolExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_held: bool
+) -> None:
     """Markers, writes, removals, upkeep, an OPTIMIZE by Spark between them, a roll-back, an adoption."""
     if not is_held:
         monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
@@ -63,7 +88,7 @@ def test_a_life_of_a_keyed_table(spark: Any, tmp_path: Path, monkeypatch: pytest
     for txid in range(1, 10):
         note = state.prepare(txid, {("a", txid % 4): TransactionalValue(txid, txid), ("é😀", txid - 3): None})
         if txid % 3 == 0:
-            spark.sql(f"OPTIMIZE delta.`{tmp_path}`")
+            spark.submit(run_sql, f"OPTIMIZE delta.`{tmp_path}`").result()
         state.publish(txid, note)
         state.maintain()
     write_deltalake(
@@ -73,14 +98,14 @@ def test_a_life_of_a_keyed_table(spark: Any, tmp_path: Path, monkeypatch: pytest
     )
     state = declared.open("topology", "s", "life", 2)
     state.roll_back(5)
-    spark.sql(f"DELETE FROM delta.`{tmp_path}` WHERE j = 1")
+    spark.submit(run_sql, f"DELETE FROM delta.`{tmp_path}` WHERE j = 1").result()
     state = declared.open("topology", "s", "life", 3)
     state.adopt()
     state.write(6, {("a", 1): TransactionalValue(6, 60)})
     same_at_every_version(spark, tmp_path)
 
 
-def test_a_life_of_a_table_of_rows(spark: Any, tmp_path: Path) -> None:
+def test_a_life_of_a_table_of_rows(spark: ProcessPoolExecutor, tmp_path: Path) -> None:
     """Appends, replaced partitions with names that Delta encodes, upkeep, a roll-back."""
     declared = DeltaRows(
         tmp_path, Fields("day: string", "n: long"), partition_by="day", upkeep_every_writes=2, files_max=2
@@ -91,17 +116,17 @@ def test_a_life_of_a_table_of_rows(spark: Any, tmp_path: Path) -> None:
         mode = RowsMode.REPLACE if txid % 4 == 0 else RowsMode.APPEND
         state.write(txid, state.write_rows([TransactionRows(txid, rows, mode)]))
         if txid == 5:
-            spark.sql(f"OPTIMIZE delta.`{tmp_path}`")
+            spark.submit(run_sql, f"OPTIMIZE delta.`{tmp_path}`").result()
         state.maintain()
     state.roll_back(3)
     state.write(4, state.write_rows([TransactionRows(4, pa.table({"day": ["a b%"], "n": [1]}), RowsMode.REPLACE)]))
     same_at_every_version(spark, tmp_path)
 
 
-def same_at_every_version(spark: Any, root: Path) -> None:
+def same_at_every_version(spark: ProcessPoolExecutor, root: Path) -> None:
     """Compare what Spark and delta-rs see."""
     newest = DeltaTable(root).version()
     assert newest > 10
     for version in range(newest + 1):
         expected = pa.table(DeltaTable(root, version=version).scan()).to_pylist()
-        assert comparable(spark_rows(spark, root, version)) == comparable(expected)
+        assert comparable(spark.submit(rows_at, root, version).result()) == comparable(expected)
