@@ -43,8 +43,8 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
     topology. Nothing is run or written, and the topology may be running. The command prints what it has proved. If a
     check fails, it names the fault and the exit status is 1.
     """
-    journal, spout = _journal(target)
-    parts, histories = _evidence(journal, with_rows=not quick)
+    metadata_dir, topology_id, spout = _topology(target)
+    parts, histories = _evidence(metadata_dir, topology_id, with_rows=not quick)
     report = audit(parts, histories)
     console = Console(highlight=False)
     if report.findings:
@@ -74,16 +74,16 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
     )
 
 
-def _journal(target: OutputFolder | Target) -> tuple[Path, AnySpout | None]:
+def _topology(target: OutputFolder | Target) -> tuple[Path, str | None, AnySpout | None]:
     if isinstance(target, OutputFolder):
         folder = metadata_dir_below(target.path)
-        return find_journal(folder, target.choose(topologies_with_journal(folder))), None
+        return folder, target.choose(topologies_with_journal(folder)), None
     plan = target.plan
     metadata_dir = metadata_dir_with_journal(metadata_dir_of(plan, target.config))
-    return find_journal(metadata_dir, target.topology.id), spout_as_written(plan.spout.component)
+    return metadata_dir, target.topology.id, spout_as_written(plan.spout.component)
 
 
-def _evidence(journal: Path, *, with_rows: bool) -> Evidence:
+def _evidence(metadata_dir: Path, topology_id: str | None, *, with_rows: bool) -> Evidence:
     """Read journal and tables so that they agree, even if a coordinator writes meanwhile.
 
     1. Read the journal.
@@ -91,13 +91,14 @@ def _evidence(journal: Path, *, with_rows: bool) -> Evidence:
     3. Read the journal again. If it has only grown, cut the tables' histories at the end of the first reading. If
        another coordinator has begun, start over.
     """
+    journal = find_journal(metadata_dir, topology_id)
     for _ in range(TRIES_MAX):
         parts = read_journal(journal)
         if not parts:
             raise ConfigError(f"the journal {journal} has no complete line yet: there is nothing to prove")
         tables, departed = tables_of(parts)
         histories: Mapping[str, TableHistory] = read_histories(
-            journal.parent, tables, with_rows=with_rows, departed=departed
+            metadata_dir, tables, with_rows=with_rows, departed=departed
         )
         again = read_journal(journal)
         if again == parts:

@@ -36,7 +36,7 @@ from txtopo.transactional.run.snapshot import (
     TransactionSnapshot,
     Writer,
     read_snapshot,
-    snapshot_path,
+    snapshots_in,
     topologies_with_snapshot,
 )
 from txtopo.transactional.run.storage import metadata_dir_of
@@ -58,13 +58,18 @@ class _Known:
     snapshot: Snapshot | None
 
     @classmethod
-    def of(cls, journal: Path, parts: Sequence[JournalPart], found: tuple[Writer, Snapshot] | None) -> _Known:
+    def of(cls, metadata_dir: Path, topology_id: str | None, found: tuple[Writer, Snapshot] | None) -> _Known:
         """Merge journal, tables and snapshot. The snapshot may be a second behind: drop what is committed since."""
+        parts = read_journal(find_journal(metadata_dir, topology_id))
+        if found is None or (parts and not _is_of(found[0], parts[-1])):
+            if not parts:
+                raise ConfigError(f"there is no record of a run in {metadata_dir}: run the topology first")
+            found = None
         writer, snapshot = found or (None, None)
         committed = 0 if snapshot is None else snapshot.committed
         if parts and parts[-1].entries and committed < parts[-1].entries[-1].last:
             before = parts[-1].entries[-1].first - 1  # the last entry's group may still be in progress
-            committed = max(committed, before, committed_in_tables(journal) or 0)
+            committed = max(committed, before, committed_in_tables(metadata_dir, topology_id) or 0)
         elif parts:
             committed = max(committed, parts[-1].header.committed)
         if snapshot is not None:
@@ -98,14 +103,8 @@ def explain_command(target: OutputFolder | Target, txid: int) -> None:
 def _known(target: OutputFolder | Target) -> _Known:
     """Read journal and snapshot of a topology's current incarnation; raise ConfigError if there is neither."""
     metadata_dir, topology_id = _metadata_dir(target)
-    journal = find_journal(metadata_dir, topology_id)
-    parts = read_journal(journal)
-    found = None if topology_id is None else read_snapshot(snapshot_path(metadata_dir, topology_id))
-    if found is None or (parts and not _is_of(found[0], parts[-1])):
-        if not parts:
-            raise ConfigError(f"there is no record of a run in {metadata_dir}: run the topology first")
-        return _Known.of(journal, parts, None)
-    return _Known.of(journal, parts, found)
+    found = None if topology_id is None else read_snapshot(snapshots_in(metadata_dir), topology_id)
+    return _Known.of(metadata_dir, topology_id, found)
 
 
 def _is_of(writer: Writer, part: JournalPart) -> bool:
@@ -116,9 +115,10 @@ def _is_of(writer: Writer, part: JournalPart) -> bool:
 def _metadata_dir(target: OutputFolder | Target) -> tuple[Path, str | None]:
     """Return the metadata directory of a topology, and its id if one is known."""
     if isinstance(target, OutputFolder):
-        with_snapshot = (each for each in (target.path / METADATA_DIR, target.path) if topologies_with_snapshot(each))
+        both = (target.path / METADATA_DIR, target.path)
+        with_snapshot = (each for each in both if topologies_with_snapshot(snapshots_in(each)))
         metadata_dir = next(with_snapshot, None) or metadata_dir_below(target.path)  # a run may keep no journal
-        known = {*topologies_with_journal(metadata_dir), *topologies_with_snapshot(metadata_dir)}
+        known = {*topologies_with_journal(metadata_dir), *topologies_with_snapshot(snapshots_in(metadata_dir))}
         return metadata_dir, target.choose(sorted(known))
     return metadata_dir_of(target.plan, target.config), target.topology.id
 
