@@ -53,6 +53,24 @@ def test_green_at_every_crash(tmp_path, opaque):
     assert in_flight > 5
 
 
+def test_a_table_that_was_restored(tmp_path, command_line):
+    """What its run has reported as committed is not in flight; without a report, both ways to get there are told."""
+    run_inline(two_tables(tmp_path), CONFIG, until=2)
+    shutil.copytree(tmp_path / "total", tmp_path / "copy")
+    run_inline(two_tables(tmp_path), CONFIG)
+    shutil.rmtree(tmp_path / "total")
+    (tmp_path / "copy").rename(tmp_path / "total")
+    result = command_line("audit", str(tmp_path))
+    assert (result.exit_code, "state 'total': group 3 to 4 wrote it, but the table ends at 2" in result.stdout) == (
+        1,
+        True,
+    )
+    (tmp_path / METADATA_DIR / "run-crash.json").unlink()
+    result = command_line("audit", str(tmp_path))
+    assert "In words, not in total: either they are being written" in result.stdout
+    assert "or total was restored from a copy" in result.stdout
+
+
 class Keep(BatchBolt, ICommitter):
     """Keeps each word with the transaction that has it."""
 

@@ -228,6 +228,9 @@ def test_a_run_that_dies_between_two_tables(tmp_path, command_line):
     )
     assert "the last committed transaction is 2\n" in explained(command_line, tmp_path, 1)
     assert "transaction 3: committed" not in explained(command_line, tmp_path, 3)
+    finishes = "the next run finishes the group, which holds it alone, and resumes with transaction 4: a table has it"
+    assert finishes in explained(command_line, tmp_path, 3)
+    assert finishes in explained(command_line, tmp_path, 4)
 
 
 def test_a_process_number_that_came_again(tmp_path, command_line):

@@ -148,8 +148,8 @@ def read_tables(
     )
 
 
-def committed_in_tables(metadata_dir: Path, topology_id: str | None) -> int | None:
-    """Return the last transaction that every table of a journal has; None if it cannot be determined."""
+def committed_in_tables(metadata_dir: Path, topology_id: str | None) -> tuple[int, int] | None:
+    """Return the last transactions that every and that any table of a journal has; None if they can't be determined."""
     journal = find_journal(metadata_dir, topology_id)
     try:
         end = read_end(journal)
@@ -161,7 +161,8 @@ def committed_in_tables(metadata_dir: Path, topology_id: str | None) -> int | No
     except (TxtopoError, *WORLD_ERRORS):
         return None
     is_current = again is not None and again.header.epoch == end.header.epoch
-    return end.bound({name: handle.txid for name, handle in handles.items()}) if is_current else None
+    txids = {name: handle.txid for name, handle in handles.items()}
+    return (end.bound(txids), max((txid or 0 for txid in txids.values()), default=0)) if is_current else None
 
 
 def _end_of(metadata_dir: Path) -> JournalEnd:

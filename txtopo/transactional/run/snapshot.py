@@ -90,6 +90,10 @@ class Writer:
     written_secs: float
     """In seconds since 1970."""
 
+    def wrote(self, header: JournalHeader) -> bool:
+        """Whether it is the coordinator that began a part of the journal; an older snapshot is obsolete."""
+        return (self.incarnation, self.epoch) == (header.incarnation, header.epoch)
+
     @property
     def is_alive(self) -> bool | None:
         """Whether the process is still running; None if it is on another machine."""
