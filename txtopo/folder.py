@@ -16,7 +16,7 @@ from typing import Protocol
 
 import attrs
 
-from txtopo.durable import sync_path
+from txtopo.durable import make_folder, sync_path
 from txtopo.errors import ConfigError
 from txtopo.failpoints import reach
 
@@ -213,7 +213,7 @@ class LocalFolder:
         """Write a draft beside the file that it will become."""
         parent = (self.root / path).parent
         if self.makes_folders:
-            self._make(parent)
+            make_folder(parent)
         draft = parent / f"{_DRAFT}{uuid.uuid4().hex}"
         with draft.open("xb") as file:
             file.write(content)
@@ -222,11 +222,3 @@ class LocalFolder:
                 os.fsync(file.fileno())
                 reach("folder.drafted")
         return draft
-
-    def _make(self, folder: Path) -> None:
-        """Make a folder and those above it, and sync the names of the new ones."""
-        if folder.is_dir():
-            return
-        self._make(folder.parent)
-        folder.mkdir(exist_ok=True)
-        sync_path(folder.parent)
