@@ -58,6 +58,17 @@ def test_a_name_that_is_taken_stays_as_it_is(either: Folder) -> None:
     assert either.get("log/1.json") == b"first"
 
 
+def test_what_is_appended_goes_on_where_the_writer_left_it(either: Folder) -> None:
+    """A file grows by whoever knows its length; where another one has written, or the file is gone, nothing happens."""
+    either.put("log/1", b"first ")
+    assert either.append("log/1", b"second ", 6)
+    assert not either.append("log/1", b"third ", 6)
+    assert not either.append("log/2", b"third ", 0)
+    assert either.append("log/1", b"third", 13)
+    assert either.get("log/1") == b"first second third"
+    assert [item.path for item in either.list("log")] == ["log/1"]
+
+
 def test_files_are_listed_in_order(either: Folder) -> None:
     """Names come sorted, from a name on, with sizes; sub-folders are none, and a folder that is not there has none."""
     for name in ("3", "1", "2", "sub/4"):

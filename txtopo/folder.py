@@ -1,6 +1,6 @@
 """A folder of files that survive a power failure: the one way to what lies beside, and in, the tables.
 
-Everything that is written through it is durable when the call returns, and no reader ever sees a part of a file. An
+Everything that is written through it is durable when the call returns, and no reader ever sees a part of a put. An
 object store has the same operations, so this is the seam behind which a table may lie elsewhere.
 """
 
@@ -16,7 +16,7 @@ from typing import Protocol
 
 import attrs
 
-from txtopo.durable import sync_path
+from txtopo.durable import make_folder, sync_path
 from txtopo.errors import ConfigError
 from txtopo.failpoints import reach
 
@@ -45,15 +45,16 @@ class Item:
 
 
 class Folder(Protocol):
-    """Files by path, relative to the folder and with ``/``.
+    """Files by path, relative to the folder and with ``/``. As text, it is the place where it lies.
 
     All methods raise OSError if the folder cannot be reached.
     """
 
-    def put(self, path: str, content: bytes | memoryview) -> None:
+    def put(self, path: str, content: bytes | memoryview, *, is_durable: bool = True) -> None:
         """Write a file, or replace it whole; durable on return.
 
-        A crash before the return leaves the old file or the new one.
+        A crash before the return leaves the old file or the new one. A file that need not outlive a power failure may
+        be written without waiting for the disk.
         """
 
     def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:
@@ -61,6 +62,13 @@ class Folder(Protocol):
 
         Of several writers of one path exactly one is told True. A crash before the return leaves no file or a whole
         one.
+        """
+
+    def append(self, path: str, content: bytes, at: int) -> bool:
+        """Add to the end of a file that is ``at`` bytes long; return whether it was, durable if so.
+
+        Nothing is written if the file has another length or is gone. A crash before the return may leave a part of the
+        content. An object store writes the file anew, so whoever appends to a folder there keeps its files small.
         """
 
     def get(self, path: str) -> bytes:
@@ -105,16 +113,17 @@ class LocalFolder:
     root: Path
     makes_folders: bool = True
 
-    def put(self, path: str, content: bytes | memoryview) -> None:
+    def put(self, path: str, content: bytes | memoryview, *, is_durable: bool = True) -> None:
         """See :class:`Folder`.
 
         1. A crash before the rename leaves a draft; :meth:`remove_drafts` removes it.
         2. A power failure between the rename and the sync of the folder leaves the old file or the new one.
         """
-        draft, place = self._draft(path, content), self.root / path
+        draft, place = self._draft(path, content, is_durable=is_durable), self.root / path
         draft.replace(place)
-        reach("folder.named")
-        sync_path(place.parent)
+        if is_durable:
+            reach("folder.named")
+            sync_path(place.parent)
 
     def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:
         """See :class:`Folder`.
@@ -145,6 +154,19 @@ class LocalFolder:
             draft.unlink(missing_ok=True)
         reach("folder.named")
         sync_path(place.parent)
+        return True
+
+    def append(self, path: str, content: bytes, at: int) -> bool:
+        """See :class:`Folder`. The file is opened each time: one that was removed or replaced is not written to."""
+        try:
+            with (self.root / path).open("r+b") as file:
+                if file.seek(0, os.SEEK_END) != at:
+                    return False
+                file.write(content)
+                file.flush()
+                os.fdatasync(file.fileno())
+        except FileNotFoundError:
+            return False
         return True
 
     def get(self, path: str) -> bytes:
@@ -184,23 +206,19 @@ class LocalFolder:
         for place in (self.root / below).glob(f"{_DRAFT}*"):
             place.unlink(missing_ok=True)
 
-    def _draft(self, path: str, content: bytes | memoryview) -> Path:
-        """Write a synced draft beside the file that it will become."""
+    def __str__(self) -> str:
+        return str(self.root)
+
+    def _draft(self, path: str, content: bytes | memoryview, *, is_durable: bool = True) -> Path:
+        """Write a draft beside the file that it will become."""
         parent = (self.root / path).parent
         if self.makes_folders:
-            self._make(parent)
+            make_folder(parent)
         draft = parent / f"{_DRAFT}{uuid.uuid4().hex}"
         with draft.open("xb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
-        reach("folder.drafted")
+            if is_durable:
+                os.fsync(file.fileno())
+                reach("folder.drafted")
         return draft
-
-    def _make(self, folder: Path) -> None:
-        """Make a folder and those above it, and sync the names of the new ones."""
-        if folder.is_dir():
-            return
-        self._make(folder.parent)
-        folder.mkdir(exist_ok=True)
-        sync_path(folder.parent)

@@ -22,6 +22,7 @@ from pathlib import Path
 from state.stores.holder import GRACE_SECS, Holder, loss, refusal
 from state.stores.paths import checked_changes, checked_path, checked_topology_id, file_name
 from txtopo.api.store import Change, Delete, Lead, Put, Store
+from txtopo.durable import make_folder
 from txtopo.errors import StopError
 from txtopo.formats import COORDINATOR_STATE, Format, refuse_newer
 
@@ -54,7 +55,7 @@ class SqliteStore(Store):
         self._wal = self.path.with_name(f"{self.path.name}-wal")
         self._identity: os.stat_result | None = None
         with _naming_errors(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             self._connection = sqlite3.connect(
                 self.path, timeout=_BUSY_SECS, isolation_level=None, check_same_thread=False
             )

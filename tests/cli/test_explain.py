@@ -21,7 +21,8 @@ from txtopo.errors import PoisonTransaction, UserCodeError
 from txtopo.testing.feeders import wait_until
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal.ending import METADATA_DIR
-from txtopo.transactional.run.snapshot import SnapshotWriter, read_snapshot, snapshot_path
+from txtopo.transactional.journal.journal import JournalHeader
+from txtopo.transactional.run.snapshot import SnapshotWriter, read_snapshot, snapshots_in
 
 WAIT_SECS = 30.0
 GATES = {"hold": threading.Event(), "reached": threading.Event()}
@@ -87,7 +88,7 @@ def topology(output, *, always=(), buggy=(), held=None, broken=None, dying_in=No
 
 
 def snapshot_file(output):
-    return snapshot_path(output / METADATA_DIR, "t")
+    return output / METADATA_DIR / "run-t.json"
 
 
 def rewrite_snapshot(output, writer, body):
@@ -130,7 +131,7 @@ def test_a_run_that_goes_on(tmp_path, command_line):
         assert wait_until(GATES["reached"].is_set, WAIT_SECS)
 
         def shows():
-            known = read_snapshot(snapshot_file(tmp_path))
+            known = read_snapshot(snapshots_in(tmp_path / METADATA_DIR), "t")
             return known is not None and any(each.component == "keep" for each in known[1].transactions)
 
         assert wait_until(shows, WAIT_SECS)
@@ -149,7 +150,7 @@ def test_a_run_that_goes_on(tmp_path, command_line):
         GATES["hold"].set()
         thread.join()
     assert "transaction 2: committed" in explained(command_line, tmp_path, 2)
-    assert read_snapshot(snapshot_file(tmp_path))[1].ended == "the spout is exhausted"
+    assert read_snapshot(snapshots_in(tmp_path / METADATA_DIR), "t")[1].ended == "the spout is exhausted"
 
 
 def test_a_transaction_that_fails_as_often_as_it_may(tmp_path, command_line):
@@ -213,7 +214,7 @@ def test_a_run_that_dies_after_its_tables_are_written(tmp_path, command_line):
         lambda: two_tables(tmp_path), crash, Config(max_spout_pending=6, group_transactions_max=1)
     )
     assert set(read_table(tmp_path / "total")["txid"].to_pylist()) == {3}
-    assert read_snapshot(snapshot_path(tmp_path / METADATA_DIR, "crash"))[1].committed == 2
+    assert read_snapshot(snapshots_in(tmp_path / METADATA_DIR), "crash")[1].committed == 2
     assert "transaction 3: committed\n" in explained(command_line, tmp_path, 3)
     assert "the last committed transaction is 3\n" in explained(command_line, tmp_path, 1)
     assert "the next run resumes with transaction 4\n" in explained(command_line, tmp_path, 4)
@@ -227,6 +228,9 @@ def test_a_run_that_dies_between_two_tables(tmp_path, command_line):
     )
     assert "the last committed transaction is 2\n" in explained(command_line, tmp_path, 1)
     assert "transaction 3: committed" not in explained(command_line, tmp_path, 3)
+    finishes = "the next run finishes the group, which holds it alone, and resumes with transaction 4: a table has it"
+    assert finishes in explained(command_line, tmp_path, 3)
+    assert finishes in explained(command_line, tmp_path, 4)
 
 
 def test_a_process_number_that_came_again(tmp_path, command_line):
@@ -287,9 +291,12 @@ def test_what_is_asked_wrongly(tmp_path, command_line):
 def test_a_predecessor_hides_nothing(tmp_path):
     """A coordinator that has lost its lead stops writing; one of a new incarnation begins whatever was there."""
     run_inline(topology(tmp_path), Config())
-    path = snapshot_file(tmp_path)
-    _, snapshot = read_snapshot(path)
-    old, new, other = SnapshotWriter(path, 4, "i"), SnapshotWriter(path, 5, "i"), SnapshotWriter(path, 1, "j")
+    folder = snapshots_in(tmp_path / METADATA_DIR)
+    _, snapshot = read_snapshot(folder, "t")
+    old, new, other = (
+        SnapshotWriter(folder, JournalHeader("t", incarnation, epoch, "repeatable", 0, None, {}, {}))
+        for incarnation, epoch in (("i", 4), ("i", 5), ("j", 1))
+    )
     for writer, shown in ((old, 4), (new, 5), (old, 5), (other, 1), (other, 1)):
         writer.write(snapshot)
-        assert read_snapshot(path)[0].epoch == shown
+        assert read_snapshot(folder, "t")[0].epoch == shown

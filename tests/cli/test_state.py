@@ -12,6 +12,7 @@ from spouts.kafka.plain.dead_letters import DeadLetter, DeltaDeadLetters
 from spouts.kafka.records import KafkaRecord
 from state import DeltaState, TransactionalValue
 from txtopo import Fields
+from txtopo.folder import LocalFolder
 from txtopo.transactional.journal.journal import (
     FOLDER,
     JournalEntry,
@@ -130,7 +131,7 @@ def topology_folder(tmp_path, table):
     words = DeltaState(table, key=Fields("word: string"), value=Fields("n: long")).open("t", "words", "life", 1)
     tables = {"words": JournalTable("words", words.identity), "total": JournalTable("total", total.identity)}
     header = JournalHeader("t", "life", 1, "repeatable", 7, None, tables, {"words": 7, "total": 7})
-    journal = JournalWriter(tmp_path / "out" / "_txtopo" / FOLDER, header, 1 << 20)
+    journal = JournalWriter(LocalFolder(tmp_path / "out" / "_txtopo" / FOLDER), header, 1 << 20)
     journal.enter(JournalEntry({"words": (1, 0), "total": (1, 0)}, (JournalTransaction(8, 1, None, {}),)))
     words.write(8, {"ape": TransactionalValue(8, 9)})
     return str(tmp_path / "out")

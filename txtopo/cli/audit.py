@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,14 @@ from txtopo.errors import ConfigError
 from txtopo.topology.loading import Target
 from txtopo.transactional.audit.checks import AuditReport, TableProof, audit, tables_of
 from txtopo.transactional.journal.ending import metadata_dir_below, metadata_dir_with_journal
-from txtopo.transactional.journal.journal import JournalPart, find_journal, read_journal, topologies_with_journal
+from txtopo.transactional.journal.journal import (
+    JournalHeader,
+    JournalPart,
+    find_journal,
+    read_journal,
+    topologies_with_journal,
+)
+from txtopo.transactional.run.snapshot import read_snapshot, snapshots_in
 from txtopo.transactional.run.storage import metadata_dir_of
 
 FINDINGS_SHOWN = 20
@@ -29,7 +37,8 @@ SPANS_SHOWN = 5
 TRIES_MAX = 5
 """How often to read again because another coordinator has begun meanwhile."""
 
-Evidence = tuple[list[JournalPart], dict[str, TableHistory]]
+Evidence = tuple[list[JournalPart], dict[str, TableHistory], int]
+"""Journal, histories of the tables, and the last transaction that a run has reported as committed."""
 
 
 @click.command("audit", cls=Command)
@@ -43,9 +52,9 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
     topology. Nothing is run or written, and the topology may be running. The command prints what it has proved. If a
     check fails, it names the fault and the exit status is 1.
     """
-    journal, spout = _journal(target)
-    parts, histories = _evidence(journal, with_rows=not quick)
-    report = audit(parts, histories)
+    metadata_dir, topology_id, spout = _topology(target)
+    parts, histories, committed = _evidence(metadata_dir, topology_id, with_rows=not quick)
+    report = audit(parts, histories, committed)
     console = Console(highlight=False)
     if report.findings:
         checked = f"checked {count_of(report.groups, 'group')} of the journal and {count_of(len(histories), 'table')}:"
@@ -59,9 +68,7 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
     for line in _skipped_lines(report):
         console.print(Text(line), soft_wrap=True)
     if report.in_flight is not None:
-        first, last = report.in_flight
-        text = f"in flight   transactions {first} to {last}: in the journal, but not yet in every table. This is fine: "
-        console.print(Text(text + "they are being written, or the next start finishes or drops them"), soft_wrap=True)
+        console.print(Text(_in_flight_line(report, *report.in_flight)), soft_wrap=True)
     for finding in report.findings[:FINDINGS_SHOWN]:
         console.print(Text(f"✘ {finding}", "bold red"), soft_wrap=True)
     if len(report.findings) > FINDINGS_SHOWN:
@@ -74,39 +81,61 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
     )
 
 
-def _journal(target: OutputFolder | Target) -> tuple[Path, AnySpout | None]:
+def _topology(target: OutputFolder | Target) -> tuple[Path, str | None, AnySpout | None]:
     if isinstance(target, OutputFolder):
         folder = metadata_dir_below(target.path)
-        return find_journal(folder, target.choose(topologies_with_journal(folder))), None
+        return folder, target.choose(topologies_with_journal(folder)), None
     plan = target.plan
     metadata_dir = metadata_dir_with_journal(metadata_dir_of(plan, target.config))
-    return find_journal(metadata_dir, target.topology.id), spout_as_written(plan.spout.component)
+    return metadata_dir, target.topology.id, spout_as_written(plan.spout.component)
 
 
-def _evidence(journal: Path, *, with_rows: bool) -> Evidence:
+def _evidence(metadata_dir: Path, topology_id: str | None, *, with_rows: bool) -> Evidence:
     """Read journal and tables so that they agree, even if a coordinator writes meanwhile.
 
-    1. Read the journal.
+    1. Read the journal, and how far its run says that it is.
     2. Read the tables, which may contain later groups by now.
     3. Read the journal again. If it has only grown, cut the tables' histories at the end of the first reading. If
        another coordinator has begun, start over.
     """
+    journal = find_journal(metadata_dir, topology_id)
     for _ in range(TRIES_MAX):
         parts = read_journal(journal)
         if not parts:
             raise ConfigError(f"the journal {journal} has no complete line yet: there is nothing to prove")
+        committed = _reported(metadata_dir, parts[-1].header)
         tables, departed = tables_of(parts)
         histories: Mapping[str, TableHistory] = read_histories(
-            journal.parent, tables, with_rows=with_rows, departed=departed
+            metadata_dir, tables, with_rows=with_rows, departed=departed
         )
         again = read_journal(journal)
         if again == parts:
-            return parts, dict(histories)
+            return parts, dict(histories), committed
         if again[-1].header.epoch == parts[-1].header.epoch:
             entries = parts[-1].entries
             end = entries[-1].last if entries else parts[-1].header.committed
-            return parts, {name: history.until(end) for name, history in histories.items()}
+            return parts, {name: history.until(end) for name, history in histories.items()}, min(committed, end)
     raise ConfigError(f"coordinators follow one another too fast to be audited; gave up after {TRIES_MAX} tries")
+
+
+def _reported(metadata_dir: Path, header: JournalHeader) -> int:
+    """Return the last transaction that the newest coordinator's run has reported as committed; 0 if there is none."""
+    with contextlib.suppress(ConfigError):  # a report that can't be read proves nothing
+        found = read_snapshot(snapshots_in(metadata_dir), header.topology)
+        if found is not None and found[0].wrote(header):
+            return found[1].committed
+    return 0
+
+
+def _in_flight_line(report: AuditReport, first: int, last: int) -> str:
+    text = f"in flight   transactions {first} to {last}: in the journal, but not yet in every table. "
+    if not report.has_it:
+        return f"{text}This is fine: they are being written, or the next start finishes or drops them"
+    has, lacks = ", ".join(report.has_it), ", ".join(report.lacks_it)
+    return (
+        f"{text}In {has}, not in {lacks}: either they are being written or a run was interrupted, and the next start "
+        f"finishes them; or {lacks} was restored from a copy, and the next start refuses and says so"
+    )
 
 
 def _range_method(spout: AnySpout | None) -> str:

@@ -36,7 +36,7 @@ from txtopo.transactional.run.snapshot import (
     TransactionSnapshot,
     Writer,
     read_snapshot,
-    snapshot_path,
+    snapshots_in,
     topologies_with_snapshot,
 )
 from txtopo.transactional.run.storage import metadata_dir_of
@@ -54,17 +54,29 @@ class _Known:
     parts: Sequence[JournalPart]
     committed: int
     """The last transaction that is committed for certain."""
+    in_doubt: JournalEntry | None
+    """The last group of the journal if it is not committed for certain."""
+    is_decided: bool
+    """Whether a table has it, so that the next run finishes it."""
     writer: Writer | None
     snapshot: Snapshot | None
 
     @classmethod
-    def of(cls, journal: Path, parts: Sequence[JournalPart], found: tuple[Writer, Snapshot] | None) -> _Known:
+    def of(cls, metadata_dir: Path, topology_id: str | None, found: tuple[Writer, Snapshot] | None) -> _Known:
         """Merge journal, tables and snapshot. The snapshot may be a second behind: drop what is committed since."""
+        parts = read_journal(find_journal(metadata_dir, topology_id))
+        if found is None or (parts and not found[0].wrote(parts[-1].header)):
+            if not parts:
+                raise ConfigError(f"there is no record of a run in {metadata_dir}: run the topology first")
+            found = None
         writer, snapshot = found or (None, None)
         committed = 0 if snapshot is None else snapshot.committed
+        in_doubt, is_decided = None, False
         if parts and parts[-1].entries and committed < parts[-1].entries[-1].last:
-            before = parts[-1].entries[-1].first - 1  # the last entry's group may still be in progress
-            committed = max(committed, before, committed_in_tables(journal) or 0)
+            last = parts[-1].entries[-1]  # its group may still be in progress
+            in_all, in_any = committed_in_tables(metadata_dir, topology_id) or (0, 0)
+            committed = max(committed, last.first - 1, in_all)
+            in_doubt, is_decided = None if committed >= last.last else last, in_any >= last.last
         elif parts:
             committed = max(committed, parts[-1].header.committed)
         if snapshot is not None:
@@ -74,7 +86,18 @@ class _Known:
                 last_begun=max(committed, snapshot.last_begun),
                 transactions=tuple(each for each in snapshot.transactions if each.txid > committed),
             )
-        return cls(parts, committed, writer, snapshot)
+        return cls(parts, committed, in_doubt, is_decided, writer, snapshot)
+
+    @property
+    def resumption(self) -> str:
+        """What the next run begins with."""
+        group = self.in_doubt
+        if group is None:
+            return f"the next run resumes with transaction {self.committed + 1}"
+        finishes = f"finishes the group, {_span(group)}, and resumes with transaction {group.last + 1}"
+        if self.is_decided:
+            return f"the next run {finishes}: a table has it already"
+        return f"the next run {finishes} if it was decided; otherwise it resumes with transaction {group.first}"
 
 
 @click.command("explain", cls=Command)
@@ -98,27 +121,17 @@ def explain_command(target: OutputFolder | Target, txid: int) -> None:
 def _known(target: OutputFolder | Target) -> _Known:
     """Read journal and snapshot of a topology's current incarnation; raise ConfigError if there is neither."""
     metadata_dir, topology_id = _metadata_dir(target)
-    journal = find_journal(metadata_dir, topology_id)
-    parts = read_journal(journal)
-    found = None if topology_id is None else read_snapshot(snapshot_path(metadata_dir, topology_id))
-    if found is None or (parts and not _is_of(found[0], parts[-1])):
-        if not parts:
-            raise ConfigError(f"there is no record of a run in {metadata_dir}: run the topology first")
-        return _Known.of(journal, parts, None)
-    return _Known.of(journal, parts, found)
-
-
-def _is_of(writer: Writer, part: JournalPart) -> bool:
-    """Whether a snapshot is of the run that began the journal's last part; an older one is obsolete."""
-    return (writer.incarnation, writer.epoch) == (part.header.incarnation, part.header.epoch)
+    found = None if topology_id is None else read_snapshot(snapshots_in(metadata_dir), topology_id)
+    return _Known.of(metadata_dir, topology_id, found)
 
 
 def _metadata_dir(target: OutputFolder | Target) -> tuple[Path, str | None]:
     """Return the metadata directory of a topology, and its id if one is known."""
     if isinstance(target, OutputFolder):
-        with_snapshot = (each for each in (target.path / METADATA_DIR, target.path) if topologies_with_snapshot(each))
+        both = (target.path / METADATA_DIR, target.path)
+        with_snapshot = (each for each in both if topologies_with_snapshot(snapshots_in(each)))
         metadata_dir = next(with_snapshot, None) or metadata_dir_below(target.path)  # a run may keep no journal
-        known = {*topologies_with_journal(metadata_dir), *topologies_with_snapshot(metadata_dir)}
+        known = {*topologies_with_journal(metadata_dir), *topologies_with_snapshot(snapshots_in(metadata_dir))}
         return metadata_dir, target.choose(sorted(known))
     return metadata_dir_of(target.plan, target.config), target.topology.id
 
@@ -131,7 +144,7 @@ def _lines(known: _Known, txid: int) -> list[str]:
     last_begun = known.committed if known.snapshot is None else known.snapshot.last_begun
     is_unseen = known.snapshot is None or known.writer is None or txid > last_begun or not _is_alive(known)
     if entered is not None and is_unseen:  # no live run could report whether its writes have landed
-        return [f"transaction {txid}: {_unsure(entered)}"]
+        return [f"transaction {txid}: {_unsure(entered)}; {known.resumption}"]
     if known.snapshot is None or known.writer is None:
         return [
             f"transaction {txid}: not committed; the last committed one is {known.committed or 'none yet'}",
@@ -141,7 +154,7 @@ def _lines(known: _Known, txid: int) -> list[str]:
         far = f"the last one that has is {last_begun}, the last committed one is {known.committed or 'none yet'}"
         raise ConfigError(f"transaction {txid} has not begun: {far if last_begun else 'none has yet'}")
     pending = _pending_lines(known.snapshot, txid, known.writer, is_live=_is_alive(known))
-    return [*pending, *_run_lines(known.snapshot, known.writer)]
+    return [*pending, *_run_lines(known.snapshot, known.writer, known.resumption)]
 
 
 def _is_alive(known: _Known) -> bool:
@@ -162,7 +175,7 @@ def _unsure(entered: tuple[JournalPart, JournalEntry, JournalTransaction]) -> st
     _, entry, transaction = entered
     return (
         f"{attempt_words(transaction.attempt)}, entered in the journal with its group, {_span(entry)}, whose writes "
-        "are in progress or were interrupted: the next start finishes or drops them"
+        "are in progress or were interrupted"
     )
 
 
@@ -269,10 +282,9 @@ def _next(snapshot: Snapshot, found: TransactionSnapshot, status: Status) -> str
             return "nothing: it is done"
 
 
-def _run_lines(snapshot: Snapshot, writer: Writer) -> list[str]:
+def _run_lines(snapshot: Snapshot, writer: Writer, resumes: str) -> list[str]:
     age_secs = max(0.0, time.time() - writer.written_secs)
     who = f"process {writer.pid} on {writer.host}, epoch {writer.epoch}"
-    resumes = f"the next run resumes with transaction {snapshot.committed + 1}"
     if snapshot.ended:
         lines = [f"run       ended {clock(age_secs)} ago: {snapshot.ended}"]
         if snapshot.failed_txid is not None:

@@ -35,7 +35,7 @@ class ObjectFolder:
     address: str
     options: tuple[tuple[str, str], ...] = ()
 
-    def put(self, path: str, content: bytes | memoryview) -> None:
+    def put(self, path: str, content: bytes | memoryview, *, is_durable: bool = True) -> None:  # noqa: ARG002
         with self._store(path) as (obstore, store):
             obstore.put(store, path, content)
 
@@ -45,6 +45,18 @@ class ObjectFolder:
             try:
                 obstore.put(store, path, content, mode="create")
             except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
+                return False
+        return True
+
+    def append(self, path: str, content: bytes, at: int) -> bool:
+        with self._store(path) as (obstore, store):
+            try:
+                found = obstore.get(store, path)
+                if found.meta["size"] != at:
+                    return False
+                known = {name: found.meta[name] for name in ("e_tag", "version") if found.meta[name] is not None}
+                obstore.put(store, path, bytes(found.bytes()) + content, mode=known)
+            except (FileNotFoundError, obstore.exceptions.PreconditionError):
                 return False
         return True
 
@@ -71,6 +83,9 @@ class ObjectFolder:
         with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store):
             return int(obstore.head(store, path)["size"])
         return None
+
+    def __str__(self) -> str:
+        return self.address
 
     @contextlib.contextmanager
     def _store(self, path: str) -> Iterator[tuple[Any, Any]]:

@@ -36,6 +36,7 @@ from deltalake.exceptions import DeltaError
 from state.delta.log.entries import EPOCH_NOTE, RESTORED_NOTE, TXID_NOTE
 from state.delta.log.location import Location
 from txtopo.api.state import StateKind
+from txtopo.durable import make_folder
 from txtopo.errors import ConfigError, DivergenceError, LostLead
 from txtopo.formats import TABLE, Format, refuse_newer
 
@@ -185,7 +186,7 @@ class Owner:
         if foreign is not None:
             raise not_empty(location, foreign)
         if location.root is not None:
-            location.root.mkdir(parents=True, exist_ok=True)
+            make_folder(location.root)
         try:
             return DeltaTable.create(
                 location.address,

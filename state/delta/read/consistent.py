@@ -55,7 +55,7 @@ from state.delta.read.history import rows_between, shown_schema, version_as_of
 from state.delta.read.reading import read_rows
 from txtopo.errors import DivergenceError, StateAccessError, TxtopoError
 from txtopo.transactional.journal.ending import JournalEnd, last_writes, metadata_dir_below, read_end, table_path
-from txtopo.transactional.journal.journal import FOLDER, JournalHeader
+from txtopo.transactional.journal.journal import JournalHeader, find_journal
 
 __all__ = ["ConsistentView", "committed_in_tables", "read_tables"]
 
@@ -148,23 +148,25 @@ def read_tables(
     )
 
 
-def committed_in_tables(journal: Path) -> int | None:
-    """Return the last transaction that every table of a journal has; None if it cannot be determined."""
+def committed_in_tables(metadata_dir: Path, topology_id: str | None) -> tuple[int, int] | None:
+    """Return the last transactions that every and that any table of a journal has; None if they can't be determined."""
+    journal = find_journal(metadata_dir, topology_id)
     try:
         end = read_end(journal)
         if end is None:
             return None
-        handles = _take_handles(journal.parent, end.header, None)
+        handles = _take_handles(metadata_dir, end.header, None)
         _refuse_repair(handles, end.header)
         again = read_end(journal)
     except (TxtopoError, *WORLD_ERRORS):
         return None
     is_current = again is not None and again.header.epoch == end.header.epoch
-    return end.bound({name: handle.txid for name, handle in handles.items()}) if is_current else None
+    txids = {name: handle.txid for name, handle in handles.items()}
+    return (end.bound(txids), max((txid or 0 for txid in txids.values()), default=0)) if is_current else None
 
 
 def _end_of(metadata_dir: Path) -> JournalEnd:
-    end = read_end(metadata_dir / FOLDER)
+    end = read_end(find_journal(metadata_dir))
     if end is None:
         raise StateAccessError(f"the first coordinator is still creating its journal in {metadata_dir}; try again")
     return end
@@ -232,7 +234,7 @@ def _refuse_torn(metadata_dir: Path, found: Mapping[str, _Handle], header: Journ
     Raises:
         DivergenceError: some tables do; the message names each with its txids.
     """
-    writes = last_writes(metadata_dir / FOLDER, header.epoch, found.keys(), txid)
+    writes = last_writes(find_journal(metadata_dir), header.epoch, found.keys(), txid)
     faults = []
     for name, handle in found.items():
         at = handle.txid or 0

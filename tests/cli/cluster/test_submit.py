@@ -59,6 +59,19 @@ def test_wheel_with_a_member_that_leaves_its_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "outside.py").exists()
 
 
+def test_the_name_of_a_package_is_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for 'txtopo run'; with a slash, it is a folder of modules."""
+    package = tmp_path / "bigpkg"
+    package.mkdir()
+    (package / "__init__.py").write_text("from bigpkg.counting import topology\n")
+    (package / "counting.py").write_text(MODULE.read_text())
+    monkeypatch.chdir(tmp_path)
+    packed = _packed("bigpkg", None, (f"output={tmp_path}",), tmp_path)
+    assert (packed.text, packed.target.module.__name__) == ("bigpkg", "bigpkg")
+    assert "bigpkg/counting.py" in zipfile.ZipFile(packed.archive).namelist()
+    assert _packed("bigpkg/", "counting", (f"output={tmp_path}",), tmp_path).text == "counting"
+
+
 def test_no_such_file(tmp_path: Path) -> None:
     """A path of a wheel that is not there is no module."""
     with pytest.raises(CommandLineError, match=r"there is no file .*shop.whl"):

@@ -10,6 +10,7 @@ from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.errors import InternalError
 from txtopo.failpoints import armed
+from txtopo.folder import LocalFolder
 from txtopo.testing import MemoryLog
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal.journal import read_journal
@@ -104,7 +105,7 @@ def test_records_that_no_transaction_had(place, command_line):
     output = command_line.told("audit", str(place.folder))
     skipped = sum(
         end - start
-        for part in read_journal(place.folder / "_txtopo" / "journal")
+        for part in read_journal(LocalFolder(place.folder / "_txtopo" / "journal"))
         for entry in part.entries
         for transaction in entry.transactions
         for start, end in transaction.skipped.get("t-0", ())

@@ -235,6 +235,17 @@ def test_a_group_in_flight():
     behind = attrs.evolve(history()["t"], state="u")
     report = audit([two], {**history(write(2)), "u": behind})
     assert (report.findings, report.in_flight) == ([], (1, 2))
+    assert (report.has_it, report.lacks_it) == (("t",), ("u",))
+
+
+def test_a_table_that_has_lost_a_reported_group():
+    """What a run has reported as committed is not in flight: a table that ends before it was restored."""
+    parts = [part(1, 0, group(1, 2, "t"), group(3, 4, "t"))]
+    report = audit(parts, history(write(2)), committed=4)
+    assert report.in_flight is None
+    assert list(map(str, report.findings)) == [
+        "transaction 3, state 't': group 3 to 4 wrote it, but the table ends at 2"
+    ]
 
 
 def test_histories_that_begin_late():

@@ -64,6 +64,20 @@ def test_a_note_that_is_too_large_for_a_store_is_decided_by_its_draft(tmp_path, 
     assert list(place.store.parent.glob("notes/words/*")) == []
 
 
+def test_a_draft_that_cannot_be_written_stops_the_run(tmp_path, monkeypatch):
+    """The error says what to do, and the next run goes on as if nothing had been."""
+    monkeypatch.setattr("txtopo.transactional.recovery.coordinator_state.NOTE_BYTES_MAX", 0)
+    place = Place(tmp_path)
+    notes = place.store.parent / "notes"
+    notes.parent.mkdir(parents=True, exist_ok=True)
+    notes.write_bytes(b"no folder")
+    with pytest.raises(StopError, match="Free some disk space"):
+        place.run()
+    notes.unlink()
+    place.run()
+    place.check_totals()
+
+
 def test_nothing_is_kept_of_the_metadata_of_committed_transactions(tmp_path):
     """Neither of the last transaction of a group nor of those before it."""
     run_inline(Place(tmp_path).topology(), Config(group_transactions_max=4, max_spout_pending=TRANSACTIONS))

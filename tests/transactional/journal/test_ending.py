@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from txtopo.folder import LocalFolder
 from txtopo.transactional.journal.ending import JournalEnd, last_writes
 from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalTransaction, JournalWriter
 
@@ -42,13 +43,12 @@ def test_the_last_group_counts_once_all_of_its_tables_have_it(states, txids, exp
 )
 def test_the_last_write_of_each_state(tmp_path, txid, expected):
     """Up to a transaction, from the newest file only: not before what its coordinator found."""
-    journal = JournalWriter(tmp_path, attrs.evolve(HEADER, states={"t": 2, "u": None}), 1 << 20)
+    journal = JournalWriter(LocalFolder(tmp_path), attrs.evolve(HEADER, states={"t": 2, "u": None}), 1 << 20)
     for first, last, state in ((4, 5, "t"), (6, 6, "u"), (7, 9, "t")):
         transactions = tuple(JournalTransaction(each, 1, None, {}, None) for each in range(first, last + 1))
         journal.enter(JournalEntry({state: (1, 0)}, transactions))
-    journal.close()
-    assert last_writes(tmp_path, HEADER.epoch, ("t", "u"), txid) == expected
-    assert last_writes(tmp_path, HEADER.epoch + 1, ("t", "u"), txid) is None
+    assert last_writes(LocalFolder(tmp_path), HEADER.epoch, ("t", "u"), txid) == expected
+    assert last_writes(LocalFolder(tmp_path), HEADER.epoch + 1, ("t", "u"), txid) is None
 
 
 def test_a_journal_without_entries_ends_at_its_header():

@@ -10,8 +10,10 @@ import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_tables
+from tests.full_disk import no_file_larger_than
 from txtopo import BatchBolt, Fields, ICommitter, Topology, TransactionalTopologyBuilder
 from txtopo.errors import StopError
+from txtopo.folder import LocalFolder
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal import ending as journal_end, journal
 from txtopo.transactional.journal.journal import (
@@ -73,14 +75,12 @@ def test_a_new_life_begins_a_new_journal(tmp_path: Path) -> None:
 
 def test_a_journal_that_cannot_be_written(tmp_path: Path) -> None:
     """The run stops and says what to do; nothing of the group is committed."""
-    if not Path("/dev/full").exists():
-        pytest.skip("there is no device that is always full")
     header = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {})
-    writer = JournalWriter(tmp_path / "journal", header, 1 << 20)
-    writer._file = Path("/dev/full").open("wb")  # noqa: SIM115 - closed by the writer
-    writer._path = Path("/dev/full")
-    with pytest.raises(StopError, match="Free some disk space"):
+    writer = JournalWriter(LocalFolder(tmp_path / "journal"), header, 1 << 20)
+    (file,) = (tmp_path / "journal").iterdir()
+    with no_file_larger_than(file.stat().st_size + 10), pytest.raises(StopError, match="Free some disk space"):
         writer.enter(JournalEntry({}, (JournalTransaction(1, 1, None, {}),)))
+    assert read_journal(LocalFolder(tmp_path / "journal"))[0].entries == ()
 
 
 def part(epoch: int, committed: int, *groups: tuple[int, int]) -> JournalPart:
@@ -119,13 +119,12 @@ def test_the_oldest_files_go_and_no_more_than_needed(tmp_path: Path, monkeypatch
     """The newest entries are kept, as many as fit."""
     monkeypatch.setattr(journal, "PART_BYTES_MAX", 1)  # each entry in a file of its own
     header = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {})
-    writer = JournalWriter(tmp_path / "journal", header, 1500)
+    writer = JournalWriter(LocalFolder(tmp_path / "journal"), header, 1500)
     for txid in range(1, 21):
         writer.enter(JournalEntry({}, (JournalTransaction(txid, 1, "m" * 100, {}),)))
-    writer.close()
-    sizes = [path.stat().st_size for path in journal_files(tmp_path / "journal")]
+    sizes = [file.size for file in journal_files(LocalFolder(tmp_path / "journal"))]
     assert 1500 - 2 * max(sizes) <= sum(sizes[:-1]) <= 1500
-    (kept,) = read_journal(tmp_path / "journal")
+    (kept,) = read_journal(LocalFolder(tmp_path / "journal"))
     assert [entry.last for entry in kept.entries] == list(range(21 - len(kept.entries), 21))
     assert kept.header.committed == 20 - len(kept.entries)
 
@@ -134,22 +133,22 @@ def test_a_coordinator_removes_no_file_of_its_successors(tmp_path: Path, monkeyp
     """One that leads no more may not know yet, and its journal may be too large: it takes only from its own past."""
     monkeypatch.setattr(journal, "PART_BYTES_MAX", 1)
     header = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {})
-    former, *successors = [JournalWriter(tmp_path, attrs.evolve(header, epoch=epoch), 1) for epoch in (1, 2, 3)]
+    folder = LocalFolder(tmp_path)
+    former, *_ = [JournalWriter(folder, attrs.evolve(header, epoch=epoch), 1) for epoch in (1, 2, 3)]
     for txid in (1, 2, 3):
         former.enter(JournalEntry({}, (JournalTransaction(txid, 1, None, {}),)))
-    for each in (former, *successors):
-        each.close()
-    names = [path.name for path in journal_files(tmp_path)]
+    names = [file.path for file in journal_files(folder)]
     assert names == ["0000000001-000003.jsonl", "0000000002-000000.jsonl", "0000000003-000000.jsonl"]
 
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 64 * 1024])
 def test_lines_are_read_backwards(tmp_path, monkeypatch, block_bytes):
     """Whatever their lengths and the blocks that are read, each whole line comes once, the last one first."""
-    monkeypatch.setattr(journal_end, "_BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(journal_end, "BLOCK_BYTES", block_bytes)
     path = tmp_path / "lines"
     for lines in ([], [b"one"], [b"one", b"", b"three" * 5], [b"x" * n for n in range(20)]):
         for cut_off in (b"", b"not whole"):
             path.write_bytes(b"header\n" + b"".join(line + b"\n" for line in lines) + cut_off)
-            with path.open("rb") as file:
-                assert list(journal_end._lines_backwards(file, len(b"header\n"))) == lines[::-1]
+            folder = LocalFolder(tmp_path)
+            (file,) = folder.list()
+            assert list(journal_end._lines_backwards(folder, file, len(b"header\n"))) == lines[::-1]

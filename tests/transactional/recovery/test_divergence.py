@@ -18,6 +18,7 @@ from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyB
 from txtopo.api.store import Delete, Put
 from txtopo.errors import DivergenceError, InternalError, LostLead
 from txtopo.failpoints import armed
+from txtopo.folder import LocalFolder
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal.journal import read_journal
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark
@@ -179,7 +180,7 @@ def test_a_topology_begun_anew_by_hand(place):
     for name in ("words", "total"):
         shutil.rmtree(place.folder / name)
     place.run(2)
-    assert len({part.header.incarnation for part in read_journal(place.metadata_dir / "journal")}) == 1
+    assert len({part.header.incarnation for part in read_journal(LocalFolder(place.metadata_dir / "journal"))}) == 1
     place.wipe_store()
     assert (place.diagnosis().is_safe, place.repair().go_to.txid) == (True, 2)
     place.finish()

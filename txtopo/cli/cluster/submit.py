@@ -89,7 +89,9 @@ def _packed(what: str, module: str | None, pairs: tuple[str, ...], folder: Path)
 
     archive, values = folder / "code.zip", parse_pairs(pairs)
     path = Path(what)
-    if path.is_dir():
+    # The name of a package is a module's, as for 'txtopo run'; with a slash it is a folder.
+    is_package = what.isidentifier() and (path / "__init__.py").is_file() and module is None
+    if path.is_dir() and not is_package:
         text = module or top_of(modules_in(path), what)
         pack_folder(path, archive)
         return _Packed(archive, text, load_target(text, values, path.absolute()))

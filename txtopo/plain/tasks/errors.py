@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import get_ident
 
 import attrs
 
+from txtopo.topology.output import OutputOrigin
 from txtopo.topology.user_code import blame, is_not_of_the_code
 
 log = logging.getLogger("txtopo.user")
@@ -54,4 +57,16 @@ class ErrorReporter:
             return
         self.reported += 1
         self.last = f"{type(error).__name__}: {error}"
-        log.error("component %r, task %d: %s", self.component, self.task, self.last, exc_info=error)
+        # Whoever has the turn in this thread, the line is of this task; its origin stands in front, and its text once.
+        traced = "".join(traceback.format_exception(error))
+        traced = traced.removesuffix("".join(traceback.format_exception_only(error))).rstrip()
+        running, thread = OutputOrigin.running, get_ident()
+        before = running.get(thread)
+        running[thread] = OutputOrigin(self.component, task=self.task)
+        try:
+            log.error("%s", f"{self.last}\n{traced}" if traced else self.last)
+        finally:
+            if before is None:
+                running.pop(thread, None)
+            else:
+                running[thread] = before

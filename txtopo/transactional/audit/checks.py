@@ -108,6 +108,10 @@ class AuditReport:
     """The number of transactions whose input the spout does not report."""
     in_flight: tuple[int, int] | None = None
     """(first, last) txid of a group that was entered but is not in every table yet."""
+    has_it: tuple[str, ...] = ()
+    """The states whose tables have this group."""
+    lacks_it: tuple[str, ...] = ()
+    """The other states that it names."""
     tables: list[TableProof] = attrs.field(factory=list)
     elsewhere: list[str] = attrs.field(factory=list)
     """States of the topology in the journal whose tables were not audited."""
@@ -141,10 +145,11 @@ def tables_of(parts: Sequence[JournalPart]) -> tuple[dict[str, JournalTable], se
     return tables, tables.keys() - parts[-1].header.tables.keys()
 
 
-def audit(parts: Sequence[JournalPart], histories: Mapping[str, TableHistory]) -> AuditReport:
+def audit(parts: Sequence[JournalPart], histories: Mapping[str, TableHistory], committed: int = 0) -> AuditReport:
     """Audit a journal of at least one part, oldest first, and the histories of its tables by state.
 
-    Histories of states that have left the topology may be missing.
+    Histories of states that have left the topology may be missing. ``committed`` is a transaction that a run reported
+    as committed before the histories were read: a table that lacks it has lost it.
     """
     report = AuditReport(epochs=len(parts), first=parts[0].header.committed + 1)
     rolled_back = {
@@ -152,9 +157,12 @@ def audit(parts: Sequence[JournalPart], histories: Mapping[str, TableHistory]) -
     }
     counted = _check_journal(parts, rolled_back, report)
     # Recovery will finish this group or drop it, so it is neither committed nor a finding.
-    in_flight = _find_in_flight(parts[-1], histories)
+    in_flight = _find_in_flight(parts[-1], histories, committed)
     if in_flight is not None:
         report.in_flight = (in_flight.first, in_flight.last)
+        written = [name for name in in_flight.states if name in histories]
+        report.has_it = tuple(name for name in written if _has(histories[name], in_flight))
+        report.lacks_it = tuple(name for name in written if name not in report.has_it)
     settled = [each for each in counted if each.entry is not in_flight]
     report.groups = len(settled)
     report.last = settled[-1].entry.last if settled else parts[-1].header.committed
@@ -368,14 +376,17 @@ class _Order:
         self.report.findings.append(Finding(text, txid))
 
 
-def _find_in_flight(part: JournalPart, histories: Mapping[str, TableHistory]) -> JournalEntry | None:
+def _find_in_flight(part: JournalPart, histories: Mapping[str, TableHistory], committed: int) -> JournalEntry | None:
     """Return the last entry if it is not certainly committed: a table has not reached it, or it names no table."""
-    if not part.entries:
+    if not part.entries or part.entries[-1].last <= committed:
         return None
     entry = part.entries[-1]
-    named = [histories[name].versions[-1].txid for name in entry.states if name in histories]
-    is_written = bool(named) and all(txid is not None and txid >= entry.last for txid in named)
-    return None if is_written else entry
+    named = [_has(histories[name], entry) for name in entry.states if name in histories]
+    return None if named and all(named) else entry
+
+
+def _has(history: TableHistory, entry: JournalEntry) -> bool:
+    return (history.versions[-1].txid or 0) >= entry.last
 
 
 def _check_ranges(transactions: Sequence[JournalTransaction], report: AuditReport) -> None:

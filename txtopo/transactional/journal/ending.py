@@ -10,25 +10,25 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
 
 import attrs
 
 from txtopo.errors import ConfigError, DivergenceError
+from txtopo.folder import Folder, Item
 from txtopo.records import DAMAGE, from_json
 from txtopo.transactional.journal.journal import (
-    FOLDER,
+    BLOCK_BYTES,
     JournalEntry,
     JournalHeader,
     JournalTable,
+    find_journal,
+    first_line,
     header_of,
     journal_files,
 )
 
 METADATA_DIR = "_txtopo"
 """The name of the metadata directory, a folder beside the tables."""
-
-_BLOCK_BYTES = 64 * 1024
 
 
 @attrs.frozen
@@ -51,7 +51,7 @@ class JournalEnd:
         return self.last.last if is_written else self.last.first - 1
 
 
-def read_end(folder: Path) -> JournalEnd | None:
+def read_end(folder: Folder) -> JournalEnd | None:
     """Return the end of a journal; None if there is no journal.
 
     A file with an incomplete first line is skipped: its coordinator has written nothing yet.
@@ -59,23 +59,19 @@ def read_end(folder: Path) -> JournalEnd | None:
     Raises:
         DivergenceError: the newest file is damaged.
     """
-    for path in reversed(journal_files(folder)):
-        with path.open("rb") as file:
-            first = file.readline()
-            if not first.endswith(b"\n"):
-                continue
-            last = _last_line(file, len(first))
-        try:
-            return JournalEnd(
-                header_of(first, path),
-                None if last is None else from_json(json.loads(last), JournalEntry),
-            )
-        except DAMAGE as error:
-            raise _damaged(path, error) from error
-    return None
+    newest = _newest(folder)
+    if newest is None:
+        return None
+    file, first = newest
+    last = next(_lines_backwards(folder, file, len(first)), None)
+    try:
+        header = header_of(first, f"{folder}/{file.path}")
+        return JournalEnd(header, None if last is None else from_json(json.loads(last), JournalEntry))
+    except DAMAGE as error:
+        raise _damaged(folder, file, error) from error
 
 
-def last_writes(folder: Path, epoch: int, names: Collection[str], txid: int) -> dict[str, int | None] | None:
+def last_writes(folder: Folder, epoch: int, names: Collection[str], txid: int) -> dict[str, int | None] | None:
     """Return the txid of each state's last write up to transaction ``txid``; None for a state that was not written.
 
     Returns None instead of a mapping if the newest file does not go back that far, or has another epoch than ``epoch``.
@@ -83,32 +79,30 @@ def last_writes(folder: Path, epoch: int, names: Collection[str], txid: int) -> 
     Raises:
         DivergenceError: the newest file is damaged.
     """
-    for path in reversed(journal_files(folder)):
-        with path.open("rb") as file:
-            first = file.readline()
-            if not first.endswith(b"\n"):
+    newest = _newest(folder)
+    if newest is None:
+        return None
+    file, first = newest
+    try:
+        header = header_of(first, f"{folder}/{file.path}")
+        if header.epoch != epoch or header.committed > txid:
+            return None
+        found: dict[str, int | None] = {}
+        wanted = {name: json.dumps(name).encode() for name in names}
+        for line in _lines_backwards(folder, file, len(first)):
+            # A cheap check before the line is parsed: most lines name other states.
+            if not any(text in line for text in wanted.values()):
                 continue
-            try:
-                header = header_of(first, path)
-                if header.epoch != epoch or header.committed > txid:
-                    return None
-                found: dict[str, int | None] = {}
-                wanted = {name: json.dumps(name).encode() for name in names}
-                for line in _lines_backwards(file, len(first)):
-                    # A cheap check before the line is parsed: most lines name other states.
-                    if not any(text in line for text in wanted.values()):
-                        continue
-                    entry = from_json(json.loads(line), JournalEntry)
-                    if entry.last <= txid:
-                        own = wanted.keys() & entry.states.keys()
-                        found |= dict.fromkeys(own, entry.last)
-                        wanted = {name: text for name, text in wanted.items() if name not in own}
-                    if not wanted:
-                        break
-            except DAMAGE as error:
-                raise _damaged(path, error) from error
-            return {name: found.get(name, header.states.get(name)) for name in names}
-    return None
+            entry = from_json(json.loads(line), JournalEntry)
+            if entry.last <= txid:
+                own = wanted.keys() & entry.states.keys()
+                found |= dict.fromkeys(own, entry.last)
+                wanted = {name: text for name, text in wanted.items() if name not in own}
+            if not wanted:
+                break
+    except DAMAGE as error:
+        raise _damaged(folder, file, error) from error
+    return {name: found.get(name, header.states.get(name)) for name in names}
 
 
 def metadata_dir_below(output: str | os.PathLike[str]) -> Path:
@@ -119,12 +113,12 @@ def metadata_dir_below(output: str | os.PathLike[str]) -> Path:
     """
     folder = Path(output)
     for metadata_dir in (folder / METADATA_DIR, folder):
-        if journal_files(metadata_dir / FOLDER):
+        if journal_files(find_journal(metadata_dir)):
             return metadata_dir
     metadata_dir = folder if folder.name == METADATA_DIR else folder / METADATA_DIR
     raise ConfigError(
-        f"there is no journal in {metadata_dir / FOLDER}: pass the folder that contains a topology's tables and its "
-        f"folder {METADATA_DIR!r}; a topology has a journal unless topology.journal.bytes.max is 0"
+        f"there is no journal in {find_journal(metadata_dir)}: pass the folder that contains a topology's tables and "
+        f"its folder {METADATA_DIR!r}; a topology has a journal unless topology.journal.bytes.max is 0"
     )
 
 
@@ -134,11 +128,11 @@ def metadata_dir_with_journal(metadata_dir: Path) -> Path:
     Raises:
         ConfigError: there is no journal.
     """
-    if journal_files(metadata_dir / FOLDER):
+    if journal_files(find_journal(metadata_dir)):
         return metadata_dir
     raise ConfigError(
-        f"there is no journal in {metadata_dir / FOLDER}: run the topology first, from the same folder and with the "
-        "same settings; it has a journal unless topology.journal.bytes.max is 0"
+        f"there is no journal in {find_journal(metadata_dir)}: run the topology first, from the same folder and with "
+        "the same settings; it has a journal unless topology.journal.bytes.max is 0"
     )
 
 
@@ -147,27 +141,28 @@ def table_path(metadata_dir: Path, table: JournalTable) -> str:
     return table.address if "://" in table.address else str(metadata_dir.parent / table.address)
 
 
-def _damaged(path: Path, error: Exception) -> DivergenceError:
+def _newest(folder: Folder) -> tuple[Item, bytes] | None:
+    """Return the newest file with its first line, if that is complete."""
+    found = ((file, first_line(folder, file)) for file in reversed(journal_files(folder)))
+    return next(((file, first) for file, first in found if first.endswith(b"\n")), None)
+
+
+def _damaged(folder: Folder, file: Item, error: Exception) -> DivergenceError:
     return DivergenceError(
-        f"the journal's file {path} can't be read ({error}): it is damaged; restore it, or move the "
+        f"the journal's file {folder}/{file.path} can't be read ({error}): it is damaged; restore it, or move the "
         "journal's folder away to begin a new one"
     )
 
 
-def _last_line(file: BinaryIO, start: int) -> bytes | None:
-    return next(_lines_backwards(file, start), None)
-
-
-def _lines_backwards(file: BinaryIO, start: int) -> Iterator[bytes]:
+def _lines_backwards(folder: Folder, file: Item, start: int) -> Iterator[bytes]:
     """Yield the complete lines after an offset, the last one first; skip an incomplete last line."""
-    position = file.seek(0, os.SEEK_END)
+    position = file.size
     blocks: list[bytes] = []  # the blocks of a line whose start is not read yet, last block first
     is_cut_off = True
     while position > start:
-        size = min(_BLOCK_BYTES, position - start)
+        size = min(BLOCK_BYTES, position - start)
         position -= size
-        file.seek(position)
-        *before, end = file.read(size).split(b"\n")
+        *before, end = folder.get_range(file.path, position, size).split(b"\n")
         blocks.append(end)
         for own in reversed(before):
             if not is_cut_off:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +24,8 @@ from typing import Any
 
 import attrs
 
-from txtopo.durable import sync_path
 from txtopo.errors import DivergenceError, StopError
+from txtopo.folder import Folder, Item, LocalFolder
 from txtopo.formats import FIRST, JOURNAL as JOURNAL_FORMAT, Format, refuse_newer
 from txtopo.records import DAMAGE, LIFE, WRITTEN_AS_LIFE, from_json, to_json
 
@@ -38,6 +37,12 @@ DEAD_LETTERS = "dead-letters"
 
 PART_BYTES_MAX = 64 * 1024 * 1024
 """Once a file is larger, the next entry begins a new one."""
+
+BEFORE_REPAIR = "before-repair-"
+"""What the suffix of a journal begins with that a repair sets aside; the repair's number follows."""
+
+BLOCK_BYTES = 64 * 1024
+"""How much of a file is read at a time where its ends suffice."""
 
 _NAME = re.compile(r"^(\d{10})-(\d{6})\.jsonl$")
 
@@ -120,19 +125,17 @@ class JournalWriter:
     """Writes the entries of one coordinator.
 
     Args:
-        folder: the journal's folder; created if it does not exist.
+        folder: the journal's folder.
         header: the header of the first file; later files get one that includes the entries so far.
         bytes_max: maximum total size of all files; the oldest are removed first.
     """
 
-    def __init__(self, folder: Path, header: JournalHeader, bytes_max: int) -> None:
+    def __init__(self, folder: Folder, header: JournalHeader, bytes_max: int) -> None:
         self._folder = folder
         self._header = attrs.evolve(header, format=JOURNAL_FORMAT)
         self._bytes_max = bytes_max
         self._part = 0
-        folder.mkdir(parents=True, exist_ok=True)
-        sync_path(folder.parent)  # without it, a power failure could lose the folder with entries that were synced
-        self._file = self._begin_part()
+        self._begin_part()
 
     def enter(self, entry: JournalEntry) -> None:
         """Append an entry; durable on return.
@@ -140,119 +143,131 @@ class JournalWriter:
         Raises:
             StopError: the file can't be written, or was removed.
         """
-        # A write to an unlinked file succeeds, and its entries would be lost.
-        if not self._is_in_place():
-            raise StopError(
-                f"the journal's file {self._path} was removed or replaced while the topology runs; nothing of "
-                "this group was committed. Restore the folder, with the coordinator state if that is in it, and "
-                "start again"
-            )
-        if self._file.tell() > PART_BYTES_MAX:
+        if self._size > PART_BYTES_MAX:
             self._next_part()
+        line = _line(entry)
         # A crash within this leaves an incomplete line, which readers skip: no table was written yet. A crash after it
         # leaves an entry whose group may be dropped: then the header of the next coordinator has a lower txid.
-        self._append(entry)
+        try:
+            is_in_place = self._folder.append(self._path, line, self._size)
+        except OSError as error:
+            raise self._not_written(error) from error
+        if not is_in_place:
+            raise StopError(
+                f"the journal's file {self._folder}/{self._path} was removed or replaced while the topology runs; "
+                "nothing of this group was committed. Restore the folder, with the coordinator state if that is in "
+                "it, and start again"
+            )
+        self._size += len(line)
         last = entry.transactions[-1]
         states = {**self._header.states, **dict.fromkeys(entry.states, entry.last)}
         self._header = attrs.evolve(self._header, committed=last.txid, metadata=last.metadata, states=states)
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def _begin_part(self) -> Any:
-        path = self._folder / f"{self._header.epoch:010d}-{self._part:06d}.jsonl"
-        # Readers never see a file without its header. A crash before the rename leaves a draft, which nobody reads and
-        # nobody removes: it is one line long, and a coordinator writes one at most. A crash after it leaves a file
-        # without entries, which says what is committed.
-        draft = path.with_suffix(".draft")
-        self._file = draft.open("wb")
-        self._append(self._header)
-        draft.rename(path)
-        sync_path(self._folder)
-        self._path = path
-        return self._file
-
-    def _is_in_place(self) -> bool:
-        """Whether the open file still exists under its path, and was not unlinked or replaced."""
-        with contextlib.suppress(FileNotFoundError):
-            return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
-        return False
+    def _begin_part(self) -> None:
+        """Begin a file; it has its header from the first moment on, which says what is committed."""
+        self._path = f"{self._header.epoch:010d}-{self._part:06d}.jsonl"
+        line = _line(self._header)
+        try:
+            self._folder.put(self._path, line)
+        except OSError as error:
+            raise self._not_written(error) from error
+        self._size = len(line)
 
     def _next_part(self) -> None:
-        self._file.close()
         self._part += 1
-        self._file = self._begin_part()
+        self._begin_part()
         # Old files are removed only now, so that there is always one with a header. A crash in between leaves the
         # journal too large until the next part.
-        own = f"{self._header.epoch:010d}-999999.jsonl"
-        files = [path for path in journal_files(self._folder) if path.name <= own]  # never a successor's
-        sizes = [path.stat().st_size for path in files]
-        for path, size in zip(files[:-1], sizes[:-1], strict=True):
-            if sum(sizes) <= self._bytes_max:
+        files = [file for file in journal_files(self._folder) if file.path <= self._path]  # never a successor's
+        total = sum(file.size for file in files)
+        for file in files[:-1]:
+            if total <= self._bytes_max:
                 return
-            path.unlink(missing_ok=True)
-            sizes.remove(size)
+            self._folder.delete(file.path)
+            total -= file.size
 
-    def _append(self, record: JournalHeader | JournalEntry) -> None:
-        line = json.dumps(to_json(record), separators=(",", ":")).encode()
-        try:
-            self._file.write(line + b"\n")
-            self._file.flush()
-            os.fdatasync(self._file.fileno())
-        except OSError as error:
-            raise StopError(
-                f"the journal's file {self._file.name} can't be written: {error}; nothing of this group was committed. "
-                "Free some disk space and start again, or turn the journal off with topology.journal.bytes.max=0"
-            ) from error
+    def _not_written(self, error: OSError) -> StopError:
+        return StopError(
+            f"the journal's file {self._folder}/{self._path} can't be written: {error}; nothing of this group was "
+            "committed. Free some disk space and start again, or turn the journal off with topology.journal.bytes.max=0"
+        )
 
 
-def find_journal(metadata_dir: Path, topology_id: str | None = None) -> Path:
+def _line(record: JournalHeader | JournalEntry) -> bytes:
+    return json.dumps(to_json(record), separators=(",", ":")).encode() + b"\n"
+
+
+def find_journal(metadata_dir: Path, topology_id: str | None = None) -> Folder:
     """Return the folder of a topology's journal; it may not exist.
 
     The first topology in an output folder uses the plain name; the names for further ones contain their ids.
     """
-    if topology_id is None or _owner_of(metadata_dir / FOLDER) in {None, topology_id}:
-        return metadata_dir / FOLDER
-    return metadata_dir / f"{FOLDER}.of-{urllib.parse.quote(topology_id, safe='')}"
+    return _folder_in(metadata_dir, _name_of(metadata_dir, topology_id))
 
 
 def topologies_with_journal(metadata_dir: Path) -> tuple[str, ...]:
     """Return the ids of the topologies that keep a journal in a metadata directory, sorted."""
-    folders = [metadata_dir / FOLDER, *metadata_dir.glob(f"{FOLDER}.of-*")]
-    owners = {_owner_of(folder) for folder in folders if ".before-" not in folder.name}
+    names = [FOLDER, *(path.name for path in metadata_dir.glob(f"{FOLDER}.of-*") if ".before-" not in path.name)]
+    owners = {_owner_of(_folder_in(metadata_dir, name)) for name in names}
     return tuple(sorted(owner for owner in owners if owner is not None))
 
 
-def set_aside_former_incarnation(folder: Path, incarnation: str) -> None:
+def set_aside(metadata_dir: Path, topology_id: str, suffix: str) -> None:
+    """Move a topology's journal aside if there is one.
+
+    By a rename, which no object store has: as with tables, only what lies in a file system is moved.
+    """
+    name = _name_of(metadata_dir, topology_id)
+    if (metadata_dir / name).exists():
+        (metadata_dir / name).rename(metadata_dir / f"{name}.{suffix}")
+
+
+def asides(metadata_dir: Path, topology_id: str) -> list[int]:
+    """Return the numbers of the repairs that have set a topology's journal aside."""
+    begin = f"{_name_of(metadata_dir, topology_id)}.{BEFORE_REPAIR}"
+    found = (path.name.removeprefix(begin) for path in metadata_dir.glob(f"{begin}*"))
+    return [int(number) for number in found if number.isdecimal()]
+
+
+def set_aside_former_incarnation(metadata_dir: Path, topology_id: str, incarnation: str) -> None:
     """Move the journal of an earlier incarnation aside: its tables are gone, and the epochs start again."""
-    header = _newest_header(folder)
+    header = _newest_header(find_journal(metadata_dir, topology_id))
     if header is not None and header[LIFE] != incarnation:
         # A crash after this leaves no journal, and the next start begins one.
-        folder.rename(folder.with_name(f"{folder.name}.before-life-{incarnation[:12]}"))
+        set_aside(metadata_dir, topology_id, f"before-life-{incarnation[:12]}")
 
 
-def check_format(folder: Path) -> None:
+def check_format(folder: Folder) -> None:
     """Raise a StopError if a newer version of txtopo wrote a journal, in a format that this one does not know."""
     _newest_header(folder)
 
 
-def _owner_of(folder: Path) -> str | None:
+def _folder_in(metadata_dir: Path, name: str) -> Folder:
+    return LocalFolder(metadata_dir.absolute() / name)
+
+
+def _name_of(metadata_dir: Path, topology_id: str | None) -> str:
+    if topology_id is None or _owner_of(_folder_in(metadata_dir, FOLDER)) in {None, topology_id}:
+        return FOLDER
+    return f"{FOLDER}.of-{urllib.parse.quote(topology_id, safe='')}"
+
+
+def _owner_of(folder: Folder) -> str | None:
     header = _newest_header(folder)
     return None if header is None else str(header["topology"])
 
 
-def _newest_header(folder: Path) -> dict[str, Any] | None:
-    for path in reversed(journal_files(folder)):
-        with path.open("rb") as file, contextlib.suppress(ValueError):
-            header = json.loads(file.readline())
+def _newest_header(folder: Folder) -> dict[str, Any] | None:
+    for file in reversed(journal_files(folder)):
+        with contextlib.suppress(ValueError):
+            header = json.loads(first_line(folder, file))
             if isinstance(header, dict) and {"topology", LIFE} <= header.keys():
-                _refuse_newer(header, path)
+                _refuse_newer(header, f"{folder}/{file.path}")
                 return header
     return None
 
 
-def header_of(line: bytes, path: Path) -> JournalHeader:
+def header_of(line: bytes, path: str) -> JournalHeader:
     """Return the header that the first line of a journal's file holds.
 
     Raises:
@@ -264,17 +279,27 @@ def header_of(line: bytes, path: Path) -> JournalHeader:
     return from_json(value, JournalHeader)
 
 
-def _refuse_newer(header: Mapping[str, Any], path: Path) -> None:
+def _refuse_newer(header: Mapping[str, Any], path: str) -> None:
     if "format" in header:
         refuse_newer(f"the journal's file {path}", from_json(header["format"], Format), JOURNAL_FORMAT)
 
 
-def journal_files(folder: Path) -> list[Path]:
+def journal_files(folder: Folder) -> list[Item]:
     """Return a journal's files, oldest first; an empty list if the folder does not exist."""
-    return sorted(path for path in folder.iterdir() if _NAME.match(path.name)) if folder.is_dir() else []
+    return [file for file in folder.list() if _NAME.match(file.path)]
 
 
-def read_journal(folder: Path) -> list[JournalPart]:
+def first_line(folder: Folder, file: Item) -> bytes:
+    """Return a file's first line; without its end if it is incomplete."""
+    line = b""
+    for start in range(0, file.size, BLOCK_BYTES):
+        line += folder.get_range(file.path, start, min(BLOCK_BYTES, file.size - start))
+        if b"\n" in line:
+            break
+    return b"".join(line.partition(b"\n")[:2])
+
+
+def read_journal(folder: Folder) -> list[JournalPart]:
     """Return the parts of a journal, one for each epoch, oldest first; an empty list if there is no journal.
 
     Raises:
@@ -283,8 +308,8 @@ def read_journal(folder: Path) -> list[JournalPart]:
         StopError: a newer version of txtopo has written a file, in a format that this one does not know.
     """
     parts: dict[int, JournalPart] = {}
-    for path in journal_files(folder):
-        header, entries = _read_file(path)
+    for file in journal_files(folder):
+        header, entries = _read_file(folder, file.path)
         if header is None:
             continue
         known = parts.get(header.epoch)
@@ -321,20 +346,20 @@ def counting_parts(parts: Sequence[JournalPart], is_written: Callable[[JournalEn
     return counting[::-1]
 
 
-def _read_file(path: Path) -> tuple[JournalHeader | None, list[JournalEntry]]:
+def _read_file(folder: Folder, path: str) -> tuple[JournalHeader | None, list[JournalEntry]]:
     header: JournalHeader | None = None
     entries: list[JournalEntry] = []
-    lines = path.read_bytes().split(b"\n")
+    lines = folder.get(path).split(b"\n")
     lines.pop()  # empty, or incomplete after a crash
     for number, line in enumerate(lines, 1):
         try:
             if header is None:
-                header = header_of(line, path)
+                header = header_of(line, f"{folder}/{path}")
             else:
                 entries.append(from_json(json.loads(line), JournalEntry))
         except DAMAGE as error:
             raise DivergenceError(
-                f"line {number} of the journal's file {path} can't be read ({error}); the file is damaged: "
+                f"line {number} of the journal's file {folder}/{path} can't be read ({error}); the file is damaged: "
                 "restore it, or move the journal's folder away to begin a new one"
             ) from error
     return header, entries

@@ -33,7 +33,7 @@ from typing import Any
 import attrs
 
 from txtopo.api.store import VALUE_BYTES_MAX, Change, Delete, Lead, Put, Store
-from txtopo.errors import DivergenceError, RuleError
+from txtopo.errors import DivergenceError, RuleError, StopError
 from txtopo.failpoints import durable_step
 from txtopo.folder import Folder, LocalFolder
 from txtopo.formats import COORDINATOR_STATE, FIRST, Format, refuse_newer
@@ -236,7 +236,14 @@ class CoordinatorState:
         if len(value) > NOTE_BYTES_MAX and self._drafts is not None:
             # A crash after this leaves a draft that no group names; the next recovery removes it.
             draft = f"{self.epoch:010d}-{group.last:020d}.json"
-            self._drafts.put(draft, _ENCODER.encode(group.notes).encode())
+            try:
+                self._drafts.put(draft, _ENCODER.encode(group.notes).encode())
+            except OSError as error:
+                raise StopError(
+                    f"the note of the group can't be written to {self._drafts}/{draft}: {error}; the group is not "
+                    "decided, and the next start drops it. Free some disk space and start again",
+                    txid=group.first,
+                ) from error
             value = _encode(to_json(attrs.evolve(group, notes=None, draft=draft)))
         self._write([Put(self._path(_GROUP), value)])
         self._draft = draft

@@ -22,7 +22,7 @@ import attrs
 from txtopo.api.state import State, StateTable, TableDescription
 from txtopo.errors import DivergenceError
 from txtopo.records import WRITTEN_AS_LIFE, from_json, to_json
-from txtopo.transactional.journal.journal import JournalPart, find_journal, read_journal
+from txtopo.transactional.journal.journal import JournalPart, asides as journal_asides, find_journal, read_journal
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoint_of, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, StateMark
 from txtopo.transactional.recovery.divergence import (
@@ -143,7 +143,12 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Dia
     checkpoints = _checkpoints(subject, record, descriptions, parts)
     # Higher than anything that is aside anywhere, so that no repair overwrites what an earlier one has kept.
     number = 1 + max(
-        [0, *coordinator_state.asides(), *_journal_asides(subject), *(n for t in tables.values() for n in t.asides())]
+        [
+            0,
+            *coordinator_state.asides(),
+            *journal_asides(subject.metadata_dir, subject.topology_id),
+            *(n for t in tables.values() for n in t.asides()),
+        ]
     )
     choice = _Choice(record, tables, descriptions, divergences, subject.optional)
     go_to, rolled_back, obstacles = choice.best(checkpoints, subject.spout, number, is_damaged=bool(damage))
@@ -342,11 +347,6 @@ def _journal(subject: RepairSubject) -> tuple[list[JournalPart], str | None]:
         return read_journal(find_journal(subject.metadata_dir, subject.topology_id)), None
     except DivergenceError as error:
         return [], error.message
-
-
-def _journal_asides(subject: RepairSubject) -> list[int]:
-    found = subject.metadata_dir.glob(f"{find_journal(subject.metadata_dir, subject.topology_id).name}.before-repair-*")
-    return [int(path.name.rpartition("-")[2]) for path in found if path.name.rpartition("-")[2].isdecimal()]
 
 
 def _damage_of_state(coordinator_state: CoordinatorState, record: CoordinatorRecord) -> tuple[str, ...]:

@@ -20,12 +20,14 @@ from txtopo.api.state import CanBeRepaired, OpenedState
 from txtopo.errors import StateAccessError
 from txtopo.failpoints import durable_step
 from txtopo.transactional.journal.journal import (
+    BEFORE_REPAIR,
     PART_BYTES_MAX,
     JournalHeader,
     JournalTable,
     JournalWriter,
     find_journal,
     journal_files,
+    set_aside,
 )
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.diagnosis import Adopt, GoTo, RepairSubject, StartAnew, encode_plan
@@ -99,11 +101,9 @@ def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, pla
         # A table that an interrupted repair has moved is gone from here, and is skipped.
         with durable_step("repair.table"):
             table.set_aside(plan.number)
-    journal = find_journal(subject.metadata_dir, subject.topology_id)
-    if journal.exists():
-        # After a crash the journal is aside already, and the next repair finds none.
-        with durable_step("repair.journal"):
-            journal.rename(journal.with_name(f"{journal.name}.before-repair-{plan.number}"))
+    # After a crash the journal is aside already, and the next repair finds none.
+    with durable_step("repair.journal"):
+        set_aside(subject.metadata_dir, subject.topology_id, f"{BEFORE_REPAIR}{plan.number}")
     # Last, because the plan is in it. A crash before this leaves the plan, and tables and journal aside already.
     with durable_step("repair.end"):
         coordinator_state.set_aside(plan.number)
@@ -201,4 +201,4 @@ def _enter(
     # A crash after this leaves a part without entries. The next repair has a higher epoch and adds another one, and the
     # newest counts.
     with durable_step("repair.journal"):
-        JournalWriter(folder, header, PART_BYTES_MAX).close()
+        JournalWriter(folder, header, PART_BYTES_MAX)

@@ -49,7 +49,7 @@ from txtopo.transactional.recovery.membership import Membership
 from txtopo.transactional.recovery.recover import RecoveredRun, recover
 from txtopo.transactional.run.parts import Observer, OnProgress, Parts
 from txtopo.transactional.run.run_loop import RunLoop
-from txtopo.transactional.run.snapshot import SnapshotWriter, snapshot_path
+from txtopo.transactional.run.snapshot import SnapshotWriter, snapshots_in
 from txtopo.transactional.run.source import Source
 from txtopo.transactional.run.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
 from txtopo.transactional.run.threads import ThreadPools, Threads
@@ -122,7 +122,7 @@ def assembled(
         recovered = _recover(plan, config, states, coordinator_state, stack)
         source.open_store(*coordinator_state.source_place)
         header = _journal_header(plan, config, states, recovered, coordinator_state)
-        journal = _begin_journal(header, plan, config, environment, stack)
+        journal = _begin_journal(header, plan, config, environment)
         staging_dir = _staging_dir(plan, config, coordinator_state.epoch, stack)
         runner = stack.enter_context(environment.make_runner(plan, config, prototypes))
         planner = JobPlanner(
@@ -251,19 +251,15 @@ def _journal_header(
     )
 
 
-def _begin_journal(
-    header: JournalHeader, plan: Plan, config: Config, environment: Environment, stack: ExitStack
-) -> Journal | None:
+def _begin_journal(header: JournalHeader, plan: Plan, config: Config, environment: Environment) -> Journal | None:
     if environment.make_journal is not None:
         return environment.make_journal(header)
     bytes_max = config["topology.journal.bytes.max"]
     if not _has_metadata_dir(header, config) or not bytes_max:
         return None
-    folder = find_journal(metadata_dir_of(plan, config), plan.topology_id)
-    set_aside_former_incarnation(folder, header.incarnation)
-    journal = JournalWriter(folder, header, bytes_max)
-    stack.callback(journal.close)
-    return journal
+    metadata_dir = metadata_dir_of(plan, config)
+    set_aside_former_incarnation(metadata_dir, plan.topology_id, header.incarnation)
+    return JournalWriter(find_journal(metadata_dir, plan.topology_id), header, bytes_max)
 
 
 def _has_metadata_dir(header: JournalHeader, config: Config) -> bool:
@@ -274,8 +270,7 @@ def _has_metadata_dir(header: JournalHeader, config: Config) -> bool:
 def _snapshots(header: JournalHeader, plan: Plan, config: Config) -> SnapshotWriter | None:
     if not _has_metadata_dir(header, config):
         return None
-    path = snapshot_path(metadata_dir_of(plan, config), plan.topology_id)
-    return SnapshotWriter(path, header.epoch, header.incarnation)
+    return SnapshotWriter(snapshots_in(metadata_dir_of(plan, config)), header)
 
 
 def _staging_dir(plan: Plan, config: Config, epoch: int, stack: ExitStack) -> pathlib.Path:

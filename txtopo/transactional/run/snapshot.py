@@ -1,8 +1,8 @@
 """Snapshots: the state of a run in a small file, which ``txtopo explain`` reads while the run continues.
 
-The file is in the metadata directory. It is only for people: nothing is recovered from it, so it is not synced, and a
-run that can't write it continues silently. It is replaced atomically, so readers never see a partial one. Its first
-line of JSON holds the writer and the time, its second the state.
+The file is in the metadata directory. It is only for people: nothing is recovered from it, so it need not survive a
+power failure, and a run that can't write it continues silently. It is replaced whole. Its first line of JSON holds the
+writer and the time, its second the state.
 
 A coordinator that has lost the lead must not overwrite its successor's snapshots:
 
@@ -16,6 +16,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import socket
 import time
 import urllib.parse
@@ -25,11 +26,15 @@ from typing import Any
 import attrs
 
 from txtopo.errors import ConfigError
+from txtopo.folder import Folder, LocalFolder
 from txtopo.records import DAMAGE, from_json, to_json, written_as
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.core.history import History
+from txtopo.transactional.journal.journal import JournalHeader
 
 logger = logging.getLogger("txtopo")
+
+_NAME = re.compile(r"run-(.*)\.json")
 
 _PROC = Path("/proc")
 _START_TIME_FIELD = 19
@@ -85,6 +90,10 @@ class Writer:
     written_secs: float
     """In seconds since 1970."""
 
+    def wrote(self, header: JournalHeader) -> bool:
+        """Whether it is the coordinator that began a part of the journal; an older snapshot is obsolete."""
+        return (self.incarnation, self.epoch) == (header.incarnation, header.epoch)
+
     @property
     def is_alive(self) -> bool | None:
         """Whether the process is still running; None if it is on another machine."""
@@ -102,10 +111,11 @@ class Writer:
 class SnapshotWriter:
     """Writes the snapshots of one run."""
 
-    def __init__(self, path: Path, epoch: int, incarnation: str) -> None:
-        self._path = path
-        self._epoch = epoch
-        self._incarnation = incarnation
+    def __init__(self, folder: Folder, header: JournalHeader) -> None:
+        self._folder = folder
+        self._path = _path_of(header.topology)
+        self._epoch = header.epoch
+        self._incarnation = header.incarnation
         self._process_start = _start_of(os.getpid())
         self._has_begun = False
         self._is_over = False
@@ -114,7 +124,6 @@ class SnapshotWriter:
         """Replace the file; do nothing if it can't be written."""
         if self._is_over:
             return
-        draft = self._path.with_suffix(f".{self._epoch}.draft")  # a name that no other coordinator uses
         try:
             # The first snapshot of a run is written in any case: its coordinator has just taken the lead.
             if self._has_begun and self._is_succeeded():
@@ -124,19 +133,15 @@ class SnapshotWriter:
                 self._epoch, self._incarnation, socket.gethostname(), os.getpid(), self._process_start, time.time()
             )
             content = f"{json.dumps(to_json(writer))}\n{json.dumps(_discreet(to_json(snapshot)))}\n"
-            # A crash in between leaves a draft, which nobody reads or removes.
-            draft.write_text(content, encoding="utf-8")
-            draft.replace(self._path)
+            self._folder.put(self._path, content.encode(), is_durable=False)
             self._has_begun = True
         except OSError as error:  # not worth stopping the run; a missing metadata directory stops it elsewhere
             logger.debug("a snapshot of the run could not be written: %s", error)
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
 
     def _is_succeeded(self) -> bool:
         """Whether a later coordinator has written a snapshot; a file that can't be read is written over."""
-        with contextlib.suppress(OSError, *DAMAGE), self._path.open("rb") as file:
-            writer = from_json(json.loads(file.readline()), Writer)
+        with contextlib.suppress(OSError, *DAMAGE):
+            writer = from_json(json.loads(self._folder.get(self._path).partition(b"\n")[0]), Writer)
             return writer.incarnation == self._incarnation and writer.epoch > self._epoch
         return False
 
@@ -154,30 +159,37 @@ def _discreet(content: Any) -> Any:
             return content
 
 
-def snapshot_path(metadata_dir: Path, topology_id: str) -> Path:
-    """Return the file of a topology's snapshots."""
-    return metadata_dir / f"run-{urllib.parse.quote(topology_id, safe='')}.json"
+def snapshots_in(metadata_dir: Path) -> Folder:
+    """Return the folder of the snapshots, which is not made anew if it was removed while a topology runs."""
+    return LocalFolder(metadata_dir.absolute(), makes_folders=False)
 
 
-def topologies_with_snapshot(metadata_dir: Path) -> tuple[str, ...]:
-    """Return the ids of the topologies whose runs have left a snapshot in a metadata directory, sorted."""
-    names = (path.name.removeprefix("run-").removesuffix(".json") for path in metadata_dir.glob("run-*.json"))
-    return tuple(sorted(map(urllib.parse.unquote, names)))
+def topologies_with_snapshot(folder: Folder) -> tuple[str, ...]:
+    """Return the ids of the topologies whose runs have left a snapshot, sorted."""
+    found = (_NAME.fullmatch(file.path) for file in folder.list())
+    return tuple(sorted(urllib.parse.unquote(name[1]) for name in found if name is not None))
 
 
-def read_snapshot(path: Path) -> tuple[Writer, Snapshot] | None:
+def read_snapshot(folder: Folder, topology_id: str) -> tuple[Writer, Snapshot] | None:
     """Return the last snapshot and its writer; None if there is none.
 
     Raises:
         ConfigError: the file is not a snapshot of this version.
     """
+    path = _path_of(topology_id)
     try:
-        first, second = path.read_text(encoding="utf-8").splitlines()
+        first, second = folder.get(path).decode().splitlines()
         return from_json(json.loads(first), Writer), from_json(json.loads(second), Snapshot)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, *DAMAGE) as error:
-        raise ConfigError(f"the snapshot {path} can't be read ({error}); remove it: nothing depends on it") from error
+        raise ConfigError(
+            f"the snapshot {folder}/{path} can't be read ({error}); remove it: nothing depends on it"
+        ) from error
+
+
+def _path_of(topology_id: str) -> str:
+    return f"run-{urllib.parse.quote(topology_id, safe='')}.json"
 
 
 def _start_of(pid: int) -> int | None:

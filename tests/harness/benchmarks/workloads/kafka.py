@@ -43,6 +43,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
     run,
 )
+from txtopo.folder import LocalFolder
 from txtopo.testing.kafka import KafkaBroker
 from txtopo.transactional.journal.journal import FOLDER, counting_entries, read_journal
 
@@ -182,7 +183,7 @@ class _Trickle(Thread):
         """Return how long each arrival took, by the transactions that took it and the Delta log."""
         ends = [
             (transaction.txid, transaction.ranges or {})
-            for entry in counting_entries(read_journal(folder / "_txtopo" / FOLDER), lambda _entry: True)
+            for entry in counting_entries(read_journal(LocalFolder(folder / "_txtopo" / FOLDER)), lambda _entry: True)
             for transaction in entry.transactions
         ]
         taken_by = []

@@ -13,6 +13,7 @@ from state import ConsistentView, read_tables
 from tests.harness.soak.transactions.topology import BUCKET_SIZE, SPOUT, Setup, batches_of, data_of, moves
 from txtopo.api.values import TransactionalValue
 from txtopo.errors import ConfigError, StateAccessError
+from txtopo.folder import Folder, LocalFolder
 from txtopo.testing.checkers import Key, Oracle, Rows, TableChecker, Violation, check_input, check_journal
 from txtopo.transactional.journal.journal import FOLDER, JournalEntry, counting_entries, read_journal
 
@@ -104,8 +105,8 @@ class Judge:
             self._fixed = oracle_of(batches_of(self.setup))
 
     @property
-    def journal(self) -> Path:
-        return Path(self.setup.output) / "_txtopo" / FOLDER
+    def journal(self) -> Folder:
+        return LocalFolder(Path(self.setup.output) / "_txtopo" / FOLDER)
 
     def check_view(self) -> None:
         """Read all tables as of one transaction; raise a Violation if they are torn, wrong, or older than before."""

@@ -19,6 +19,7 @@ from tests.acceptance.topologies import counts_of
 from tests.state.delta.crashing_runs import DATA, Crash, crash_everywhere, run_with_crash, two_tables
 from txtopo import Fields
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
+from txtopo.folder import LocalFolder
 from txtopo.transactional.journal.ending import METADATA_DIR, read_end
 from txtopo.transactional.journal.journal import (
     FOLDER,
@@ -125,7 +126,7 @@ def test_upkeep_takes_nothing_that_a_view_needs(tmp_path, monkeypatch):
     monkeypatch.setattr("state.delta.upkeep._CHECKPOINTS_PER_VACUUM", 1)
     reader = Reader(tmp_path)
     make = lambda: two_tables(tmp_path, upkeep_every_writes=1, vacuum_retention_hours=168)
-    for at in (41, 57, 0):
+    for at in (43, 59, 0):
         run_with_crash(make, Crash(at, look))
     reader()
     assert (reader.txid, reader.reads > 30) == (4, True)
@@ -151,7 +152,7 @@ class Tables:
         tables = {name: JournalTable(name, opened.identity) for name, opened in self.opened.items()}
         states = {name: opened.last_txid for name, opened in self.opened.items()}
         header = JournalHeader("t", "life", epoch, "repeatable", committed, None, tables, states)
-        return JournalWriter(self.folder / METADATA_DIR / FOLDER, header, 1 << 30)
+        return JournalWriter(LocalFolder(self.folder / METADATA_DIR / FOLDER), header, 1 << 30)
 
     def enter(self, journal, first, last, *names):
         transactions = tuple(JournalTransaction(txid, 1, None, {}) for txid in range(first, last + 1))
@@ -244,7 +245,7 @@ def test_a_reader_that_was_overtaken_begins_anew(tables, monkeypatch):
     """A reader that has the old end of the journal finds a newer coordinator's writes, and does not believe them."""
     journal = tables.lead(1, 0)
     tables.enter(journal, 1, 8, "x")
-    old = read_end(tables.folder / METADATA_DIR / FOLDER)
+    old = read_end(LocalFolder(tables.folder / METADATA_DIR / FOLDER))
     newer = tables.lead(2, 0)
     tables.enter(newer, 1, 8, "x", "y")
     tables.write("x", 8)
@@ -275,7 +276,7 @@ def test_the_end_of_a_long_file(tables):
     for txid, length in enumerate((1, 200_000, 70_000, 5, 130_000), 1):
         metadata = "m" * length
         journal.enter(JournalEntry({}, (JournalTransaction(txid, 1, metadata, {}),)))
-        end = read_end(tables.folder / METADATA_DIR / FOLDER)
+        end = read_end(LocalFolder(tables.folder / METADATA_DIR / FOLDER))
         assert (end.last.first, end.last.transactions[0].metadata) == (txid, metadata)
 
 

@@ -9,6 +9,7 @@ from state.delta.read.consistent import read_tables
 from tests.state.delta.rows.rows_tables import opened, put, rows
 from txtopo import Fields
 from txtopo.errors import StateAccessError
+from txtopo.folder import LocalFolder
 from txtopo.transactional.journal.journal import (
     FOLDER,
     JournalEntry,
@@ -38,11 +39,10 @@ def enter(folder, state, *groups, removed=0):
     """Keep a journal beside the table in which these groups wrote it, and removed so many keys of it each."""
     tables = {"words": JournalTable("words", state.identity)}
     header = JournalHeader("t", "life", 1, "repeatable", 0, None, tables, {"words": None})
-    journal = JournalWriter(folder / "_txtopo" / FOLDER, header, 1 << 20)
+    journal = JournalWriter(LocalFolder(folder / "_txtopo" / FOLDER), header, 1 << 20)
     for first, last in groups:
         transactions = tuple(JournalTransaction(txid, 1, None, {}) for txid in range(first, last + 1))
         journal.enter(JournalEntry({"words": (1, removed)} if last % 10 == 0 else {}, transactions))
-    journal.close()
 
 
 def test_what_a_later_transaction_overwrote_is_kept_nowhere(tmp_path):

@@ -1,0 +1,97 @@
+"""What the system is asked for in one commit of two tables: nothing becomes visible before what it rests on is synced."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+RUN = """
+import pathlib, sys
+from tests.state.delta.crashing_runs import two_tables
+from txtopo import Config
+from txtopo.testing.inline import run_inline
+run_inline(two_tables(pathlib.Path(sys.argv[1])), Config(), until=1)
+"""
+
+CALLS = "fsync,fdatasync,link,linkat,rename,renameat,renameat2"
+
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+
+
+class Trace:
+    """The calls of a process and its threads, each as ``name path``, in the order in which they began and ended."""
+
+    def __init__(self, text: str, root: Path) -> None:
+        self.steps: list[tuple[str, str]] = []
+        begun: dict[str, str] = {}
+        for line in text.replace(f"{root}/", "").splitlines():
+            thread, _, call = line.partition(" ")
+            if "resumed>" in call:
+                self.steps.append(("end", begun.pop(thread)))
+                continue
+            name = call.lstrip().partition("(")[0]
+            paths = re.findall(r'\d+<([^>]*)>|"([^"]*)"', call)
+            what = f"{name.removesuffix('at').removesuffix('at2')} {' '.join(a or b for a, b in paths)}"
+            self.steps.append(("begin", what))
+            if "<unfinished" in call:
+                begun[thread] = what
+            else:
+                self.steps.append(("end", what))
+
+    def where(self, pattern: str, moment: str, before: int | None = None) -> int:
+        """Return the position of the last call that matches, of those before a position."""
+        found = [
+            number
+            for number, (each, what) in enumerate(itertools.islice(self.steps, before))
+            if each == moment and re.fullmatch(pattern, what)
+        ]
+        assert found, f"no {pattern} before {before} in {self.steps}"
+        return found[-1]
+
+
+def synced(trace: Trace, table: str, name: Callable[[str], str], before: int) -> tuple[int, int]:
+    """Return when a file got its name, at last, and when its folder was synced after it; its content was before."""
+    named = trace.where(name(table), "begin", before)
+    draft = trace.steps[named][1].split()[1]
+    trace.where(f"fsync {re.escape(draft)}", "end", named)
+    folder = trace.where(f"fsync {re.escape(str(Path(draft).parent))}", "end", before)
+    assert trace.where(f"fsync {re.escape(str(Path(draft).parent))}", "begin", folder) > named
+    return named, folder
+
+
+@needs_strace
+def test_a_group_is_synced_before_it_is_decided_and_decided_before_it_is_published(tmp_path: Path) -> None:
+    """Data files and journal, with their folders; then the note; then each log's entry, whose name is synced last."""
+    output, written = tmp_path / "out", tmp_path / "trace"
+    command = ["strace", "-f", "-y", "-qq", "-s", "4096", "-e", f"trace={CALLS}", "-o", str(written)]
+    done = subprocess.run(
+        [*command, sys.executable, "-c", RUN, str(output)],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "ptrace" in done.stderr:
+        pytest.skip("processes can't be traced here")
+    assert done.returncode == 0, done.stderr
+    trace = Trace(written.read_text(), output)
+    end = len(trace.steps)
+    entries = [
+        synced(trace, table, lambda table: rf"link \S+ {table}/_delta_log/\d+\.json", end)[0]
+        for table in ("words", "total")
+    ]
+    decided = trace.where(r"fdatasync _txtopo/coordinator\.sqlite-wal", "end", min(entries))
+    deciding = trace.where(r"fdatasync _txtopo/coordinator\.sqlite-wal", "begin", decided)
+    for table in ("words", "total"):
+        synced(trace, table, lambda table: rf"rename \S+ {table}/_data/\S+\.parquet", deciding)
+    entered = trace.where(r"fdatasync _txtopo/journal/\S+\.jsonl", "end", deciding)
+    trace.where(f"fsync {re.escape(str(tmp_path))}", "end", deciding)  # the output folder's own name
+    header = trace.where(r"rename \S+ _txtopo/journal/\S+\.jsonl", "end", entered)
+    assert header < trace.where("fsync _txtopo/journal", "end", entered)
