@@ -195,7 +195,7 @@ BUGS = (
         "txtopo/transactional/commit/groups.py",
         '        with self._timed("ledger"), durable_step("group.decide"):\n'
         "            self._coordinator_state.decide(\n"
-        "                Group(first, last, tuple(writes), metadata, tuple(self._states), notes=notes)\n"
+        "                Group(first, last, tuple(writes), metadata, tuple(self._states), notes=notes, planned=planned)\n"
         '            )\n        with self._timed("table writes"):\n'
         "            secs: dict[str, float] = {}\n"
         "            self._together([functools.partial(self._publish, secs, name, last, notes[name]) for name in writes])\n",
@@ -203,7 +203,7 @@ BUGS = (
         "            self._together([functools.partial(self._publish, secs, name, last, notes[name]) for name in writes])\n"
         '        with self._timed("ledger"), durable_step("group.decide"):\n'
         "            self._coordinator_state.decide(\n"
-        "                Group(first, last, tuple(writes), metadata, tuple(self._states), notes=notes)\n"
+        "                Group(first, last, tuple(writes), metadata, tuple(self._states), notes=notes, planned=planned)\n"
         "            )\n",
         subjects=(),
         tests=("tests/transactional/commit/test_interleavings.py",),
@@ -288,7 +288,7 @@ BUGS = (
         "a job whose failure fails its neighbours",
         "txtopo/transactional/jobs/stage_run.py",
         "            self.failures[attempt] = error\n",
-        "            self.failures.update({each: error for each, _ in self._job.attempts})\n",
+        "            self.failures.update({each.attempt: error for each in self._job.attempts})\n",
     ),
     Bug(
         "bolts in one file that overlap",
@@ -479,7 +479,7 @@ BUGS = (
     Bug(
         "transactions before one whose folded value does not fit lost with it",
         "txtopo/transactional/commit/phases.py",
-        "attempts[:at], load_carried",
+        "assigned[:at], load_carried",
         "(), load_carried",
         subjects=(),
         tests=("tests/transactional/commit/test_groups.py",),
@@ -1229,14 +1229,14 @@ BUGS = (
         "        # that have not: the next leader publishes each from its note, which does nothing where it is visible already.\n"
         '        with self._timed("ledger"), durable_step("group.decide"):\n'
         "            self._coordinator_state.decide(\n"
-        "                Group(first, last, tuple(writes), metadata, tuple(self._states), notes=notes)\n"
+        "                Group(first, last, tuple(writes), metadata, tuple(self._states), notes=notes, planned=planned)\n"
         "            )\n",
         '        with self._timed("preparing"):\n            self._together(steps[: len(writes)])\n'
         "        # From here on the group is finished, whoever leads. A crash after this leaves states that have it and others\n"
         "        # that have not: the next leader publishes each from its note, which does nothing where it is visible already.\n"
         '        with self._timed("ledger"), durable_step("group.decide"):\n'
         "            self._coordinator_state.decide(\n"
-        "                Group(first, last, tuple(writes), metadata, tuple(self._states), notes=notes)\n"
+        "                Group(first, last, tuple(writes), metadata, tuple(self._states), notes=notes, planned=planned)\n"
         "            )\n        self._together(steps[len(writes) :])\n",
         subjects=(),
         tests=("tests/transactional/commit/test_groups.py",),
@@ -1620,8 +1620,8 @@ BUGS = (
     Bug(
         "a journal's later parts tell what the first one did",
         "txtopo/transactional/journal/journal.py",
-        "committed=last.txid, metadata=last.metadata, states=states)",
-        "committed=self._header.committed)",
+        "committed=last.txid, metadata=last.metadata, planned=last.planned, states=states",
+        "committed=self._header.committed",
         subjects=(),
         tests=("tests/cli/test_audit.py",),
     ),

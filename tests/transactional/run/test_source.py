@@ -16,10 +16,21 @@ from txtopo.failpoints import armed
 from txtopo.testing.context import PlainContext
 from txtopo.topology.spout_semantics import REPEATABLE
 from txtopo.transactional.core.actions import CreateMetadata
-from txtopo.transactional.core.events import MetadataCreated, SourceStatus, TransactionMetadata
+from txtopo.transactional.core.events import MetadataCreated, Planned, SourceStatus, TransactionMetadata, Turn
 from txtopo.transactional.run.source import Source
 
 PLACE = "topology/source"
+NOW_SECS = 1_000.0
+BEFORE = Planned(7)
+"""When the transaction before was planned."""
+
+
+def ask(first_txid: int, count: int, previous: Any, before: Planned = BEFORE) -> CreateMetadata:
+    return CreateMetadata(first_txid, count, previous, before)
+
+
+def planned(txid: int, metadata: Any, turn: Turn = Turn.INPUT, at_secs: float = NOW_SECS) -> TransactionMetadata:
+    return TransactionMetadata(txid, metadata, Planned(round(at_secs * 1_000), turn))
 
 
 class Counting(Coordinator):
@@ -44,7 +55,7 @@ class Counting(Coordinator):
 
 
 def source_over(store: MemoryStore, told: list[Any]) -> tuple[Source, Lead]:
-    source = Source("spout", Counting(told), REPEATABLE)
+    source = Source("spout", Counting(told), REPEATABLE, wall_secs=lambda: NOW_SECS)
     lead = store.take_lead("topology", "test")
     source.open_store(store, lead, PLACE)
     return source, lead
@@ -57,11 +68,11 @@ def test_the_store_comes_first() -> None:
     source, _ = source_over(store, told)
     steps: list[str] = []
     with armed(steps.append):
-        event = source.create(CreateMetadata(8, 1, 7), committed=6)
-    assert event == MetadataCreated((TransactionMetadata(8, 8),), SourceStatus.READY)
+        event = source.create(ask(8, 1, 7), committed=6)
+    assert event == MetadataCreated((planned(8, 8),), SourceStatus.READY)
     assert steps == ["spout.keep.before", "spout.keep.after"]
     for committed in (6, 8, 8):
-        source.create(CreateMetadata(9, 1, 8), committed)
+        source.create(ask(9, 1, 8), committed)
     assert told == [("open_store", PLACE), ("resume", 7), ("cleanup_before", 7), ("cleanup_before", 9)]
     assert store.read(f"{PLACE}/begun") == b"9"
 
@@ -72,7 +83,7 @@ def test_the_end_of_a_run_is_told() -> None:
     source, _ = source_over(MemoryStore(), told)
     source.finish(5)
     assert told == []
-    source.create(CreateMetadata(8, 1, 7), committed=6)
+    source.create(ask(8, 1, 7), committed=6)
     source.finish(8)
     source.finish(8)
     assert told[2:] == [("cleanup_before", 7), ("cleanup_before", 9)]
@@ -83,7 +94,7 @@ def test_a_lost_lead_stops_the_run() -> None:
     source, lead = source_over(MemoryStore(), [])
     lead.release()
     with pytest.raises(LostLead):
-        source.create(CreateMetadata(1, 1, None), committed=0)
+        source.create(ask(1, 1, None), committed=0)
 
 
 def test_a_partitioned_spouts_coordinator_is_told_too() -> None:
@@ -101,7 +112,7 @@ def test_a_partitioned_spouts_coordinator_is_told_too() -> None:
         source = Source("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)
         store = MemoryStore()
         source.open_store(store, store.take_lead("topology", "test"), PLACE)
-        source.create(CreateMetadata(1, 1, None), committed=0)
+        source.create(ask(1, 1, None), committed=0)
     assert told == [("open_store", PLACE), ("cleanup_before", 1)]
 
 
@@ -118,9 +129,9 @@ class Spoiling(Coordinator):
 
 def test_asking_what_is_left_harms_nothing() -> None:
     """A coordinator that changes metadata while it tells what is left does not change what was begun."""
-    source = Source("spout", Spoiling(), REPEATABLE)
-    event = source.create(CreateMetadata(1, 2, None), committed=0)
-    begun = (TransactionMetadata(1, {"ends": [1]}), TransactionMetadata(2, {"ends": [2]}))
+    source = Source("spout", Spoiling(), REPEATABLE, wall_secs=lambda: NOW_SECS)
+    event = source.create(ask(1, 2, None), committed=0)
+    begun = (planned(1, {"ends": [1]}), planned(2, {"ends": [2]}))
     assert event == MetadataCreated(begun, SourceStatus.READY)
     assert source.total == 5
 
@@ -137,7 +148,7 @@ def test_lag() -> None:
     for coordinator, lag in ((Behind(), 30), (Spoiling(), None), (_Bare(), None)):
         source = Source("spout", coordinator, REPEATABLE)
         assert source.lag is None
-        source.create(CreateMetadata(1, 1, None), committed=0)
+        source.create(ask(1, 1, None), committed=0)
         assert source.lag == lag
 
 
@@ -159,7 +170,7 @@ def test_lag_of_a_partitioned_spout() -> None:
 
     for spout, lag in ((Knowing(Log({0: ["a"]})), 7), (LogSpout(Log({0: ["a"]})), None)):
         source = Source("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)
-        source.create(CreateMetadata(1, 1, None), committed=0)
+        source.create(ask(1, 1, None), committed=0)
         assert source.lag == lag
 
 
@@ -192,8 +203,8 @@ class Late(Coordinator):
 
 
 def asked(coordinator: Coordinator, clock: Clock, requests: int = 1) -> list[MetadataCreated]:
-    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep)
-    return [source.create(CreateMetadata(1, 1, None), committed=0) for _ in range(requests)]
+    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS)
+    return [source.create(ask(1, 1, None), committed=0) for _ in range(requests)]
 
 
 NOTHING = MetadataCreated((), SourceStatus.WAITING)
@@ -203,7 +214,7 @@ def test_a_request_waits_for_the_source() -> None:
     """A transaction begins within two milliseconds; a source that has nothing for longer is told to be waiting."""
     clock = Clock()
     (event,) = asked(Late(clock, 100.0305), clock)
-    assert event.begun == (TransactionMetadata(1, 1),)
+    assert event.begun == (planned(1, 1),)
     assert 100.0305 <= clock.now < 100.033
     clock = Clock()
     assert asked(Late(clock, 101.0), clock, 3) == [NOTHING] * 3
@@ -243,6 +254,6 @@ def test_a_source_that_can_wait_wakes_the_request() -> None:
     clock = Clock()
     coordinator = Waking(clock, 100.05)
     (event,) = asked(coordinator, clock)
-    assert event.begun == (TransactionMetadata(1, 1),)
+    assert event.begun == (planned(1, 1),)
     assert (clock.now, coordinator.asked) == (100.05, 3)
     assert sum(clock.slept) < 0.01, "it sleeps in wait_ready"

@@ -15,10 +15,10 @@ from state.stores.memory import MemoryPlace, MemoryStore
 from txtopo.api.fields import Fields
 from txtopo.api.state import Key, State
 from txtopo.api.store import Store
-from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import DivergenceError, FailedException, PoisonTransaction, StopError, TxtopoError
 from txtopo.failpoints import armed
+from txtopo.records import from_json
 from txtopo.testing.checkers import (
     AttemptChecker,
     CoreChecker,
@@ -52,8 +52,9 @@ from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
 from txtopo.testing.simulation.threads import Clock
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.transactional.core.actions import StopReason
+from txtopo.transactional.core.actions import AssignedAttempt, StopReason
 from txtopo.transactional.core.coordinator import Coordinator
+from txtopo.transactional.core.events import Planned
 from txtopo.transactional.core.limits import Limits
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.journal.journal import JournalHeader, JournalPart
@@ -251,13 +252,15 @@ class World(Schedule):
         """Draw whether work runs the moment it is submitted, as it may on a thread."""
         return self.random.random() < EAGER
 
-    def emits(self, process: Process, attempt: TransactionAttempt, metadata: Any) -> None:
+    def emits(self, process: Process, assigned: AssignedAttempt) -> None:
         """Check that the metadata of an attempt is durable before the attempt emits."""
-        self._active_move = self._moves
+        if assigned.planned.has_input:
+            self._active_move = self._moves
         with self._keeping():
             if self._leads(process):  # a zombie may emit anything: fences refuse its writes
-                durable = self._store_place.values.get(f"{self._plan.topology_id}/metadata/{attempt.txid:020d}")
-                self._attempts.emits(attempt, metadata, None if durable is None else _decoded(durable))
+                path = f"{self._plan.topology_id}/metadata/{assigned.attempt.txid:020d}"
+                durable = self._store_place.values.get(path)
+                self._attempts.emits(assigned, None if durable is None else _decoded_metadata(durable))
 
     def failed(self, txids: set[int], struck: int) -> None:
         """Check the failed transactions of a job, in which ``struck`` faults have struck."""
@@ -516,3 +519,8 @@ def _config(pending_max: int, *, jobs_max: int, group_transactions_max: int, lay
 def _decoded(value: bytes) -> Any:
     """Return a decoded value; callers share it and must not change it."""
     return json.loads(value)
+
+
+def _decoded_metadata(value: bytes) -> tuple[Any, Planned]:
+    metadata, planned = value.split(b"\n")
+    return _decoded(metadata), from_json(_decoded(planned), Planned)
