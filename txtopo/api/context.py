@@ -95,8 +95,9 @@ class TopologyContext(ABC):
         """When the source began the transaction: wall-clock time with a time zone, UTC, in whole milliseconds.
 
         *txtopo* guarantees that it is the same at every attempt, in both phases, after a crash, and in ``txtopo
-        replay``; and that it is never earlier than that of the transaction before. So decide by it, and not by the
-        clock, what a replay must decide alike.
+        replay``; and that it is never earlier than that of the transaction before. Only if an opaque spout begins an
+        uncommitted transaction again is it a later one. So decide by it, and not by the clock, what a replay must
+        decide alike.
 
         Raises:
             StateAccessError: there is no transaction: the topology is a plain one, or this is the context of a spout,

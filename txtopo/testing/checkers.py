@@ -77,7 +77,9 @@ class AttemptChecker:
         highest = self.highest.get(attempt.txid)
         if highest is None or attempt > highest:
             self.highest[attempt.txid] = attempt
-        elif attempt.epoch >= highest.epoch:  # otherwise it is a zombie's, which writes nothing
+        elif attempt.epoch < highest.epoch:
+            return  # a zombie's, which writes nothing; it may have begun the transaction at another time
+        else:
             raise Violation(f"attempts rise (promise 3): {attempt} after {highest}")
         if self.spout.repeats and not is_dead_letter and self.metadata.get(attempt.txid, metadata) != metadata:
             raise Violation(f"every attempt gets the same metadata (promise 2): {attempt} got {metadata}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from txtopo.api.store import Lead, Store
 from txtopo.errors import LostLead, SourceFailure
 from txtopo.failpoints import armed
 from txtopo.testing.context import PlainContext
-from txtopo.topology.spout_semantics import REPEATABLE
+from txtopo.topology.spout_semantics import OPAQUE, REPEATABLE
 from txtopo.transactional.core.actions import CreateMetadata
 from txtopo.transactional.core.events import MetadataCreated, Planned, SourceStatus, TransactionMetadata, Turn
 from txtopo.transactional.run.source import Source
@@ -257,3 +258,111 @@ def test_a_source_that_can_wait_wakes_the_request() -> None:
     assert event.begun == (planned(1, 1),)
     assert (clock.now, coordinator.asked) == (100.05, 3)
     assert sum(clock.slept) < 0.01, "it sleeps in wait_ready"
+
+
+class Status(Coordinator):
+    """Says what it is told to say."""
+
+    def __init__(self, status: SourceStatus = SourceStatus.WAITING) -> None:
+        self.status = status
+        self.told: list[int] = []
+
+    def resume(self, txid: int, metadata: Any) -> None:
+        self.told.append(txid)
+
+    def is_ready(self) -> bool:
+        return self.status is SourceStatus.READY
+
+    def is_exhausted(self) -> bool:
+        return self.status is SourceStatus.EXHAUSTED
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        self.status = SourceStatus.EXHAUSTED
+        return txid
+
+
+def answer(
+    coordinator: Coordinator,
+    *,
+    now_ms: int = 1_000,
+    before: Planned = Planned(900),  # noqa: B008 - frozen
+    quiet_ms: int | None = 100,
+    at_end: bool = True,
+    first_txid: int = 8,
+    committed: int = 7,
+) -> MetadataCreated:
+    clock = Clock()
+    quiet_after = None if quiet_ms is None else dt.timedelta(milliseconds=quiet_ms)
+    source = Source(
+        "spout",
+        coordinator,
+        REPEATABLE,
+        lambda: clock.now,
+        clock.sleep,
+        wall_secs=lambda: now_ms / 1_000,
+        quiet_after=quiet_after,
+        at_end=at_end,
+    )
+    event = source.create(ask(first_txid, 3, "before", before), committed)
+    assert isinstance(event, MetadataCreated)
+    return event
+
+
+def test_a_quiet_source() -> None:
+    """Once the time is up, a transaction without input begins, with the metadata of the one before; not earlier."""
+    quiet = MetadataCreated((planned(8, "before", Turn.QUIET, 1.0),), SourceStatus.WAITING)
+    assert answer(Status()) == quiet
+    assert answer(Status(), now_ms=999) == NOTHING
+    assert answer(Status(), quiet_ms=None) == NOTHING
+    assert answer(Status(), before=Planned(900, Turn.QUIET)) == quiet
+
+
+def test_none_is_quiet_that_should_not_be() -> None:
+    """No transaction without input begins before the first input, behind uncommitted ones, or after the end."""
+    assert answer(Status(), first_txid=1, committed=0) == NOTHING
+    assert answer(Status(), committed=6) == NOTHING
+    assert answer(Status(), before=Planned(0, Turn.END)) == NOTHING
+    assert answer(Status(SourceStatus.READY)).begun == (planned(8, 8, at_secs=1.0),)
+
+
+def test_a_source_that_fails_is_not_quiet() -> None:
+    """Whoever can't be asked may have input: nothing may be decided by the time that passes."""
+
+    class Failing(Status):
+        def is_exhausted(self) -> bool:
+            raise SourceFailure("no answer")
+
+    assert answer(Failing()) == NOTHING
+
+
+def test_the_end() -> None:
+    """It begins by itself, behind the last input; the source counts as exhausted only then."""
+    assert answer(Status(SourceStatus.READY)).source is SourceStatus.READY
+    assert answer(Status(SourceStatus.READY), at_end=False).source is SourceStatus.EXHAUSTED
+    end = MetadataCreated((planned(8, "before", Turn.END, 1.0),), SourceStatus.EXHAUSTED)
+    for turn in (Turn.INPUT, Turn.QUIET):
+        assert answer(Status(SourceStatus.EXHAUSTED), before=Planned(900, turn)) == end
+    over = MetadataCreated((), SourceStatus.EXHAUSTED)
+    assert answer(Status(SourceStatus.EXHAUSTED), before=Planned(900, Turn.END)) == over
+    assert answer(Status(SourceStatus.EXHAUSTED), at_end=False) == over
+    assert answer(Status(SourceStatus.EXHAUSTED), first_txid=1, committed=0) == over
+
+
+def test_a_clock_that_is_set_back() -> None:
+    """No transaction is planned before the one that it follows."""
+    event = answer(Status(SourceStatus.READY), before=Planned(2_000))
+    assert event.begun == (planned(8, 8, at_secs=2.0),)
+
+
+def test_what_took_nothing_is_not_told() -> None:
+    """An opaque spout's coordinator does not hear of transactions without input, which it might take for fruitless."""
+
+    class Opaque(Status):
+        def partitions(self) -> list[int]:
+            return [0]
+
+    coordinator = Opaque()
+    source = Source("spout", coordinator, OPAQUE, wall_secs=lambda: NOW_SECS)
+    for first_txid, turn in ((5, Turn.QUIET), (6, Turn.QUIET), (7, Turn.INPUT)):
+        source.create(ask(first_txid, 1, {}, Planned(0, turn)), committed=first_txid - 1)
+    assert coordinator.told == [4, 6]
