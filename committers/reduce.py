@@ -13,8 +13,9 @@ import pyarrow as pa
 from committers.spill import SpillingCommitter
 from txtopo import BatchOutputCollector, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.map_state import pairs_of
-from txtopo.api.reduction import Combiner, Reduction, is_reducible, reduced
+from txtopo.api.reduction import Combiner, Reduction
 from txtopo.api.tuples import TupleSource
+from txtopo.columnar.reducing import is_reducible, reduced
 
 ROWS_WAITING_MAX = 1_000_000
 """How many rows wait, at least, before they are reduced together."""

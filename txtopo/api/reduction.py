@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 
 import attrs
 import pyarrow as pa
-import pyarrow.compute as pc
 
 
 class Reduction(enum.Enum):
@@ -44,6 +43,25 @@ _FUNCTIONS: Mapping[Reduction, Callable[[Any, Any], Any]] = {
 
 
 @attrs.frozen
+class AtTime:
+    """The value at the earliest time (``Reduction.MIN``) or the latest (``Reduction.MAX``).
+
+    Of several values at that time it is the smallest or the largest, so that the order of folding changes nothing.
+
+    Args:
+        time: the column with the time of each value.
+        which: which time.
+    """
+
+    time: str
+    which: Reduction
+
+
+ColumnReduction: TypeAlias = Reduction | AtTime
+"""How one column is reduced."""
+
+
+@attrs.frozen
 class Combiner:
     """How rows of one batch with equal keys may be combined into one row before they reach a bolt.
 
@@ -61,46 +79,6 @@ class Combiner:
     def fields(self) -> tuple[str, ...]:
         """The fields of the combined rows."""
         return (*self.key, self.value)
-
-
-_SUM_MAX = (1 << 63) - 1
-
-_THREADS_FROM_ROWS = 500_000
-"""Fewer rows are reduced by one thread: that is as fast, and the order of the result is the same in every run."""
-
-
-def is_reducible(rows: pa.Table, values: Sequence[str]) -> bool:
-    """Return whether the rows can be reduced in any order: all values are integers and no column has nulls."""
-    return all(pa.types.is_integer(rows.schema.field(name).type) for name in values) and not any(
-        column.null_count for column in rows.columns
-    )
-
-
-def reduced(rows: pa.Table, keys: Sequence[str], reductions: Mapping[str, Reduction]) -> pa.Table | None:
-    """Return one row for each key; None if a sum might overflow 64 bits or does not fit its column's type.
-
-    ``rows`` has the columns of ``keys`` and ``reductions``, and satisfies :func:`is_reducible`.
-    """
-    # Arrow's sum of a group wraps round without an error, so it is ruled out beforehand.
-    if any(how is Reduction.SUM and not _stays_small(rows[name]) for name, how in reductions.items()):
-        return None
-    grouped = rows.group_by(list(keys), use_threads=rows.num_rows >= _THREADS_FROM_ROWS).aggregate(
-        [(name, how.value) for name, how in reductions.items()]
-    )
-    names = [*keys, *reductions]
-    made = grouped.select([*keys, *(f"{name}_{how.value}" for name, how in reductions.items())])
-    try:
-        return made.rename_columns(names).cast(rows.select(names).schema)
-    except pa.ArrowInvalid:  # for example, a sum that does not fit int32
-        return None
-
-
-def _stays_small(column: Any) -> bool:
-    """Return whether no sum of the values can overflow 64 bits."""
-    if not len(column):
-        return True
-    bounds = pc.min_max(column).as_py()
-    return bool(max(abs(bounds["min"]), abs(bounds["max"])) * len(column) <= _SUM_MAX)
 
 
 @attrs.frozen

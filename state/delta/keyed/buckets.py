@@ -23,9 +23,10 @@ import pyarrow.compute as pc
 from state.delta.keyed.writing import FileWrites
 from state.delta.log.data_files import BUCKET_ROWS, DataFile, DataFolder
 from state.delta.schema import TXID_FIELD, RowFormat, reaches
-from txtopo.api.reduction import Reduction, RowsFile, TransactionRows, reduced
+from txtopo.api.reduction import Reduction, RowsFile, TransactionRows
 from txtopo.api.state import Executors
 from txtopo.columnar.hashing import PARTS, parts_of
+from txtopo.columnar.reducing import reduced
 from txtopo.columnar.rows_file import read_rows_file
 
 __all__ = ["BucketTask", "FoldedBucket", "fold_bucket", "fold_on_executors", "tasks_of"]

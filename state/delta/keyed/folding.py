@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 
 from state.delta.columns import fit_column
 from state.delta.schema import TXID_FIELD, RowFormat, reaches
-from txtopo.api.reduction import Reducible, Reduction, RowsFile, TransactionRows, is_reducible, reduced
+from txtopo.api.reduction import Reducible, Reduction, RowsFile, TransactionRows
 from txtopo.api.state import Key, StateKind
+from txtopo.columnar.reducing import is_reducible, reduced
 from txtopo.columnar.rows_file import in_memory
 
 __all__ = ["Reducer", "TooManyKeys"]
