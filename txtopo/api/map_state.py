@@ -40,6 +40,10 @@ class MapState(ABC):
     A rows table has no keys. It takes rows with :meth:`append` and :meth:`replace_partitions`, and nothing else.
     """
 
+    key: Fields = Fields()
+    """The key fields of a keyed state; empty for a rows table, and for a state of your own that checks nothing."""
+    value: Fields = Fields()
+    """The value fields of a keyed state; empty as ``key`` is."""
     fields: Fields = Fields()
     """The fields of a rows table; empty for a keyed state."""
     partition_by: Sequence[str] = ()
@@ -68,8 +72,8 @@ class MapState(ABC):
     def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
         """Fold each key's value into the stored one: ``function(old, value)``, or ``value`` if none is stored.
 
-        It is fastest for ``operator.add``, ``min`` and ``max`` on integers: these are folded as Arrow columns, for all
-        transactions of a commit group at once.
+        It is fastest for ``operator.add``, ``min`` and ``max`` on integers, and for the aggregates of a
+        ``ReduceCommitter``: these are folded as Arrow columns, for all transactions of a commit group at once.
 
         Args:
             values: a value for each key; or a table whose columns are the key fields and then the value fields, with

@@ -81,6 +81,8 @@ class StateHandle(MapState, Local):
         self.local_reference = LocalReference("state", name)
         self._rows = rows
         self._fitting = fitting
+        if fitting is not None and rows is None:
+            self.key, self.value = fitting.key, fitting.value
         if rows is not None:
             self.fields = rows.value
             self.partition_by = rows.partition_by
