@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import numpy as np
@@ -39,15 +39,6 @@ _MEAN_DIGITS = 4
 """A mean of decimals has so many digits more behind the point than its values, as in Spark."""
 
 
-@attrs.frozen
-class _Partial:
-    """One column of an aggregate's partials: what its name adds to the aggregate's, its type, and how it is merged."""
-
-    suffix: str
-    kind: pa.DataType
-    how: ColumnReduction
-
-
 def _field(spec: str | Fields) -> Fields:
     fields = spec if isinstance(spec, Fields) else Fields(spec)
     if len(fields) != 1:
@@ -67,6 +58,9 @@ def _optional_field(spec: str | Fields | None) -> Fields | None:
 class Aggregate(ABC):
     """One aggregate of many rows."""
 
+    suffixes: ClassVar[tuple[str, ...]] = ("",)
+    """What the names of its partials add to its own. Each partial has the type of an input, but for counts."""
+
     @property
     @abstractmethod
     def inputs(self) -> Fields:
@@ -77,8 +71,13 @@ class Aggregate(ABC):
         """Return the aggregate with the types of ``schema`` for fields without a type."""
 
     @abstractmethod
-    def partials(self, name: str) -> Sequence[_Partial]:
-        """Return the columns of its partials; ``name`` is the aggregate's."""
+    def reductions(self, name: str) -> Sequence[ColumnReduction]:
+        """Return how each column of its partials is merged; ``name`` is the aggregate's."""
+
+    @property
+    @abstractmethod
+    def partial_types(self) -> Sequence[pa.DataType]:
+        """The types of the columns of its partials."""
 
     @abstractmethod
     def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
@@ -113,9 +112,14 @@ class Count(Aggregate):
         """Return the aggregate with its field's type."""
         return self if self.field is None else Count(_typed(self.field, schema))
 
-    def partials(self, name: str) -> Sequence[_Partial]:
-        """Return the count's column."""
-        return [_Partial("", pa.int64(), Reduction.SUM)]
+    def reductions(self, name: str) -> Sequence[ColumnReduction]:
+        """Return the sum: counts add up."""
+        return [Reduction.SUM]
+
+    @property
+    def partial_types(self) -> Sequence[pa.DataType]:
+        """The count's type."""
+        return [pa.int64()]
 
     def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
         """Return 1 for each row that counts, 0 for the others."""
@@ -166,9 +170,14 @@ class Sum(_OfField):
         field: ``"name"`` or ``"name: type"``.
     """
 
-    def partials(self, name: str) -> Sequence[_Partial]:
-        """Return the sum's column."""
-        return [_Partial("", self._sum_type, Reduction.SUM)]
+    def reductions(self, name: str) -> Sequence[ColumnReduction]:
+        """Return the sum, of each column."""
+        return [Reduction.SUM for _ in self.suffixes]
+
+    @property
+    def partial_types(self) -> Sequence[pa.DataType]:
+        """The sum's type."""
+        return [self._sum_type]
 
     def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
         """Return the values."""
@@ -205,9 +214,12 @@ class Mean(Sum):
         field: ``"name"`` or ``"name: type"``.
     """
 
-    def partials(self, name: str) -> Sequence[_Partial]:
-        """Return the columns of sum and count."""
-        return [_Partial("_sum", self._sum_type, Reduction.SUM), _Partial("_count", pa.int64(), Reduction.SUM)]
+    suffixes: ClassVar = ("_sum", "_count")
+
+    @property
+    def partial_types(self) -> Sequence[pa.DataType]:
+        """The types of sum and count."""
+        return [self._sum_type, pa.int64()]
 
     def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
         """Return the values, and 1 for each that is not null."""
@@ -246,6 +258,11 @@ class _OfOrder(_OfField):
             raise self._refuse("values that have an order")
         return self._kind
 
+    @property
+    def partial_types(self) -> Sequence[pa.DataType]:
+        """The value's type."""
+        return [self.result_type]
+
     def result(self, partials: Sequence[Any]) -> Any:
         """Return the value."""
         return partials[0]
@@ -259,9 +276,9 @@ class Min(_OfOrder):
         field: ``"name"`` or ``"name: type"``.
     """
 
-    def partials(self, name: str) -> Sequence[_Partial]:
-        """Return the column of the value."""
-        return [_Partial("", self.result_type, Reduction.MIN)]
+    def reductions(self, name: str) -> Sequence[ColumnReduction]:
+        """Return the reduction of the same name."""
+        return [Reduction.MIN]
 
     def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
         """Return the values."""
@@ -276,9 +293,9 @@ class Max(_OfOrder):
         field: ``"name"`` or ``"name: type"``.
     """
 
-    def partials(self, name: str) -> Sequence[_Partial]:
-        """Return the column of the value."""
-        return [_Partial("", self.result_type, Reduction.MAX)]
+    def reductions(self, name: str) -> Sequence[ColumnReduction]:
+        """Return the reduction of the same name."""
+        return [Reduction.MAX]
 
     def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
         """Return the values."""
@@ -296,6 +313,7 @@ class First(_OfOrder):
         by: the field of the time, or of any other order.
     """
 
+    suffixes: ClassVar = ("", "_at")
     by: Fields = attrs.field(converter=_field, kw_only=True)
 
     @property
@@ -307,15 +325,20 @@ class First(_OfOrder):
         """Return the aggregate with its fields' types."""
         return attrs.evolve(self, field=_typed(self.field, schema), by=_typed(self.by, schema))
 
-    def partials(self, name: str) -> Sequence[_Partial]:
-        """Return the columns of value and time."""
+    def reductions(self, name: str) -> Sequence[ColumnReduction]:
+        """Return the reductions of value and time."""
+        return [AtTime(f"{name}_at", self._which), self._which]
+
+    @property
+    def partial_types(self) -> Sequence[pa.DataType]:
+        """The types of value and time."""
         time = _type_of(self.by)
         if pa.types.is_nested(time):
             raise FieldsError(
                 f"{type(self).__name__} needs a time to order by, but field {self.by[0]!r} is {ddl_name(time)}; "
                 "name another field"
             )
-        return [_Partial("", self.result_type, AtTime(f"{name}_at", self._which)), _Partial("_at", time, self._which)]
+        return [self.result_type, time]
 
     def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
         """Return values and times, both null where one is."""
@@ -345,15 +368,6 @@ class Last(First):
 
 
 @attrs.frozen
-class _Column:
-    """A column of partials, and how it is merged."""
-
-    name: str
-    kind: pa.DataType
-    how: ColumnReduction
-
-
-@attrs.frozen
 class Aggregation:
     """Several aggregates by a key.
 
@@ -376,12 +390,12 @@ class Aggregation:
                     f"key field {name!r} is {ddl_name(kind)}, whose values have no reliable equality; use a string, "
                     "an integer, a decimal, a date, a timestamp, a boolean or a binary"
                 )
+        names = [*self.key, *(name + suffix for name, each in self.aggregates.items() for suffix in each.suffixes)]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise FieldsError(f"column {twice!r} would be there twice in {', '.join(names)}; rename an aggregate")
         if self.is_typed:
-            names = [*self.key, *(column.name for column in self._columns)]
-            twice = next((name for name in names if names.count(name) > 1), None)
-            if twice is not None:
-                raise FieldsError(f"column {twice!r} would be there twice in {', '.join(names)}; rename an aggregate")
-            assert self.result_schema is not None
+            assert len(self.partial_fields) >= len(self.result_schema), "types that do not go together were refused"
 
     @property
     def is_typed(self) -> bool:
@@ -410,7 +424,7 @@ class Aggregation:
     def partial_fields(self) -> pa.Schema:
         """The columns of partials: the key's, then those of each aggregate."""
         key = self.key.arrow_schema()
-        return pa.schema([*key, *(pa.field(column.name, column.kind) for column in self._columns)])
+        return pa.schema([*key, *(pa.field(*column) for each in self.aggregates for column in self._partials_of(each))])
 
     @cached_property
     def result_schema(self) -> pa.Schema:
@@ -421,7 +435,11 @@ class Aggregation:
     @cached_property
     def reductions(self) -> dict[str, ColumnReduction]:
         """How each column of the partials is merged."""
-        return {column.name: column.how for column in self._columns}
+        return {
+            name + suffix: how
+            for name, each in self.aggregates.items()
+            for suffix, how in zip(each.suffixes, each.reductions(name), strict=True)
+        }
 
     def partials(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
         """Return the partials of rows, one for each key.
@@ -468,20 +486,15 @@ class Aggregation:
         """
         made = [_column(partials, field.name, field.type) for field in self.key.arrow_schema()]
         for name, each in self.aggregates.items():
-            own = [(name + partial.suffix, partial.kind) for partial in each.partials(name)]
             try:
-                made.append(each.result([_column(partials, *column) for column in own]))
+                made.append(each.result([_column(partials, *column) for column in self._partials_of(name)]))
             except pa.ArrowInvalid as error:
                 raise _misfit(name, each, error) from error
         return pa.Table.from_arrays(made, schema=self.result_schema)
 
-    @cached_property
-    def _columns(self) -> list[_Column]:
-        return [
-            _Column(name + partial.suffix, partial.kind, partial.how)
-            for name, each in self.aggregates.items()
-            for partial in each.partials(name)
-        ]
+    def _partials_of(self, name: str) -> list[tuple[str, pa.DataType]]:
+        each = self.aggregates[name]
+        return [(name + suffix, kind) for suffix, kind in zip(each.suffixes, each.partial_types, strict=True)]
 
     def _reduced(self, partials: pa.Table) -> pa.Table:
         try:
@@ -543,10 +556,10 @@ def _column(rows: pa.Table | pa.RecordBatch, name: str, kind: pa.DataType) -> An
         raise _missing(name, rows.schema.names)
     column = rows.column(name)
     if column.type == kind:
-        return column
+        return _plain_zeros(column)
     try:
         if _is_cast_exactly(column.type, kind):
-            return _cast(column, kind)
+            return _plain_zeros(_cast(column, kind))
         reason = "that type would have to be guessed"
     except pa.ArrowException as error:
         reason = str(error)
@@ -554,6 +567,11 @@ def _column(rows: pa.Table | pa.RecordBatch, name: str, kind: pa.DataType) -> An
         f"field {name!r} is declared as {ddl_name(kind)}, but the rows have {column.type} ({reason}); declare the type "
         "that they have"
     )
+
+
+def _plain_zeros(column: Any) -> Any:
+    """Return a column without -0.0, which equals 0.0 but is told apart in a table: the order would show."""
+    return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
 
 
 def _cast(column: Any, kind: pa.DataType) -> Any:

@@ -7,6 +7,7 @@ transaction by transaction.
 
 from __future__ import annotations
 
+import decimal
 import enum
 import operator
 from abc import ABC, abstractmethod
@@ -30,9 +31,15 @@ class Reduction(enum.Enum):
         return _FUNCTIONS[self]
 
     @classmethod
-    def of(cls, function: Callable[[Any, Any], Any]) -> Reduction | None:
-        """Return the reduction for ``operator.add``, ``min`` or ``max``; None for any other function."""
+    def of(cls, function: Callable[[Any, Any], Any]) -> Folding | None:
+        """Return the reduction for ``operator.add``, ``min`` or ``max``, Reductions as they are; None for all else."""
+        if isinstance(function, Reductions):
+            return function
         return next((reduction for reduction, known in _FUNCTIONS.items() if known is function), None)
+
+    def by_column(self, names: Sequence[str]) -> Mapping[str, ColumnReduction]:
+        """Return how each column is reduced: all alike."""
+        return dict.fromkeys(names, self)
 
 
 _FUNCTIONS: Mapping[Reduction, Callable[[Any, Any], Any]] = {
@@ -59,6 +66,62 @@ class AtTime:
 
 ColumnReduction: TypeAlias = Reduction | AtTime
 """How one column is reduced."""
+
+
+@attrs.frozen
+class Reductions:
+    """A reduction for each value field of a state, in the fields' order; nulls are skipped.
+
+    It is the function for :meth:`MapState.multi_reduce`: key by key, it combines two values of a state as the columns
+    are reduced.
+    """
+
+    columns: tuple[tuple[str, ColumnReduction], ...]
+
+    def by_column(self, names: Sequence[str]) -> Mapping[str, ColumnReduction]:
+        """Return how each column is reduced; ``names`` are the state's value fields."""
+        assert [name for name, _ in self.columns] == list(names), "the value fields of the state"
+        return dict(self.columns)
+
+    @property
+    def function(self) -> Callable[[Any, Any], Any]:
+        """The reductions as a function of two values of the state."""
+        return self
+
+    def __call__(self, one: Any, other: Any) -> Any:
+        """Combine two values of the state: tuples, or single values if it has one value field."""
+        if len(self.columns) == 1:
+            return self._combined((one,), (other,))[0]
+        return self._combined(one, other)
+
+    def _combined(self, one: Sequence[Any], other: Sequence[Any]) -> tuple[Any, ...]:
+        names = [name for name, _ in self.columns]
+        made = []
+        for (_, how), a, b in zip(self.columns, one, other, strict=True):
+            if a is None or b is None:
+                made.append(b if a is None else a)
+            elif isinstance(how, AtTime):
+                time = names.index(how.time)
+                choose = _FUNCTIONS[how.which]
+                made.append(choose((one[time], _place(a), a), (other[time], _place(b), b))[-1])
+            elif how is Reduction.SUM:
+                made.append(_EXACT.add(a, b) if isinstance(a, decimal.Decimal) else a + b)
+            else:
+                made.append(_FUNCTIONS[how]((_place(a), a), (_place(b), b))[-1])
+        return tuple(made)
+
+
+def _place(value: Any) -> bool:
+    """Return whether a value comes after all numbers: NaN does."""
+    return bool(value != value)  # noqa: PLR0124 - only NaN differs from itself
+
+
+_EXACT = decimal.Context(prec=100)
+"""Python's own context rounds to 28 digits."""
+
+
+Folding: TypeAlias = Reduction | Reductions
+"""How rows are folded into a state: all value fields alike, or each in its own way."""
 
 
 @attrs.frozen

@@ -33,9 +33,9 @@ import pyarrow as pa
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key, MapState, takes_no_rows
 from txtopo.api.reduction import (
+    Folding,
     PreparedWrites,
     Reducible,
-    Reduction,
     Rows,
     RowsFile,
     RowsMode,
@@ -358,10 +358,10 @@ class Executors(Protocol):
 class FoldsRows(Protocol):
     """Folds the rows of a whole commit group at once, instead of key by key."""
 
-    def reducible_rows(self, values: Reducible, reduction: Reduction) -> Reducible | None:
+    def reducible_rows(self, values: Reducible, reduction: Folding) -> Reducible | None:
         """Return ``values`` as rows for :meth:`fold`; None if they must be folded key by key."""
 
-    def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
+    def fold(self, parts: Sequence[TransactionRows], reduction: Folding) -> Writes | None:
         """Fold the rows of consecutive transactions into the durable values; return the write.
 
         Args:

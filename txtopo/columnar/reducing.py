@@ -3,9 +3,8 @@
 Every reduction here is commutative and associative, so rows may be reduced where they are emitted, again in a task, and
 again in a table. Integers and decimals are exact: a sum that does not fit its column is an error, even where Arrow's
 own would wrap round, and a sum that fits is found, whatever its intermediate results are. Sums of doubles depend on
-the order in their last bits. For minimum, maximum and order, NaN is the largest double, as in Spark, and -0.0 becomes
-0.0.
-Nulls are skipped; a reduction of nulls alone is null.
+the order in their last bits. For minimum, maximum and order, NaN is the largest double, as in Spark. Nulls are
+skipped; a reduction of nulls alone is null.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import pyarrow.compute as pc
 
 from txtopo.api.reduction import AtTime, ColumnReduction, Reduction
 
-__all__ = ["TooLarge", "is_reducible", "reduced", "reduced_exactly", "with_plain_zeros"]
+__all__ = ["TooLarge", "is_reducible", "reduced", "reduced_exactly"]
 
 _THREADS_FROM_ROWS = 500_000
 """Fewer rows are reduced by one thread: that is as fast, and the order of the result is the same in every run."""
@@ -150,7 +149,6 @@ def _stays_below(column: Any, limit: int) -> bool:
 def _extreme_of(column: Any, how: Reduction) -> _Step:
     if not pa.types.is_floating(column.type):
         return _Step([(column, how.value)])
-    column = with_plain_zeros(column)
     is_nan = pc.is_nan(column)
     if not pc.any(is_nan).as_py():
         return _Step([(column, how.value)])
@@ -167,8 +165,6 @@ def _extreme_of(column: Any, how: Reduction) -> _Step:
 
 def _value_at(column: Any, time: Any, which: Reduction) -> _Step:
     """Return how to find the value at the earliest or latest time; of several then, the smallest or the largest."""
-    if pa.types.is_floating(column.type):
-        column = with_plain_zeros(column)
     order = pc.sort_indices(
         pa.Table.from_arrays([time, column], names=["time", "value"]),
         sort_keys=[("time", "ascending"), ("value", "ascending")],
@@ -178,8 +174,3 @@ def _value_at(column: Any, time: Any, which: Reduction) -> _Step:
     is_null = pc.or_(pc.is_null(time), pc.is_null(column))
     by_rank = pa.array(ranks, mask=is_null.to_numpy(zero_copy_only=False))
     return _Step([(by_rank, which.value)], lambda rank: column.take(order.take(rank)))
-
-
-def with_plain_zeros(column: Any) -> Any:
-    """Return a column of doubles without -0.0, which equals 0.0 and differs from it."""
-    return pc.add(column, pa.scalar(0.0, column.type))

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key, pairs_of
-from txtopo.api.reduction import Reducible, Reduction, Rows, RowsMode, TransactionRows
+from txtopo.api.reduction import Folding, Reducible, Rows, RowsMode, TransactionRows
 from txtopo.api.state import FoldsRows, OpenedState, State, Writes, by_key
 from txtopo.api.values import StateKind, StateValue, stored_value
 from txtopo.errors import DivergenceError, FailedException, LostLead, StateAccessError
@@ -124,13 +124,13 @@ class OpenedSimulatedState(OpenedState, FoldsRows):
         rows = self._table.newest.rows
         return [rows.get(key) for key in keys]
 
-    def reducible_rows(self, values: Reducible, reduction: Reduction) -> Reducible | None:  # noqa: ARG002
+    def reducible_rows(self, values: Reducible, reduction: Folding) -> Reducible | None:  # noqa: ARG002
         """Return ``values`` as rows, for a transactional state."""
         if self._kind is not StateKind.TRANSACTIONAL or not isinstance(values, Mapping):
             return None
         return dict(values) if set(map(type, values.values())) <= {int} else None
 
-    def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
+    def fold(self, parts: Sequence[TransactionRows], reduction: Folding) -> Writes | None:
         """Return the writes that fold the rows into the newest version, row by row."""
         kept: dict[Key, StateValue | None] = {}
         for part in parts:

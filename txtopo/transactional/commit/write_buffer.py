@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from txtopo.api.copying import Copying, copying_of_value
 from txtopo.api.map_state import Key, Updater, folded_by_key, of_key_and_old, pairs_of, takes_no_rows
-from txtopo.api.reduction import Reducible, Reduction, Rows, RowsFile, RowsMode, TransactionRows
+from txtopo.api.reduction import Folding, Reducible, Reduction, Rows, RowsFile, RowsMode, TransactionRows
 from txtopo.api.state import FoldsRows, KeyedWrites, OpenedState, TakesRows, Writes
 from txtopo.api.values import StateKind, StateValue, is_stored_value, stored_value, values_before
 from txtopo.columnar.rows_file import in_memory
@@ -56,7 +56,7 @@ class GroupState:
         """The bare values that the group's finished transactions have put."""
         self.has_removed = False
         """Whether a key may be removed."""
-        self.reduction: Reduction | None = None
+        self.reduction: Folding | None = None
         self.failure: TxtopoError | None = None
         """Why the group's rows could not be folded key by key. If it is a RuleError, its txid is at fault."""
         self.probe = current_probe()
