@@ -96,7 +96,7 @@ class MapState(ABC):
 
         Raises:
             FieldsError: a value does not fit its field.
-            StateAccessError: this state keeps values by key.
+            StateAccessError: this state keeps values by key; or a row has expired: rows up to its time are taken.
         """
         raise takes_no_rows(self)
 
@@ -111,6 +111,21 @@ class MapState(ABC):
             StateAccessError: this state keeps values by key, or is not partitioned.
         """
         raise takes_no_rows(self)
+
+    def take_expired(self, until: int) -> pa.Table:
+        """Take out all rows that expire up to a time, and return them, in any order.
+
+        These are the durable ones, those of earlier transactions, and those that this transaction has appended so far.
+        They are returned once: a later transaction finds those that expire later. What is taken costs, not what stays.
+
+        Args:
+            until: the time, in µs since 1970 UTC. Nothing is taken, and nothing changes, if an earlier call had a
+                later one.
+
+        Raises:
+            StateAccessError: the rows of this state do not expire.
+        """
+        raise expires_nothing(self)
 
     def as_rows(self, rows: Rows) -> pa.Table:
         """Return ``rows`` as an Arrow table with the columns of this rows table.
@@ -156,6 +171,14 @@ def takes_no_rows(state: object) -> StateAccessError:
     return StateAccessError(
         f"a {type(state).__name__} keeps values by key and takes no rows; declare the state as a rows table, "
         "such as DeltaRows(path, fields)"
+    )
+
+
+def expires_nothing(state: object) -> StateAccessError:
+    """Return the error for taking expired rows out of another state."""
+    return StateAccessError(
+        f"the rows of a {type(state).__name__} do not expire; declare the state as "
+        "DeltaExpiringRows(path, fields, expires=…)"
     )
 
 

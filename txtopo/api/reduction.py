@@ -125,6 +125,8 @@ class RowsMode(enum.Enum):
     """Add the rows."""
     REPLACE = "replace"
     """Replace all rows of earlier transactions in the partitions that the new rows belong to."""
+    TAKE = "take"
+    """Take out the rows that have expired; there are no new rows."""
 
 
 Rows = pa.Table | pa.RecordBatch | RowsFile | Sequence[Sequence[Any]]
@@ -144,11 +146,13 @@ class TransactionRows:
         rows: as the state returned them: for a keyed state its key fields, then its value fields, where several rows
             may have the same key; for a rows table its fields.
         mode: how a rows table writes them; None for a keyed state.
+        until: the time up to which rows are taken out, in µs since 1970 UTC.
     """
 
     txid: int
     rows: Reducible
     mode: RowsMode | None = None
+    until: int | None = None
 
     @property
     def count(self) -> int:

@@ -48,6 +48,7 @@ __all__ = [
     "KEYED_KINDS",
     "CanBeRepaired",
     "Executors",
+    "ExpiresRows",
     "FoldsRows",
     "Key",
     "KeyedWrites",
@@ -77,6 +78,8 @@ class State(ABC):
     kind: StateKind
     partition_by: Sequence[str] = ()
     """The fields that a rows table is partitioned by."""
+    expires: str = ""
+    """The field with the time at which a row of an expiring table expires; empty for other states."""
 
     def as_rows(self, name: str, rows: Rows) -> pa.Table:
         """Return ``rows`` as an Arrow table with the columns of this rows table; see :meth:`MapState.as_rows`.
@@ -396,6 +399,26 @@ class TakesRows(Protocol):
 
         Raises:
             FailedException: some of the work was lost; the caller may try again.
+        """
+
+
+@runtime_checkable
+class ExpiresRows(Protocol):
+    """Is a rows table whose rows expire, each at a time of its own, and are taken out of it then.
+
+    The writes that :meth:`TakesRows.write_rows` makes of such a table also have parts that take rows out. Times are in
+    µs since 1970 UTC. A row whose time is not after the last such time is gone.
+    """
+
+    def taken_until(self) -> int:
+        """Return the time up to which rows are taken; a time before all others if none is."""
+
+    def expired(self, after: int, until: int) -> pa.Table:
+        """Return the rows, with the table's fields, that expire after one time and up to another.
+
+        Args:
+            after: the time up to which rows are taken, at least :meth:`taken_until`.
+            until: the time up to which they are wanted.
         """
 
 

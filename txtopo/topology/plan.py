@@ -17,7 +17,8 @@ import attrs
 
 from txtopo.api.fields import Fields
 from txtopo.api.groupings import Grouping
-from txtopo.api.state import State, StateKind
+from txtopo.api.state import State
+from txtopo.api.values import ROWS_KINDS
 from txtopo.topology.spout_semantics import SpoutSemantics
 
 
@@ -88,7 +89,7 @@ class Plan:
     """The semantics of the spout's kind."""
     row_tables: Mapping[str, State] = attrs.field(
         default=attrs.Factory(
-            lambda plan: {name: s for name, s in plan.states.items() if getattr(s, "kind", None) is StateKind.ROWS},
+            lambda plan: {name: s for name, s in plan.states.items() if getattr(s, "kind", None) in ROWS_KINDS},
             takes_self=True,
         )
     )

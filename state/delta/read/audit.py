@@ -26,8 +26,8 @@ from state.delta.log.ownership import (
 from state.delta.read.multiset import missing_from
 from state.delta.read.reading import key_mask, read_rows
 from state.delta.schema import TXID_FIELD
-from txtopo.api.state import StateKind
 from txtopo.api.table_history import SAMPLES_MAX, RowChanges, TableHistory, TableVersion, rolled_back_from
+from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.transactional.journal.ending import table_path
 from txtopo.transactional.journal.journal import JournalTable
@@ -140,7 +140,7 @@ class _Reader:
                     rows = self._rows(versions[rolled_back_from(versions, last) - 1].version, schema)
                 if versions and rows is not None and now is not None:
                     changes = RowChanges(0, None, None, 0)
-                    if now is not rows and self.owner.kind is StateKind.ROWS:
+                    if now is not rows and self.owner.kind in ROWS_KINDS:
                         changes = compare_bags(rows, now, last or 0)
                     elif now is not rows:
                         changes = compare_rows(rows, now, keys, last or 0)

@@ -175,6 +175,11 @@ class StateHandle(MapState, Local):
         with self._lock:
             self._reach_to_write().replace_partitions(rows)
 
+    def take_expired(self, until: int) -> pa.Table:
+        """Take out all rows that expire up to a time, and return them."""
+        with self._lock:
+            return self._reach_to_write().take_expired(until)
+
     def as_rows(self, rows: Rows) -> pa.Table:
         """Return ``rows`` with the columns of the rows table; allowed in both phases."""
         return super().as_rows(rows) if self._rows is None else self._rows.as_rows(self._name, rows)

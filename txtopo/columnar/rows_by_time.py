@@ -1,0 +1,99 @@
+"""Rows ordered by a time column, so that what is taken by time costs what is taken, whatever else is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["AFTER_ALL", "BEFORE_ALL", "RowsByTime", "Run", "times_of"]
+
+BEFORE_ALL = -(1 << 63)
+"""A time in µs since 1970 that is before all others."""
+
+AFTER_ALL = (1 << 63) - 1
+"""A time in µs since 1970 that is not before any other."""
+
+
+def times_of(column: Any) -> npt.NDArray[np.int64]:
+    """Return the values of a column of timestamps in µs, none of which is null, as µs since 1970 UTC."""
+    times: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
+    return times
+
+
+@attrs.frozen(eq=False)
+class Run:
+    """Rows in the order of their times; made by :meth:`of`."""
+
+    rows: pa.Table
+    times: npt.NDArray[np.int64]
+
+    @staticmethod
+    def of(rows: pa.Table, column: str) -> Run:
+        """Return rows as a run, ordered by a column; those of equal times keep their order."""
+        rows = rows.combine_chunks()
+        times = times_of(rows[column])
+        if bool((times[1:] >= times[:-1]).all()):
+            return Run(rows, times)
+        order = np.argsort(times, kind="stable")
+        return Run(rows.take(order), times[order])
+
+    @property
+    def last(self) -> int:
+        """The time of the last row."""
+        return int(self.times[-1]) if len(self.times) else BEFORE_ALL
+
+    def count(self, after: int) -> int:
+        """Return the number of rows after a time."""
+        return len(self.times) - int(np.searchsorted(self.times, after, side="right"))
+
+    def between(self, after: int, until: int) -> pa.Table:
+        """Return the rows after one time and up to another."""
+        first, end = np.searchsorted(self.times, (after, until), side="right")
+        return self.rows.slice(first, max(0, end - first))
+
+    def without_dead(self, until: int) -> Run:
+        """Return the rows after a time; as they are, if too few are gone for a copy to pay."""
+        # A slice would keep the memory of all rows. So at most half of the memory is of rows that are gone, and each
+        # row is copied as often as a row goes.
+        left = self.count(until)
+        if left * 2 > len(self.times):
+            return self
+        gone = len(self.times) - left
+        return Run(self.rows.take(np.arange(gone, len(self.times))), self.times[gone:].copy())
+
+
+class RowsByTime:
+    """Rows to which others are added; ordered by ``column`` once somebody asks for some by time."""
+
+    def __init__(self, column: str) -> None:
+        self._column = column
+        self._added: list[pa.Table] = []
+        self._runs: list[Run] = []
+
+    def add(self, rows: pa.Table) -> None:
+        """Add rows."""
+        self._added.append(rows)
+
+    @property
+    def runs(self) -> list[Run]:
+        """All rows, in a few runs."""
+        if self._added:
+            self._runs.append(Run.of(pa.concat_tables(self._added), self._column))
+            self._added = []
+            # Runs double in length from the last to the first: there are few, and each row is copied few times.
+            while len(self._runs) > 1 and len(self._runs[-1].times) >= len(self._runs[-2].times):
+                last = self._runs.pop()
+                self._runs[-1] = Run.of(pa.concat_tables([self._runs[-1].rows, last.rows]), self._column)
+        return self._runs
+
+    def between(self, after: int, until: int) -> list[pa.Table]:
+        """Return the rows after one time and up to another, in parts."""
+        return [run.between(after, until) for run in self.runs]
+
+    def drop(self, until: int) -> None:
+        """Forget the rows up to a time, or most of them."""
+        self._runs = [run.without_dead(until) for run in self.runs if run.last > until]
