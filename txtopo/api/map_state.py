@@ -127,6 +127,20 @@ class MapState(ABC):
         """
         raise expires_nothing(self)
 
+    def holds(self, keys: pa.Table) -> pa.BooleanArray:
+        """Return for each key whether it has a row that is not taken, in the order of the keys.
+
+        Durable rows count, those of earlier transactions, and those that this transaction has appended so far.
+
+        Args:
+            keys: a table whose columns are the fields of the state's key, by name or in their order.
+
+        Raises:
+            FieldsError: a key does not fit its fields.
+            StateAccessError: the rows of this state do not expire, or it was declared without a key.
+        """
+        raise expires_nothing(self)
+
     def as_rows(self, rows: Rows) -> pa.Table:
         """Return ``rows`` as an Arrow table with the columns of this rows table.
 

@@ -421,6 +421,14 @@ class ExpiresRows(Protocol):
             until: the time up to which they are wanted.
         """
 
+    def holds(self, keys: pa.Table, after: int) -> pa.BooleanArray:
+        """Return for each key whether it has a row that expires after a time.
+
+        Args:
+            keys: the columns of the declared key, none of which is null.
+            after: the time up to which rows are taken, at least :meth:`taken_until`.
+        """
+
 
 @runtime_checkable
 class UsesExecutors(Protocol):

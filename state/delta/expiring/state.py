@@ -16,9 +16,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 import attrs
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from state.delta.columns import is_key_type
+from state.delta.expiring.past import PastDeltaExpiringRows
 from state.delta.log.data_files import DataFile, files_in
 from state.delta.log.put import Change
 from state.delta.opened_table import OpenedDeltaTable
@@ -31,7 +33,7 @@ from txtopo.api.fields import Fields
 from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
 from txtopo.api.state import ExpiresRows, StateKind, TakesRows, Writes
 from txtopo.api.types import ddl_name
-from txtopo.columnar.rows_by_time import Run
+from txtopo.columnar.rows_by_time import AFTER_ALL, Run, held_in, rows_after
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FieldsError
 
@@ -59,6 +61,8 @@ class DeltaExpiringRows(DeltaRows):
         path: the table's path, as of a :class:`DeltaRows`.
         fields: the fields, each with a type.
         expires: the field of type ``timestamp`` with the time at which a row expires. It must have a value.
+        key: the fields by which rows are looked up with ``holds``; they must have values. Several rows may have the
+            same. An index of their hashes is in memory, too: 12 bytes for each row.
         storage_options: options for the object store, as delta-rs has them.
         upkeep_every_writes: the number of writes between two checkpoints of the log.
         files_max: small files are combined when that saves at least this many files.
@@ -67,8 +71,8 @@ class DeltaExpiringRows(DeltaRows):
 
     Raises:
         ConfigError: an option is out of range.
-        FieldsError: two fields have the same name, a field has no type, or ``expires`` is no field of type
-            ``timestamp``.
+        FieldsError: two fields have the same name, a field has no type, ``expires`` is no field of type
+            ``timestamp``, or a field of the key has a type that keys cannot have.
     """
 
     def __init__(  # noqa: PLR0913  each has a default, and is named
@@ -76,6 +80,7 @@ class DeltaExpiringRows(DeltaRows):
         path: str | os.PathLike[str],
         fields: Fields,
         expires: str,
+        key: Sequence[str] = (),
         *,
         storage_options: Mapping[str, str] | None = None,
         upkeep_every_writes: int = 50,
@@ -93,6 +98,10 @@ class DeltaExpiringRows(DeltaRows):
         kind = fields.types[fields.index(expires)]
         if kind != _EXPIRES_TYPE:
             raise FieldsError(f"field {expires!r} is {ddl_name(kind)}; rows expire at a timestamp")
+        self.key = fields.subset((key,) if isinstance(key, str) else tuple(key))
+        for name, own in zip(self.key.names, self.key.types, strict=True):
+            if own is None or not is_key_type(own):
+                raise FieldsError(f"key field {name!r} is {ddl_name(own)}, whose values have no reliable equality")
         self.expires = expires
         self.kind = StateKind.EXPIRING
 
@@ -104,12 +113,17 @@ class DeltaExpiringRows(DeltaRows):
         """Return rows with the table's fields, in memory; see :func:`fitted_rows`."""
         found = arranged(in_memory(fitted_rows(form, rows, mode)), form.fields.names)
         assert found is not None, "rows of other columns were refused"
-        if found[self.expires].null_count:
-            raise FieldsError(
-                f"state {form.state!r}, field {self.expires!r}: a row has no value, so it would never expire; give it "
-                "one, or leave it out; nothing was written"
-            )
+        for name in (self.expires, *self.key):
+            if found[name].null_count:
+                raise FieldsError(
+                    f"state {form.state!r}, field {name!r}: a row has no value, but a row is taken by its "
+                    f"{self.expires!r} and looked up by its key; give it one, or leave the row out; nothing was written"
+                )
         return found
+
+    def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaExpiringRows:
+        """Open the table as of a transaction, read-only and without fencing anybody; see :class:`DeltaRows`."""
+        return PastDeltaExpiringRows(self, topology_id, self._location(), self.form(name), txid)
 
     def _opened(self, writer: TableWriter) -> OpenedDeltaExpiringRows:
         return OpenedDeltaExpiringRows(self, writer, self._upkeep)
@@ -153,6 +167,7 @@ class OpenedDeltaExpiringRows(KeylessRows, OpenedDeltaTable, TakesRows, ExpiresR
         KeylessRows.__init__(self, form)
         self._fit = declared.fit
         self._expires = declared.expires
+        self._key = tuple(declared.key)
         self._runs: dict[str, Run] = {}
         """The rows of the head's files that were not taken when they were read or written, by path."""
         self._written: dict[str, Run] = {}
@@ -171,6 +186,10 @@ class OpenedDeltaExpiringRows(KeylessRows, OpenedDeltaTable, TakesRows, ExpiresR
         found = [run.between(after, until) for run in self._held().values()]
         return pa.concat_tables([self._schema.empty_table(), *found]).select(self._form.fields.names)
 
+    def holds(self, keys: pa.Table, after: int) -> pa.BooleanArray:
+        """Return for each key whether it has a row that expires after a time; see :meth:`ExpiresRows.holds`."""
+        return pa.array(held_in(list(self._held().values()), keys, after))
+
     def write_rows(self, parts: Sequence[TransactionRows]) -> ExpiringWrites:
         """Write the rows of some transactions that are not taken at the end to a file of no version of the table yet.
 
@@ -182,7 +201,7 @@ class OpenedDeltaExpiringRows(KeylessRows, OpenedDeltaTable, TakesRows, ExpiresR
         rows = [
             with_txid(in_memory(part.rows), part.txid, self._schema) for part in parts if part.mode is RowsMode.APPEND
         ]
-        left = self._left(pa.concat_tables([self._schema.empty_table(), *rows]), until)
+        left = self._run(rows_after(pa.concat_tables([self._schema.empty_table(), *rows]), self._expires, until))
         with self._writer.failing("its rows cannot be written", parts[-1].txid if parts else None):
             added = self._put(left.rows, f"rows-{parts[0].txid}-{parts[-1].txid}" if parts else "rows")
             removed = sum(run.count(taken) - run.count(until) for run in self._held().values()) if until > taken else 0
@@ -215,11 +234,30 @@ class OpenedDeltaExpiringRows(KeylessRows, OpenedDeltaTable, TakesRows, ExpiresR
         taken = self._writer.taken
         self._runs = {path: run.without_dead(taken) for path, run in self._held().items()}
 
-    def _put(self, rows: pa.Table, name: str, rows_max: int = FILE_ROWS) -> list[DataFile]:
+    def _compacted(self) -> Change | None:
+        """Write the rows that are left in small files, and in those of which most is gone, to few others.
+
+        That happens once it saves ``files_max`` files, or more rows are gone than left, by at least a file's number. So
+        a row is not written again for a few others, and what is gone takes no more room than what is left.
+        """
+        taken, files = self._writer.taken, self._writer.files
+        left = {path: run.count(taken) for path, run in self._held().items()}
+        chosen = [path for path, count in left.items() if count * 2 < max(files[path].rows, FILE_ROWS)]
+        rows_left, rows = sum(left.values()), self._writer.rows
+        saved = len(chosen) - -(-sum(left[path] for path in chosen) // FILE_ROWS)
+        if saved < self._upkeep.files_max and rows - rows_left <= rows_left + FILE_ROWS:
+            return None
+        parts = [self._runs[path].between(taken, AFTER_ALL) for path in chosen]
+        added = self._put(self._run(pa.concat_tables(parts)).rows, "compacted")
+        return Change(added, [files[path] for path in chosen], is_of_rows=False)
+
+    def _put(self, rows: pa.Table, name: str) -> list[DataFile]:
         """Write rows, in the order of their times, to files in that order; durable on return."""
-        parts = [rows.slice(first, rows_max) for first in range(0, rows.num_rows, rows_max)]
+        # Copies, because a slice would keep the memory of the others when their file is gone.
+        ends = range(FILE_ROWS, rows.num_rows + FILE_ROWS, FILE_ROWS)
+        parts = [rows.take(np.arange(end - FILE_ROWS, min(end, rows.num_rows))) for end in ends]
         added = [self._data.put(name, part) for part in parts]
-        self._written = {file.path: Run.of(part, self._expires) for file, part in zip(added, parts, strict=True)}
+        self._written = {file.path: self._run(part) for file, part in zip(added, parts, strict=True)}
         return added
 
     def _held(self) -> dict[str, Run]:
@@ -232,10 +270,10 @@ class OpenedDeltaExpiringRows(KeylessRows, OpenedDeltaTable, TakesRows, ExpiresR
         runs = {}
         for path, file in self._writer.files.items():
             run = self._runs.get(path) or self._written.get(path)
-            runs[path] = run or self._left(self._data.read(file, self._schema), self._writer.taken)
+            if run is None:
+                run = self._run(rows_after(self._data.read(file, self._schema), self._expires, self._writer.taken))
+            runs[path] = run
         return runs
 
-    def _left(self, rows: pa.Table, taken: int) -> Run:
-        """Return the rows after a time."""
-        is_left = pc.greater(rows[self._expires].cast(pa.int64()), pa.scalar(taken, pa.int64()))
-        return Run.of(rows.filter(is_left), self._expires)
+    def _run(self, rows: pa.Table) -> Run:
+        return Run.of(rows, self._expires, self._key)

@@ -51,6 +51,7 @@ __all__ = [
     "not_ours",
     "rolled_back_application",
     "state_application",
+    "taken_application",
     "taken_until",
 ]
 
@@ -93,7 +94,7 @@ class Fence:
 
     def taken_until(self, table: DeltaTable) -> int:
         """Return the time up to which expired rows are taken out, according to the handle."""
-        return taken_until(table, self.topology_id, self.state)
+        return taken_until(table, state_application(self.topology_id, self.state))
 
     def applications(
         self, txid: int | None, rolled_back_at: int | None = None, taken: int | None = None
@@ -108,7 +109,7 @@ class Fence:
             epoch_application(self.topology_id): self.epoch,
             own: txid,
             rolled_back_application(own): rolled_back_at,
-            _taken_application(own): taken,
+            taken_application(own): taken,
         }
         return {name: number for name, number in numbers.items() if number is not None}
 
@@ -128,13 +129,16 @@ def rolled_back_application(application: str) -> str:
     return f"{application}/rolled-back"
 
 
-def taken_until(table: DeltaTable, topology_id: str, state: str) -> int:
-    """Return the time up to which expired rows are taken out of a table, in µs since 1970 UTC."""
-    found = table.transaction_version(_taken_application(state_application(topology_id, state)))
+def taken_until(table: DeltaTable, application: str) -> int:
+    """Return the time up to which expired rows are taken out of a table, in µs since 1970 UTC.
+
+    ``application`` is the application id that carries its txids.
+    """
+    found = table.transaction_version(taken_application(application))
     return BEFORE_ALL if found is None else found
 
 
-def _taken_application(application: str) -> str:
+def taken_application(application: str) -> str:
     """Return the application id that carries the time up to which expired rows are taken out."""
     return f"{application}/taken"
 

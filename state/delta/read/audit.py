@@ -22,6 +22,7 @@ from state.delta.log.ownership import (
     epoch_of,
     rolled_back_application,
     state_application,
+    taken_application,
 )
 from state.delta.read.multiset import missing_from
 from state.delta.read.reading import key_mask, read_rows
@@ -133,7 +134,8 @@ class _Reader:
             found = self._version(version, actions, last) if versions else self._first(version, actions)
             if with_rows:
                 # A version that moves no files, such as a marker, has the rows of the one before.
-                now = rows if versions and not _moves_files(actions) else self._rows(version, schema)
+                is_same = versions and not _moves_files(actions) and not self._takes(actions)
+                now = rows if is_same else self._rows(version, schema)
                 # A rollback must equal the version that it restores, not the one before it.
                 if found.is_rollback:
                     last = found.txid
@@ -162,6 +164,12 @@ class _Reader:
             if is_kept:
                 lines = self.location.folder.get(entry_path(version)).splitlines()
                 yield version, [json.loads(line) for line in lines if line.strip()]
+
+    def _takes(self, actions: Sequence[Mapping[str, Any]]) -> bool:
+        """Return whether a version takes out expired rows."""
+        return any(
+            "txn" in action and action["txn"]["appId"] == taken_application(self._application) for action in actions
+        )
 
     def _is_kept(self, version: int) -> bool:
         try:

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from state.delta.log.data_files import fitted
-from state.delta.log.ownership import Owner, taken_until
+from state.delta.log.ownership import Owner, state_application, taken_until
+from txtopo.columnar.rows_by_time import rows_after
 
 __all__ = ["key_mask", "read_rows", "rows_of"]
 
@@ -38,8 +39,8 @@ def read_rows(table: DeltaTable, schema: pa.Schema) -> pa.Table:
     expires = pa.schema(table.schema()).field(owner.expires)
     columns = schema if owner.expires in schema.names else schema.append(expires)
     rows = pa.concat_tables([columns.empty_table(), *_batches(table, columns)])
-    taken = pa.scalar(taken_until(table, owner.topology_id, owner.state), pa.int64())
-    return rows.filter(pc.greater(rows[owner.expires].cast(pa.int64()), taken)).select(schema.names)
+    taken = taken_until(table, state_application(owner.topology_id, owner.state))
+    return rows_after(rows, owner.expires, taken).select(schema.names)
 
 
 def rows_of(table: DeltaTable, schema: pa.Schema, keys: pa.Table) -> pa.Table:

@@ -390,9 +390,9 @@ BUGS = (
     ),
     Bug(
         "a key with the hash of a row is taken for it",
-        "state/delta/keyed/cache.py",
-        "        positions[wanted[is_same]] = at[is_same]\n",
-        "        positions[wanted] = at\n",
+        "txtopo/columnar/key_index.py",
+        "        positions[own[is_same]] = at[is_same]\n",
+        "        positions[own] = at\n",
         subjects=(),
         tests=("tests/state/delta/keyed/test_cache.py",),
     ),

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from txtopo.api.state import ExpiresRows, State
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL, RowsByTime
-from txtopo.errors import StateAccessError
+from txtopo.errors import FieldsError, StateAccessError
 
 __all__ = ["PendingRows"]
 
@@ -25,7 +25,7 @@ class PendingRows(ExpiresRows):
     def __init__(self, declared: State, below: ExpiresRows) -> None:
         self._declared = declared
         self._below = below
-        self._own = RowsByTime(declared.expires)
+        self._own = RowsByTime(declared.expires, tuple(declared.key))
         self._taken = below.taken_until()
 
     def taken_until(self) -> int:
@@ -35,6 +35,10 @@ class PendingRows(ExpiresRows):
     def expired(self, after: int, until: int) -> pa.Table:
         """Return the rows of this layer and those below it that expire after one time and up to another."""
         return pa.concat_tables([self._below.expired(after, until), *self._own.between(after, until)])
+
+    def holds(self, keys: pa.Table, after: int) -> pa.BooleanArray:
+        """Return for each key whether it has a row, of this layer or those below it, that expires after a time."""
+        return pc.or_(self._below.holds(keys, after), pa.array(self._own.holds(keys, after)))
 
     def append(self, rows: pa.Table) -> None:
         """Add rows.
@@ -58,6 +62,20 @@ class PendingRows(ExpiresRows):
         found = self.expired(self._taken, until)
         self._taken = max(self._taken, until)
         return found
+
+    def holds_now(self, keys: pa.Table) -> pa.BooleanArray:
+        """Return for each key whether it has a row that is not taken; see :meth:`MapState.holds`."""
+        state, key = self._declared, self._declared.key
+        if not len(key):
+            raise StateAccessError(f"{state} was declared without a key to look rows up by; write key=('name', …)")
+        if keys.num_columns != len(key):
+            raise FieldsError(f"the keys have the columns {', '.join(keys.column_names)}, but the key is {key}")
+        names = keys.column_names if set(keys.column_names) != set(key) else list(key)
+        try:
+            fitted = keys.select(names).rename_columns(list(key)).cast(key.arrow_schema())
+        except (pa.ArrowException, ValueError) as error:
+            raise FieldsError(f"the keys do not fit {key}", cause=str(error)) from error
+        return self.holds(fitted, self._taken)
 
     def settle(self, finished: PendingRows) -> None:
         """Take over the layer above, of a transaction that has finished."""

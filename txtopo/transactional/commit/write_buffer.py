@@ -350,16 +350,13 @@ class TransactionView(StateView):
 
     def take_expired(self, until: int) -> pa.Table:
         """Take out all rows that expire up to a time, and return them."""
-        self._check_running()
-        pending = self._expiring()
-        if pending is None:
-            raise expires_nothing(self._group.opened.declared)
-        try:
-            taken = pending.take(until)
-        except FailedException as error:
-            raise_as_of_state(error)
+        taken = self._of_expiring(lambda pending: pending.take(until))
         self._rows_to_write.append(TransactionRows(self.txid, taken.slice(0, 0), RowsMode.TAKE, until))
         return taken
+
+    def holds(self, keys: pa.Table) -> pa.BooleanArray:
+        """Return for each key whether it has a row that is not taken."""
+        return self._of_expiring(lambda pending: pending.holds_now(keys))
 
     def as_rows(self, rows: Rows) -> pa.Table:
         """Return ``rows`` with the columns of the rows table."""
@@ -406,6 +403,16 @@ class TransactionView(StateView):
             if pending is not None:
                 pending.append(in_memory(part.rows))
             self._rows_to_write.append(part)
+
+    def _of_expiring(self, ask: Callable[[PendingRows], Any]) -> Any:
+        self._check_running()
+        pending = self._expiring()
+        if pending is None:
+            raise expires_nothing(self._group.opened.declared)
+        try:
+            return ask(pending)
+        except FailedException as error:
+            raise_as_of_state(error)
 
     def _expiring(self) -> PendingRows | None:
         self.pending = self.pending or self._group.pending()

@@ -180,6 +180,11 @@ class StateHandle(MapState, Local):
         with self._lock:
             return self._reach_to_write().take_expired(until)
 
+    def holds(self, keys: pa.Table) -> pa.BooleanArray:
+        """Return for each key whether it has a row that is not taken."""
+        with self._lock:
+            return self._reach().holds(keys)
+
     def as_rows(self, rows: Rows) -> pa.Table:
         """Return ``rows`` with the columns of the rows table; allowed in both phases."""
         return super().as_rows(rows) if self._rows is None else self._rows.as_rows(self._name, rows)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from state import DeltaRows
+from tests.cli.test_audit import audited
+from tests.state.delta.crashing_runs import crash_everywhere, run_with_crash
 from tests.state.delta.expiring.expiring_tables import (
     FAILS,
     FIELDS,
+    at,
     check,
     gone,
+    held,
     holding,
     in_table,
     make_rows,
@@ -21,9 +28,13 @@ from tests.state.delta.expiring.expiring_tables import (
     us,
 )
 from txtopo import Config
+from txtopo.columnar import key_index
 from txtopo.errors import FieldsError, StateAccessError
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.commit.write_buffer import GroupState
+
+SMALL = make_rows(12)
+OFTEN = {"upkeep_every_writes": 1, "files_max": 2}
 
 
 @pytest.mark.parametrize("group", [1, 4])
@@ -103,3 +114,132 @@ def test_a_prepared_take_outlives_who_prepared_it(tmp_path):
         again.publish(2, json.loads(json.dumps(notes[0])))
         assert in_table(tmp_path) == [("b", 20), ("d", 40)]
     assert put(again, (3, 40)) == [[("b", 20), ("d", 40)]]
+
+
+def test_which_keys_are_held(tmp_path):
+    """A key is held while one of its rows is not taken: a durable one, one of the group or of the transaction itself."""
+    state = opened(tmp_path, key="k")
+    put(state, (1, [("a", 10), ("a", 30), ("b", 20)]), (2, [("c", 40)]))
+    for again in (state, opened(tmp_path, epoch=2, key="k")):
+        group = GroupState(again)
+        view = group.begin(3)
+        assert held_keys(view, "abcd") == "abc"
+        view.append(some(("d", 50)))
+        view.take_expired(us(20))
+        assert held_keys(view, "dcba") == "dca"
+        view.finish()
+        failing = group.begin(4)
+        failing.append(some(("e", 50)))
+        failing.take_expired(us(40))
+        assert held_keys(failing, "abcde") == "de"
+        failing.discard()
+        assert held_keys(group.begin(4), "abcde") == "acd"
+    view = group.begin(5)
+    assert view.holds(pa.table({"k": pa.array(["a", None])})).to_pylist() == [True, False]
+    with pytest.raises(FieldsError, match="k: string"):
+        view.holds(pa.table({"k": [["a"]]}))
+    with pytest.raises(FieldsError, match="'k'"):
+        view.append(pa.table({"k": pa.array([None], pa.string()), "end": [at(99)]}))
+
+
+def test_keys_with_the_same_hash_are_told_apart(tmp_path, monkeypatch):
+    """A key is not taken for another one whose hash is the same."""
+    monkeypatch.setattr(key_index, "_hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
+    state = opened(tmp_path, key="k")
+    put(state, (1, [("a", 10), ("b", 20)]), (2, [("c", 30)]))
+    view = GroupState(state).begin(3)
+    assert held_keys(view, "abcd") == "abc"
+    view.take_expired(us(10))
+    assert held_keys(view, "abcd") == "bc"
+
+
+def held_keys(view, keys: str) -> str:
+    found = view.holds(pa.table({"k": list(keys)})).to_pylist()
+    return "".join(key for key, is_held in zip(keys, found, strict=True) if is_held)
+
+
+@pytest.mark.parametrize("opaque", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["transactional", "opaque"])
+def test_a_crash_anywhere(tmp_path, opaque):
+    """Wherever a run dies, the next one goes on as if it had not; the audit finds nothing, and neither does upkeep."""
+    config = Config(max_spout_pending=6, group_transactions_max=2)
+    for crash, output in crash_everywhere(lambda path: holding(path, SMALL, opaque=opaque, **OFTEN), tmp_path):
+
+        def make(output=output):
+            return holding(output, SMALL, opaque=opaque, **OFTEN)
+
+        run_with_crash(make, crash, config)
+        if crash.name:
+            run_inline(make(), config)
+        check(output, SMALL)
+        findings = audited(output).findings
+        assert not findings, (crash, findings)
+
+
+def test_a_table_as_of_a_transaction(tmp_path):
+    """A reader sees the rows that were not taken then; between transactions written together only if none was taken."""
+    state = opened(tmp_path)
+    put(state, (1, [("a", 10)]), (2, [("b", 20)]))
+    put(state, (3, [("c", 30)], 10), (4, [("d", 40)]))
+    put(state, (5, [], 40))
+    assert in_table(tmp_path, 1) == [("a", 10)]
+    assert in_table(tmp_path, 2) == [("a", 10), ("b", 20)]
+    with pytest.raises(StateAccessError, match="as of 2 and as of 4"):
+        in_table(tmp_path, 3)
+    assert in_table(tmp_path, 3, nearest=True) == [("a", 10), ("b", 20)]
+    assert in_table(tmp_path, 4) == [("b", 20), ("c", 30), ("d", 40)]
+    assert in_table(tmp_path, 5) == in_table(tmp_path) == []
+
+
+def test_rolling_back(tmp_path):
+    """Rows that were taken are there again once the table is rolled back, and can be taken once more."""
+    state = opened(tmp_path)
+    put(state, (1, [("a", 10), ("b", 20)]))
+    put(state, (2, [("c", 15)], 12))
+    put(state, (3, 30))
+    assert in_table(tmp_path) == []
+    state.roll_back(2)
+    assert in_table(tmp_path) == [("b", 20), ("c", 15)]
+    assert put(state, (3, 15)) == [[("c", 15)]]
+    state.roll_back(1)
+    assert put(opened(tmp_path, epoch=2), (2, 10)) == [[("a", 10)]]
+    again = opened(tmp_path, epoch=3)
+    again.roll_back(None)
+    assert in_table(tmp_path) == []
+    assert put(again, (1, [("z", -5)], -5)) == [[("z", -5)]]
+
+
+def test_files_go_with_their_rows_and_upkeep_writes_few(tmp_path):
+    """A file goes with the last of its rows; upkeep makes one of many, and of those whose rows are mostly gone."""
+    state = opened(tmp_path, upkeep_every_writes=1, files_max=8)
+    for txid in range(1, 8):
+        put(state, (txid, [(f"k{txid}", 10 * txid)]))
+        state.maintain()
+    assert len(files(tmp_path)) == 7
+    put(state, (8, 30))
+    assert len(files(tmp_path)) == 4
+    for txid in range(9, 14):
+        put(state, (txid, [("z", 100 * txid), ("y", 75)]))
+        state.maintain()
+    assert len(files(tmp_path)) == 1
+    left = [(f"k{n}", 10 * n) for n in range(4, 8)] + [("y", 75)] * 5 + [("z", 100 * n) for n in range(9, 14)]
+    for again in (state, opened(tmp_path, epoch=2)):
+        assert held(GroupState(again).begin(14).take_expired(us(10_000))) == sorted(left)
+    assert in_table(tmp_path) == sorted(left)
+
+
+def test_rows_that_are_gone_are_not_kept(tmp_path, monkeypatch):
+    """Upkeep writes the rows anew that are left in files whose others are gone, so the table stays as small as they."""
+    monkeypatch.setattr("state.delta.expiring.state.FILE_ROWS", 100)
+    state = opened(tmp_path, upkeep_every_writes=1, files_max=1_000)
+    many = [("k", 10)] * 30 + [("z", 10_000)]
+    for txid in range(1, 40, 2):
+        put(state, (txid, [(key, second + txid) for key, second in many]))
+        put(state, (txid + 1, 10 + txid))
+        state.maintain()
+    rows = sum(DeltaTable(tmp_path / "t").get_add_actions(flatten=True).column("num_records").to_pylist())
+    assert rows < 20 + 20 + 100 + 2 * len(many)
+    assert in_table(tmp_path) == [("z", 10_000 + txid) for txid in range(1, 40, 2)]
+
+
+def files(path):
+    return DeltaTable(path / "t").file_uris()
