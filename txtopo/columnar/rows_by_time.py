@@ -58,12 +58,12 @@ class Run:
 
     def count(self, after: int) -> int:
         """Return the number of rows after a time."""
-        return len(self.times) - int(np.searchsorted(self.times, after, side="right"))
+        return len(self.times) - self._position(after)
 
     def between(self, after: int, until: int) -> pa.Table:
         """Return the rows after one time and up to another."""
-        first, end = np.searchsorted(self.times, (after, until), side="right")
-        return self.rows.slice(first, max(0, end - first))
+        first = self._position(after)
+        return self.rows.slice(first, max(0, self._position(until) - first))
 
     def without_dead(self, until: int) -> Run:
         """Return the rows after a time; as they are, if too few are gone for a copy to pay."""
@@ -77,13 +77,17 @@ class Run:
 
     def holds(self, keys: HashedKeys, after: int) -> Held:
         """Return for each key whether it has a row after a time."""
-        first = len(self.times) - self.count(after)
+        first = self._position(after)
         if first == len(self.times):
             return np.zeros(keys.keys.num_rows, dtype=bool)
         if self._index is not None:
             return self._index.positions(self.rows, keys) >= first
         left = set(_tuples(self.rows.slice(first).select(list(self.key))))
         return np.fromiter((key in left for key in _tuples(keys.keys)), dtype=bool, count=keys.keys.num_rows)
+
+    def _position(self, time: int) -> int:
+        """Return the position of the first row after a time."""
+        return int(self.times.searchsorted(time, side="right"))  # as a method: 5x faster than numpy's function
 
     @functools.cached_property
     def _index(self) -> KeyIndex | None:

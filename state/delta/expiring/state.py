@@ -11,6 +11,7 @@ its rows. Upkeep writes files anew that have become many, or of whose rows most 
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
@@ -41,6 +42,9 @@ __all__ = ["DeltaExpiringRows", "OpenedDeltaExpiringRows"]
 
 FILE_ROWS = 250_000
 """The number of rows in a file that upkeep has written. Such files are ordered in time, so whole ones go."""
+
+COMPACTED_ROWS_MAX = 4 * FILE_ROWS
+"""The maximum number of rows that upkeep writes at a time."""
 
 _EXPIRES_TYPE = pa.timestamp("us", tz="UTC")
 
@@ -84,7 +88,7 @@ class DeltaExpiringRows(DeltaRows):
         *,
         storage_options: Mapping[str, str] | None = None,
         upkeep_every_writes: int = 50,
-        files_max: int = 32,
+        files_max: int = 64,
         vacuum_retention_hours: int | None = RETENTION_HOURS_MIN,
     ) -> None:
         super().__init__(
@@ -242,7 +246,11 @@ class OpenedDeltaExpiringRows(KeylessRows, OpenedDeltaTable, TakesRows, ExpiresR
         """
         taken, files = self._writer.taken, self._writer.files
         left = {path: run.count(taken) for path, run in self._held().items()}
-        chosen = [path for path, count in left.items() if count * 2 < max(files[path].rows, FILE_ROWS)]
+        small = sorted(
+            (path for path in left if left[path] * 2 < max(files[path].rows, FILE_ROWS)), key=left.__getitem__
+        )
+        totals = itertools.accumulate(left[path] for path in small)
+        chosen = [path for path, total in zip(small, totals, strict=True) if total <= COMPACTED_ROWS_MAX]
         rows_left, rows = sum(left.values()), self._writer.rows
         saved = len(chosen) - -(-sum(left[path] for path in chosen) // FILE_ROWS)
         if saved < self._upkeep.files_max and rows - rows_left <= rows_left + FILE_ROWS:

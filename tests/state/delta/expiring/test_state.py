@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,7 +13,6 @@ from tests.state.delta.crashing_runs import crash_everywhere, run_with_crash
 from tests.state.delta.expiring.expiring_tables import (
     FAILS,
     FIELDS,
-    at,
     check,
     gone,
     held,
@@ -24,12 +21,11 @@ from tests.state.delta.expiring.expiring_tables import (
     make_rows,
     opened,
     put,
-    some,
     us,
 )
 from txtopo import Config
 from txtopo.columnar import key_index
-from txtopo.errors import FieldsError, StateAccessError
+from txtopo.errors import StateAccessError
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.commit.write_buffer import GroupState
 
@@ -64,82 +60,11 @@ def test_a_failed_transaction_leaves_nothing(tmp_path, monkeypatch, fails):
     check(tmp_path)
 
 
-def test_what_a_take_returns(tmp_path):
-    """A take returns durable rows, those of earlier transactions of its group and its own; each is returned once."""
-    state = opened(tmp_path)
-    assert put(state, (1, [("a", 10), ("b", 20)]), (2, [("c", 5)])) == []
-    assert put(
-        state,
-        (3, [("d", 12), ("e", 30)], 12),
-        (4, [("f", 15), ("g", 14)], 14, 14),
-        (5, 13, 20),
-    ) == [[("a", 10), ("c", 5), ("d", 12)], [("g", 14)], [], [], [("b", 20), ("f", 15)]]
-    assert in_table(tmp_path) == [("e", 30)]
-    assert put(opened(tmp_path, epoch=2), (6, 29), (7, 30)) == [[], [("e", 30)]]
-    assert in_table(tmp_path) == []
-
-
-def test_a_row_that_comes_too_late_is_refused(tmp_path):
-    """A row that expires at a time that is taken already is refused, whether that was in this group or before it."""
-    state = opened(tmp_path)
-    put(state, (1, [("a", 10)], 10))
-    for again in (state, opened(tmp_path, epoch=2)):
-        view = GroupState(again).begin(2)
-        with pytest.raises(StateAccessError, match="1970-01-01T00:00:10"):
-            view.append(some(("b", 11), ("c", 10)))
-        view.append(some(("b", 11)))
-        view.take_expired(us(11))
-        with pytest.raises(StateAccessError, match="too late"):
-            view.append(some(("d", 11)))
-    with pytest.raises(FieldsError, match="'end'"):
-        view.append([("d", None)])
-
-
 def test_other_states_take_nothing(tmp_path):
     """Only rows that expire can be taken, and the error says which state has them."""
     view = GroupState(DeltaRows(tmp_path, FIELDS).open("topology", "s", "life", 1)).begin(1)
     with pytest.raises(StateAccessError, match="DeltaExpiringRows"):
         view.take_expired(1)
-
-
-def test_a_prepared_take_outlives_who_prepared_it(tmp_path):
-    """The next coordinator publishes what the last one prepared, and then takes what is left; again does nothing."""
-    state = opened(tmp_path)
-    put(state, (1, [("a", 10), ("b", 20)]))
-    notes = []
-    put(state, (2, [("c", 11), ("d", 40)], 15), then=lambda txid, writes: notes.append(state.prepare(txid, writes)))
-    assert in_table(tmp_path) == [("a", 10), ("b", 20)]
-    again = opened(tmp_path, epoch=2)
-    for _ in range(2):
-        again.publish(2, json.loads(json.dumps(notes[0])))
-        assert in_table(tmp_path) == [("b", 20), ("d", 40)]
-    assert put(again, (3, 40)) == [[("b", 20), ("d", 40)]]
-
-
-def test_which_keys_are_held(tmp_path):
-    """A key is held while one of its rows is not taken: a durable one, one of the group or of the transaction itself."""
-    state = opened(tmp_path, key="k")
-    put(state, (1, [("a", 10), ("a", 30), ("b", 20)]), (2, [("c", 40)]))
-    for again in (state, opened(tmp_path, epoch=2, key="k")):
-        group = GroupState(again)
-        view = group.begin(3)
-        assert held_keys(view, "abcd") == "abc"
-        view.append(some(("d", 50)))
-        view.take_expired(us(20))
-        assert held_keys(view, "dcba") == "dca"
-        view.finish()
-        failing = group.begin(4)
-        failing.append(some(("e", 50)))
-        failing.take_expired(us(40))
-        assert held_keys(failing, "abcde") == "de"
-        failing.discard()
-        assert held_keys(group.begin(4), "abcde") == "acd"
-    view = group.begin(5)
-    assert view.holds(pa.table({"k": pa.array(["a", None])})).to_pylist() == [True, False]
-    with pytest.raises(FieldsError, match="k: string"):
-        view.holds(pa.table({"k": [["a"]]}))
-    with pytest.raises(FieldsError, match="'k'"):
-        view.append(pa.table({"k": pa.array([None], pa.string()), "end": [at(99)]}))
 
 
 def test_keys_with_the_same_hash_are_told_apart(tmp_path, monkeypatch):
@@ -188,24 +113,6 @@ def test_a_table_as_of_a_transaction(tmp_path):
     assert in_table(tmp_path, 3, nearest=True) == [("a", 10), ("b", 20)]
     assert in_table(tmp_path, 4) == [("b", 20), ("c", 30), ("d", 40)]
     assert in_table(tmp_path, 5) == in_table(tmp_path) == []
-
-
-def test_rolling_back(tmp_path):
-    """Rows that were taken are there again once the table is rolled back, and can be taken once more."""
-    state = opened(tmp_path)
-    put(state, (1, [("a", 10), ("b", 20)]))
-    put(state, (2, [("c", 15)], 12))
-    put(state, (3, 30))
-    assert in_table(tmp_path) == []
-    state.roll_back(2)
-    assert in_table(tmp_path) == [("b", 20), ("c", 15)]
-    assert put(state, (3, 15)) == [[("c", 15)]]
-    state.roll_back(1)
-    assert put(opened(tmp_path, epoch=2), (2, 10)) == [[("a", 10)]]
-    again = opened(tmp_path, epoch=3)
-    again.roll_back(None)
-    assert in_table(tmp_path) == []
-    assert put(again, (1, [("z", -5)], -5)) == [[("z", -5)]]
 
 
 def test_files_go_with_their_rows_and_upkeep_writes_few(tmp_path):
