@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import attrs
 
-from txtopo.topology.user_code import blame, is_not_of_the_code
+from txtopo.topology.user_code import blame, is_not_of_the_code, user_code
 
 log = logging.getLogger("txtopo.user")
 
@@ -54,4 +55,8 @@ class ErrorReporter:
             return
         self.reported += 1
         self.last = f"{type(error).__name__}: {error}"
-        log.error("component %r, task %d: %s", self.component, self.task, self.last, exc_info=error)
+        # Whoever has the turn in this thread, the line is of this task; its origin stands in front, and its text once.
+        traced = "".join(traceback.format_exception(error))
+        traced = traced.removesuffix("".join(traceback.format_exception_only(error))).rstrip()
+        with user_code(self.component, task=self.task):
+            log.error("%s", f"{self.last}\n{traced}" if traced else self.last)
