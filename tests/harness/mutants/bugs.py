@@ -1706,6 +1706,14 @@ BUGS = (
         tests=("tests/cli/test_explain.py",),
     ),
     Bug(
+        "a source that has waited long is asked seldom for ever",
+        "txtopo/transactional/run/source.py",
+        "                self._waits_since = None\n                return event\n",
+        "                return event\n",
+        subjects=(),
+        tests=("tests/transactional/run/test_source.py",),
+    ),
+    Bug(
         "what killed runs have spilled is never removed",
         "txtopo/transactional/run/assembly.py",
         "    shutil.rmtree(of_topology, ignore_errors=True)\n\n    def remove",

@@ -210,6 +210,24 @@ def test_a_request_waits_for_the_source() -> None:
     assert clock.now == pytest.approx(100.3, abs=0.01)
 
 
+def test_a_source_that_has_waited_long_is_asked_seldom() -> None:
+    """A hundred times a second after half a second; once it has had something, every two milliseconds again."""
+    clock = Clock()
+    coordinator = Late(clock, 102.0)
+    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep)
+    waited = [source.create(CreateMetadata(1, 1, None), committed=0) for _ in range(10)]
+    before, coordinator.asked = coordinator.asked, 0
+    waited += [source.create(CreateMetadata(1, 1, None), committed=0) for _ in range(5)]
+    assert waited == [NOTHING] * 15
+    assert coordinator.asked <= 60 < before
+    while source.create(CreateMetadata(1, 1, None), committed=0) == NOTHING:
+        pass
+    assert clock.now <= 102.01
+    coordinator.ready_at, began = clock.now + 0.0305, clock.now
+    source.create(CreateMetadata(2, 1, 1), committed=1)
+    assert clock.now - began < 0.033
+
+
 def test_asking_takes_a_hundredth_of_the_time_at_most() -> None:
     """However slow the answers are."""
     clock = Clock()
