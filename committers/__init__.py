@@ -1,7 +1,41 @@
-"""Ready-made committers that write a state exactly once."""
+"""Ready-made committers that write a state exactly once, their aggregates, and what they need for event time."""
 
+from committers.aggregates import Count, First, Last, Max, Mean, Min, Sum
+from committers.event_time import (
+    Days,
+    Deduplicate,
+    EventClock,
+    Hours,
+    Sessions,
+    Sliding,
+    TimerCommitter,
+    Tumbling,
+    WindowCommitter,
+)
 from committers.reduce import ReduceCommitter
 from committers.rows import AppendCommitter, ReplaceCommitter
 from committers.sinks import DeltaAppendBolt, DeltaUpsertBolt
 
-__all__ = ["AppendCommitter", "DeltaAppendBolt", "DeltaUpsertBolt", "ReduceCommitter", "ReplaceCommitter"]
+__all__ = [
+    "AppendCommitter",
+    "Count",
+    "Days",
+    "Deduplicate",
+    "DeltaAppendBolt",
+    "DeltaUpsertBolt",
+    "EventClock",
+    "First",
+    "Hours",
+    "Last",
+    "Max",
+    "Mean",
+    "Min",
+    "ReduceCommitter",
+    "ReplaceCommitter",
+    "Sessions",
+    "Sliding",
+    "Sum",
+    "TimerCommitter",
+    "Tumbling",
+    "WindowCommitter",
+]

@@ -1,4 +1,4 @@
-"""``ReduceCommitter``: fold a stream into a keyed table by a sum, a minimum or any associative function."""
+"""``ReduceCommitter``: fold a stream into a keyed table by aggregates, or by any associative function."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 import pyarrow as pa
 
+from committers.aggregates import Aggregate, Aggregation, Count
 from committers.spill import SpillingCommitter
-from txtopo import BatchOutputCollector, TopologyContext, TransactionAttempt, Tuple
+from state.delta.columns import find_misfit, fit_array
+from txtopo import BatchOutputCollector, Fields, MapState, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.map_state import pairs_of
-from txtopo.api.reduction import Combiner, Reduction, is_reducible, reduced
+from txtopo.api.reduction import Combiner, Reduction, Reductions
 from txtopo.api.tuples import TupleSource
+from txtopo.api.types import ddl_name
+from txtopo.columnar.reducing import is_reducible, reduced
+from txtopo.errors import FieldsError, TopologyError
 
 ROWS_WAITING_MAX = 1_000_000
 """How many rows wait, at least, before they are reduced together."""
@@ -22,6 +28,8 @@ ROWS_WAITING_MAX = 1_000_000
 ROWS_REDUCED_MIN = 10_000
 """A task reduces at least so many rows before they move; fewer are reduced faster with those of their commit group."""
 
+TUPLES_MAX = 10_000
+"""How many tuples of an untyped stream become columns at a time."""
 
 _ALIKE = frozenset({str, int, float, bytes, bool, dt.date})
 """Classes of which either all values fit a type or none, except for numbers that are too large. A number needs no check
@@ -31,21 +39,33 @@ here, because only the sum must fit."""
 class ReduceCommitter(SpillingCommitter):
     """Folds each key's values into a state, first within the batch, then into what the state holds.
 
+    Either several fields, each by its own aggregate::
+
+        ReduceCommitter("shops", "shop", values={"orders": Count(), "revenue": Sum("price"), "largest": Max("price")})
+
+    or one field by a function, ``ReduceCommitter("words", "word", "n", max)``.
+
     *You* must group the stream by the key fields, so that one task has all values of a key, and give an associative
     function, because batches are folded on the executors before the state's value is known.
     *txtopo* guarantees that each transaction is folded into each key exactly once.
 
-    Integers are folded by ``operator.add``, ``min`` and ``max`` as Arrow columns all the way into the table, if the
-    stream's fields have types or its keys are strings or integers. Keys and values must fit the types that the state
-    declares, in whatever form they arrive: numpy numbers are folded as Python numbers, which never overflow, and a
-    value that does not fit, such as ``1.0`` for a ``long``, raises a ``FieldsError``.
+    Aggregates are folded as Arrow columns all the way into the table, and skip nulls; see
+    :class:`~committers.Aggregation` for what they make of each type. They fill all value fields of the state, by name:
+    a ``Mean`` named ``price`` fills ``price_sum`` and ``price_count``, a ``First`` or ``Last`` named ``opening`` fills
+    ``opening`` and ``opening_at``. A field of the stream without a type in its aggregate has that of the state's field.
+
+    With a function, integers are folded by ``operator.add``, ``min`` and ``max`` as Arrow columns all the way into the
+    table, if the stream's fields have types or its keys are strings or integers. Keys and values must fit the types
+    that the state declares, in whatever form they arrive: numpy numbers are folded as Python numbers, which never
+    overflow, and a value that does not fit, such as ``1.0`` for a ``long``, raises a ``FieldsError``.
 
     Args:
         state: the name of the state in ``builder.set_state``.
         key: the field or fields of the key.
-        value: the field to fold.
+        value: the field to fold, unless there are ``values``.
         function: combines two values into one; the sum by default. It must be defined in a module so that it can be
             pickled.
+        values: an aggregate for each value field of the state.
     """
 
     _source: TupleSource | None = None
@@ -58,13 +78,21 @@ class ReduceCommitter(SpillingCommitter):
         self,
         state: str,
         key: str | Sequence[str],
-        value: str,
+        value: str = "",
         function: Callable[[Any, Any], Any] = operator.add,
+        *,
+        values: Mapping[str, Aggregate] | None = None,
     ) -> None:
+        if bool(value) == bool(values):
+            raise TopologyError(
+                "a ReduceCommitter folds one field by a function, or several by aggregates; give it a value "
+                "or values={field of the state: aggregate}"
+            )
         self._state_name = state
         self._key = (key,) if isinstance(key, str) else tuple(key)
         self._value = value
         self._function = function
+        self._values = values and dict(values)
 
     def prepare(
         self,
@@ -76,6 +104,9 @@ class ReduceCommitter(SpillingCommitter):
         """Start with nothing folded."""
         self._state = context.state(self._state_name)
         self._folded: dict[Any, Any] = {}
+        self._tuples: list[Sequence[Any]] = []
+        if self._values:
+            self._aggregates = _Aggregates.of(self._state_name, self._state, self._key, self._values)
         self._rows = []
         self._rows_waiting = 0
         self._rows_reduced = 0
@@ -83,26 +114,40 @@ class ReduceCommitter(SpillingCommitter):
 
     def combiner(self) -> Combiner | None:
         """Return a combiner of equal keys if it gives the same result; None if a subclass overrides the folding."""
+        if self._values:
+            return None
         own = ("execute", "execute_batch", "fold")
         is_plain = all(getattr(type(self), name) is getattr(ReduceCommitter, name) for name in own)
         reduction = None if self._value in self._key else Reduction.of(self._function)
-        return Combiner(self._key, self._value, reduction) if is_plain and reduction is not None else None
+        return Combiner(self._key, self._value, reduction) if is_plain and isinstance(reduction, Reduction) else None
 
     def execute(self, tuple: Tuple) -> None:
         """Fold one value."""
         if tuple.source is not self._source:
             self._look_at(tuple.source)
         values = tuple.values
-        self.fold(self._key_of(values), values[self._value_at])
+        if not self._values:
+            self.fold(self._key_of(values), values[self._value_at])
+            return
+        self._tuples.append([values[position] for position in self._inputs_at])
+        if len(self._tuples) >= TUPLES_MAX:
+            self._take_tuples()
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
         """Fold the rows of a record batch: as columns if their order does not matter, otherwise value by value."""
+        if self._values:
+            self._wait_for(self._aggregates.lifted(batch))
+            return
         rows = pa.Table.from_batches([batch]).select([*self._key, self._value])
         is_alike = not self._rows or rows.schema.equals(self._rows[0].schema)
         is_of_keys = self._value in self._key  # reduced columns need distinct names
         if Reduction.of(self._function) is None or is_of_keys or not is_alike or not is_reducible(rows, [self._value]):
             self._fold_rows(rows)
             return
+        self._wait_for(rows)
+
+    def _wait_for(self, rows: pa.Table) -> None:
+        """Keep rows until there are enough to reduce."""
         self._rows.append(rows)
         self._rows_waiting += rows.num_rows
         # Twice what the last reduction left, or a task with many keys would reduce the same rows again and again.
@@ -111,6 +156,11 @@ class ReduceCommitter(SpillingCommitter):
 
     def finish_batch(self) -> None:
         """Fold the batch into the state."""
+        self._take_tuples()
+        if self._values:
+            for rows in (*self._rows, *self._files):
+                self._state.multi_reduce(rows, self._aggregates.reductions)
+            return
         if self._folded:
             self._state.multi_reduce(self._folded, self._function)
         for rows in (*self._rows, *self._files):
@@ -118,27 +168,42 @@ class ReduceCommitter(SpillingCommitter):
 
     def __getstate__(self) -> dict[str, Any]:
         """Reduce waiting rows before the object moves to the commit phase; spill many rows to a file."""
+        if self.__dict__.get("_tuples"):
+            self._take_tuples()
         if self.__dict__.get("_rows"):
             if self._rows_waiting >= ROWS_REDUCED_MIN:
                 self._reduce()
             self._spill(self._key)
         state = super().__getstate__()
-        for name in ("_source", "_key_of", "_value_at", "_known"):  # only used in the processing phase
+        for name in ("_source", "_key_of", "_value_at", "_inputs_at", "_known"):  # only used in the processing phase
             state.pop(name, None)
         return state
+
+    def _take_tuples(self) -> None:
+        """Make columns of the tuples that wait."""
+        if self._tuples:
+            tuples, self._tuples = self._tuples, []
+            self._wait_for(self._aggregates.lifted(self._aggregates.columns(tuples)))
 
     def _look_at(self, source: TupleSource) -> None:
         """Find the positions of the fields, once for the thousands of tuples from one source."""
         self._source = source
+        if self._values:
+            self._inputs_at = [source.fields.index(name) for name in self._aggregates.aggregation.inputs]
+            return
         self._key_of = operator.itemgetter(*map(source.fields.index, self._key))
         self._value_at = source.fields.index(self._value)
 
     def _reduce(self) -> None:
         """Reduce the waiting rows to one row per key."""
+        rows = pa.concat_tables(self._rows)
+        if self._values:
+            self._rows = [self._aggregates.merged(rows)]
+            self._rows_waiting = self._rows_reduced = self._rows[0].num_rows
+            return
         reduction = Reduction.of(self._function)
         assert reduction is not None, "only what can be reduced waits"
-        rows = pa.concat_tables(self._rows)
-        made = reduced(rows, self._key, {self._value: reduction})
+        made = reduced(rows, self._key, reduction.by_column([self._value]))
         self._rows, self._rows_waiting, self._rows_reduced = [], 0, 0
         if made is None:
             self._fold_rows(rows)
@@ -168,6 +233,103 @@ class ReduceCommitter(SpillingCommitter):
         if own is key and _ALIKE.issuperset(kinds):
             self._known |= {kinds}
         return own, value
+
+
+@attrs.define(eq=False)
+class _Aggregates:
+    """What a committer folds into the value fields of a state.
+
+    Args:
+        state: the state's name, for errors.
+        aggregation: the aggregates by the stream's key fields, with the types of the state's fields.
+        reductions: how the value fields of the state are folded, in its order.
+    """
+
+    state: str
+    aggregation: Aggregation
+    reductions: Reductions
+    _of_rows: Aggregation | None = None
+    """The aggregation with all types: those of the rows where the state has none."""
+    _schema: pa.Schema | None = None
+
+    @classmethod
+    def of(cls, name: str, state: MapState, key: Sequence[str], values: Mapping[str, Aggregate]) -> _Aggregates:
+        """Return the aggregates of a state; raise a FieldsError unless they fill exactly its value fields."""
+        filled = [column + suffix for column, aggregate in values.items() for suffix in aggregate.suffixes]
+        names = list(state.value) or filled
+        if sorted(names) != sorted(filled):
+            raise FieldsError(
+                f"state {name!r} has the value fields {', '.join(names)}, but the aggregates fill {', '.join(filled)}; "
+                "give values={…} an aggregate for each, under its name"
+            )
+        if len(state.key) and len(state.key) != len(key):
+            raise FieldsError(f"state {name!r} has the key {state.key}, but the committer's is {', '.join(key)}")
+        types = dict(zip(state.value.names, state.value.types, strict=True))
+        typed = {
+            column: _typed_as(aggregate, [types.get(column + suffix) for suffix in aggregate.suffixes])
+            for column, aggregate in values.items()
+        }
+        own_key = [_spec(field, kind) for field, kind in zip(key, state.key.types or [None] * len(key), strict=True)]
+        aggregation = Aggregation(Fields(*own_key), typed)
+        return cls(name, aggregation, Reductions(tuple((each, aggregation.reductions[each]) for each in names)))
+
+    def lifted(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Return rows with the key fields and the value fields of the state."""
+        if self._of_rows is None or not rows.schema.equals(self._schema):
+            self._of_rows, self._schema = self.aggregation.typed(rows.schema), rows.schema
+        lifted = self._of_rows.lifted(rows)
+        for name in self.aggregation.key:
+            if lifted[name].null_count:
+                raise FieldsError(f"state {self.state!r}, key field {name!r}: a key is null; keys never are")
+        return self._ordered(lifted)
+
+    def merged(self, rows: pa.Table) -> pa.Table:
+        """Return rows of :meth:`lifted` reduced to one row per key."""
+        assert self._of_rows is not None, "there are rows"
+        return self._ordered(self._of_rows.merged(rows))
+
+    def columns(self, tuples: Sequence[Sequence[Any]]) -> pa.Table:
+        """Return the inputs of tuples as columns."""
+        fields = (self.aggregation.key, *(each.inputs for each in self.aggregation.aggregates.values()))
+        pairs = [pair for each in fields for pair in zip(each.names, each.types, strict=True)]
+        types = {name: kind for name, kind in reversed(pairs) if kind is not None}
+        counted = {
+            name for each in self.aggregation.aggregates.values() if isinstance(each, Count) for name in each.inputs
+        }
+        made = {}
+        for name, values in zip(self.aggregation.inputs, zip(*tuples, strict=True), strict=True):
+            if name not in types and name in counted:  # counted, and nothing else
+                made[name] = pa.array([None if value is None else True for value in values], pa.bool_())
+                continue
+            kind = types.get(name)
+            if kind is None:
+                raise FieldsError(
+                    f"field {name!r} has no type, nor has its field in state {self.state!r}; write '{name}: long' or "
+                    "another Spark type"
+                )
+            array = fit_array(values, kind)
+            if array is None:
+                value = values[find_misfit(values, kind)]
+                raise FieldsError(
+                    f"field '{name}: {ddl_name(kind)}', folded into state {self.state!r}: {value!r} "
+                    f"({type(value).__name__}) does not fit; nothing was written"
+                )
+            made[name] = array
+        return pa.table(made)
+
+    def _ordered(self, rows: pa.Table) -> pa.Table:
+        return rows.select([*self.aggregation.key, *(name for name, _ in self.reductions.columns)])
+
+
+def _typed_as(aggregate: Aggregate, kinds: Sequence[pa.DataType | None]) -> Aggregate:
+    """Return the aggregate with types of the state's fields, for those of its own without a type."""
+    if isinstance(aggregate, Count) or None in kinds:
+        return aggregate
+    return aggregate.typed(pa.schema([(name, kind) for name, kind in zip(aggregate.inputs, kinds, strict=False)]))
+
+
+def _spec(name: str, kind: pa.DataType | None) -> str:
+    return name if kind is None else f"{name}: {ddl_name(kind)}"
 
 
 def _plain(value: Any) -> Any:

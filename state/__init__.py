@@ -1,9 +1,9 @@
 """States: tables that record transactions, and stores for coordinator state.
 
-Pass a ``DeltaState``, ``DeltaRows`` or ``MemoryState`` to ``builder.set_state``. ``TransactionalState`` and
-``RotatingTransactionalState`` are for your own coordinators and emitters, over a ``SqliteStore`` (one file,
-no server), a ``ZooKeeperStore`` or a ``MemoryStore``. ``read_table`` reads one table without a topology, and
-``read_tables`` reads all tables of a topology as of one transaction.
+Pass a ``DeltaState``, ``DeltaRows``, ``DeltaExpiringRows`` or ``MemoryState`` to ``builder.set_state``.
+``TransactionalState`` and ``RotatingTransactionalState`` are for your own coordinators and emitters, over a
+``SqliteStore`` (one file, no server), a ``ZooKeeperStore`` or a ``MemoryStore``. ``read_table`` reads one table without
+a topology, and ``read_tables`` reads all tables of a topology as of one transaction.
 """
 
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from txtopo.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from state.delta.expiring.state import DeltaExpiringRows as DeltaExpiringRows
     from state.delta.keyed.state import DeltaState as DeltaState, read_table as read_table
     from state.delta.read.consistent import ConsistentView as ConsistentView, read_tables as read_tables
     from state.delta.rows.state import DeltaRows as DeltaRows

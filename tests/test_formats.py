@@ -86,9 +86,9 @@ def test_each_says_its_format(tmp_path: Path) -> None:
     """Coordinator state, journal and table carry their format from the first write on."""
     run_inline(topology(tmp_path), until=1)
     (path,) = (tmp_path / "_txtopo" / "journal").glob("*.jsonl")
-    assert json.loads(path.read_text().splitlines()[0])["format"] == {"number": 2, "needs": "0.2.0"}
+    assert json.loads(path.read_text().splitlines()[0])["format"] == {"number": 3, "needs": "0.2.0"}
     with closing(SqliteStore(tmp_path / "_txtopo" / "coordinator.sqlite")) as store:
-        assert json.loads(store.read("one/format") or b"null") == {"number": 3, "needs": "0.2.0"}
+        assert json.loads(store.read("one/format") or b"null") == {"number": 4, "needs": "0.2.0"}
     with closing(sqlite3.connect(tmp_path / "_txtopo" / "coordinator.sqlite")) as file:
-        assert file.execute("PRAGMA user_version").fetchone() == (3,)
+        assert file.execute("PRAGMA user_version").fetchone() == (4,)
     assert DeltaTable(tmp_path / "counts").metadata().configuration["txtopo.format"] == "1"

@@ -29,12 +29,14 @@ class Format:
 FIRST = Format(1, "0.1.0")
 """The format of anything without a number."""
 
-COORDINATOR_STATE = Format(3, "0.2.0")
+COORDINATOR_STATE = Format(4, "0.2.0")
 """Since 2, the mark of a state records since when the topology has had it, and after which transaction it left. Since
-3, a group's note decides it, and a note that is not above the committed mark means nothing."""
+3, a group's note decides it, and a note that is not above the committed mark means nothing. Since 4, when a transaction
+was planned follows its metadata, and a transaction may have no input."""
 
-JOURNAL = Format(2, "0.2.0")
-"""Since 2, a header records which states were begun empty, and after which transaction."""
+JOURNAL = Format(3, "0.2.0")
+"""Since 2, a header records which states were begun empty, and after which transaction. Since 3, a transaction may
+have no input, whatever its metadata says, and records when it was planned."""
 
 TABLE = FIRST
 

@@ -67,7 +67,9 @@ class DeclaredDeltaTable(State):
         location = self._location()
         try:
             # The owner first: nothing is written to the table of another topology.
-            table = Owner(topology_id, name, incarnation, self.kind).take(location, self._schema(), self.partition_by)
+            table = Owner(topology_id, name, incarnation, self.kind, self.expires).take(
+                location, self._schema(), self.partition_by
+            )
             writer = TableWriter.open(location, table, fence, self.partition_by)
         except WORLD_ERRORS as error:
             raise state_failure(

@@ -18,6 +18,7 @@ from state.delta.table import kept_version
 from state.delta.upkeep import Upkeep, compacted, vacuum, vacuum_data_folder
 from state.delta.writer import WRITE_TRIES_MAX, TableWriter
 from txtopo.api.state import CanBeRepaired, Executors, OpenedState, State, UsesExecutors, Writes
+from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import StateAccessError
 from txtopo.failpoints import reach
 
@@ -156,9 +157,10 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, CanBeRepaired):
                 writer.make_durable()
                 return
             version, files = self._as_of(txid)
+            taken = self._taken_as_of(version)
             added = [file for path, file in files.items() if path not in writer.files]
             removed = [file for path, file in writer.files.items() if path not in files]
-            if writer.put_next(Change(added, removed), txid or 0, restored=version):
+            if writer.put_next(Change(added, removed, taken=taken), txid or 0, restored=version):
                 return
         raise writer.overtaken(txid)
 
@@ -171,6 +173,12 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, CanBeRepaired):
             where = self._location.address
             raise StateAccessError(f"the table at {where} no longer keeps its version of transaction {txid}", txid=txid)
         return found
+
+    def _taken_as_of(self, version: int) -> int | None:
+        """Return the time up to which expired rows were taken out in a version; None if rows do not expire."""
+        if not self.declared.expires:
+            return None
+        return self._writer.fence.taken_until(self._location.handle(version)) if version else BEFORE_ALL
 
     def adopt(self) -> None:
         """Record the last transaction again, on top of foreign writes; see :meth:`CanBeRepaired.adopt`."""
@@ -206,7 +214,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, CanBeRepaired):
             if location.root is not None:
                 sync_log(location.root)
             writer.table.cleanup_metadata()
-            change = compacted(writer.files.values(), self._data, self._schema, self._upkeep.files_max)
+            change = self._compacted()
             if change is not None and writer.put_next(change, None):
                 self._landed(None)
             if self._upkeep.is_vacuum_due(self._checkpoints):
@@ -220,3 +228,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, CanBeRepaired):
             raise writer.failure("upkeep failed", error) from error
         writer.writes = 0
         self._checkpoints += 1
+
+    def _compacted(self) -> Change | None:
+        """Write fewer files with the same rows, and return the change; None if that does not pay yet."""
+        return compacted(self._writer.files.values(), self._data, self._schema, self._upkeep.files_max)

@@ -25,6 +25,7 @@ from state.delta.log.ownership import (
     state_application,
 )
 from txtopo.api.state import StateKind, StateTable, TableDescription
+from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError
 
 __all__ = ["DeltaStateTable", "kept_version"]
@@ -102,7 +103,7 @@ class DeltaStateTable(StateTable):
         missing = DataFolder(self._location).missing(files_in(content))
         if missing is not None:
             return f"which needs {missing}"
-        if self._kind is StateKind.ROWS:  # its rows are computed from no others
+        if self._kind in ROWS_KINDS:  # its rows are computed from no others
             return None
         reason = stale(self._location, found.version, found.last_txid, content)
         return None if reason is None else f"which was {reason}"

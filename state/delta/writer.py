@@ -31,6 +31,7 @@ from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import WORLD_ERRORS, Fence
 from state.delta.log.put import Change, entry_of, refuse_unknown
 from state.delta.log.sync import sync_files, sync_log
+from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import DivergenceError, FailedException, StateFailure
 from txtopo.failpoints import reach
 from txtopo.folder import LocalFolder
@@ -61,6 +62,8 @@ class TableWriter:
         self.identity = str(table.metadata().id)
         """Delta's id of the table."""
         self.last_txid: int | None = None
+        self.taken = BEFORE_ALL
+        """The time up to which expired rows are taken out, in µs since 1970 UTC."""
         self.files: dict[str, DataFile] = {}
         self.own_version = self.version
         """The last version that this coordinator has made, by its marker or by a write."""
@@ -133,7 +136,7 @@ class TableWriter:
         if version > self.version:
             # What the next version stands on must not be lost without it: others may not have synced theirs.
             self._sync(files.values())
-        self.last_txid = self.fence.last_txid(table)
+        self.last_txid, self.taken = self.fence.last_txid(table), self.fence.taken_until(table)
         self.version, self.files = version, files
         self._known_secs = time.time()
 
@@ -197,13 +200,17 @@ class TableWriter:
     def _put(self, change: Change, txid: int | None, restored: int | None = None) -> bool:
         version = self.version + 1
         rolled_back_at = None if restored is None else version
-        notes, applications = self.fence.notes(txid, restored), self.fence.applications(txid, rolled_back_at)
+        notes, applications = (
+            self.fence.notes(txid, restored),
+            self.fence.applications(txid, rolled_back_at, change.taken),
+        )
         entry = entry_of(change, notes, applications, int(time.time() * 1000))
         if not self._folder.put_if_absent(entry_path(version), entry):
             return False
         self.version = self.own_version = version
         self.foreign_change = None
         self.last_txid = self.last_txid if txid is None else txid
+        self.taken = self.taken if change.taken is None else change.taken
         for file in change.removed:
             self.files.pop(file.path)
         self.files.update((file.path, attrs.evolve(file, stats="")) for file in change.added)

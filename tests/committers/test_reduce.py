@@ -13,11 +13,12 @@ import pytest
 
 import committers.reduce
 import committers.spill
-from committers import ReduceCommitter
+from committers import Count, First, Last, Max, Mean, ReduceCommitter, Sum
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState, read_table
 from txtopo import BatchBolt, Config, Fields, TransactionalTopologyBuilder, TxtopoError
-from txtopo.errors import FieldsError
+from txtopo.api.state import StateKind
+from txtopo.errors import FieldsError, TopologyError
 from txtopo.testing.inline import run_inline
 
 DATA = {p: [[f"w{(p * 7 + i) % 11}", (i * (p + 3)) % 9 - 4] for i in range(40)] for p in range(3)}
@@ -265,3 +266,131 @@ def test_a_field_that_is_key_and_value(fields) -> None:
     run_inline(builder.build())
     table = sums.snapshot()
     assert dict(zip(table["number"].to_pylist(), table["total"].to_pylist(), strict=True)) == {1: 2, 2: 6, 3: 3}
+
+
+PRICES = {
+    p: [
+        [
+            f"w{(p * 7 + i) % 11}",
+            None if i % 7 == p else decimal.Decimal((i * (p + 3)) % 900 - 400).scaleb(-2),
+            None if i % 5 == p else (i * (p + 3)) % 9 - 4,
+            dt.datetime(2026, 1, 1, 0, (i * 7 + p) % 10, tzinfo=dt.UTC),
+            None if i % 3 == p else i / 8,
+        ]
+        for i in range(40)
+    ]
+    for p in range(3)
+}
+PRICED = Fields("word: string", "price: decimal(18,2)", "n: int", "at: timestamp", "x: double")
+UNPRICED = Fields("word", "price", "n", "at", "x")
+SHOP = Fields(
+    "largest: double", "orders: long", "revenue: decimal(20,2)", "n_sum: long", "n_count: long", "opening: decimal(18,2)",
+    "opening_at: timestamp", "closing: int", "closing_at: timestamp", "priced: long", "total: double",
+)  # fmt: skip
+AGGREGATES = {
+    "orders": Count(),
+    "priced": Count("price"),
+    "revenue": Sum("price"),
+    "n": Mean("n"),
+    "largest": Max("x"),
+    "opening": First("price", by="at"),
+    "closing": Last("n", by="at"),
+    "total": Sum("x"),
+}
+
+
+def shops(state, fields):
+    builder = TransactionalTopologyBuilder("reduce", "spout", MemoryTransactionalSpout(PRICES, fields, 6), 2)
+    committer = ReduceCommitter("words", "word", values=AGGREGATES)
+    builder.set_committer_bolt("reduce", committer, 3).fields_grouping("spout", Fields("word"))
+    builder.set_state("words", state)
+    return builder.build()
+
+
+def of_rows(rows):
+    """The aggregates of a word's rows, by a plain loop."""
+    of = {name: [row[place] for row in rows if row[place] is not None] for place, name in enumerate(UNPRICED)}
+    opening = min(((at, price) for _, price, _, at, _ in rows if price is not None), default=(None, None))
+    closing = max(((at, n) for _, _, n, at, _ in rows if n is not None), default=(None, None))
+    return {
+        "largest": max(of["x"], default=None),
+        "orders": len(rows),
+        "revenue": sum(of["price"]) if of["price"] else None,
+        "n_sum": sum(of["n"]) if of["n"] else None,
+        "n_count": len(of["n"]),
+        "opening": opening[1],
+        "opening_at": opening[0],
+        "closing": closing[1],
+        "closing_at": closing[0],
+        "priced": len(of["price"]),
+        "total": sum(of["x"]) if of["x"] else None,
+    }
+
+
+@pytest.mark.parametrize("fields", [PRICED, UNPRICED], ids=["typed", "untyped"])
+@pytest.mark.parametrize("way", ["executors", "driver", "files", "key by key"])
+def test_several_values(tmp_path, monkeypatch, fields, way) -> None:
+    """Each field has its own aggregate, nulls are skipped, and the result is a plain loop's, whoever folds how."""
+    if way == "files":
+        monkeypatch.setattr(committers.spill, "FILE_ROWS_MIN", 1)
+        monkeypatch.setattr(committers.reduce, "ROWS_REDUCED_MIN", 1)
+    kind = StateKind.OPAQUE if way == "key by key" else StateKind.TRANSACTIONAL
+    rows_max = 0 if way in {"executors", "files"} else 1_000
+    config = Config({"topology.driver.rows.max": rows_max}, max_spout_pending=6, group_transactions_max=3)
+    for _ in range(2):
+        run_inline(
+            shops(DeltaState(tmp_path / "words", key=Fields("word: string"), value=SHOP, kind=kind), fields), config
+        )
+    words = defaultdict(list)
+    for row in (row for rows in PRICES.values() for row in rows):
+        words[row[0]].append(row)
+    table = read_table(tmp_path / "words").select(["word", *SHOP.names]).to_pylist()
+    assert {row.pop("word"): row for row in table} == {word: of_rows(rows) for word, rows in words.items()}
+
+
+@pytest.mark.parametrize(
+    ("value", "values", "message"),
+    [
+        (
+            "orders: long",
+            {"orders": Count(), "revenue": Sum("n")},
+            "has the value fields orders, but the aggregates fill",
+        ),
+        ("n: long", {"n": Mean("n")}, "the aggregates fill n_sum, n_count"),
+        ("n: string", {"n": Sum("n")}, "Sum needs a number"),
+    ],
+)
+def test_values_that_do_not_fill_the_state(tmp_path, value, values, message) -> None:
+    """Aggregates fill the value fields of the state, all of them and no others."""
+    with pytest.raises(FieldsError, match=message):
+        run_inline(topology(tmp_path, ReduceCommitter("words", "word", values=values), value=value), Config())
+
+
+def test_value_or_values() -> None:
+    """A committer folds one field, or several."""
+    for arguments in ({}, {"value": "n", "values": {"n": Sum("n")}}):
+        with pytest.raises(TopologyError, match="give it a value or values"):
+            ReduceCommitter("words", "word", **arguments)
+
+
+@pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
+@pytest.mark.parametrize(
+    ("row", "kind", "message"),
+    [
+        (["a", 2**62], "long", "n"),
+        (["a", 2**31], "int", "n"),
+        ([None, 1], "long", "key field 'word': a key is null"),
+    ],
+    ids=["too large", "too large for the state", "null key"],
+)
+def test_values_that_do_not_fit(tmp_path, fields, row, kind, message) -> None:
+    """A sum that does not fit, or a key that is null, is an error by its name; nothing is written."""
+    spout = MemoryTransactionalSpout({0: [row, row]}, fields, 1)
+    builder = TransactionalTopologyBuilder("reduce", "spout", spout, 1)
+    builder.set_committer_bolt("reduce", ReduceCommitter("words", "word", values={"n": Sum("n")})).fields_grouping(
+        "spout", Fields("word")
+    )
+    builder.set_state("words", DeltaState(tmp_path / "words", key=Fields("word: string"), value=Fields(f"n: {kind}")))
+    with pytest.raises(FieldsError, match=message):
+        run_inline(builder.build(), Config())
+    assert 2 not in read_table(tmp_path / "words")["txid"].to_pylist()

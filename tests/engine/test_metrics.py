@@ -21,6 +21,7 @@ from txtopo.plain.run.runner import PlainReport
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, Process
 from txtopo.transactional.core.events import (
+    NEVER,
     Committed,
     JobLost,
     MetadataCreated,
@@ -110,11 +111,11 @@ def attempt(txid: int, number: int = 1) -> TransactionAttempt:
 
 
 def assigned(*attempts: TransactionAttempt) -> tuple[AssignedAttempt, ...]:
-    return tuple(AssignedAttempt(each, None) for each in attempts)
+    return tuple(AssignedAttempt(each, None, NEVER) for each in attempts)
 
 
 def begun(*txids: int) -> MetadataCreated:
-    return MetadataCreated(tuple(TransactionMetadata(txid, None) for txid in txids), SourceStatus.READY)
+    return MetadataCreated(tuple(TransactionMetadata(txid, None, NEVER) for txid in txids), SourceStatus.READY)
 
 
 @pytest.fixture

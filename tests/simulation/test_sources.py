@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from committers.kafka import KafkaBolt
+from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from spouts.kafka import ExponentialBackoff, KafkaSpout
 from state import MemoryState
 from tests.simulation.subjects import Total
@@ -121,9 +123,11 @@ class QueueEmitter(Emitter):
         collector.emit((attempt, metadata))
 
 
-def summing(spout):
+def summing(spout, quiet_after=None, *, at_end=False):
+    total = Total()
+    total.quiet_after, total.at_end = quiet_after, at_end
     builder = TransactionalTopologyBuilder("summing", "queue", spout)
-    builder.set_committer_bolt("total", Total()).global_grouping("queue")
+    builder.set_committer_bolt("total", total).global_grouping("queue")
     builder.set_state("total", MemoryState(Fields("name"), Fields("n")))
     return builder.build()
 
@@ -133,6 +137,26 @@ def test_a_source_of_ones_own_that_never_ends():
     subject = make_subject(summing(Queue(5)), until=12)
     result = run_schedules(subject, range(1, 61), processes=1)
     assert [(failure.seed, failure.violation) for failure in result.failures] == []
+
+
+@pytest.mark.parametrize("until", [None, 12])
+@pytest.mark.parametrize("quiet_after", [dt.timedelta(milliseconds=30), dt.timedelta(seconds=2)])
+def test_a_quiet_source(quiet_after, until):
+    """However many transactions without input begin, all input is taken once, and each attempt has the same time."""
+    subject = make_subject(summing(Queue(5), quiet_after), until=until)
+    assert subject.oracle.transactions > 5
+    result = run_schedules(subject, range(1, 61), processes=1)
+    assert [(failure.seed, failure.violation) for failure in result.failures] == []
+
+
+@pytest.mark.parametrize("spout", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])
+def test_the_end_of_a_source(spout):
+    """Whatever fails, there is one transaction after the last of the input."""
+    subject = make_subject(summing(spout([1, 2, 3, 4, 5], Fields("delta"), 1), at_end=True))
+    result = run_schedules(subject, range(1, 61), processes=1)
+    assert [(failure.seed, failure.violation) for failure in result.failures] == []
+    if spout is MemoryTransactionalSpout:
+        assert subject.oracle.transactions == 6
 
 
 def test_a_source_that_never_gives_anything():

@@ -34,6 +34,7 @@ from txtopo.transactional.core.actions import (
 )
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import (
+    NEVER,
     Activated,
     Committed,
     Event,
@@ -43,6 +44,7 @@ from txtopo.transactional.core.events import (
     JobEnded,
     JobLost,
     MetadataCreated,
+    Planned,
     Processed,
     Recovered,
     SourceStatus,
@@ -118,6 +120,7 @@ class World:
         # Known to the checks only.
         self.highest: dict[int, TransactionAttempt] = {}
         self.emitted: dict[TransactionAttempt, Span] = {}
+        self.planned: dict[int, Planned] = {}
         self.made = 0
         self.is_finished = False
         self.attempts = AttemptChecker(OPAQUE if is_opaque else REPEATABLE)
@@ -157,8 +160,15 @@ class World:
         self.is_finished = False
         self.epoch += 1
         last = len(self.committed)
-        begun = [TransactionMetadata(txid, self.metadata[txid]) for txid in sorted(self.metadata) if txid > last]
-        self.tell(Recovered(self.epoch, last, self.committed_metadata, tuple(begun), self.now_ms))
+        begun = [
+            TransactionMetadata(txid, self.metadata[txid], self.planned[txid])
+            for txid in sorted(self.metadata)
+            if txid > last
+        ]
+        planned = self.planned.get(last, NEVER)
+        self.tell(
+            Recovered(self.epoch, last, self.committed_metadata, tuple(begun), self.now_ms, committed_planned=planned)
+        )
 
     def tell(self, event: Event) -> None:
         """Hand an event in, check the coordinator, and carry out what it says."""
@@ -213,7 +223,11 @@ class World:
             count = min(count, self.total - first + 1)
             if first + count > self.total:
                 status = SourceStatus.EXHAUSTED
-        begun = [TransactionMetadata(txid, self._make(txid)) for txid in range(first, first + count)]
+        before_ms = question.asked.previous_planned.at_ms
+        self.planned |= {txid: Planned(before_ms + 1 + txid - first) for txid in range(first, first + count)}
+        begun = [
+            TransactionMetadata(txid, self._make(txid), self.planned[txid]) for txid in range(first, first + count)
+        ]
         self.tell(MetadataCreated(tuple(begun), status))
 
     def answer(self, job: Job, index: int, *, fails: bool, knows_metadata: bool = False) -> None:
@@ -335,6 +349,7 @@ class World:
     def _ask(self, action: CreateMetadata) -> None:
         assert self.question is None, "one question at a time"
         assert 1 <= action.count <= self.core.limits.pending_max, "it asks for no more than may be pending"
+        assert action.previous_planned == self.planned.get(action.first_txid - 1, NEVER), "it goes on from that time"
         if self.is_opaque:
             assert action.previous_metadata != UNKNOWN, "the chain of metadata has no hole"
             self.question = Question(action, (action.previous_metadata or 0) == self.total)
@@ -354,6 +369,7 @@ class World:
         for assigned in action.attempts:
             attempt = assigned.attempt
             self._rise(attempt)
+            assert assigned.planned == self.planned[attempt.txid], "when it was planned never changes"
             if self.is_opaque:
                 assert end != UNKNOWN, "the chain of metadata has no hole"
                 assert assigned.metadata == UNKNOWN, "it is begun anew"
@@ -371,6 +387,7 @@ class World:
         assert self.group is None, "commit phases never overlap (promise 1)"
         assert len(group) <= self.core.limits.group_transactions_max, "a group is bounded"
         metadata = {each.attempt: each.metadata for each in group}
+        assert all(each.planned == self.planned[each.attempt.txid] for each in group), "as it was processed"
         self.group = Group(group_id, tuple(metadata), metadata, is_letter)
 
     def _write_dead_letter(self, action: DeadLetter) -> None:

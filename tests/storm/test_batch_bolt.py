@@ -8,6 +8,7 @@ from tests.storm.test_topology import Capture, CountingBatchBolt
 from txtopo import Fields, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.api.tuples import TupleSource
 from txtopo.columnar.chunks import Chunk, decode
+from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.tasks.batch_run import BatchRun, ShuffleMessage
 from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
@@ -30,7 +31,9 @@ class Executor:
         encoded = Chunk(source, rows=[(attempt, "word")]).encode()
         run = self.runs.setdefault(
             attempt,
-            BatchRun(self.task_factory, attempt, is_local=lambda name, _: name == "count", send=self.sent.append),
+            BatchRun(
+                self.task_factory, attempt, NEVER, is_local=lambda name, _: name == "count", send=self.sent.append
+            ),
         )
         run.receive(ShuffleMessage(attempt, 0, 0, 0, 0, 1, encoded))
 

@@ -6,6 +6,7 @@ and basic bolts.
 
 from __future__ import annotations
 
+import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -137,6 +138,22 @@ class BatchBolt(Bolt):
     of a columnar stream go to ``execute_batch``; with a ``combiner``, tuples of other streams may go there too.
     """
 
+    quiet_after: dt.timedelta | None = None
+    """Begin a transaction without input whenever the source has had none for so long; None, the default: begin none.
+
+    For a bolt that has something to do when time passes, such as closing a window: a transaction without input calls
+    ``finish_batch`` as every other does, and ``context.planned_at`` says how late it is. If several bolts ask, the
+    shortest time counts. None begins before the first input, while the source fails, while earlier transactions are
+    uncommitted, or after the one of :attr:`at_end`. The spout's emitters are not called, and the spout's coordinator
+    is not asked for metadata.
+    """
+    at_end: bool = False
+    """Whether to begin one more transaction once a bounded source is exhausted; in it, ``context.is_at_end`` is True.
+
+    For a bolt that holds something back until more comes. *txtopo* guarantees exactly one such transaction, also if
+    the topology is started again; and another one at the end of the input that came in between, if any did. It has no
+    input, as those of :attr:`quiet_after`. A source that was empty from the start has none.
+    """
     attempt: TransactionAttempt
     collector: BatchOutputCollector
     context: TopologyContext
@@ -211,6 +228,10 @@ class ArrowBatchBolt(Bolt):
     ``txid`` and ``attempt`` (both int64), equal in every row.
     """
 
+    quiet_after: dt.timedelta | None = None
+    """See :attr:`BatchBolt.quiet_after`."""
+    at_end: bool = False
+    """See :attr:`BatchBolt.at_end`."""
     attempt: TransactionAttempt
     collector: BatchOutputCollector
     context: TopologyContext

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -12,6 +13,8 @@ import attrs
 from txtopo.api.map_state import MapState
 from txtopo.api.tuples import Tuple
 from txtopo.errors import StateAccessError
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class TaskHook:
@@ -86,6 +89,37 @@ class TopologyContext(ABC):
     def this_task_id(self) -> int:
         """The id of this task: unique in a plain topology; the same as ``this_task_index`` in a transactional one."""
         return self.this_task_index
+
+    @property
+    def planned_at(self) -> dt.datetime:
+        """When the source began the transaction: wall-clock time with a time zone, UTC, in whole milliseconds.
+
+        *txtopo* guarantees that it is the same at every attempt, in both phases, after a crash, and in ``txtopo
+        replay``; and that it is never earlier than that of the transaction before. Only if an opaque spout begins an
+        uncommitted transaction again is it a later one. So decide by it, and not by the clock, what a replay must
+        decide alike.
+
+        Raises:
+            StateAccessError: there is no transaction: the topology is a plain one, or this is the context of a spout,
+                whose objects outlive transactions.
+        """
+        raise self._no_transaction("planned_at")
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the transaction ends a bounded source; see :attr:`BatchBolt.at_end`.
+
+        Raises:
+            StateAccessError: as for :attr:`planned_at`.
+        """
+        raise self._no_transaction("is_at_end")
+
+    def _no_transaction(self, what: str) -> StateAccessError:
+        return StateAccessError(
+            f"there is no transaction here that {what} could be of; ask the context of a bolt of a transactional "
+            "topology",
+            component=self.this_component_id,
+        )
 
     @abstractmethod
     def component_tasks(self, component: str) -> list[int]:

@@ -40,6 +40,10 @@ class MapState(ABC):
     A rows table has no keys. It takes rows with :meth:`append` and :meth:`replace_partitions`, and nothing else.
     """
 
+    key: Fields = Fields()
+    """The key fields of a keyed state; empty for a rows table, and for a state of your own that checks nothing."""
+    value: Fields = Fields()
+    """The value fields of a keyed state; empty as ``key`` is."""
     fields: Fields = Fields()
     """The fields of a rows table; empty for a keyed state."""
     partition_by: Sequence[str] = ()
@@ -68,8 +72,8 @@ class MapState(ABC):
     def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
         """Fold each key's value into the stored one: ``function(old, value)``, or ``value`` if none is stored.
 
-        It is fastest for ``operator.add``, ``min`` and ``max`` on integers: these are folded as Arrow columns, for all
-        transactions of a commit group at once.
+        It is fastest for ``operator.add``, ``min`` and ``max`` on integers, and for the aggregates of a
+        ``ReduceCommitter``: these are folded as Arrow columns, for all transactions of a commit group at once.
 
         Args:
             values: a value for each key; or a table whose columns are the key fields and then the value fields, with
@@ -96,7 +100,7 @@ class MapState(ABC):
 
         Raises:
             FieldsError: a value does not fit its field.
-            StateAccessError: this state keeps values by key.
+            StateAccessError: this state keeps values by key; or a row has expired: rows up to its time are taken.
         """
         raise takes_no_rows(self)
 
@@ -111,6 +115,39 @@ class MapState(ABC):
             StateAccessError: this state keeps values by key, or is not partitioned.
         """
         raise takes_no_rows(self)
+
+    def take_expired(self, until: int) -> pa.Table:
+        """Take out all rows that expire up to a time, and return them, in any order.
+
+        These are the durable ones, those of earlier transactions, and those that this transaction has appended so far.
+        They are returned once: a later transaction finds those that expire later. What is taken costs, not what stays.
+
+        Args:
+            until: the time, in µs since 1970 UTC. Nothing is taken, and nothing changes, if an earlier call had a
+                later one.
+
+        Raises:
+            StateAccessError: the rows of this state do not expire.
+        """
+        raise expires_nothing(self)
+
+    def holds(self, keys: pa.Table) -> pa.BooleanArray:
+        """Return for each key whether it has a row that is not taken, in the order of the keys.
+
+        Durable rows count, those of earlier transactions, and those that this transaction has appended so far.
+
+        Args:
+            keys: a table whose columns are the fields of the state's key, by name or in their order.
+
+        Raises:
+            FieldsError: a key does not fit its fields.
+            StateAccessError: the rows of this state do not expire, or it was declared without a key.
+        """
+        raise expires_nothing(self)
+
+    def rows_of(self, keys: pa.Table) -> pa.Table:
+        """Return the rows that have one of some keys and are not taken, in any order; see :meth:`holds`."""
+        raise expires_nothing(self)
 
     def as_rows(self, rows: Rows) -> pa.Table:
         """Return ``rows`` as an Arrow table with the columns of this rows table.
@@ -156,6 +193,14 @@ def takes_no_rows(state: object) -> StateAccessError:
     return StateAccessError(
         f"a {type(state).__name__} keeps values by key and takes no rows; declare the state as a rows table, "
         "such as DeltaRows(path, fields)"
+    )
+
+
+def expires_nothing(state: object) -> StateAccessError:
+    """Return the error for taking expired rows out of another state."""
+    return StateAccessError(
+        f"the rows of a {type(state).__name__} do not expire; declare the state as "
+        "DeltaExpiringRows(path, fields, expires=…)"
     )
 
 

@@ -7,6 +7,7 @@ transaction by transaction.
 
 from __future__ import annotations
 
+import decimal
 import enum
 import operator
 from abc import ABC, abstractmethod
@@ -15,7 +16,6 @@ from typing import Any, TypeAlias
 
 import attrs
 import pyarrow as pa
-import pyarrow.compute as pc
 
 
 class Reduction(enum.Enum):
@@ -31,9 +31,15 @@ class Reduction(enum.Enum):
         return _FUNCTIONS[self]
 
     @classmethod
-    def of(cls, function: Callable[[Any, Any], Any]) -> Reduction | None:
-        """Return the reduction for ``operator.add``, ``min`` or ``max``; None for any other function."""
+    def of(cls, function: Callable[[Any, Any], Any]) -> Folding | None:
+        """Return the reduction for ``operator.add``, ``min`` or ``max``, Reductions as they are; None for all else."""
+        if isinstance(function, Reductions):
+            return function
         return next((reduction for reduction, known in _FUNCTIONS.items() if known is function), None)
+
+    def by_column(self, names: Sequence[str]) -> Mapping[str, ColumnReduction]:
+        """Return how each column is reduced: all alike."""
+        return dict.fromkeys(names, self)
 
 
 _FUNCTIONS: Mapping[Reduction, Callable[[Any, Any], Any]] = {
@@ -41,6 +47,81 @@ _FUNCTIONS: Mapping[Reduction, Callable[[Any, Any], Any]] = {
     Reduction.MIN: min,
     Reduction.MAX: max,
 }
+
+
+@attrs.frozen
+class AtTime:
+    """The value at the earliest time (``Reduction.MIN``) or the latest (``Reduction.MAX``).
+
+    Of several values at that time it is the smallest or the largest, so that the order of folding changes nothing.
+
+    Args:
+        time: the column with the time of each value.
+        which: which time.
+    """
+
+    time: str
+    which: Reduction
+
+
+ColumnReduction: TypeAlias = Reduction | AtTime
+"""How one column is reduced."""
+
+
+@attrs.frozen
+class Reductions:
+    """A reduction for each value field of a state, in the fields' order; nulls are skipped.
+
+    It is the function for :meth:`MapState.multi_reduce`: key by key, it combines two values of a state as the columns
+    are reduced.
+    """
+
+    columns: tuple[tuple[str, ColumnReduction], ...]
+
+    def by_column(self, names: Sequence[str]) -> Mapping[str, ColumnReduction]:
+        """Return how each column is reduced; ``names`` are the state's value fields."""
+        assert [name for name, _ in self.columns] == list(names), "the value fields of the state"
+        return dict(self.columns)
+
+    @property
+    def function(self) -> Callable[[Any, Any], Any]:
+        """The reductions as a function of two values of the state."""
+        return self
+
+    def __call__(self, one: Any, other: Any) -> Any:
+        """Combine two values of the state: tuples, or single values if it has one value field."""
+        if len(self.columns) == 1:
+            return self._combined((one,), (other,))[0]
+        return self._combined(one, other)
+
+    def _combined(self, one: Sequence[Any], other: Sequence[Any]) -> tuple[Any, ...]:
+        names = [name for name, _ in self.columns]
+        made = []
+        for (_, how), a, b in zip(self.columns, one, other, strict=True):
+            if a is None or b is None:
+                made.append(b if a is None else a)
+            elif isinstance(how, AtTime):
+                time = names.index(how.time)
+                choose = _FUNCTIONS[how.which]
+                made.append(choose((one[time], _place(a), a), (other[time], _place(b), b))[-1])
+            elif how is Reduction.SUM:
+                made.append(_EXACT.add(a, b) if isinstance(a, decimal.Decimal) else a + b)
+            else:
+                made.append(_FUNCTIONS[how]((_place(a), a), (_place(b), b))[-1])
+        return tuple(made)
+
+
+def _place(value: Any) -> bool:
+    """Return whether a value comes after all numbers: NaN does."""
+    return bool(value != value)  # noqa: PLR0124 - only NaN differs from itself
+
+
+_EXACT = decimal.Context(prec=100)
+"""Python's own context rounds to 28 digits."""
+
+
+Folding: TypeAlias = Reduction | Reductions
+"""How rows are folded into a state: all value fields alike, or each in its own way."""
 
 
 @attrs.frozen
@@ -61,46 +142,6 @@ class Combiner:
     def fields(self) -> tuple[str, ...]:
         """The fields of the combined rows."""
         return (*self.key, self.value)
-
-
-_SUM_MAX = (1 << 63) - 1
-
-_THREADS_FROM_ROWS = 500_000
-"""Fewer rows are reduced by one thread: that is as fast, and the order of the result is the same in every run."""
-
-
-def is_reducible(rows: pa.Table, values: Sequence[str]) -> bool:
-    """Return whether the rows can be reduced in any order: all values are integers and no column has nulls."""
-    return all(pa.types.is_integer(rows.schema.field(name).type) for name in values) and not any(
-        column.null_count for column in rows.columns
-    )
-
-
-def reduced(rows: pa.Table, keys: Sequence[str], reductions: Mapping[str, Reduction]) -> pa.Table | None:
-    """Return one row for each key; None if a sum might overflow 64 bits or does not fit its column's type.
-
-    ``rows`` has the columns of ``keys`` and ``reductions``, and satisfies :func:`is_reducible`.
-    """
-    # Arrow's sum of a group wraps round without an error, so it is ruled out beforehand.
-    if any(how is Reduction.SUM and not _stays_small(rows[name]) for name, how in reductions.items()):
-        return None
-    grouped = rows.group_by(list(keys), use_threads=rows.num_rows >= _THREADS_FROM_ROWS).aggregate(
-        [(name, how.value) for name, how in reductions.items()]
-    )
-    names = [*keys, *reductions]
-    made = grouped.select([*keys, *(f"{name}_{how.value}" for name, how in reductions.items())])
-    try:
-        return made.rename_columns(names).cast(rows.select(names).schema)
-    except pa.ArrowInvalid:  # for example, a sum that does not fit int32
-        return None
-
-
-def _stays_small(column: Any) -> bool:
-    """Return whether no sum of the values can overflow 64 bits."""
-    if not len(column):
-        return True
-    bounds = pc.min_max(column).as_py()
-    return bool(max(abs(bounds["min"]), abs(bounds["max"])) * len(column) <= _SUM_MAX)
 
 
 @attrs.frozen
@@ -125,6 +166,8 @@ class RowsMode(enum.Enum):
     """Add the rows."""
     REPLACE = "replace"
     """Replace all rows of earlier transactions in the partitions that the new rows belong to."""
+    TAKE = "take"
+    """Take out the rows that have expired; there are no new rows."""
 
 
 Rows = pa.Table | pa.RecordBatch | RowsFile | Sequence[Sequence[Any]]
@@ -144,11 +187,13 @@ class TransactionRows:
         rows: as the state returned them: for a keyed state its key fields, then its value fields, where several rows
             may have the same key; for a rows table its fields.
         mode: how a rows table writes them; None for a keyed state.
+        until: the time up to which rows are taken out, in µs since 1970 UTC.
     """
 
     txid: int
     rows: Reducible
     mode: RowsMode | None = None
+    until: int | None = None
 
     @property
     def count(self) -> int:

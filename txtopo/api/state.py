@@ -33,9 +33,9 @@ import pyarrow as pa
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key, MapState, takes_no_rows
 from txtopo.api.reduction import (
+    Folding,
     PreparedWrites,
     Reducible,
-    Reduction,
     Rows,
     RowsFile,
     RowsMode,
@@ -48,6 +48,7 @@ __all__ = [
     "KEYED_KINDS",
     "CanBeRepaired",
     "Executors",
+    "ExpiresRows",
     "FoldsRows",
     "Key",
     "KeyedWrites",
@@ -77,6 +78,8 @@ class State(ABC):
     kind: StateKind
     partition_by: Sequence[str] = ()
     """The fields that a rows table is partitioned by."""
+    expires: str = ""
+    """The field with the time at which a row of an expiring table expires; empty for other states."""
 
     def as_rows(self, name: str, rows: Rows) -> pa.Table:
         """Return ``rows`` as an Arrow table with the columns of this rows table; see :meth:`MapState.as_rows`.
@@ -358,10 +361,10 @@ class Executors(Protocol):
 class FoldsRows(Protocol):
     """Folds the rows of a whole commit group at once, instead of key by key."""
 
-    def reducible_rows(self, values: Reducible, reduction: Reduction) -> Reducible | None:
+    def reducible_rows(self, values: Reducible, reduction: Folding) -> Reducible | None:
         """Return ``values`` as rows for :meth:`fold`; None if they must be folded key by key."""
 
-    def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
+    def fold(self, parts: Sequence[TransactionRows], reduction: Folding) -> Writes | None:
         """Fold the rows of consecutive transactions into the durable values; return the write.
 
         Args:
@@ -396,6 +399,42 @@ class TakesRows(Protocol):
 
         Raises:
             FailedException: some of the work was lost; the caller may try again.
+        """
+
+
+@runtime_checkable
+class ExpiresRows(Protocol):
+    """Is a rows table whose rows expire, each at a time of its own, and are taken out of it then.
+
+    The writes that :meth:`TakesRows.write_rows` makes of such a table also have parts that take rows out. Times are in
+    µs since 1970 UTC. A row whose time is not after the last such time is gone.
+    """
+
+    def taken_until(self) -> int:
+        """Return the time up to which rows are taken; a time before all others if none is."""
+
+    def expired(self, after: int, until: int) -> pa.Table:
+        """Return the rows, with the table's fields, that expire after one time and up to another.
+
+        Args:
+            after: the time up to which rows are taken, at least :meth:`taken_until`.
+            until: the time up to which they are wanted.
+        """
+
+    def holds(self, keys: pa.Table, after: int) -> pa.BooleanArray:
+        """Return for each key whether it has a row that expires after a time.
+
+        Args:
+            keys: the columns of the declared key, none of which is null.
+            after: the time up to which rows are taken, at least :meth:`taken_until`.
+        """
+
+    def of_keys(self, keys: pa.Table, after: int) -> pa.Table:
+        """Return the rows, with the table's fields, that have one of some keys and expire after a time.
+
+        Args:
+            keys: the columns of the declared key.
+            after: the time up to which rows are taken, at least :meth:`taken_until`.
         """
 
 

@@ -36,10 +36,15 @@ class StateKind(enum.Enum):
     """(value): as in Storm, a replay cannot be detected."""
     ROWS = "rows"
     """Rows without keys, each with the txid of its transaction. Only rows tables have this kind."""
+    EXPIRING = "expiring"
+    """Rows without keys that are taken out again when they expire."""
 
 
 KEYED_KINDS = (StateKind.TRANSACTIONAL, StateKind.OPAQUE, StateKind.NON_TRANSACTIONAL)
 """The kinds of keyed states."""
+
+ROWS_KINDS = (StateKind.ROWS, StateKind.EXPIRING)
+"""The kinds of rows tables."""
 
 
 class TransactionalValue(NamedTuple):
@@ -164,7 +169,7 @@ def stored_value(kind: StateKind, txid: int, value: Any, previous: Any = None) -
             return OpaqueValue(txid, value, previous)
         case StateKind.NON_TRANSACTIONAL:
             return NonTransactionalValue(value)
-        case StateKind.ROWS:
+        case StateKind.ROWS | StateKind.EXPIRING:
             raise StateAccessError("a table of rows keeps no values by key")
         case _:
             assert_never(kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import time
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import click
 from rich.text import Text
 
 from state.delta.read.consistent import committed_in_tables
+from txtopo.api.context import EPOCH
 from txtopo.attempts import attempt_words
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.console import Console
@@ -19,6 +21,7 @@ from txtopo.cli.display.wording import STATUS_WORDS, clock, count_of
 from txtopo.cli.target import OutputFolder, takes_folder_or_target
 from txtopo.errors import ConfigError
 from txtopo.topology.loading import Target
+from txtopo.transactional.core.events import NEVER, Turn
 from txtopo.transactional.core.history import ABRIDGED_FIRST, HistoryEntry, HistoryEvent
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.journal.ending import METADATA_DIR, metadata_dir_below
@@ -171,6 +174,12 @@ def _entry_of(parts: Sequence[JournalPart], txid: int) -> tuple[JournalPart, Jou
     return None
 
 
+_WITHOUT_INPUT = {
+    Turn.QUIET: "the source had had none for a while, and a bolt asks for this (quiet_after)",
+    Turn.END: "the source was exhausted, and a bolt asks for this (at_end)",
+}
+
+
 def _unsure(entered: tuple[JournalPart, JournalEntry, JournalTransaction]) -> str:
     _, entry, transaction = entered
     return (
@@ -198,12 +207,17 @@ def _committed_lines(
         f"attempt   {attempt_words(transaction.attempt)}, of topology {part.header.topology!r}",
         f"group     {_span(entry)}",
     ]
+    if transaction.planned != NEVER:
+        at = EPOCH + dt.timedelta(milliseconds=transaction.planned.at_ms)
+        lines.append(f"planned   {at:%Y-%m-%d %H:%M:%S.%f} UTC")
     for partition, (start, end) in (transaction.ranges or {}).items():
         lines.append(f"input     {partition}: {start} to {end}")
     for partition, gaps in transaction.skipped.items():
         spans = ", ".join(f"{start} to {end}" for start, end in gaps)
         lines.append(f"skipped   {partition}: {spans}: the records were gone, and the spout went on")
-    if not transaction.ranges:
+    if not transaction.planned.has_input:
+        lines.append(f"input     none: {_WITHOUT_INPUT[transaction.planned.turn]}")
+    elif not transaction.ranges:
         lines.append(f"input     metadata {_cut(json.dumps(transaction.metadata, ensure_ascii=False))}")
     if transaction.fingerprints:
         tuples = ", ".join(f"{name} {number:,}" for name, (number, _) in transaction.fingerprints.items())

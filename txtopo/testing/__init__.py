@@ -29,6 +29,10 @@ if TYPE_CHECKING:
         ElectorPlace as ElectorPlace,
         LeaderElectorConformance as LeaderElectorConformance,
     )
+    from txtopo.testing.conformance.expiring import (
+        EXPIRING_FIELDS as EXPIRING_FIELDS,
+        ExpiringRowsConformance as ExpiringRowsConformance,
+    )
     from txtopo.testing.conformance.spout import (
         DataFrameSpoutConformance as DataFrameSpoutConformance,
         OpaquePartitionedTransactionalSpoutConformance as OpaquePartitionedTransactionalSpoutConformance,

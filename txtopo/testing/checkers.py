@@ -15,13 +15,14 @@ from txtopo.api.copying import copied
 from txtopo.api.map_state import Key
 from txtopo.api.values import OpaqueValue, StateValue
 from txtopo.attempts import TransactionAttempt
-from txtopo.transactional.core.actions import Action, Commit, DeadLetter, Process
+from txtopo.transactional.core.actions import Action, AssignedAttempt, Commit, DeadLetter, Process
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import (
     Event,
     Failed,
     JobEnded,
     JobLost,
+    Planned,
     Processed,
     Progressed,
     Recovered,
@@ -68,20 +69,24 @@ class AttemptChecker:
 
     spout: SpoutPolicy = REPEATABLE
     highest: dict[int, TransactionAttempt] = attrs.field(factory=dict)
-    metadata: dict[int, Any] = attrs.field(factory=dict)
+    metadata: dict[int, tuple[Any, Planned]] = attrs.field(factory=dict)
 
-    def began(self, attempt: TransactionAttempt, metadata: Any, *, is_dead_letter: bool = False) -> None:
+    def began(self, assigned: AssignedAttempt, *, is_dead_letter: bool = False) -> None:
         """Check an attempt that a coordinator has started."""
+        attempt, metadata = assigned.attempt, (assigned.metadata, assigned.planned)
         highest = self.highest.get(attempt.txid)
         if highest is None or attempt > highest:
             self.highest[attempt.txid] = attempt
-        elif attempt.epoch >= highest.epoch:  # otherwise it is a zombie's, which writes nothing
+        elif attempt.epoch < highest.epoch:
+            return  # a zombie's, which writes nothing; it may have begun the transaction at another time
+        else:
             raise Violation(f"attempts rise (promise 3): {attempt} after {highest}")
         if self.spout.repeats and not is_dead_letter and self.metadata.get(attempt.txid, metadata) != metadata:
             raise Violation(f"every attempt gets the same metadata (promise 2): {attempt} got {metadata}")
 
-    def emits(self, attempt: TransactionAttempt, metadata: Any, durable: Any) -> None:
+    def emits(self, assigned: AssignedAttempt, durable: tuple[Any, Planned] | None) -> None:
         """Check an attempt of the leading coordinator before it emits; ``durable`` is the metadata in the store."""
+        attempt, metadata = assigned.attempt, (assigned.metadata, assigned.planned)
         if self.spout.repeats and durable != metadata:
             raise Violation(
                 f"metadata is durable before a tuple is emitted (promise 2): {attempt} emits {metadata}, not {durable}"
@@ -131,11 +136,11 @@ class CoreChecker:
             match action:
                 case Process():
                     for assigned in action.attempts:
-                        self._begin(assigned.attempt, assigned.metadata, action.job_id)
+                        self._begin(assigned, action.job_id)
                 case Commit():
                     self._commit([assigned.attempt for assigned in action.group], core)
                 case DeadLetter():
-                    self.attempts.began(action.given_up.attempt, action.given_up.metadata, is_dead_letter=True)
+                    self.attempts.began(action.given_up, is_dead_letter=True)
                     self.live.pop(action.given_up.attempt.txid, None)  # a dead letter is not a try of the transaction
                 case _:
                     pass
@@ -162,11 +167,12 @@ class CoreChecker:
                 if idle_ms >= self.timeout_ms:
                     raise Violation(f"no attempt goes on without progress (promise 7): {attempt}, {idle_ms} ms")
 
-    def _begin(self, attempt: TransactionAttempt, metadata: Any, job_id: int) -> None:
+    def _begin(self, assigned: AssignedAttempt, job_id: int) -> None:
+        attempt = assigned.attempt
         before = self.live.get(attempt.txid)
         if before is not None and self.spout.repeats:
             require(self._may_be_over(before), f"what was processed keeps its work (promise 5): {before}")
-        self.attempts.began(attempt, metadata)
+        self.attempts.began(assigned)
         self.live[attempt.txid] = attempt
         self.job_of[attempt] = job_id
         self._move([attempt])

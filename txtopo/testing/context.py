@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 
 import attrs
 
-from txtopo.api.context import TopologyContext
+from txtopo.api.context import EPOCH, TopologyContext
 from txtopo.api.map_state import MapState
 from txtopo.errors import StateAccessError, TopologyError
 
@@ -22,6 +23,8 @@ class PlainContext(TopologyContext):
         topology_id: the topology's id.
         components: the number of tasks of each other component, by id.
         states: the states that :meth:`state` returns, by name.
+        planned_at: when the transaction was planned.
+        is_at_end: whether it ends a bounded source.
     """
 
     this_component_id: str = "spout"
@@ -30,6 +33,8 @@ class PlainContext(TopologyContext):
     topology_id: str = "topology"
     components: Mapping[str, int] = attrs.field(factory=dict)
     states: Mapping[str, MapState] = attrs.field(factory=dict)
+    planned_at: dt.datetime = EPOCH
+    is_at_end: bool = False
 
     def component_tasks(self, component: str) -> list[int]:
         """Return the task indices of a component.

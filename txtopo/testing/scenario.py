@@ -11,8 +11,8 @@
 an event and the next ``>>`` must be complete: if there are none, the coordinator must return none.
 
 Attempts are written as in a log: ``"2:1"`` is the first attempt of transaction 2, and ``"2:1@3"`` is its first
-attempt in epoch 3. The metadata of transaction 2 is ``"m2"`` unless the scenario gives another. The coordinator's
-invariants are checked after every event.
+attempt in epoch 3. The metadata of transaction 2 is ``"m2"`` unless the scenario gives another, and it was planned 2
+seconds after 1970 began. The coordinator's invariants are checked after every event.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from txtopo.transactional.core.actions import (
 )
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import (
+    NEVER,
     Activated,
     Committed,
     Deactivated,
@@ -47,6 +48,7 @@ from txtopo.transactional.core.events import (
     JobEnded,
     JobLost,
     MetadataCreated,
+    Planned,
     Processed,
     Progressed,
     Recovered,
@@ -169,7 +171,8 @@ def recovered(
     now_ms: int = 0,
 ) -> Recovered:
     """Return the event that the coordinator leads, with the last committed and the begun transactions."""
-    return Recovered(epoch, committed, _metadata(committed, metadata), _begun(begun), now_ms)
+    last = _metadata(committed, metadata)
+    return Recovered(epoch, committed, last, _begun(begun), now_ms, committed_planned=_planned(committed))
 
 
 def begun(*txids: int, metadata: Any = _OF_ITS_TXID, source: SourceStatus = READY) -> MetadataCreated:
@@ -217,7 +220,7 @@ abandon, cancel, clean_up, stop = AbandonCommit, CancelJob, CleanUp, Stop
 
 def ask(first_txid: int, count: int, previous: Any = _OF_ITS_TXID) -> CreateMetadata:
     """Ask the spout's coordinator for up to ``count`` transactions."""
-    return CreateMetadata(first_txid, count, _metadata(first_txid - 1, previous))
+    return CreateMetadata(first_txid, count, _metadata(first_txid - 1, previous), _planned(first_txid - 1))
 
 
 def save(*txids: int, metadata: Any = _OF_ITS_TXID) -> SaveMetadata:
@@ -250,8 +253,12 @@ def _metadata(txid: int, given: Any) -> Any:
     return f"m{txid}" if txid >= FIRST_TXID else None
 
 
+def _planned(txid: int) -> Planned:
+    return Planned(txid * 1_000) if txid >= FIRST_TXID else NEVER
+
+
 def _begun(txids: tuple[int, ...], metadata: Any = _OF_ITS_TXID) -> tuple[TransactionMetadata, ...]:
-    return tuple(TransactionMetadata(txid, _metadata(txid, metadata)) for txid in txids)
+    return tuple(TransactionMetadata(txid, _metadata(txid, metadata), _planned(txid)) for txid in txids)
 
 
 def _attempts(texts: tuple[str, ...]) -> tuple[TransactionAttempt, ...]:
@@ -259,4 +266,6 @@ def _attempts(texts: tuple[str, ...]) -> tuple[TransactionAttempt, ...]:
 
 
 def _assigned(texts: tuple[str, ...], metadata: Any = _OF_ITS_TXID) -> tuple[AssignedAttempt, ...]:
-    return tuple(AssignedAttempt(each, _metadata(each.txid, metadata)) for each in _attempts(texts))
+    return tuple(
+        AssignedAttempt(each, _metadata(each.txid, metadata), _planned(each.txid)) for each in _attempts(texts)
+    )

@@ -93,6 +93,7 @@ class TransactionalTopologyBuilder:
                 *checks.check_kinds(graph),
                 *checks.check_parallelism(graph),
                 *checks.check_settings(graph),
+                *checks.check_times(graph),
             ]
         )
         refuse([mistake for d in graph.declared for mistake in signature_mistakes(d.id, d.component)])

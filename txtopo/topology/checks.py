@@ -5,6 +5,7 @@ Each check yields a sentence for each mistake, with the component and the remedy
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
 import graphlib
 from collections import Counter
@@ -101,6 +102,15 @@ def check_parallelism(graph: Graph) -> Iterator[str]:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 yield f"{declared.id!r}: the {what} is {value!r}; it must be an integer of at least 1"
+
+
+def check_times(graph: Graph) -> Iterator[str]:
+    """Find bolts that ask for transactions without input, but not by a usable time."""
+    _, *bolts = graph.declared
+    for declared in bolts:
+        after = getattr(declared.component, "quiet_after", None)
+        if after is not None and (not isinstance(after, dt.timedelta) or after < dt.timedelta(milliseconds=1)):
+            yield f"{declared.id!r}: quiet_after is {after!r}; give a timedelta of at least a millisecond, or None"
 
 
 def check_settings(graph: Graph) -> Iterator[str]:

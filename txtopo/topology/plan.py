@@ -8,6 +8,7 @@ A component of the commit phase executes tuples from the processing phase as soo
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 from collections.abc import Mapping
 from functools import cached_property
@@ -17,7 +18,8 @@ import attrs
 
 from txtopo.api.fields import Fields
 from txtopo.api.groupings import Grouping
-from txtopo.api.state import State, StateKind
+from txtopo.api.state import State
+from txtopo.api.values import ROWS_KINDS
 from txtopo.topology.spout_semantics import SpoutSemantics
 
 
@@ -88,7 +90,7 @@ class Plan:
     """The semantics of the spout's kind."""
     row_tables: Mapping[str, State] = attrs.field(
         default=attrs.Factory(
-            lambda plan: {name: s for name, s in plan.states.items() if getattr(s, "kind", None) is StateKind.ROWS},
+            lambda plan: {name: s for name, s in plan.states.items() if getattr(s, "kind", None) in ROWS_KINDS},
             takes_self=True,
         )
     )
@@ -115,6 +117,17 @@ class Plan:
     def dataframes(self) -> tuple[PlannedComponent, ...]:
         """The components that Spark SQL runs instead of Python tasks."""
         return tuple(component for component in self.components if component.kind in DATAFRAMES)
+
+    @cached_property
+    def quiet_after(self) -> dt.timedelta | None:
+        """How long a source may have nothing until a transaction without input begins; None: none begins."""
+        found = [getattr(component.component, "quiet_after", None) for component in self.components[1:]]
+        return min((each for each in found if each is not None), default=None)
+
+    @cached_property
+    def at_end(self) -> bool:
+        """Whether a transaction without input begins once the source is exhausted."""
+        return any(getattr(component.component, "at_end", False) for component in self.components[1:])
 
     @property
     def delta_users(self) -> tuple[str, ...]:

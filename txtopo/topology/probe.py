@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from typing import Any
 
 import cloudpickle
 
 from txtopo.api.collector import BatchOutputCollector
-from txtopo.api.context import TopologyContext
+from txtopo.api.context import EPOCH, TopologyContext
 from txtopo.api.copying import copied
 from txtopo.api.map_state import MapState
 from txtopo.attempts import TransactionAttempt
@@ -59,6 +60,14 @@ class _ProbeContext(TopologyContext):
         self.this_component_id = component.id
         self.this_task_index = 0
         self.unknown: list[str] = []
+
+    @property
+    def planned_at(self) -> dt.datetime:
+        return EPOCH
+
+    @property
+    def is_at_end(self) -> bool:
+        return False
 
     def component_tasks(self, component: str) -> list[int]:
         return list(range(self._plan.by_id[component].tasks))

@@ -23,9 +23,10 @@ import pyarrow.compute as pc
 from state.delta.keyed.writing import FileWrites
 from state.delta.log.data_files import BUCKET_ROWS, DataFile, DataFolder
 from state.delta.schema import TXID_FIELD, RowFormat, reaches
-from txtopo.api.reduction import Reduction, RowsFile, TransactionRows, reduced
+from txtopo.api.reduction import ColumnReduction, Folding, Reduction, RowsFile, TransactionRows
 from txtopo.api.state import Executors
 from txtopo.columnar.hashing import PARTS, parts_of
+from txtopo.columnar.reducing import reduced
 from txtopo.columnar.rows_file import read_rows_file
 
 __all__ = ["BucketTask", "FoldedBucket", "fold_bucket", "fold_on_executors", "tasks_of"]
@@ -45,7 +46,7 @@ class BucketTask:
     old: tuple[DataFile, ...]
     new: tuple[tuple[int, RowsFile], ...]
     keys: tuple[str, ...]
-    reductions: Mapping[str, Reduction]
+    reductions: Mapping[str, ColumnReduction]
     schema: pa.Schema
     first_txid: int
     name: str
@@ -83,7 +84,10 @@ def fold_bucket(task: BucketTask) -> FoldedBucket:
     # A transaction of the group is in the table already: only a fold key by key can leave it out.
     if reaches(stored, task.first_txid):
         return FoldedBucket(None, 0)
-    new = [_with_txid(read_rows_file(file, first, end), txid, task.schema) for txid, file in task.new]
+    try:
+        new = [_with_txid(read_rows_file(file, first, end), txid, task.schema) for txid, file in task.new]
+    except pa.ArrowInvalid:  # a value does not fit: folding key by key names it
+        return FoldedBucket(None, 0)
     rows = reduced(pa.concat_tables([stored, *new]), task.keys, task.reductions)
     if rows is None:
         return FoldedBucket(None, 0)
@@ -130,7 +134,7 @@ def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by w
     held: Iterable[DataFile],
     rows: RowFormat,
     parts: Sequence[TransactionRows],
-    reduction: Reduction,
+    reduction: Folding,
     written: FileWrites,
 ) -> FileWrites | None:
     """Fold the rows of a group into a table's buckets on the executors.
@@ -158,7 +162,7 @@ def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by w
             old=old,
             new=tuple((part.txid, file) for part, file in zip(parts, files, strict=True)),
             keys=keys,
-            reductions={**dict.fromkeys(rows.value, reduction), TXID_FIELD: Reduction.MAX},
+            reductions={**reduction.by_column(list(rows.value)), TXID_FIELD: Reduction.MAX},
             schema=rows.schema(),
             first_txid=parts[0].txid,
             name=f"{parts[0].txid}-{parts[-1].txid}",

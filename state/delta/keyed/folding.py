@@ -3,7 +3,8 @@
 A stored value is one more value to fold, so one aggregation over the table's rows and the group's rows gives the
 table's next rows, and the last txid of each key is the largest one. This is only valid if the function does not
 depend on the order (integers, see :class:`~txtopo.api.reduction.Reduction`), no sum exceeds 64 bits, and no stored
-value already includes a transaction of the group. Otherwise the group is folded key by key.
+value already includes a transaction of the group. Otherwise the group is folded key by key. With a reduction for
+each value field, values may also be decimals, floating numbers or, but for sums, whatever has an order, and null.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import pyarrow.compute as pc
 
 from state.delta.columns import fit_column
 from state.delta.schema import TXID_FIELD, RowFormat, reaches
-from txtopo.api.reduction import Reducible, Reduction, RowsFile, TransactionRows, is_reducible, reduced
+from txtopo.api.reduction import ColumnReduction, Folding, Reducible, Reduction, RowsFile, TransactionRows
 from txtopo.api.state import Key, StateKind
+from txtopo.columnar.reducing import is_reducible, reduced
 from txtopo.columnar.rows_file import in_memory
 
 __all__ = ["Reducer", "TooManyKeys"]
@@ -36,19 +38,25 @@ class Reducer:
 
     rows: RowFormat
 
-    def reducible(self, values: Reducible) -> pa.Table | None:
+    def reducible(self, values: Reducible, reduction: Folding) -> pa.Table | None:
         """Return ``values`` as rows of key fields and value fields; None if they must go key by key."""
         fields = self.rows
         if fields.kind is not StateKind.TRANSACTIONAL:
             return None
         assert not isinstance(values, RowsFile), "rows in a file are folded unchanged"
         table = self._of_mapping(values) if isinstance(values, Mapping) else self._of_table(values)
-        return table if table is not None and is_reducible(table, list(fields.value)) else None
+        return table if table is not None and self._is_reducible(table, reduction) else None
 
-    def takes(self, columns: pa.Schema) -> bool:
-        """Whether rows with these columns are reducible, provided that nothing is null."""
+    def _is_reducible(self, table: pa.Table, reduction: Folding) -> bool:
+        if isinstance(reduction, Reduction):
+            return is_reducible(table, list(self.rows.value))
+        return not any(table[name].null_count for name in self.rows.key)
+
+    def takes(self, columns: pa.Schema, reduction: Folding) -> bool:
+        """Whether rows with these columns are reducible, provided that there is no null that a reduction minds."""
         is_integer = all(pa.types.is_integer(kind) for kind in self.rows.value.types)
-        return self.rows.kind is StateKind.TRANSACTIONAL and is_integer and self._is_alike(columns)
+        has_types = is_integer or not isinstance(reduction, Reduction)
+        return self.rows.kind is StateKind.TRANSACTIONAL and has_types and self._is_alike(columns)
 
     def _is_alike(self, columns: pa.Schema) -> bool:
         """Whether columns, whatever their names, have the types of the key and value fields, or can be cast to them."""
@@ -58,7 +66,7 @@ class Reducer:
         )
 
     def contributions(
-        self, parts: Sequence[TransactionRows], reduction: Reduction, rows_max: int | None = None
+        self, parts: Sequence[TransactionRows], reduction: Folding, rows_max: int | None = None
     ) -> pa.Table | None:
         """Return a group's rows reduced to one row per key, with its last txid; None if a sum is too large.
 
@@ -75,7 +83,10 @@ class Reducer:
             raise TooManyKeys
         made: pa.Table | None = self._schema().append(_TXID).empty_table()
         for portion in _portions(parts, portion_max):
-            made = self._reduced(pa.concat_tables([made, *map(self._with_txid, portion)]), reduction)
+            try:
+                made = self._reduced(pa.concat_tables([made, *map(self._with_txid, portion)]), reduction)
+            except pa.ArrowInvalid:  # rows of a file that do not fit
+                return None
             if made is None:
                 return None
             if count > portion_max and made.num_rows > portion_max // 2:
@@ -87,7 +98,7 @@ class Reducer:
         txids = pa.array(np.full(rows.num_rows, part.txid, dtype=np.int64))
         return rows.rename_columns(schema.names).cast(schema).append_column(_TXID, txids)
 
-    def folded(self, stored: pa.Table, new: pa.Table, first: int, reduction: Reduction) -> pa.Table | None:
+    def folded(self, stored: pa.Table, new: pa.Table, first: int, reduction: Folding) -> pa.Table | None:
         """Return the rows of both, reduced to one row per key; None if they cannot be folded in columns.
 
         ``new`` is the result of :meth:`contributions`, and ``first`` its first transaction.
@@ -97,7 +108,7 @@ class Reducer:
         return self._reduced(pa.concat_tables([stored, new]), reduction)
 
     def folded_at(
-        self, is_there: npt.NDArray[np.bool_], stored: pa.Table, new: pa.Table, first: int, reduction: Reduction
+        self, is_there: npt.NDArray[np.bool_], stored: pa.Table, new: pa.Table, first: int, reduction: Folding
     ) -> pa.Table | None:
         """Fold the table's values of the same keys into ``new``: as :meth:`folded`, but without a search for keys.
 
@@ -108,19 +119,46 @@ class Reducer:
             return None
         # The place of each row of ``new`` in ``stored``, which has only the keys that are there; null for a new key.
         places = pa.array(np.cumsum(is_there) - 1, mask=~is_there)
+        by_column = reduction.by_column(list(self.rows.value))
+        simple = {
+            name: how
+            for name, how in by_column.items()
+            if isinstance(how, Reduction)
+            and pa.types.is_integer(new.schema.field(name).type)
+            and not (new[name].null_count or stored[name].null_count)
+        }
+        made = {}
         try:
-            for position, name in enumerate(new.column_names):
-                if name in self.rows.value:
-                    value = _ELEMENT_WISE[reduction](new[name], stored[name].take(places))
-                    new = new.set_column(position, new.schema.field(position), value)
+            for name, how in simple.items():
+                made[name] = _ELEMENT_WISE[how](new[name], stored[name].take(places))
         except pa.ArrowInvalid:  # a sum that does not fit
             return None
+        if len(simple) < len(by_column):
+            others = self._row_by_row(is_there, stored, new, by_column)
+            if others is None:
+                return None
+            made.update((name, others[name]) for name in by_column if name not in simple)
+        for name, column in made.items():
+            position = new.schema.get_field_index(name)
+            new = new.set_column(position, new.schema.field(position), column)
         return new
 
-    def _reduced(self, rows: pa.Table, reduction: Reduction) -> pa.Table | None:
-        return reduced(
-            rows, list(self.rows.key), {**dict.fromkeys(self.rows.value, reduction), TXID_FIELD: Reduction.MAX}
+    @staticmethod
+    def _row_by_row(
+        is_there: npt.NDArray[np.bool_], stored: pa.Table, new: pa.Table, by_column: Mapping[str, ColumnReduction]
+    ) -> pa.Table | None:
+        """Return the reduced value columns of ``new`` and ``stored``, as :meth:`folded_at` has them: by row numbers."""
+        numbers = np.arange(new.num_rows)
+        rows = pa.concat_tables(
+            table.select(list(by_column)).append_column(TXID_FIELD, pa.array(own))
+            for table, own in ((new, numbers), (stored, numbers[is_there]))
         )
+        made = reduced(rows, [TXID_FIELD], by_column)  # any name that no value field has
+        return None if made is None else made.sort_by(TXID_FIELD)
+
+    def _reduced(self, rows: pa.Table, reduction: Folding) -> pa.Table | None:
+        by_column = reduction.by_column(list(self.rows.value))
+        return reduced(rows, list(self.rows.key), {**by_column, TXID_FIELD: Reduction.MAX})
 
     def _of_mapping(self, values: Mapping[Key, Any]) -> pa.Table | None:
         columns: list[Any] = []
@@ -178,5 +216,6 @@ def _is_alike(ours: pa.DataType, theirs: pa.DataType) -> bool:
     return bool(
         ours == theirs
         or (pa.types.is_integer(ours) and pa.types.is_integer(theirs))
+        or (pa.types.is_decimal(ours) and pa.types.is_decimal(theirs))
         or (pa.types.is_string(ours) and pa.types.is_large_string(theirs))
     )

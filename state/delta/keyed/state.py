@@ -23,7 +23,7 @@ from state.delta.upkeep import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
-from txtopo.api.reduction import PreparedWrites, Reducible, Reduction, RowsFile, TransactionRows
+from txtopo.api.reduction import Folding, PreparedWrites, Reducible, RowsFile, TransactionRows
 from txtopo.api.state import Executors, FoldsRows, KeyedWrites, Writes, by_key
 from txtopo.api.values import StateKind, StateValue
 from txtopo.columnar.rows_file import read_rows_file, schema_of
@@ -129,15 +129,15 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
         """Raise a ``FieldsError`` if a key or value does not fit."""
         self._rows.check(values, new_keys)
 
-    def reducible_rows(self, values: Reducible, reduction: Reduction) -> Reducible | None:  # noqa: ARG002
-        """Return ``values`` as rows to fold if they are integers of a transactional state; otherwise None."""
+    def reducible_rows(self, values: Reducible, reduction: Folding) -> Reducible | None:
+        """Return ``values`` as rows to fold if a transactional state folds them in columns; otherwise None."""
         if isinstance(values, RowsFile):
             if self._executors is not None and self._location.root is not None:
-                return values if self._reducer.takes(schema_of(values)) else None
-            return self._reducer.reducible(read_rows_file(values))
-        return self._reducer.reducible(values)
+                return values if self._reducer.takes(schema_of(values), reduction) else None
+            return self._reducer.reducible(read_rows_file(values), reduction)
+        return self._reducer.reducible(values, reduction)
 
-    def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
+    def fold(self, parts: Sequence[TransactionRows], reduction: Folding) -> Writes | None:
         """Return the writes that fold the rows into the table as of this coordinator's last write."""
         executors, writer = self._executors, self._writer
         if executors is None or self._location.root is None:
@@ -153,7 +153,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
         return None if folded is None else RowWrites(folded)
 
     def _folded_on_executors(
-        self, executors: Executors, parts: Sequence[TransactionRows], reduction: Reduction
+        self, executors: Executors, parts: Sequence[TransactionRows], reduction: Folding
     ) -> Writes | None:
         def fold() -> FileWrites | None:
             held, written = self._writer.files.values(), self._on_head(parts[0].txid)
@@ -164,7 +164,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
         except StateFailure as error:
             raise self._writer.failure("its rows cannot be read by the executors", error) from error
 
-    def _folded(self, new: pa.Table, first: int, reduction: Reduction) -> pa.Table | None:
+    def _folded(self, new: pa.Table, first: int, reduction: Folding) -> pa.Table | None:
         keys = new.select(list(self._rows.key))
         found = self._cache.found_among(self._writer, keys)
         if found is not None:

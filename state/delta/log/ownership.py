@@ -36,6 +36,7 @@ from deltalake.exceptions import DeltaError
 from state.delta.log.entries import EPOCH_NOTE, RESTORED_NOTE, TXID_NOTE
 from state.delta.log.location import Location
 from txtopo.api.state import StateKind
+from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.durable import make_folder
 from txtopo.errors import ConfigError, DivergenceError, LostLead
 from txtopo.formats import TABLE, Format, refuse_newer
@@ -51,6 +52,8 @@ __all__ = [
     "not_ours",
     "rolled_back_application",
     "state_application",
+    "taken_application",
+    "taken_until",
 ]
 
 _EPOCH = "epoch"
@@ -90,16 +93,24 @@ class Fence:
         numbers = {EPOCH_NOTE: self.epoch, TXID_NOTE: txid, RESTORED_NOTE: restored}
         return {name: str(number) for name, number in numbers.items() if number is not None}
 
-    def applications(self, txid: int | None, rolled_back_at: int | None = None) -> Mapping[str, int]:
+    def taken_until(self, table: DeltaTable) -> int:
+        """Return the time up to which expired rows are taken out, according to the handle."""
+        return taken_until(table, state_application(self.topology_id, self.state))
+
+    def applications(
+        self, txid: int | None, rolled_back_at: int | None = None, taken: int | None = None
+    ) -> Mapping[str, int]:
         """Return the application transactions that a version must carry.
 
         ``txid`` is None for a marker and for upkeep. A roll-back passes the number of the version that it makes.
+        ``taken`` is the time up to which the version has taken out expired rows; None if it takes out none.
         """
         own = state_application(self.topology_id, self.state)
         numbers = {
             epoch_application(self.topology_id): self.epoch,
             own: txid,
             rolled_back_application(own): rolled_back_at,
+            taken_application(own): taken,
         }
         return {name: number for name, number in numbers.items() if number is not None}
 
@@ -119,11 +130,26 @@ def rolled_back_application(application: str) -> str:
     return f"{application}/rolled-back"
 
 
+def taken_until(table: DeltaTable, application: str) -> int:
+    """Return the time up to which expired rows are taken out of a table, in µs since 1970 UTC.
+
+    ``application`` is the application id that carries its txids.
+    """
+    found = table.transaction_version(taken_application(application))
+    return BEFORE_ALL if found is None else found
+
+
+def taken_application(application: str) -> str:
+    """Return the application id that carries the time up to which expired rows are taken out."""
+    return f"{application}/taken"
+
+
 def epoch_application(topology_id: str) -> str:
     """Return the application id that carries the newest epoch that has opened a table."""
     return f"{topology_id}/{_EPOCH}"
 
 
+_EXPIRES = "txtopo.expires"
 _TOPOLOGY, _STATE, _INCARNATION, _KIND = "txtopo.topology", "txtopo.state", "txtopo.life", "txtopo.kind"
 _FORMAT, _NEEDS = "txtopo.format", "txtopo.format.needs"
 
@@ -141,6 +167,8 @@ class Owner:
     state: str
     incarnation: str
     kind: StateKind
+    expires: str = ""
+    """The field with the time at which a row expires; empty if rows do not expire."""
 
     @staticmethod
     def of(table: DeltaTable) -> Owner | None:
@@ -159,7 +187,7 @@ class Owner:
         topology_id, state, incarnation, kind = (configuration[name] for name in names)
         if kind not in {known.value for known in StateKind}:
             return None
-        return Owner(topology_id, state, incarnation, StateKind(kind))
+        return Owner(topology_id, state, incarnation, StateKind(kind), configuration.get(_EXPIRES) or "")
 
     def take(self, location: Location, schema: pa.Schema, partition_by: Sequence[str] = ()) -> DeltaTable:
         """Return a handle of this owner's table; create the table if it does not exist.
@@ -178,8 +206,11 @@ class Owner:
 
     def text(self) -> str:
         """Return the owner in words."""
-        kind = self.kind.value
-        return f"topology {self.topology_id!r}, state {self.state!r}, incarnation {self.incarnation!r}, kind {kind!r}"
+        kind, expires = self.kind.value, f", expires {self.expires!r}" if self.expires else ""
+        return (
+            f"topology {self.topology_id!r}, state {self.state!r}, incarnation {self.incarnation!r}, kind {kind!r}"
+            f"{expires}"
+        )
 
     def _make(self, location: Location, schema: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:
         foreign = location.foreign_file()
@@ -201,6 +232,7 @@ class Owner:
                     _KIND: self.kind.value,
                     _FORMAT: str(TABLE.number),
                     _NEEDS: TABLE.needs,
+                    **({_EXPIRES: self.expires} if self.expires else {}),
                 },
                 storage_options=location.options,
                 commit_properties=CommitProperties(custom_metadata={EPOCH_NOTE: "0"}),

@@ -44,11 +44,13 @@ class Change:
         added: new data files, which are in the table's folder.
         removed: data files that the version no longer has.
         is_of_rows: whether rows are added or removed; False if they only move between files.
+        taken: the time up to which expired rows are taken out; None if that stays.
     """
 
     added: Sequence[DataFile] = ()
     removed: Sequence[DataFile] = ()
     is_of_rows: bool = True
+    taken: int | None = None
 
 
 def entry_of(change: Change, notes: Mapping[str, str], applications: Mapping[str, int], time_ms: int) -> bytes:

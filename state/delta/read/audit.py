@@ -22,12 +22,13 @@ from state.delta.log.ownership import (
     epoch_of,
     rolled_back_application,
     state_application,
+    taken_application,
 )
 from state.delta.read.multiset import missing_from
 from state.delta.read.reading import key_mask, read_rows
 from state.delta.schema import TXID_FIELD
-from txtopo.api.state import StateKind
 from txtopo.api.table_history import SAMPLES_MAX, RowChanges, TableHistory, TableVersion, rolled_back_from
+from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.transactional.journal.ending import table_path
 from txtopo.transactional.journal.journal import JournalTable
@@ -133,14 +134,15 @@ class _Reader:
             found = self._version(version, actions, last) if versions else self._first(version, actions)
             if with_rows:
                 # A version that moves no files, such as a marker, has the rows of the one before.
-                now = rows if versions and not _moves_files(actions) else self._rows(version, schema)
+                is_same = versions and not _moves_files(actions) and not self._takes(actions)
+                now = rows if is_same else self._rows(version, schema)
                 # A rollback must equal the version that it restores, not the one before it.
                 if found.is_rollback:
                     last = found.txid
                     rows = self._rows(versions[rolled_back_from(versions, last) - 1].version, schema)
                 if versions and rows is not None and now is not None:
                     changes = RowChanges(0, None, None, 0)
-                    if now is not rows and self.owner.kind is StateKind.ROWS:
+                    if now is not rows and self.owner.kind in ROWS_KINDS:
                         changes = compare_bags(rows, now, last or 0)
                     elif now is not rows:
                         changes = compare_rows(rows, now, keys, last or 0)
@@ -162,6 +164,12 @@ class _Reader:
             if is_kept:
                 lines = self.location.folder.get(entry_path(version)).splitlines()
                 yield version, [json.loads(line) for line in lines if line.strip()]
+
+    def _takes(self, actions: Sequence[Mapping[str, Any]]) -> bool:
+        """Return whether a version takes out expired rows."""
+        return any(
+            "txn" in action and action["txn"]["appId"] == taken_application(self._application) for action in actions
+        )
 
     def _is_kept(self, version: int) -> bool:
         try:

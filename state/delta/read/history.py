@@ -10,7 +10,8 @@ together are one Delta write, and only the rows' own txids distinguish them:
 
 * If the journal has the group that made the next version, and that group begins after the wanted transaction, nothing
   was written in between: the version before is the table as of the transaction.
-* A table of rows only grows, unless partitions are replaced: the rows up to the wanted txid are the table as of it.
+* A table of rows only grows, unless partitions are replaced or expired rows taken: the rows up to the wanted txid are
+  the table as of it.
 * A keyed table has one row per key. If no key was touched after the wanted transaction, and the journal shows that the
   group removed none, the next version is the table as of it. Otherwise a row that a later transaction has overwritten
   may have had another value in between, which is kept nowhere. A removed key leaves no txid, and a key that the same
@@ -30,10 +31,17 @@ from deltalake.exceptions import DeltaError
 
 from state.delta.log.damage import plain_text
 from state.delta.log.location import LOG_FOLDER, Location, parent_of
-from state.delta.log.ownership import WORLD_ERRORS, Owner, rolled_back_application, state_application
+from state.delta.log.ownership import (
+    WORLD_ERRORS,
+    Owner,
+    rolled_back_application,
+    state_application,
+    taken_until,
+)
 from state.delta.read.reading import read_rows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.state import OpenedState, State, StateKind, Writes
+from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.transactional.journal.ending import metadata_dir_below
 from txtopo.transactional.journal.journal import find_journal, read_journal
@@ -219,8 +227,9 @@ def rows_between(  # noqa: PLR0913, PLR0917 - the table, its handle, and the ran
     # The transactions from the version's own up to the group wrote nothing into this table.
     if group is not None and txid < group.first:
         return read_rows(found, schema)
-    if owner is not None and owner.kind is StateKind.ROWS:
-        if not after.metadata().partition_columns:
+    if owner is not None and owner.kind in ROWS_KINDS:
+        is_taken = taken_until(after, application) > taken_until(found, application)
+        if not after.metadata().partition_columns and not is_taken:
             rows = read_rows(after, schema)
             return rows.filter(pc.less_equal(rows[TXID_FIELD], txid))
     elif group is not None and not group.removed:

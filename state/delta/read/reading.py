@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from state.delta.log.data_files import fitted
+from state.delta.log.ownership import Owner, state_application, taken_until
+from txtopo.columnar.rows_by_time import rows_after
 
 __all__ = ["key_mask", "read_rows", "rows_of"]
 
@@ -28,9 +30,17 @@ PORTION_ROWS = 250_000
 def read_rows(table: DeltaTable, schema: pa.Schema) -> pa.Table:
     """Return all rows of the handle's version, with the columns and types of ``schema``.
 
-    A column that the version does not have, because it was added to the table later, is null.
+    A column that the version does not have, because it was added to the table later, is null. Rows that expired and
+    were taken out are left out, even if their file is still there.
     """
-    return pa.concat_tables([schema.empty_table(), *_batches(table, schema)])
+    owner = Owner.of(table)
+    if owner is None or not owner.expires:
+        return pa.concat_tables([schema.empty_table(), *_batches(table, schema)])
+    expires = pa.schema(table.schema()).field(owner.expires)
+    columns = schema if owner.expires in schema.names else schema.append(expires)
+    rows = pa.concat_tables([columns.empty_table(), *_batches(table, columns)])
+    taken = taken_until(table, state_application(owner.topology_id, owner.state))
+    return rows_after(rows, owner.expires, taken).select(schema.names)
 
 
 def rows_of(table: DeltaTable, schema: pa.Schema, keys: pa.Table) -> pa.Table:

@@ -84,7 +84,7 @@ class DeltaRows(DeclaredDeltaTable):
     def _schema(self) -> pa.Schema:
         return self.form("").schema()
 
-    def _opened(self, writer: TableWriter) -> OpenedDeltaRows:
+    def _opened(self, writer: TableWriter) -> OpenedDeltaTable:
         return OpenedDeltaRows(self, writer, self._upkeep)
 
     def form(self, name: str) -> RowsFormat:

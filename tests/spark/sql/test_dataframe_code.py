@@ -12,6 +12,8 @@ from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FailedException
 from txtopo.spark.sql.dataframe_code import error_of_function
+from txtopo.transactional.core.actions import AssignedAttempt
+from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.jobs.layout import Layout
 from txtopo.transactional.jobs.stage_run import Job
 
@@ -25,7 +27,7 @@ class TryAgainError(FailedException):
 
 
 def job(transactions: int = 1) -> Job:
-    attempts = tuple((TransactionAttempt(txid, 1), None) for txid in range(7, 7 + transactions))
+    attempts = tuple(AssignedAttempt(TransactionAttempt(txid, 1), None, NEVER) for txid in range(7, 7 + transactions))
     return Job(1, attempts, None, 0, Layout(1, (), ()), "", 0)
 
 

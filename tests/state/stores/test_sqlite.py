@@ -297,7 +297,7 @@ def test_later_format_is_refused(tmp_path):
     with closing(sqlite3.connect(tmp_path / "store.db")) as other, other:
         other.execute("INSERT INTO format VALUES (99, '7.5.0')")
         other.execute("PRAGMA user_version = 99")
-    with pytest.raises(StopError, match=r"format 99, .*up to 3.*: 7\.5\.0 or newer"):
+    with pytest.raises(StopError, match=r"format 99, .*up to 4.*: 7\.5\.0 or newer"):
         SqliteStore(tmp_path / "store.db")
 
 
@@ -317,7 +317,7 @@ def test_earlier_format_is_read_and_raised_by_the_first_write(tmp_path):
     lead.write([])
     assert number() == 1
     lead.write([Put("a/x", b"v")])
-    assert (number(), store.read("a/x")) == (3, b"v")
+    assert (number(), store.read("a/x")) == (4, b"v")
     store.close()
 
 

@@ -31,7 +31,7 @@ from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
 from txtopo.transactional.commit.groups import GroupCommitter
 from txtopo.transactional.commit.phases import GroupOutcome
 from txtopo.transactional.core.actions import AssignedAttempt, Commit
-from txtopo.transactional.core.events import Committed, TransactionMetadata
+from txtopo.transactional.core.events import Committed, Planned, TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.recover import recover
 from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
@@ -233,25 +233,25 @@ class World:
         begun = {each.txid for each in recovered.begun}
         for txid in range(recovered.committed.txid + 1, self._groups + 1):
             if txid not in begun:
-                coordinator_state.save_metadata([TransactionMetadata(txid, txid)])
+                coordinator_state.save_metadata([TransactionMetadata(txid, txid, Planned(txid))])
             attempt = TransactionAttempt(txid, lead.epoch)
-            group = Commit(txid, (AssignedAttempt(attempt, txid),))
+            group = Commit(txid, (AssignedAttempt(attempt, txid, Planned(txid)),))
             events = committer.commit(group, {attempt: Result()}, None, contextlib.nullcontext)
             if not isinstance(events[0], Committed):
                 raise events[0].error
         coordinator_state.flush()
 
     def _run_phases(
-        self, _factory: Any, states: Mapping[str, OpenedState], attempts: Sequence[TransactionAttempt], *_: Any
+        self, _factory: Any, states: Mapping[str, OpenedState], group: Sequence[AssignedAttempt], *_: Any
     ) -> GroupOutcome:
         """Append the attempt to the history in each table: another coordinator's attempt would show."""
-        (attempt,) = attempts
+        attempt = group[0].attempt
         writes = {}
         for name, state in states.items():
             (stored,) = state.multi_get([_KEY])
             history = (*(stored.value if stored is not None else ()), (attempt.txid, attempt.attempt))
             writes[name] = {_KEY: TransactionalValue(attempt.txid, history)}
-        return GroupOutcome(tuple(attempts), writes, fingerprints={attempt: {}})
+        return GroupOutcome((attempt,), writes, fingerprints={attempt: {}})
 
     def _check_version(self, name: str, before: Version, version: Version) -> None:
         """What a table has once shown, it shows for ever; and no other table shows another attempt's write."""

@@ -6,6 +6,7 @@ import pytest
 
 from txtopo.testing.scenario import limits
 from txtopo.transactional.core.choosing import choose_group, choose_job, pending_end
+from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.core.limits import Limits
 from txtopo.transactional.core.spout_policy import OPAQUE
 from txtopo.transactional.core.transactions import Transaction, Tries
@@ -26,7 +27,7 @@ def _pending(text: str, committed: int = 0) -> dict[int, Transaction]:
     pending = {}
     for txid, letter in enumerate(text, committed + 1):
         tries = Tries(alone=letter == "a", not_before_ms=NOW_MS + 1 if letter == "l" else NOW_MS)
-        pending[txid] = Transaction(txid, None, tries, STATUSES.get(letter, Status.READY))
+        pending[txid] = Transaction(txid, None, NEVER, tries, STATUSES.get(letter, Status.READY))
     return pending
 
 

@@ -14,6 +14,7 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.testing.inline import run_inline
 from txtopo.testing.scenario import limits
 from txtopo.transactional.core.actions import AssignedAttempt, Process
+from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.jobs.jobs import JobPlanner
 from txtopo.transactional.jobs.stage_run import StageRun
 from txtopo.transactional.tasks.batch_run import ShuffleMessage
@@ -111,6 +112,8 @@ def test_bytes_in_memory() -> None:
     """However small the jobs, what all places may report in memory of all pending transactions stays within the bound."""
     planner = planner_of()
     for transactions in (1, 3, 10):
-        attempts = tuple(AssignedAttempt(TransactionAttempt(txid, 1), None) for txid in range(1, transactions + 1))
+        attempts = tuple(
+            AssignedAttempt(TransactionAttempt(txid, 1), None, NEVER) for txid in range(1, transactions + 1)
+        )
         job = planner.job(Process(1, attempts, None), 0)
         assert job.report_bytes_max == 1_000 * transactions

@@ -27,7 +27,7 @@ class Stuck(InlineJobRunner):
         if job.job_id == 1:
             assert self.is_cancelled.wait(DEADLINE_SECS)
             raise JobFailure("cancelled")
-        is_first = all(attempt.attempt == 1 for attempt, _ in job.attempts)
+        is_first = all(each.attempt.attempt == 1 for each in job.attempts)
         assert is_first or self.is_cancelled.is_set()
         return super().run(job, on_progress)
 

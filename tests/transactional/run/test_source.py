@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -14,12 +15,23 @@ from txtopo.api.store import Lead, Store
 from txtopo.errors import LostLead, SourceFailure
 from txtopo.failpoints import armed
 from txtopo.testing.context import PlainContext
-from txtopo.topology.spout_semantics import REPEATABLE
+from txtopo.topology.spout_semantics import OPAQUE, REPEATABLE
 from txtopo.transactional.core.actions import CreateMetadata
-from txtopo.transactional.core.events import MetadataCreated, SourceStatus, TransactionMetadata
+from txtopo.transactional.core.events import MetadataCreated, Planned, SourceStatus, TransactionMetadata, Turn
 from txtopo.transactional.run.source import Source
 
 PLACE = "topology/source"
+NOW_SECS = 1_000.0
+BEFORE = Planned(7)
+"""When the transaction before was planned."""
+
+
+def ask(first_txid: int, count: int, previous: Any, before: Planned = BEFORE) -> CreateMetadata:
+    return CreateMetadata(first_txid, count, previous, before)
+
+
+def planned(txid: int, metadata: Any, turn: Turn = Turn.INPUT, at_secs: float = NOW_SECS) -> TransactionMetadata:
+    return TransactionMetadata(txid, metadata, Planned(round(at_secs * 1_000), turn))
 
 
 class Counting(Coordinator):
@@ -44,7 +56,7 @@ class Counting(Coordinator):
 
 
 def source_over(store: MemoryStore, told: list[Any]) -> tuple[Source, Lead]:
-    source = Source("spout", Counting(told), REPEATABLE)
+    source = Source("spout", Counting(told), REPEATABLE, wall_secs=lambda: NOW_SECS)
     lead = store.take_lead("topology", "test")
     source.open_store(store, lead, PLACE)
     return source, lead
@@ -57,11 +69,11 @@ def test_the_store_comes_first() -> None:
     source, _ = source_over(store, told)
     steps: list[str] = []
     with armed(steps.append):
-        event = source.create(CreateMetadata(8, 1, 7), committed=6)
-    assert event == MetadataCreated((TransactionMetadata(8, 8),), SourceStatus.READY)
+        event = source.create(ask(8, 1, 7), committed=6)
+    assert event == MetadataCreated((planned(8, 8),), SourceStatus.READY)
     assert steps == ["spout.keep.before", "spout.keep.after"]
     for committed in (6, 8, 8):
-        source.create(CreateMetadata(9, 1, 8), committed)
+        source.create(ask(9, 1, 8), committed)
     assert told == [("open_store", PLACE), ("resume", 7), ("cleanup_before", 7), ("cleanup_before", 9)]
     assert store.read(f"{PLACE}/begun") == b"9"
 
@@ -72,7 +84,7 @@ def test_the_end_of_a_run_is_told() -> None:
     source, _ = source_over(MemoryStore(), told)
     source.finish(5)
     assert told == []
-    source.create(CreateMetadata(8, 1, 7), committed=6)
+    source.create(ask(8, 1, 7), committed=6)
     source.finish(8)
     source.finish(8)
     assert told[2:] == [("cleanup_before", 7), ("cleanup_before", 9)]
@@ -83,7 +95,7 @@ def test_a_lost_lead_stops_the_run() -> None:
     source, lead = source_over(MemoryStore(), [])
     lead.release()
     with pytest.raises(LostLead):
-        source.create(CreateMetadata(1, 1, None), committed=0)
+        source.create(ask(1, 1, None), committed=0)
 
 
 def test_a_partitioned_spouts_coordinator_is_told_too() -> None:
@@ -101,7 +113,7 @@ def test_a_partitioned_spouts_coordinator_is_told_too() -> None:
         source = Source("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)
         store = MemoryStore()
         source.open_store(store, store.take_lead("topology", "test"), PLACE)
-        source.create(CreateMetadata(1, 1, None), committed=0)
+        source.create(ask(1, 1, None), committed=0)
     assert told == [("open_store", PLACE), ("cleanup_before", 1)]
 
 
@@ -118,9 +130,9 @@ class Spoiling(Coordinator):
 
 def test_asking_what_is_left_harms_nothing() -> None:
     """A coordinator that changes metadata while it tells what is left does not change what was begun."""
-    source = Source("spout", Spoiling(), REPEATABLE)
-    event = source.create(CreateMetadata(1, 2, None), committed=0)
-    begun = (TransactionMetadata(1, {"ends": [1]}), TransactionMetadata(2, {"ends": [2]}))
+    source = Source("spout", Spoiling(), REPEATABLE, wall_secs=lambda: NOW_SECS)
+    event = source.create(ask(1, 2, None), committed=0)
+    begun = (planned(1, {"ends": [1]}), planned(2, {"ends": [2]}))
     assert event == MetadataCreated(begun, SourceStatus.READY)
     assert source.total == 5
 
@@ -137,7 +149,7 @@ def test_lag() -> None:
     for coordinator, lag in ((Behind(), 30), (Spoiling(), None), (_Bare(), None)):
         source = Source("spout", coordinator, REPEATABLE)
         assert source.lag is None
-        source.create(CreateMetadata(1, 1, None), committed=0)
+        source.create(ask(1, 1, None), committed=0)
         assert source.lag == lag
 
 
@@ -159,7 +171,7 @@ def test_lag_of_a_partitioned_spout() -> None:
 
     for spout, lag in ((Knowing(Log({0: ["a"]})), 7), (LogSpout(Log({0: ["a"]})), None)):
         source = Source("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)
-        source.create(CreateMetadata(1, 1, None), committed=0)
+        source.create(ask(1, 1, None), committed=0)
         assert source.lag == lag
 
 
@@ -192,8 +204,8 @@ class Late(Coordinator):
 
 
 def asked(coordinator: Coordinator, clock: Clock, requests: int = 1) -> list[MetadataCreated]:
-    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep)
-    return [source.create(CreateMetadata(1, 1, None), committed=0) for _ in range(requests)]
+    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS)
+    return [source.create(ask(1, 1, None), committed=0) for _ in range(requests)]
 
 
 NOTHING = MetadataCreated((), SourceStatus.WAITING)
@@ -203,7 +215,7 @@ def test_a_request_waits_for_the_source() -> None:
     """A transaction begins within two milliseconds; a source that has nothing for longer is told to be waiting."""
     clock = Clock()
     (event,) = asked(Late(clock, 100.0305), clock)
-    assert event.begun == (TransactionMetadata(1, 1),)
+    assert event.begun == (planned(1, 1),)
     assert 100.0305 <= clock.now < 100.033
     clock = Clock()
     assert asked(Late(clock, 101.0), clock, 3) == [NOTHING] * 3
@@ -215,16 +227,16 @@ def test_a_source_that_has_waited_long_is_asked_seldom() -> None:
     clock = Clock()
     coordinator = Late(clock, 102.0)
     source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep)
-    waited = [source.create(CreateMetadata(1, 1, None), committed=0) for _ in range(10)]
+    waited = [source.create(ask(1, 1, None), committed=0) for _ in range(10)]
     before, coordinator.asked = coordinator.asked, 0
-    waited += [source.create(CreateMetadata(1, 1, None), committed=0) for _ in range(5)]
+    waited += [source.create(ask(1, 1, None), committed=0) for _ in range(5)]
     assert waited == [NOTHING] * 15
     assert coordinator.asked <= 60 < before
-    while source.create(CreateMetadata(1, 1, None), committed=0) == NOTHING:
+    while source.create(ask(1, 1, None), committed=0) == NOTHING:
         pass
     assert clock.now <= 102.01
     coordinator.ready_at, began = clock.now + 0.0305, clock.now
-    source.create(CreateMetadata(2, 1, 1), committed=1)
+    source.create(ask(2, 1, 1), committed=1)
     assert clock.now - began < 0.033
 
 
@@ -261,6 +273,114 @@ def test_a_source_that_can_wait_wakes_the_request() -> None:
     clock = Clock()
     coordinator = Waking(clock, 100.05)
     (event,) = asked(coordinator, clock)
-    assert event.begun == (TransactionMetadata(1, 1),)
+    assert event.begun == (planned(1, 1),)
     assert (clock.now, coordinator.asked) == (100.05, 3)
     assert sum(clock.slept) < 0.01, "it sleeps in wait_ready"
+
+
+class Status(Coordinator):
+    """Says what it is told to say."""
+
+    def __init__(self, status: SourceStatus = SourceStatus.WAITING) -> None:
+        self.status = status
+        self.told: list[int] = []
+
+    def resume(self, txid: int, metadata: Any) -> None:
+        self.told.append(txid)
+
+    def is_ready(self) -> bool:
+        return self.status is SourceStatus.READY
+
+    def is_exhausted(self) -> bool:
+        return self.status is SourceStatus.EXHAUSTED
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        self.status = SourceStatus.EXHAUSTED
+        return txid
+
+
+def answer(
+    coordinator: Coordinator,
+    *,
+    now_ms: int = 1_000,
+    before: Planned = Planned(900),  # noqa: B008 - frozen
+    quiet_ms: int | None = 100,
+    at_end: bool = True,
+    first_txid: int = 8,
+    committed: int = 7,
+) -> MetadataCreated:
+    clock = Clock()
+    quiet_after = None if quiet_ms is None else dt.timedelta(milliseconds=quiet_ms)
+    source = Source(
+        "spout",
+        coordinator,
+        REPEATABLE,
+        lambda: clock.now,
+        clock.sleep,
+        wall_secs=lambda: now_ms / 1_000,
+        quiet_after=quiet_after,
+        at_end=at_end,
+    )
+    event = source.create(ask(first_txid, 3, "before", before), committed)
+    assert isinstance(event, MetadataCreated)
+    return event
+
+
+def test_a_quiet_source() -> None:
+    """Once the time is up, a transaction without input begins, with the metadata of the one before; not earlier."""
+    quiet = MetadataCreated((planned(8, "before", Turn.QUIET, 1.0),), SourceStatus.WAITING)
+    assert answer(Status()) == quiet
+    assert answer(Status(), now_ms=999) == NOTHING
+    assert answer(Status(), quiet_ms=None) == NOTHING
+    assert answer(Status(), before=Planned(900, Turn.QUIET)) == quiet
+
+
+def test_none_is_quiet_that_should_not_be() -> None:
+    """No transaction without input begins before the first input, behind uncommitted ones, or after the end."""
+    assert answer(Status(), first_txid=1, committed=0) == NOTHING
+    assert answer(Status(), committed=6) == NOTHING
+    assert answer(Status(), before=Planned(0, Turn.END)) == NOTHING
+    assert answer(Status(SourceStatus.READY)).begun == (planned(8, 8, at_secs=1.0),)
+
+
+def test_a_source_that_fails_is_not_quiet() -> None:
+    """Whoever can't be asked may have input: nothing may be decided by the time that passes."""
+
+    class Failing(Status):
+        def is_exhausted(self) -> bool:
+            raise SourceFailure("no answer")
+
+    assert answer(Failing()) == NOTHING
+
+
+def test_the_end() -> None:
+    """It begins by itself, behind the last input; the source counts as exhausted only then."""
+    assert answer(Status(SourceStatus.READY)).source is SourceStatus.READY
+    assert answer(Status(SourceStatus.READY), at_end=False).source is SourceStatus.EXHAUSTED
+    end = MetadataCreated((planned(8, "before", Turn.END, 1.0),), SourceStatus.EXHAUSTED)
+    for turn in (Turn.INPUT, Turn.QUIET):
+        assert answer(Status(SourceStatus.EXHAUSTED), before=Planned(900, turn)) == end
+    over = MetadataCreated((), SourceStatus.EXHAUSTED)
+    assert answer(Status(SourceStatus.EXHAUSTED), before=Planned(900, Turn.END)) == over
+    assert answer(Status(SourceStatus.EXHAUSTED), at_end=False) == over
+    assert answer(Status(SourceStatus.EXHAUSTED), first_txid=1, committed=0) == over
+
+
+def test_a_clock_that_is_set_back() -> None:
+    """No transaction is planned before the one that it follows."""
+    event = answer(Status(SourceStatus.READY), before=Planned(2_000))
+    assert event.begun == (planned(8, 8, at_secs=2.0),)
+
+
+def test_what_took_nothing_is_not_told() -> None:
+    """An opaque spout's coordinator does not hear of transactions without input, which it might take for fruitless."""
+
+    class Opaque(Status):
+        def partitions(self) -> list[int]:
+            return [0]
+
+    coordinator = Opaque()
+    source = Source("spout", coordinator, OPAQUE, wall_secs=lambda: NOW_SECS)
+    for first_txid, turn in ((5, Turn.QUIET), (6, Turn.QUIET), (7, Turn.INPUT)):
+        source.create(ask(first_txid, 1, {}, Planned(0, turn)), committed=first_txid - 1)
+    assert coordinator.told == [4, 6]

@@ -13,6 +13,8 @@ from state import DeltaState, MemoryState
 from state.delta.columns import AT_ONCE_MAX, column_values, fit_column
 from txtopo import BatchBolt, Fields, ICommitter, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.transactional.commit.phases import run_commit_phases
+from txtopo.transactional.core.actions import AssignedAttempt
+from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
@@ -81,7 +83,8 @@ def test_many_nested_values_are_seen_to_get_on(state: Any) -> None:
     clock = Slow.clock = Clock()
     opened = {"tags": state.open("id", "tags", "life", 1)}
     attempts = [TransactionAttempt(txid, 1) for txid in (1, 2, 3)]
-    outcome = run_commit_phases(TaskFactory(plan, {}, prototypes_of(plan)), opened, attempts, lambda _: [], clock.probe)
+    assigned = [AssignedAttempt(attempt, None, NEVER) for attempt in attempts]
+    outcome = run_commit_phases(TaskFactory(plan, {}, prototypes_of(plan)), opened, assigned, lambda _: [], clock.probe)
     assert (outcome.finished, outcome.failure) == (tuple(attempts), None)
     assert clock.longest < TIMEOUT
 

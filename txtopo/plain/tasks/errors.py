@@ -6,12 +6,10 @@ import logging
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import get_ident
 
 import attrs
 
-from txtopo.topology.output import OutputOrigin
-from txtopo.topology.user_code import blame, is_not_of_the_code
+from txtopo.topology.user_code import blame, is_not_of_the_code, user_code
 
 log = logging.getLogger("txtopo.user")
 
@@ -60,13 +58,5 @@ class ErrorReporter:
         # Whoever has the turn in this thread, the line is of this task; its origin stands in front, and its text once.
         traced = "".join(traceback.format_exception(error))
         traced = traced.removesuffix("".join(traceback.format_exception_only(error))).rstrip()
-        running, thread = OutputOrigin.running, get_ident()
-        before = running.get(thread)
-        running[thread] = OutputOrigin(self.component, task=self.task)
-        try:
+        with user_code(self.component, task=self.task):
             log.error("%s", f"{self.last}\n{traced}" if traced else self.last)
-        finally:
-            if before is None:
-                running.pop(thread, None)
-            else:
-                running[thread] = before

@@ -63,7 +63,7 @@ def error_of_function(text: str, plan: Plan, job: Job) -> UserCodeError | None:
     owner = _owner(error.frames, plan)
     origin: dict[str, Any] = {"component": owner}
     if owner is not None and len(job.attempts) == 1:  # of several, nothing says which the row was from
-        origin = attempt_origin(owner, job.attempts[0][0])
+        origin = attempt_origin(owner, job.attempts[0].attempt)
     return UserCodeError(f"{error}; raise FailedException to have a transaction replayed", **origin)
 
 

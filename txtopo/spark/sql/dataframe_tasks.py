@@ -67,7 +67,7 @@ class DataFrameTasks:
         self._keys = _keys(plan, edge)
         self._combiner: Combiner | None = None
         if plan.by_id[edge.source].kind is ComponentKind.DATAFRAME_SPOUT:  # a DataFrameBolt can combine rows itself
-            with user_code(edge.target, job.attempts[0][0]):
+            with user_code(edge.target, job.attempts[0].attempt):
                 self._combiner = combiner_of(plan.by_id[edge.target].component, self._fields, self._keys)
 
     def run(self, frames: list[DataFrame]) -> list[Report]:
@@ -166,4 +166,4 @@ def _rows(batch: pa.RecordBatch, fields: Fields, combiner: Combiner | None) -> p
 
 def _message(rows: pa.RecordBatch, job: Job, edge: Edge, fields: Fields, task: int) -> ShuffleMessage:
     chunk = Chunk(TupleSource(edge.source, edge.stream, 0, fields), batch=rows)
-    return ShuffleMessage(job.attempts[0][0], edge.index, 0, task, 0, len(chunk), chunk.encode())
+    return ShuffleMessage(job.attempts[0].attempt, edge.index, 0, task, 0, len(chunk), chunk.encode())

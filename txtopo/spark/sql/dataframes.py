@@ -113,26 +113,34 @@ class DataFrameStages:
 
     def _read(self, component: PlannedComponent) -> DataFrame:
         frames = []
-        for attempt, metadata in self._job.attempts:
-            with dataframe_code(component.id, attempt):
-                frame = component.component.read(self._spark, copied_json(metadata))
-            frames.append(_with_attempt(frame, attempt, component))
+        for assigned in self._job.attempts:
+            if assigned.planned.has_input:
+                with dataframe_code(component.id, assigned.attempt):
+                    frame = component.component.read(self._spark, copied_json(assigned.metadata))
+            else:
+                frame = self._without_rows(component)
+            frames.append(_with_attempt(frame, assigned.attempt, component))
         if len(frames) <= APART_MAX:
             self._frames_apart[component.id] = frames
         return reduce(DataFrame.unionAll, frames)
+
+    def _without_rows(self, component: PlannedComponent) -> DataFrame:
+        types = from_arrow_schema(component.streams[DEFAULT_STREAM].without_attempt().arrow_schema())
+        columns = ", ".join(f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in types)
+        return self._spark.sql(f"SELECT {columns} WHERE false")
 
     def _bolt(self, component: PlannedComponent, items: Any) -> DataFrame:
         """Return a bolt's output; transform few transactions one by one, so that each attempt is a constant."""
         edges = self._plan.inputs(component.id)
         if all(edge.source in self._frames_apart for edge in edges):
             apart = [
-                self._transformed(component, [self._frames_apart[edge.source][index] for edge in edges], attempt)
-                for index, (attempt, _) in enumerate(self._job.attempts)
+                self._transformed(component, [self._frames_apart[edge.source][index] for edge in edges], each.attempt)
+                for index, each in enumerate(self._job.attempts)
             ]
             self._frames_apart[component.id] = apart
             return reduce(DataFrame.unionAll, apart)
         inputs = [self._input(edge, items) for edge in edges]
-        return self._transformed(component, inputs, self._job.attempts[0][0])
+        return self._transformed(component, inputs, self._job.attempts[0].attempt)
 
     @staticmethod
     def _transformed(component: PlannedComponent, inputs: list[DataFrame], attempt: TransactionAttempt) -> DataFrame:
@@ -241,7 +249,7 @@ class FrameEncoder:
         """Yield the shuffle messages of a batch as rows."""
         txids = pc.struct_field(batch.column(0), "txid")
         schema = self._source.fields.without_attempt().arrow_schema()
-        for index, (attempt, _) in enumerate(self._job.attempts):
+        for index, attempt in enumerate(each.attempt for each in self._job.attempts):
             own = batch.filter(pc.equal(txids, attempt.txid)) if len(self._job.attempts) > 1 else batch
             if not own.num_rows:
                 continue

@@ -68,8 +68,8 @@ class SimulatedRunner(JobRunner):
             raise JobFailure("it was cancelled")
         on_progress()
         self._process.job_id = job.job_id
-        for attempt, metadata in job.attempts:
-            self._world.emits(self._process, attempt, metadata)
+        for assigned in job.attempts:
+            self._world.emits(self._process, assigned)
         lose_job(self._world, is_done=False)
         struck = len(self._world.struck)
         reports = run_stages(job, [self._task_factory] * job.layout.partitions, lambda sent: sent)

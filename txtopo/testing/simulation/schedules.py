@@ -118,7 +118,7 @@ def make_subject(
         )
     if not world.has_dried_up:
         return attrs.evolve(subject, oracle=oracle)
-    if topology.plan.semantics.policy.repeats:
+    if topology.plan.semantics.policy.repeats and topology.plan.quiet_after is None:
         return attrs.evolve(subject, oracle=oracle, until=len(transactions))
     return attrs.evolve(subject, oracle=oracle, until=None, dries_up=True)
 

@@ -6,6 +6,7 @@ version meanwhile, the write starts again. Every new version is passed to the ch
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Never
 
@@ -14,9 +15,10 @@ import pyarrow as pa
 
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key, pairs_of
-from txtopo.api.reduction import Reducible, Reduction, Rows, RowsMode, TransactionRows
-from txtopo.api.state import FoldsRows, OpenedState, State, Writes, by_key
+from txtopo.api.reduction import Folding, Reducible, Rows, RowsMode, TransactionRows
+from txtopo.api.state import ExpiresRows, FoldsRows, OpenedState, State, Writes, by_key
 from txtopo.api.values import StateKind, StateValue, stored_value
+from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL
 from txtopo.errors import DivergenceError, FailedException, LostLead, StateAccessError
 from txtopo.failpoints import reach
 from txtopo.testing.checkers import Version
@@ -53,6 +55,7 @@ class SimulatedState(State):
         self.value: Fields = of.value
         self.kind: StateKind = of.kind
         self.partition_by = tuple(getattr(of, "partition_by", ()))
+        self.expires = getattr(of, "expires", "")
         self._of = of
         self._table = table
 
@@ -72,11 +75,14 @@ class SimulatedState(State):
             table.incarnation = incarnation
         if table.incarnation != incarnation:
             raise DivergenceError(f"state {name!r} of topology {topology_id!r} is of another incarnation")
-        opened = (
-            OpenedSimulatedRows(self, name, table, epoch)
-            if self.kind is StateKind.ROWS
-            else OpenedSimulatedState(self, table, epoch)
-        )
+        opened: OpenedSimulatedState
+        match self.kind:
+            case StateKind.ROWS:
+                opened = OpenedSimulatedRows(self, name, table, epoch)
+            case StateKind.EXPIRING:
+                opened = OpenedSimulatedExpiringRows(self, name, table, epoch)
+            case _:
+                opened = OpenedSimulatedState(self, table, epoch)
         opened.check_fence(table.newest)
         # A version with the epoch alone fences: every write of an earlier epoch reads it and stops, even one whose
         # coordinator is past its check of the lead.
@@ -124,13 +130,13 @@ class OpenedSimulatedState(OpenedState, FoldsRows):
         rows = self._table.newest.rows
         return [rows.get(key) for key in keys]
 
-    def reducible_rows(self, values: Reducible, reduction: Reduction) -> Reducible | None:  # noqa: ARG002
+    def reducible_rows(self, values: Reducible, reduction: Folding) -> Reducible | None:  # noqa: ARG002
         """Return ``values`` as rows, for a transactional state."""
         if self._kind is not StateKind.TRANSACTIONAL or not isinstance(values, Mapping):
             return None
         return dict(values) if set(map(type, values.values())) <= {int} else None
 
-    def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
+    def fold(self, parts: Sequence[TransactionRows], reduction: Folding) -> Writes | None:
         """Return the writes that fold the rows into the newest version, row by row."""
         kept: dict[Key, StateValue | None] = {}
         for part in parts:
@@ -235,6 +241,9 @@ class OpenedSimulatedRows(OpenedSimulatedState):
                 if self._partition(row) in gone:
                     txids[row] = []
             for part in own:
+                if part.until is not None:
+                    until = part.until
+                    txids = {row: [] if self._time(row) <= until else held for row, held in txids.items()}
                 for row in _rows(part):
                     txids.setdefault(row, []).append(txid)
         after: dict[Key, Any] = {row: RowCount(len(own), tuple(own)) if own else None for row, own in txids.items()}
@@ -242,6 +251,47 @@ class OpenedSimulatedRows(OpenedSimulatedState):
 
     def _partition(self, row: Any) -> tuple[Any, ...]:
         return tuple(row[position] for position in self._partition_at)
+
+    def _time(self, row: Any) -> int:
+        """Return the time at which a row expires, in µs since 1970 UTC."""
+        time: dt.datetime = row[self._state.value.index(self._state.expires)]
+        return (time - _EPOCH) // dt.timedelta(microseconds=1)
+
+
+class OpenedSimulatedExpiringRows(OpenedSimulatedRows, ExpiresRows):
+    """A simulated table of rows that expire: a row that is taken is removed."""
+
+    def taken_until(self) -> int:
+        """Return a time before all others, because the rows that are taken are not in the table."""
+        return BEFORE_ALL
+
+    def of_keys(self, keys: pa.Table, after: int) -> pa.Table:
+        """Return the rows of some keys that expire after a time."""
+        wanted = {tuple(row.values()) for row in keys.to_pylist()}
+        rows = self.expired(after, AFTER_ALL)
+        return rows.filter(
+            pa.array(
+                [tuple(key.values()) in wanted for key in rows.select(list(self._state.key)).to_pylist()], pa.bool_()
+            )
+        )
+
+    def expired(self, after: int, until: int) -> pa.Table:
+        """Return the rows that expire after one time and up to another."""
+        fields = self._state.value
+        held: Mapping[Any, Any] = self.rows
+        found = [row for row, count in held.items() for _ in range(count.value) if after < self._time(row) <= until]
+        columns = list(zip(*found, strict=True)) or [()] * len(fields)
+        return pa.table(dict(zip(fields.names, columns, strict=True)), schema=fields.arrow_schema())
+
+    def holds(self, keys: pa.Table, after: int) -> pa.BooleanArray:
+        """Return for each key whether it has a row that expires after a time."""
+        fields = self._state.value
+        held: Sequence[Any] = [row for row in self.rows if self._time(row) > after]
+        found = {tuple(row[fields.index(name)] for name in self._state.key) for row in held}
+        return pa.array([tuple(row.values()) in found for row in keys.to_pylist()], pa.bool_())
+
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def _rows(part: TransactionRows) -> list[tuple[Any, ...]]:

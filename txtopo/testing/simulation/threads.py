@@ -54,6 +54,10 @@ class SimulatedThreads(Threads):
         """Return the world's time."""
         return self._clock.now_ms / 1000
 
+    def wall_secs(self) -> float:
+        """Return the world's time."""
+        return self.now_secs()
+
     def sleep(self, duration_secs: float) -> None:
         """Advance the world's clock."""
         self._clock.now_ms += max(1, round(duration_secs * 1000))

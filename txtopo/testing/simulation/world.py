@@ -15,10 +15,10 @@ from state.stores.memory import MemoryPlace, MemoryStore
 from txtopo.api.fields import Fields
 from txtopo.api.state import Key, State
 from txtopo.api.store import Store
-from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import DivergenceError, FailedException, PoisonTransaction, StopError, TxtopoError
 from txtopo.failpoints import armed
+from txtopo.records import from_json
 from txtopo.testing.checkers import (
     AttemptChecker,
     CoreChecker,
@@ -52,8 +52,9 @@ from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
 from txtopo.testing.simulation.threads import Clock
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.transactional.core.actions import StopReason
+from txtopo.transactional.core.actions import AssignedAttempt, StopReason
 from txtopo.transactional.core.coordinator import Coordinator
+from txtopo.transactional.core.events import Planned
 from txtopo.transactional.core.limits import Limits
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.journal.journal import JournalHeader, JournalPart
@@ -89,7 +90,8 @@ class Subject(Simulated):
         invariant: must raise if the tables do not fit together; see the command ``txtopo simulate``.
         oracle: the result of a run without faults; None in that run itself.
         dries_up: whether a schedule ends when its source gives nothing more. An endless opaque source needs this: it
-            may cut its input into other transactions each time, so no txid is the last one.
+            may cut its input into other transactions each time, so no txid is the last one. So does one that begins
+            transactions without input when it is quiet.
     """
 
     topology: TransactionalTopology
@@ -140,6 +142,8 @@ class World(Schedule):
         self._may_dry_up = subject.oracle is None or subject.dries_up
         self._plan = subject.topology.plan
         self._repeats = self._plan.semantics.policy.repeats
+        self._begins_alike = self._repeats and self._plan.quiet_after is None
+        """Whether the same transactions begin in every schedule; those of a quiet source depend on the time."""
         self._paused = 0
         self._moves = 0
         self._active_move = 0
@@ -156,8 +160,8 @@ class World(Schedule):
         self.acting: list[Process] = []
         """A stack: the last process is acting, inside failpoints of the others, which are paused."""
         self._skips = bool(kinds) and self.random.random() < SKIPPING
-        # Tables may differ from the oracle's if transactions are given up, or if an opaque source cuts other batches.
-        oracle = None if self._skips or not self._repeats else subject.oracle
+        # Tables may differ from the oracle's if transactions are given up, or if others begin.
+        oracle = subject.oracle if self._begins_alike and not self._skips else None
         self._tables = TableChecker(oracle, subject.invariant)
         self._attempts = AttemptChecker(self._plan.semantics.policy)
         states = {name: self._state(name, state) for name, state in self._plan.states.items()}
@@ -251,13 +255,15 @@ class World(Schedule):
         """Draw whether work runs the moment it is submitted, as it may on a thread."""
         return self.random.random() < EAGER
 
-    def emits(self, process: Process, attempt: TransactionAttempt, metadata: Any) -> None:
+    def emits(self, process: Process, assigned: AssignedAttempt) -> None:
         """Check that the metadata of an attempt is durable before the attempt emits."""
-        self._active_move = self._moves
+        if assigned.planned.has_input:
+            self._active_move = self._moves
         with self._keeping():
             if self._leads(process):  # a zombie may emit anything: fences refuse its writes
-                durable = self._store_place.values.get(f"{self._plan.topology_id}/metadata/{attempt.txid:020d}")
-                self._attempts.emits(attempt, metadata, None if durable is None else _decoded(durable))
+                path = f"{self._plan.topology_id}/metadata/{assigned.attempt.txid:020d}"
+                durable = self._store_place.values.get(path)
+                self._attempts.emits(assigned, None if durable is None else _decoded_metadata(durable))
 
     def failed(self, txids: set[int], struck: int) -> None:
         """Check the failed transactions of a job, in which ``struck`` faults have struck."""
@@ -433,7 +439,8 @@ class World(Schedule):
             self._tables.written(name, before, version)
 
     def _settled(self) -> None:
-        self._active_move = self._moves
+        if self._has_committed_input():
+            self._active_move = self._moves
         with self._keeping():
             rows = {name: table.newest.rows for name, table in self.tables.items() if name in self._plan.states}
             self._tables.settled(self._committed(), rows)
@@ -446,7 +453,7 @@ class World(Schedule):
 
     def _is_complete(self) -> bool:
         oracle = self._subject.oracle
-        if oracle is not None and self._repeats:
+        if oracle is not None and self._begins_alike:
             return self._committed() == oracle.transactions
         return self.has_dried_up or any(
             process.reason in {StopReason.EXHAUSTED, StopReason.UNTIL} for process in self._processes
@@ -456,12 +463,16 @@ class World(Schedule):
         value = self._store_place.values.get(f"{self._plan.topology_id}/committed")
         return 0 if value is None else int(_decoded(value)["txid"])
 
+    def _has_committed_input(self) -> bool:
+        value = self._store_place.values.get(f"{self._plan.topology_id}/committed")
+        return value is None or from_json(_decoded(value)["planned"], Planned).has_input
+
     def _check_end(self) -> None:
         entries = check_journal(self.journal(), self._committed())
         oracle = self._subject.oracle
         if oracle is not None:
             check_input(entries, self._plan.spout.id, oracle.tuples)
-            if not self._repeats and not self._skips:
+            if self._plan.quiet_after is None and not self._repeats and not self._skips:
                 for name in self._plan.states:
                     self._check_values(name, oracle)
 
@@ -516,3 +527,8 @@ def _config(pending_max: int, *, jobs_max: int, group_transactions_max: int, lay
 def _decoded(value: bytes) -> Any:
     """Return a decoded value; callers share it and must not change it."""
     return json.loads(value)
+
+
+def _decoded_metadata(value: bytes) -> tuple[Any, Planned]:
+    metadata, planned = value.split(b"\n")
+    return _decoded(metadata), from_json(_decoded(planned), Planned)

@@ -275,6 +275,7 @@ class Replay:
     def _try_group(self, group: _Group) -> _Run:
         states: dict[str, OpenedState] = {name: self._as_of(name, group.entry.first - 1) for name in self._plan.states}
         by_attempt = {TransactionAttempt(t.txid, t.attempt): t for t in group.transactions}
+        assigned = [AssignedAttempt(attempt, t.metadata, t.planned) for attempt, t in by_attempt.items()]
         previous = [group.previous_metadata, *(t.metadata for t in group.transactions)]
         processed: dict[int, Processing] = {}
         writers: dict[str, list[str]] = {}
@@ -290,7 +291,7 @@ class Replay:
                 writers[state].append(component)
 
         with writes_noted(note):
-            outcome = run_commit_phases(self._task_factory, states, list(by_attempt), load)
+            outcome = run_commit_phases(self._task_factory, states, assigned, load)
         if outcome.failure is not None:
             raise outcome.failure
         return _Run(
@@ -308,11 +309,11 @@ class Replay:
             context = TaskContext(self._plan, spout, 0, None)
             return spout.component.coordinator(self._task_factory.configuration(spout), context)
 
-        with user_code(spout.id, attempt):
-            metadata = self._plan.semantics.metadata_to_replay(
-                coordinator, attempt.txid, previous, transaction.metadata
-            )
-        action = Process(next(self._job_ids), (AssignedAttempt(attempt, metadata),), previous)
+        metadata = transaction.metadata
+        if transaction.planned.has_input:
+            with user_code(spout.id, attempt):
+                metadata = self._plan.semantics.metadata_to_replay(coordinator, attempt.txid, previous, metadata)
+        action = Process(next(self._job_ids), (AssignedAttempt(attempt, metadata, transaction.planned),), previous)
         job = self._planner.job(action, committed=0)  # so the emitters clean up nothing
         outcome = self._planner.judge(job, self._runner.run(job, lambda: None))[0]
         if outcome.failure is not None:

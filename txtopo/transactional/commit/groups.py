@@ -150,7 +150,7 @@ class GroupCommitter:
         """
         events: list[Event] = []
         with self._ending(events, action.group_id):
-            outcome = self._run_commit_phases(results, probe, commit_phases)
+            outcome = self._run_commit_phases(action.group, results, probe, commit_phases)
             if outcome.finished:
                 fingerprints = {a: joined([results[a].fingerprints, outcome.fingerprints[a]]) for a in outcome.finished}
                 done = action.group[: len(outcome.finished)]
@@ -188,6 +188,7 @@ class GroupCommitter:
 
     def _run_commit_phases(
         self,
+        group: Sequence[AssignedAttempt],
         results: Mapping[TransactionAttempt, Result],
         probe: ProgressProbe,
         commit_phases: Callable[[], AbstractContextManager[object]],
@@ -197,14 +198,14 @@ class GroupCommitter:
         The results of the processing phase are kept, so nothing is processed again. The fault is the table's, so no
         transaction counts as failed. If some transactions finished before the failure, they are written first.
         """
-        attempts = list(results)
+        txid = group[0].attempt.txid
         states = {name: state for name, state in self._states.items() if name != self._dead_letters}
         for pause_secs in _pauses():
             # User code may have caught the StateFailure and raised an error of its own: the failure of the outcome then
             # has it as its cause. If txtopo itself read the table, after the last transaction, it is raised as it is.
             try:
                 with self._timed("commit phases"), commit_phases():
-                    outcome = self._run_phases(self._task_factory, states, attempts, lambda a: results[a].load(), probe)
+                    outcome = self._run_phases(self._task_factory, states, group, lambda a: results[a].load(), probe)
                 failure = state_failure_below(outcome.failure)
                 if failure is None:
                     return outcome
@@ -216,10 +217,10 @@ class GroupCommitter:
                 raise StopError(
                     f"a table could not be read in {WRITE_TRIES_MAX} tries; nothing of this transaction was written; "
                     "start again when the table is readable",
-                    txid=attempts[0].txid,
+                    txid=txid,
                     cause=str(failure),
                 ) from failure
-            logger.warning("a table cannot be read for transaction %d; trying again: %s", attempts[0].txid, failure)
+            logger.warning("a table cannot be read for transaction %d; trying again: %s", txid, failure)
             self._sleep(pause_secs)
         raise InternalError("the last try either succeeds or raises")
 
@@ -229,7 +230,8 @@ class GroupCommitter:
         writes: GroupWrites,
         fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
     ) -> None:
-        first, last, metadata = group[0].attempt.txid, group[-1].attempt.txid, group[-1].metadata
+        first, last = group[0].attempt.txid, group[-1].attempt.txid
+        metadata, planned = group[-1].metadata, group[-1].planned
         notes: dict[str, Any] = dict.fromkeys(writes)
         # A crash in these steps leaves data files that no note names, which upkeep or the next recovery removes; and an
         # entry in the journal of transactions that never were. A last entry counts only if the tables have its
@@ -243,7 +245,7 @@ class GroupCommitter:
         # that have not: the next leader publishes each from its note, which does nothing where it is visible already.
         with self._timed("ledger"), durable_step("group.decide"):
             self._coordinator_state.decide(
-                Group(first, last, tuple(writes), metadata, tuple(self._states), notes=notes)
+                Group(first, last, tuple(writes), metadata, tuple(self._states), notes=notes, planned=planned)
             )
         with self._timed("table writes"):
             secs: dict[str, float] = {}
@@ -254,7 +256,7 @@ class GroupCommitter:
         # In memory only: a crash before the next write leaves the note above the committed mark, and every state
         # published. The next leader publishes them again, which makes sure that they are durable, and sets the mark.
         marks = marks_after(self._committed, self._states, set(writes), last)
-        self._committed = CommittedMark(last, metadata, marks)
+        self._committed = CommittedMark(last, metadata, marks, planned)
         self._coordinator_state.commit(self._committed, first)
         for name, values in writes.items():
             self.rows_put[name] = self.rows_put.get(name, 0) + put_and_removed(values)[0]
@@ -326,7 +328,10 @@ class GroupCommitter:
             with user_code(self._task_factory.plan.spout.id, assigned.attempt):
                 # Copies: the spout may change its arguments, but not the metadata that is recorded.
                 given = copied_json(assigned.metadata), copied_json(previous)
-                ranges, skipped = self._input_ranges(*given), self._input_skipped(*given)
+                ranges: Mapping[str, tuple[Any, Any]] | None = {}
+                skipped: Mapping[str, Sequence[tuple[Any, Any]]] = {}
+                if assigned.planned.has_input:
+                    ranges, skipped = self._input_ranges(*given), self._input_skipped(*given)
                 gaps = _gaps(skipped or {}, own.get(self._task_factory.plan.spout.id))
                 json.dumps((ranges, gaps))  # fails inside user_code() if the spout returns something that is not JSON
             transactions.append(
@@ -338,6 +343,7 @@ class GroupCommitter:
                     ranges=copied(ranges),
                     is_dead_letter=fingerprints is None,
                     skipped=gaps,
+                    planned=assigned.planned,
                 )
             )
             previous = assigned.metadata

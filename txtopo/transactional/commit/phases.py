@@ -18,6 +18,7 @@ from txtopo.topology.output import ended
 from txtopo.topology.plan import Phase
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.core.actions import AssignedAttempt
 from txtopo.transactional.tasks.batch_run import BatchRun, CarriedBolt
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.fingerprint import Fingerprints
@@ -27,7 +28,7 @@ LoadCarried = Callable[[TransactionAttempt], Sequence[CarriedBolt]]
 """Returns the bolts carried over from an attempt's processing phase."""
 
 RunCommitPhases = Callable[
-    [TaskFactory, Mapping[str, OpenedState], Sequence[TransactionAttempt], LoadCarried, ProgressProbe], "GroupOutcome"
+    [TaskFactory, Mapping[str, OpenedState], Sequence[AssignedAttempt], LoadCarried, ProgressProbe], "GroupOutcome"
 ]
 """Runs the commit phases of a group, as :func:`run_commit_phases` does."""
 
@@ -50,20 +51,20 @@ class GroupOutcome:
 def run_commit_phases(
     task_factory: TaskFactory,
     states: Mapping[str, OpenedState],
-    attempts: Sequence[TransactionAttempt],
+    assigned: Sequence[AssignedAttempt],
     load_carried: LoadCarried,
     probe: ProgressProbe | None = None,
 ) -> GroupOutcome:
     """Run the commit phases of a group, whose attempts are in txid order, until one fails. Writes nothing."""
     probe = probe or ProgressProbe()
     with probe.current():
-        return _run_group(task_factory, states, attempts, load_carried, probe)
+        return _run_group(task_factory, states, assigned, load_carried, probe)
 
 
 def _run_group(
     task_factory: TaskFactory,
     states: Mapping[str, OpenedState],
-    attempts: Sequence[TransactionAttempt],
+    assigned: Sequence[AssignedAttempt],
     load_carried: LoadCarried,
     probe: ProgressProbe,
 ) -> GroupOutcome:
@@ -71,9 +72,10 @@ def _run_group(
     finished: list[TransactionAttempt] = []
     fingerprints: dict[TransactionAttempt, Fingerprints] = {}
     failed, failure = None, None
-    for attempt in attempts:
+    for each in assigned:
+        attempt = each.attempt
         try:
-            fingerprints[attempt] = _run_commit_phase(task_factory, group, attempt, load_carried(attempt), probe)
+            fingerprints[attempt] = _run_commit_phase(task_factory, group, each, load_carried(attempt), probe)
         except TxtopoError as error:
             failed, failure = attempt, error
             break
@@ -86,10 +88,11 @@ def _run_group(
             raise
         # A value that an earlier transaction has folded does not fit, as its key's stored value shows only now. The
         # transactions before it run again without it, so that they are written as if it had failed at its turn.
-        at = next(at for at, attempt in enumerate(attempts) if attempt.txid == error.txid)
-        error.attempt = attempts[at].attempt
-        before = _run_group(task_factory, states, attempts[:at], load_carried, probe)
-        return attrs.evolve(before, failed=attempts[at], failure=error)
+        at = next(at for at, each in enumerate(assigned) if each.attempt.txid == error.txid)
+        failed = assigned[at].attempt
+        error.attempt = failed.attempt
+        before = _run_group(task_factory, states, assigned[:at], load_carried, probe)
+        return attrs.evolve(before, failed=failed, failure=error)
     writes = {name: each for name, each in written.items() if each}
     return GroupOutcome(tuple(finished), writes, failed, failure, fingerprints)
 
@@ -97,14 +100,16 @@ def _run_group(
 def _run_commit_phase(
     task_factory: TaskFactory,
     group: Mapping[str, GroupState],
-    attempt: TransactionAttempt,
+    assigned: AssignedAttempt,
     carried: Sequence[CarriedBolt],
     probe: ProgressProbe,
 ) -> Fingerprints:
+    attempt = assigned.attempt
     views = {name: state.begin(attempt.txid) for name, state in group.items()}
     run = BatchRun(
         task_factory,
         attempt,
+        assigned.planned,
         views=views,
         carried={(bolt.component, bolt.task): bolt.state for bolt in carried},
         probe=probe,

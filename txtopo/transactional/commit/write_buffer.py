@@ -22,12 +22,13 @@ import attrs
 import pyarrow as pa
 
 from txtopo.api.copying import Copying, copying_of_value
-from txtopo.api.map_state import Key, Updater, folded_by_key, of_key_and_old, pairs_of, takes_no_rows
-from txtopo.api.reduction import Reducible, Reduction, Rows, RowsFile, RowsMode, TransactionRows
-from txtopo.api.state import FoldsRows, KeyedWrites, OpenedState, TakesRows, Writes
+from txtopo.api.map_state import Key, Updater, expires_nothing, folded_by_key, of_key_and_old, pairs_of, takes_no_rows
+from txtopo.api.reduction import Folding, Reducible, Reduction, Rows, RowsFile, RowsMode, TransactionRows
+from txtopo.api.state import ExpiresRows, FoldsRows, KeyedWrites, OpenedState, TakesRows, Writes
 from txtopo.api.values import StateKind, StateValue, is_stored_value, stored_value, values_before
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FailedException, RuleError, StateAccessError, StateFailure, TxtopoError
+from txtopo.transactional.commit.pending_rows import PendingRows
 from txtopo.transactional.tasks.progress_probe import current_probe
 from txtopo.transactional.tasks.state_handle import StateView
 
@@ -56,7 +57,7 @@ class GroupState:
         """The bare values that the group's finished transactions have put."""
         self.has_removed = False
         """Whether a key may be removed."""
-        self.reduction: Reduction | None = None
+        self.reduction: Folding | None = None
         self.failure: TxtopoError | None = None
         """Why the group's rows could not be folded key by key. If it is a RuleError, its txid is at fault."""
         self.probe = current_probe()
@@ -65,16 +66,31 @@ class GroupState:
         self._previous: dict[Key, Any] = {}
         self._folds = opened if isinstance(opened, FoldsRows) else None
         self._takes_rows = opened if isinstance(opened, TakesRows) else None
+        self._expires = opened if isinstance(opened, ExpiresRows) else None
         self._folded: list[_Fold] = []
         self._is_by_key = False
         self._rows_to_write: list[TransactionRows] = []
+        self._pending: PendingRows | None = None
+        """The group's rows on top of the durable ones, if they expire and somebody has used them."""
 
     def begin(self, txid: int) -> TransactionView:
         """Return the view of transaction ``txid``."""
         return TransactionView(self, txid)
 
+    def pending(self) -> PendingRows | None:
+        """Return a layer of expiring rows for a transaction; None if the rows of this state do not expire."""
+        if self._expires is None:
+            return None
+        try:
+            self._pending = self._pending or PendingRows(self.opened.declared, self._expires)
+            return PendingRows(self.opened.declared, self._pending)
+        except FailedException as error:
+            raise_as_of_state(error)
+
     def take(self, view: TransactionView, folded: Sequence[_Fold], rows: Sequence[TransactionRows]) -> None:
         """Merge the writes of a transaction that has finished."""
+        if view.pending is not None and self._pending is not None:
+            self._pending.settle(view.pending)
         if self.values:
             self.values.update(view.own)
         else:
@@ -202,6 +218,8 @@ class TransactionView(StateView):
         self._is_unchecked = False
         self._looked_up: list[Key] = []
         """The keys that were looked up in the state since the last check: no other key is new to the group."""
+        self.pending: PendingRows | None = None
+        """This transaction's rows on top of the group's, if they expire."""
         self._is_over = False
 
     @property
@@ -330,6 +348,20 @@ class TransactionView(StateView):
         """Replace the rows of earlier transactions in the partitions of ``rows``."""
         self._write_rows(rows, RowsMode.REPLACE)
 
+    def take_expired(self, until: int) -> pa.Table:
+        """Take out all rows that expire up to a time, and return them."""
+        taken = self._of_expiring(lambda pending: pending.take(until))
+        self._rows_to_write.append(TransactionRows(self.txid, taken.slice(0, 0), RowsMode.TAKE, until))
+        return taken
+
+    def holds(self, keys: pa.Table) -> pa.BooleanArray:
+        """Return for each key whether it has a row that is not taken."""
+        return self._of_expiring(lambda pending: pending.holds_now(keys))
+
+    def rows_of(self, keys: pa.Table) -> pa.Table:
+        """Return the rows of some keys that are not taken."""
+        return self._of_expiring(lambda pending: pending.rows_now(keys))
+
     def as_rows(self, rows: Rows) -> pa.Table:
         """Return ``rows`` with the columns of the rows table."""
         return in_memory(self._group.fitted_rows(rows, RowsMode.APPEND))
@@ -371,7 +403,24 @@ class TransactionView(StateView):
         self._check_running()
         part = TransactionRows(self.txid, self._group.fitted_rows(rows, mode), mode)
         if part.count:
+            pending = self._expiring()
+            if pending is not None:
+                pending.append(in_memory(part.rows))
             self._rows_to_write.append(part)
+
+    def _of_expiring(self, ask: Callable[[PendingRows], Any]) -> Any:
+        self._check_running()
+        pending = self._expiring()
+        if pending is None:
+            raise expires_nothing(self._group.opened.declared)
+        try:
+            return ask(pending)
+        except FailedException as error:
+            raise_as_of_state(error)
+
+    def _expiring(self) -> PendingRows | None:
+        self.pending = self.pending or self._group.pending()
+        return self.pending
 
     def _bare(self, value: Any) -> Any:
         """Return the bare value; bolts may put the stored value that ``get`` returned, as in Storm."""

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from txtopo.attempts import TransactionAttempt
-from txtopo.transactional.core.events import TransactionMetadata
+from txtopo.transactional.core.events import Planned, TransactionMetadata
 
 
 @attrs.frozen
@@ -18,6 +18,7 @@ class CreateMetadata:
     first_txid: int
     count: int
     previous_metadata: Any
+    previous_planned: Planned
 
 
 @attrs.frozen
@@ -29,10 +30,11 @@ class SaveMetadata:
 
 @attrs.frozen
 class AssignedAttempt:
-    """An attempt with the metadata to emit it from."""
+    """An attempt with the metadata to emit it from, and when its transaction was planned."""
 
     attempt: TransactionAttempt
     metadata: Any
+    planned: Planned
 
 
 @attrs.frozen

@@ -153,6 +153,7 @@ from txtopo.transactional.core.actions import (
 )
 from txtopo.transactional.core.choosing import choose_group, choose_job, pending_end
 from txtopo.transactional.core.events import (
+    NEVER,
     Activated,
     Committed,
     Deactivated,
@@ -196,6 +197,7 @@ class Coordinator:
         self.limits = limits
         self.committed = 0
         self._committed_metadata: Any = None
+        self._committed_planned = NEVER
         self._job_sizer = JobSizer.at_start(limits)
         self._epoch = 0
         self._now_ms = 0
@@ -360,10 +362,12 @@ class Coordinator:
         self.committed = event.committed
         self._job_sizer = JobSizer.at_start(self.limits, event.transaction_us)
         self._committed_metadata = event.committed_metadata
+        self._committed_planned = event.committed_planned
         for expected, begun in enumerate(event.begun, event.committed + 1):
             if begun.txid != expected:
                 raise InternalError(f"recovered transaction {begun.txid} where {expected} should be")
-            transaction = Transaction(begun.txid, begun.metadata, self._tries_of(begun.txid), begun_ms=event.now_ms)
+            tries = self._tries_of(begun.txid)
+            transaction = Transaction(begun.txid, begun.metadata, begun.planned, tries, begun_ms=event.now_ms)
             transaction.log(HistoryEntry(event.now_ms, HistoryEvent.RECOVERED))
             self._pending[begun.txid] = transaction
 
@@ -378,7 +382,7 @@ class Coordinator:
                 raise InternalError(f"transaction {transaction.txid} begun after {self._last_begun}")
             tries = self._tries_of(transaction.txid)
             self._pending[transaction.txid] = Transaction(
-                transaction.txid, transaction.metadata, tries, begun_ms=self._now_ms
+                transaction.txid, transaction.metadata, transaction.planned, tries, begun_ms=self._now_ms
             )
         if event.begun and self.limits.spout.repeats:
             actions.append(SaveMetadata(event.begun))
@@ -525,6 +529,7 @@ class Coordinator:
             transaction.move(Trigger.COMMITTED)
             self.committed = attempt.txid
             self._committed_metadata = transaction.metadata
+            self._committed_planned = transaction.planned
             transaction.metadata = None  # the transaction is kept for its history alone and must be small
             del self._pending[attempt.txid]
             self._tries.pop(attempt.txid, None)
@@ -596,7 +601,8 @@ class Coordinator:
             return
         first = self._pending.get(self.committed + 1)
         if first is not None and first.status is Status.DEAD:
-            given_up = AssignedAttempt(first.begin_attempt(self._epoch, Trigger.WRITE_DEAD_LETTER), first.metadata)
+            first.begin_attempt(self._epoch, Trigger.WRITE_DEAD_LETTER)
+            (given_up,) = _assigned([first])
             self._group = self._take_group_id()
             actions.append(DeadLetter(self._group, given_up, first.tries.failures, first.tries.error))
             return
@@ -621,7 +627,9 @@ class Coordinator:
         count = self.limits.spout.begun_max(count, self.limits.job_transactions_max)
         if count > 0 and self._source is not SourceStatus.EXHAUSTED and not self._source_asked:
             self._source_asked = True
-            actions.append(CreateMetadata(self._last_begun + 1, count, self._metadata_of(self._last_begun)))
+            last = self._last_begun
+            planned = self._committed_planned if last == self.committed else self._pending[last].planned
+            actions.append(CreateMetadata(last + 1, count, self._metadata_of(last), planned))
 
     def _process_next(self, actions: list[Action]) -> None:
         for job_id in sorted(self._abandoned):  # earlier transactions of the job may go on, and need it
@@ -708,5 +716,5 @@ def _assigned(transactions: Iterable[Transaction]) -> tuple[AssignedAttempt, ...
     for transaction in transactions:
         assert transaction.status in LIVE, "actions contain only live attempts"
         assert transaction.attempt is not None, "a live status has an attempt"
-        assigned.append(AssignedAttempt(transaction.attempt, transaction.metadata))
+        assigned.append(AssignedAttempt(transaction.attempt, transaction.metadata, transaction.planned))
     return tuple(assigned)

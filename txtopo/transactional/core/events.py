@@ -10,12 +10,42 @@ import attrs
 from txtopo.attempts import TransactionAttempt
 
 
+class Turn(enum.Enum):
+    """Why a transaction begins."""
+
+    INPUT = "input"
+    """The source has input."""
+    QUIET = "quiet"
+    """The source has had none for a while; the transaction has no input."""
+    END = "end"
+    """The source is exhausted; the transaction has no input and is the last until there is input again."""
+
+
+@attrs.frozen
+class Planned:
+    """When and why the source began a transaction; durable with its metadata, and the same at every attempt."""
+
+    at_ms: int
+    """Wall-clock time in milliseconds since 1970, UTC; never less than that of the transaction before."""
+    turn: Turn = Turn.INPUT
+
+    @property
+    def has_input(self) -> bool:
+        """Whether the transaction takes input; otherwise its metadata is that of the transaction before."""
+        return self.turn is Turn.INPUT
+
+
+NEVER = Planned(0)
+"""That of no transaction, and of one that a version of txtopo without this record has committed."""
+
+
 @attrs.frozen
 class TransactionMetadata:
-    """A transaction and its metadata."""
+    """A transaction, its metadata, and when it was planned."""
 
     txid: int
     metadata: Any
+    planned: Planned
 
 
 class SourceStatus(enum.Enum):
@@ -39,6 +69,8 @@ class Recovered:
     begun: tuple[TransactionMetadata, ...]
     """The transactions above it with durable metadata, in txid order and without a gap."""
     now_ms: int
+    committed_planned: Planned = NEVER
+    """When the last committed transaction was planned."""
     transaction_us: int | None = None
     """A transaction's share of a job's time in the last run, in microseconds; None if unknown."""
 

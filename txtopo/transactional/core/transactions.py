@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from txtopo.attempts import TransactionAttempt, attempt_number
+from txtopo.transactional.core.events import Planned
 from txtopo.transactional.core.history import HistoryEntry, HistoryEvent, HistoryLog
 from txtopo.transactional.core.transitions import LIVE, Status, Trigger, after
 
@@ -73,6 +74,7 @@ class Transaction:
 
     txid: int
     metadata: Any
+    planned: Planned
     tries: Tries
     status: Status = Status.READY
     attempt: TransactionAttempt | None = None

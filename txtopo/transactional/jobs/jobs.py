@@ -78,7 +78,7 @@ class JobPlanner:
         """Return the job for an action, in the layout that suits it."""
         return Job(
             job_id=action.job_id,
-            attempts=tuple((assigned.attempt, assigned.metadata) for assigned in action.attempts),
+            attempts=action.attempts,
             previous_metadata=action.previous_metadata,
             committed=committed,
             layout=self._choose_layout(action.attempts),
@@ -92,7 +92,7 @@ class JobPlanner:
 
     def judge(self, job: Job, reports: Iterable[Report]) -> list[Processing]:
         """Return the result of each attempt of a job, in txid order."""
-        by_attempt: dict[TransactionAttempt, list[Report]] = {attempt: [] for attempt, _ in job.attempts}
+        by_attempt: dict[TransactionAttempt, list[Report]] = {each.attempt: [] for each in job.attempts}
         for report in reports:
             by_attempt[report.attempt].append(report)
         outcomes: list[Processing] = []

@@ -22,6 +22,7 @@ from txtopo.topology.output import ended
 from txtopo.topology.plan import Phase, PlannedComponent
 from txtopo.topology.spout_semantics import Emitted
 from txtopo.topology.user_code import user_code
+from txtopo.transactional.core.actions import AssignedAttempt
 from txtopo.transactional.jobs.layout import Layout, PartitionAssignment
 from txtopo.transactional.tasks.batch_run import BatchRun, CarriedBolt, ShuffleMessage, everything
 from txtopo.transactional.tasks.collector import TaskCollector
@@ -36,8 +37,8 @@ class Job:
     """A job as it is sent to every partition."""
 
     job_id: int
-    attempts: tuple[tuple[TransactionAttempt, Any], ...]
-    """(attempt, metadata) in txid order."""
+    attempts: tuple[AssignedAttempt, ...]
+    """In txid order."""
     previous_metadata: Any
     """The metadata of the transaction before, from which an opaque spout continues."""
     committed: int
@@ -106,7 +107,7 @@ class StageRun:
         self._stage = job.layout.stages[stage_index]
         self._partition = partition
         self._probe = probe or ProgressProbe()
-        self._index_of = {attempt: index for index, (attempt, _) in enumerate(job.attempts)}
+        self._index_of = {each.attempt: index for index, each in enumerate(job.attempts)}
         self._components = [self._plan.by_id[name] for name in self._stage.components]
         self._outbox: list[PartitionItem] = []
         self._runs: dict[TransactionAttempt, BatchRun] = {}
@@ -134,8 +135,9 @@ class StageRun:
 
     def finish(self, index: int) -> Iterator[PartitionItem]:
         """Finish one of the job's attempts, and yield its shuffle messages and its report; call this in txid order."""
-        attempt, metadata = self._job.attempts[index]
-        self._emit(index, attempt, metadata)
+        assigned = self._job.attempts[index]
+        attempt = assigned.attempt
+        self._emit(index, assigned)
         self._guard(attempt, self._finish)
         yield from self._take_outbox()
         # The report needs the tasks, so they are closed after it. A partition without a task of this attempt has
@@ -151,31 +153,33 @@ class StageRun:
     def clean_up(self) -> None:
         """Call the emitters' ``cleanup_before``; if one fails, fail all attempts of the job in this partition."""
         try:
-            with user_code(self._plan.spout.id, self._job.attempts[0][0]):
+            with user_code(self._plan.spout.id, self._job.attempts[0].attempt):
                 self._task_factory.cleanup_before(self._job.committed)
         except (FailedException, RuleError) as error:
-            self.failures.update({attempt: error for attempt, _ in self._job.attempts})
+            self.failures.update({each.attempt: error for each in self._job.attempts})
 
     def _is_for_this_stage(self, message: ShuffleMessage) -> bool:
         return self._plan.edges[message.edge].target in self._stage.components
 
-    def _emit(self, index: int, attempt: TransactionAttempt, metadata: Any) -> None:
+    def _emit(self, index: int, assigned: AssignedAttempt) -> None:
         spout = self._plan.spout
         if spout.id not in self._stage.components:
             return
         for task in range(spout.tasks):
             if self._is_here(index, task):
-                self._guard(attempt, functools.partial(self._emit_share, task, metadata))
+                self._guard(assigned.attempt, functools.partial(self._emit_share, task, assigned))
 
-    def _emit_share(self, task: int, metadata: Any, run: BatchRun) -> None:
+    def _emit_share(self, task: int, assigned: AssignedAttempt, run: BatchRun) -> None:
         semantics, spout = self._plan.semantics, self._plan.spout
         # Where a transaction begins follows from how the one before ended, which is unknown if it failed.
         if semantics.emits_in_turn and any(attempt.txid < run.attempt.txid for attempt in self.failures):
             raise FailedException(f"transaction {run.attempt.txid} follows one that failed")
+        if not assigned.planned.has_input:
+            return  # its metadata is that of the transaction before, whose tuples it would emit again
 
         def emit(collector: TaskCollector) -> Emitted | None:
             emitter = self._task_factory.emitter(task)
-            return self._emissions.emit(emitter, (task, spout.tasks), run.attempt, metadata, collector)
+            return self._emissions.emit(emitter, (task, spout.tasks), run.attempt, assigned.metadata, collector)
 
         emitted = run.emit(task, emit)
         self._emissions.emitted(run.attempt, emitted)
@@ -251,6 +255,7 @@ class StageRun:
             run = self._runs[attempt] = BatchRun(
                 self._task_factory,
                 attempt,
+                self._job.attempts[index].planned,
                 is_local=everything if self._is_whole_here(index) else functools.partial(self._is_local, index),
                 send=self._send,
                 probe=self._probe,

@@ -28,6 +28,7 @@ from txtopo.errors import DivergenceError, StopError
 from txtopo.folder import Folder, Item, LocalFolder
 from txtopo.formats import FIRST, JOURNAL as JOURNAL_FORMAT, Format, refuse_newer
 from txtopo.records import DAMAGE, LIFE, WRITTEN_AS_LIFE, from_json, to_json
+from txtopo.transactional.core.events import NEVER, Planned
 
 FOLDER = "journal"
 """The journal's folder in the metadata directory."""
@@ -74,6 +75,8 @@ class JournalHeader:
     """All states of the topology, each with the last txid written to it."""
     begun_after: Mapping[str, int] = attrs.field(factory=dict)
     """The states that were begun empty while transactions were committed, each with the last of those."""
+    planned: Planned = NEVER
+    """When the last committed transaction was planned."""
     format: Format = FIRST
     """The format of the file; :class:`JournalWriter` sets it."""
 
@@ -92,6 +95,8 @@ class JournalTransaction:
     is_dead_letter: bool = False
     skipped: Mapping[str, tuple[tuple[Any, Any], ...]] = attrs.field(factory=dict)
     """The gaps, (start, end) by partition, in that input: the spout went on without input that was gone."""
+    planned: Planned = NEVER
+    """When and why it began."""
 
 
 @attrs.frozen
@@ -161,7 +166,9 @@ class JournalWriter:
         self._size += len(line)
         last = entry.transactions[-1]
         states = {**self._header.states, **dict.fromkeys(entry.states, entry.last)}
-        self._header = attrs.evolve(self._header, committed=last.txid, metadata=last.metadata, states=states)
+        self._header = attrs.evolve(
+            self._header, committed=last.txid, metadata=last.metadata, planned=last.planned, states=states
+        )
 
     def _begin_part(self) -> None:
         """Begin a file; it has its header from the first moment on, which says what is committed."""

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from txtopo.api.state import TableDescription
+from txtopo.transactional.core.events import NEVER, Planned
 from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalPart, counting_parts
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, StateMark
 
@@ -24,6 +25,7 @@ class Checkpoint:
     """The mark of each state that the topology has had so far, as far as known."""
     source: str
     """The place where this was found, for messages."""
+    planned: Planned = NEVER
 
     def has(self, name: str) -> bool:
         """Whether the topology had a state at that transaction."""
@@ -32,7 +34,7 @@ class Checkpoint:
 
 def checkpoint_of(mark: CommittedMark, incarnation: str, spout: str) -> Checkpoint:
     """Return the checkpoint in the coordinator state itself."""
-    return Checkpoint(mark.txid, mark.metadata, incarnation, spout, mark.states, "the coordinator state")
+    return Checkpoint(mark.txid, mark.metadata, incarnation, spout, mark.states, "the coordinator state", mark.planned)
 
 
 def checkpoints_in(
@@ -53,12 +55,13 @@ def checkpoints_in(
         # A repair may have gone back, so that the transactions after it ran again: what came before is undone.
         found = {txid: each for txid, each in found.items() if txid <= header.committed}
         marks |= _marks_in(header)
-        found[header.committed] = _checkpoint(header, header.committed, header.metadata, marks)
+        found[header.committed] = _checkpoint(header, header.committed, header.metadata, header.planned, marks)
         marks = _without_others(marks, part)
         for entry in part.entries:
             written = {name: attrs.evolve(marks[name], txid=entry.last) for name in entry.states if name in marks}
             marks = {**marks, **written}
-            found[entry.last] = _checkpoint(header, entry.last, entry.transactions[-1].metadata, marks)
+            last = entry.transactions[-1]
+            found[entry.last] = _checkpoint(header, entry.last, last.metadata, last.planned, marks)
     return [found[txid] for txid in sorted(found, reverse=True)]
 
 
@@ -112,5 +115,7 @@ def _without_others(marks: Mapping[str, StateMark], part: JournalPart) -> dict[s
     }
 
 
-def _checkpoint(header: JournalHeader, txid: int, metadata: Any, marks: Mapping[str, StateMark]) -> Checkpoint:
-    return Checkpoint(txid, metadata, header.incarnation, header.spout, dict(marks), "the journal")
+def _checkpoint(
+    header: JournalHeader, txid: int, metadata: Any, planned: Planned, marks: Mapping[str, StateMark]
+) -> Checkpoint:
+    return Checkpoint(txid, metadata, header.incarnation, header.spout, dict(marks), "the journal", planned)

@@ -5,7 +5,7 @@
 ``<topology>/life``       the incarnation: a random id drawn at creation, which tables store too
 ``<topology>/spout``      the kind of the spout: repeatable or opaque
 ``<topology>/committed``  the last committed txid, its metadata, and each state's table and txid
-``<topology>/metadata/N`` the metadata of transaction N, begun and not yet committed
+``<topology>/metadata/N`` the metadata of transaction N, begun and not yet committed; below it, when it was planned
 ``<topology>/group``      the last decided commit group: its note, or the path of the draft that holds the note
 ``<topology>/repair``     the plan of the repair in progress, if any
 ``…/before-repair-N/…``   the values that the N-th repair has replaced
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import urllib.parse
 import uuid
 from collections.abc import Mapping, Sequence
@@ -38,7 +39,10 @@ from txtopo.failpoints import durable_step
 from txtopo.folder import Folder, LocalFolder
 from txtopo.formats import COORDINATOR_STATE, FIRST, Format, refuse_newer
 from txtopo.records import from_json, to_json
-from txtopo.transactional.core.events import TransactionMetadata
+from txtopo.transactional.core.events import NEVER, Planned, TransactionMetadata
+
+METADATA_BYTES_MAX = VALUE_BYTES_MAX - 100
+"""A transaction's metadata may have as many bytes; the rest of the value is for when it was planned."""
 
 NOTE_BYTES_MAX = VALUE_BYTES_MAX
 """A note of more bytes becomes a draft."""
@@ -79,6 +83,7 @@ class CommittedMark:
     metadata: Any = None
     states: Mapping[str, StateMark] = attrs.field(factory=dict)
     """A mark for each state that the topology has ever had in this incarnation."""
+    planned: Planned = NEVER
 
 
 @attrs.frozen
@@ -97,6 +102,8 @@ class Group:
     """By state, what to publish; None if the draft holds it."""
     draft: str | None = None
     """The path of the draft, in the folder of drafts."""
+    planned: Planned = NEVER
+    """When its last transaction was planned."""
     is_decided: bool = True
     """False for a group of formats up to 2, which is finished only if a table has it; see :func:`_former_group`."""
 
@@ -180,12 +187,15 @@ class CoordinatorState:
         Raises:
             DivergenceError: the metadata of one of them is missing.
         """
-        begun = []
+        begun: list[TransactionMetadata] = []
+        latest_ms = time.time_ns() // 1_000_000
         # Names have 20 digits, so their order is that of the txids.
-        for name in self._store.children(self._path(_METADATA)):
+        for name in reversed(self._store.children(self._path(_METADATA))):
             txid = int(name)
             if txid > committed:  # others are left if a store splits a commit into steps and a crash comes in between
-                begun.append(TransactionMetadata(txid, self._read(f"{_METADATA}/{name}")))
+                begun.append(self._begun(txid, latest_ms))
+                latest_ms = begun[-1].planned.at_ms
+        begun.reverse()
         for expected, transaction in enumerate(begun, committed + 1):
             if transaction.txid != expected:
                 raise DivergenceError(
@@ -193,6 +203,13 @@ class CoordinatorState:
                     f"the coordinator state of {self.topology_id!r} is damaged: restore it together with the tables"
                 )
         return tuple(begun)
+
+    def _begun(self, txid: int, latest_ms: int) -> TransactionMetadata:
+        # A newline separates the two, as JSON without spaces has none. Versions before format 4 wrote no second line:
+        # such a transaction counts as planned now, or with the one that follows it. No bolt has seen another time.
+        metadata, _, planned = (self._store.read(self._metadata_path(txid)) or b"null").partition(b"\n")
+        stamp = from_json(json.loads(planned), Planned) if planned else Planned(latest_ms)
+        return TransactionMetadata(txid, json.loads(metadata), stamp)
 
     def group(self) -> Group | None:
         """Return the group that is decided and not committed yet, or None."""
@@ -223,8 +240,13 @@ class CoordinatorState:
         return notes
 
     def save_metadata(self, begun: Sequence[TransactionMetadata]) -> None:
-        """Make the metadata of begun transactions durable."""
-        self._write([Put(self._metadata_path(each.txid), _encode(each.metadata)) for each in begun])
+        """Make durable the metadata of begun transactions, and when they were planned."""
+        self._write(
+            [
+                Put(self._metadata_path(each.txid), _encode(each.metadata) + b"\n" + _encode(to_json(each.planned)))
+                for each in begun
+            ]
+        )
 
     def decide(self, group: Group) -> None:
         """Decide a group, whose writes are prepared: from here on it will be finished, whoever leads.
@@ -415,21 +437,20 @@ def as_json(metadata: Any) -> Any:
     Raises:
         RuleError: it is not JSON, or too large for a store.
     """
-    return json.loads(_encode(metadata))
+    return json.loads(_encode(metadata, METADATA_BYTES_MAX))
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 """Shared, because json.dumps() would create one for each value."""
 
 
-def _encode(value: Any) -> bytes:
+def _encode(value: Any, bytes_max: int = VALUE_BYTES_MAX) -> bytes:
     try:
         encoded = _ENCODER.encode(value).encode()
     except (TypeError, ValueError) as error:
         raise RuleError(f"metadata must be JSON ({error}); return numbers, strings, lists and dictionaries") from error
-    if len(encoded) > VALUE_BYTES_MAX:
+    if len(encoded) > bytes_max:
         raise RuleError(
-            f"metadata has {len(encoded)} bytes, more than the maximum of {VALUE_BYTES_MAX}; "
-            "keep offsets in it, not data"
+            f"metadata has {len(encoded)} bytes, more than the maximum of {bytes_max}; keep offsets in it, not data"
         )
     return encoded

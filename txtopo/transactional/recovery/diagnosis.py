@@ -22,6 +22,7 @@ import attrs
 from txtopo.api.state import State, StateTable, TableDescription
 from txtopo.errors import DivergenceError
 from txtopo.records import WRITTEN_AS_LIFE, from_json, to_json
+from txtopo.transactional.core.events import NEVER, Planned
 from txtopo.transactional.journal.journal import JournalPart, asides as journal_asides, find_journal, read_journal
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoint_of, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, StateMark
@@ -74,6 +75,8 @@ class GoTo:
     """Replaced values are kept below ``before-repair-<number>``."""
     marks: Mapping[str, StateMark] = attrs.field(factory=dict)
     """The marks of all states that the topology had or has had at that transaction."""
+    planned: Planned = NEVER
+    """When that transaction was planned."""
 
 
 @attrs.frozen
@@ -289,6 +292,7 @@ class _Choice:
             is_as_it_is,
             number,
             marks,
+            checkpoint.planned,
         )
 
 

@@ -116,7 +116,7 @@ class CoordinatorRecord:
         if group is None or _never_was(group, {n: _look_at(tables[n]) for n in group.states if n in tables}):
             return attrs.evolve(self, group=None)
         marks = marks_of_topology(self.committed, group.topology)
-        return attrs.evolve(self, committed=CommittedMark(group.last, group.metadata, marks), group=None)
+        return attrs.evolve(self, committed=CommittedMark(group.last, group.metadata, marks, group.planned), group=None)
 
     def strangers(self, names: Iterable[str], optional: Collection[str]) -> dict[str, DivergenceKind]:
         """Return the states that were not in the topology at every committed transaction, by name."""

@@ -216,7 +216,9 @@ def _settle(
         with durable_step("recovery.write"):
             opened[name].publish(group.last, note)
     marks = marks_after(record.committed, opened, set(group.states), group.last, group.topology)
-    settled = attrs.evolve(record, committed=CommittedMark(group.last, group.metadata, marks), group=None)
+    settled = attrs.evolve(
+        record, committed=CommittedMark(group.last, group.metadata, marks, group.planned), group=None
+    )
     refuse(find_misplaced(settled, opened), is_written=True)
     # A crash before this leaves the note above the mark and every table written: the next leader comes here again.
     with durable_step("recovery.commit"):

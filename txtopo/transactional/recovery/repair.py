@@ -87,7 +87,10 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
         # In one step: until then the plan is on record, so that a run can't mix the old state with the repaired tables.
         with durable_step("repair.end"):
             coordinator_state.rewrite(
-                plan.incarnation, plan.spout, CommittedMark(plan.txid, plan.metadata, marks), plan.number
+                plan.incarnation,
+                plan.spout,
+                CommittedMark(plan.txid, plan.metadata, marks, plan.planned),
+                plan.number,
             )
     for state in opened.values():
         state.close()
@@ -190,6 +193,7 @@ def _enter(
         spout=plan.spout,
         committed=plan.txid,
         metadata=plan.metadata,
+        planned=plan.planned,
         tables={
             name: JournalTable(subject.addresses[name], state.identity)
             for name, state in opened.items()

@@ -172,6 +172,7 @@ def assembled(
             recovered.committed.metadata,
             recovered.begun,
             now_ms=0,
+            committed_planned=recovered.committed.planned,
             transaction_us=coordinator_state.transaction_us(),
         )
         yield Assembly(RunLoop(parts), start)
@@ -182,7 +183,16 @@ def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads) -> Sou
     context = TaskContext(plan, spout, 0, None)
     with user_code(spout.id, None):
         coordinator = spout.component.coordinator(task_factory.configuration(spout), context)
-    return Source(spout.id, coordinator, plan.semantics, threads.now_secs, threads.sleep)
+    return Source(
+        spout.id,
+        coordinator,
+        plan.semantics,
+        threads.now_secs,
+        threads.sleep,
+        wall_secs=threads.wall_secs,
+        quiet_after=plan.quiet_after,
+        at_end=plan.at_end,
+    )
 
 
 def _take_lead(plan: Plan, config: Config, environment: Environment, stack: ExitStack) -> CoordinatorState:
@@ -237,6 +247,7 @@ def _journal_header(
         spout=plan.semantics.name,
         committed=recovered.committed.txid,
         metadata=recovered.committed.metadata,
+        planned=recovered.committed.planned,
         tables={
             name: JournalTable(address_from(folder, state.address), recovered.states[name].identity)
             for name, state in states.items()

@@ -7,6 +7,7 @@ coordinator gets its place in the store later, from :meth:`Source.open_store`.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,14 +15,22 @@ from typing import Any
 from txtopo.api.copying import copied_json
 from txtopo.api.optional import call_if_there
 from txtopo.api.store import Change, Lead, Store
-from txtopo.attempts import TransactionAttempt
+from txtopo.attempts import FIRST_TXID, TransactionAttempt
 from txtopo.errors import FailedException, StopError, TxtopoError
 from txtopo.failpoints import durable_step
 from txtopo.topology.output import ended
 from txtopo.topology.spout_semantics import SpoutSemantics
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.core.actions import CreateMetadata
-from txtopo.transactional.core.events import Event, MetadataCreated, RuleBroken, SourceStatus, TransactionMetadata
+from txtopo.transactional.core.events import (
+    Event,
+    MetadataCreated,
+    Planned,
+    RuleBroken,
+    SourceStatus,
+    TransactionMetadata,
+    Turn,
+)
 from txtopo.transactional.recovery.coordinator_state import as_json
 from txtopo.transactional.tasks.failures import FailureLog
 
@@ -49,19 +58,26 @@ _NOTHING = MetadataCreated((), SourceStatus.WAITING)
 class Source:
     """Begins transactions as the user's ``coordinator`` of a spout decides."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its parts, its clocks, and what the bolts ask for
         self,
         spout_id: str,
         coordinator: Any,
         semantics: SpoutSemantics,
         now_secs: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        *,
+        wall_secs: Callable[[], float] = time.time,
+        quiet_after: dt.timedelta | None = None,
+        at_end: bool = False,
     ) -> None:
         self._spout_id = spout_id
         self._semantics = semantics
         self._coordinator = coordinator
         self._now_secs = now_secs
         self._sleep = sleep
+        self._wall_secs = wall_secs
+        self._quiet_after_ms = None if quiet_after is None else quiet_after // dt.timedelta(milliseconds=1)
+        self._at_end = at_end
         self._has_resumed = False
         self._failures = FailureLog()
         self._ask_again_secs = 0.0
@@ -142,7 +158,7 @@ class Source:
         attempt = TransactionAttempt(action.first_txid, 0)
         try:
             with user_code(self._spout_id, attempt):
-                self._resume(action.first_txid - 1, previous)
+                self._resume(action.first_txid - 1, previous, action.previous_planned)
                 self._clean_up(committed)
             for txid in range(action.first_txid, action.first_txid + action.count):
                 attempt = TransactionAttempt(txid, 0)
@@ -151,16 +167,17 @@ class Source:
                     if status is not SourceStatus.READY:
                         self._failures.source_answered()
                         self._look_ahead(txid - 1, previous)
-                        return MetadataCreated(tuple(begun), status)
+                        return self._answer(action, begun, status, committed)
                     # Through JSON, so that the first attempt sees the same metadata as one after a crash.
                     previous = as_json(self._semantics.begin(self._coordinator, txid, previous))
-                begun.append(TransactionMetadata(txid, previous))
+                planned = self._planned(begun[-1].planned if begun else action.previous_planned, Turn.INPUT)
+                begun.append(TransactionMetadata(txid, previous, planned))
                 ended(attempt)
             with user_code(self._spout_id, attempt):
                 self._look_ahead(action.first_txid + len(begun) - 1, previous)
                 status = self._status()
             self._failures.source_answered()
-            return MetadataCreated(tuple(begun), status)
+            return self._answer(action, begun, status, committed)
         except FailedException as error:
             # An external failure: what was begun before it counts, and the core asks again after its poll interval.
             self._failures.source_failed(error)
@@ -171,6 +188,48 @@ class Source:
             return RuleBroken(error)
         finally:
             ended(attempt)
+
+    def _answer(
+        self, action: CreateMetadata, begun: list[TransactionMetadata], status: SourceStatus, committed: int
+    ) -> MetadataCreated:
+        """Return the answer to a request, with a transaction without input if it is time for one.
+
+        It begins alone, when it is known where the transaction before has ended: its metadata is the same.
+        """
+        if not begun:
+            turn = self._turn_without_input(action, status, committed)
+            if turn is not None:
+                planned = self._planned(action.previous_planned, turn)
+                begun = [TransactionMetadata(action.first_txid, action.previous_metadata, planned)]
+        last = begun[-1].planned if begun else action.previous_planned
+        if status is SourceStatus.EXHAUSTED and begun and self._owes_end(last):
+            status = SourceStatus.READY  # so that the core asks again, and gets the end
+        return MetadataCreated(tuple(begun), status)
+
+    def _turn_without_input(self, action: CreateMetadata, status: SourceStatus, committed: int) -> Turn | None:
+        """Return why a transaction without input is to begin; None if none is.
+
+        What the last transaction was is durable, so a restart begins no second end.
+        """
+        before = action.previous_planned
+        if action.first_txid == FIRST_TXID:  # nothing has come yet, so there is nothing to end
+            return None
+        if status is SourceStatus.EXHAUSTED:
+            return Turn.END if self._owes_end(before) else None
+        # After an end there is nothing open. And one at a time: while a transaction is tried again and again, those
+        # behind it would only take the place of input.
+        if self._quiet_after_ms is None or before.turn is Turn.END or committed < action.first_txid - 1:
+            return None
+        return Turn.QUIET if self._now_ms() - before.at_ms >= self._quiet_after_ms else None
+
+    def _owes_end(self, last: Planned) -> bool:
+        return self._at_end and last.turn is not Turn.END
+
+    def _planned(self, before: Planned, turn: Turn) -> Planned:
+        return Planned(max(self._now_ms(), before.at_ms), turn)  # somebody may have set the clock back
+
+    def _now_ms(self) -> int:
+        return int(self._wall_secs() * 1000)
 
     def finish(self, committed: int) -> None:
         """Tell the user's coordinator what is committed at the end of a run, before it is closed."""
@@ -184,8 +243,10 @@ class Source:
         with user_code(self._spout_id, None):
             call_if_there(self._coordinator, "close")
 
-    def _resume(self, txid: int, metadata: Any) -> None:
-        """Pass the last transaction to the spout's coordinator."""
+    def _resume(self, txid: int, metadata: Any, planned: Planned) -> None:
+        """Pass the last transaction to the spout's coordinator, which has not to know of those without input."""
+        if self._has_resumed and not planned.has_input:
+            return  # an opaque spout's coordinator may look for transactions that took nothing, and ask less often
         if not self._has_resumed and self._store is not None:
             call_if_there(self._coordinator, "open_store", *self._store)
         self._semantics.resume(self._coordinator, txid, metadata, is_first=not self._has_resumed)

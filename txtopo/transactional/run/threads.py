@@ -44,6 +44,10 @@ class Threads(ABC):
         """Return seconds of a clock that never goes back."""
 
     @abstractmethod
+    def wall_secs(self) -> float:
+        """Return seconds since 1970, UTC, by a clock that people may set."""
+
+    @abstractmethod
     def sleep(self, duration_secs: float) -> None:
         """Pause the calling work."""
 
@@ -95,6 +99,10 @@ class ThreadPools(Threads):
     def now_secs(self) -> float:
         """Return seconds of the system's monotonic clock."""
         return time.monotonic()
+
+    def wall_secs(self) -> float:
+        """Return seconds of the system's clock."""
+        return time.time()
 
     def sleep(self, duration_secs: float) -> None:
         """Pause the calling thread."""

@@ -22,6 +22,7 @@ from txtopo.errors import TxtopoError
 from txtopo.failpoints import reach
 from txtopo.topology.plan import ComponentKind, Edge, Phase, PlannedComponent
 from txtopo.topology.user_code import user_code
+from txtopo.transactional.core.events import Planned
 from txtopo.transactional.tasks.bolt_tasks import BoltTask, task_type
 from txtopo.transactional.tasks.collector import TaskCollector
 from txtopo.transactional.tasks.context import StateViews, TaskContext
@@ -75,6 +76,7 @@ class BatchRun:
         self,
         task_factory: TaskFactory,
         attempt: TransactionAttempt,
+        planned: Planned,
         *,
         is_local: IsLocal = everything,
         send: Callable[[ShuffleMessage], None] | None = None,
@@ -83,6 +85,7 @@ class BatchRun:
         probe: ProgressProbe | None = None,
     ) -> None:
         self.attempt = attempt
+        self._planned = planned
         self.tallies: dict[int, EdgeTally] = defaultdict(EdgeTally)
         self.tuples_emitted = 0
         self.tracer = Tracer()
@@ -239,7 +242,9 @@ class BatchRun:
         def forward(chunk: Chunk, direct: int | None) -> None:
             self._distribute(component, task, chunk, direct)
 
-        context = TaskContext(self._plan, component, task, self._views, self._task_factory.staging_dir)
+        context = TaskContext(
+            self._plan, component, task, self._views, self._task_factory.staging_dir, planned=self._planned
+        )
         self._contexts.append(context)
         collector = TaskCollector(component, task, self.attempt, forward, self._task_factory.note_late)
         carried = self._carried.pop((component.id, task), None)
@@ -251,6 +256,8 @@ class BatchRun:
         router = self._routers.get((edge.index, task))
         if router is None:
             is_custom = edge.grouping.custom is not None
-            context = TaskContext(self._plan, component, task, self._views) if is_custom else None
+            context = None
+            if is_custom:
+                context = TaskContext(self._plan, component, task, self._views, planned=self._planned)
             router = self._routers[(edge.index, task)] = Router(self._plan, edge, task, context)
         return router

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 
-from txtopo.api.context import TopologyContext
+from txtopo.api.context import EPOCH, TopologyContext
 from txtopo.api.map_state import MapState
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
 from txtopo.topology.plan import Phase, Plan, PlannedComponent
+from txtopo.transactional.core.events import Planned, Turn
 from txtopo.transactional.tasks.objects import Local, LocalReference
 from txtopo.transactional.tasks.state_handle import NoteLate, StateHandle, StateView
 
@@ -21,8 +23,15 @@ CONTEXT = LocalReference("context")
 class TaskContext(TopologyContext, Local):
     """The context of one task."""
 
-    def __init__(
-        self, plan: Plan, component: PlannedComponent, task: int, views: StateViews | None, staging_dir: str = ""
+    def __init__(  # noqa: PLR0913 - the parts of a task's place
+        self,
+        plan: Plan,
+        component: PlannedComponent,
+        task: int,
+        views: StateViews | None,
+        staging_dir: str = "",
+        *,
+        planned: Planned | None = None,
     ) -> None:
         self.staging_dir = staging_dir
         self.topology_id = plan.topology_id
@@ -32,7 +41,20 @@ class TaskContext(TopologyContext, Local):
         self._plan = plan
         self._phase = component.phase
         self._views = views
+        self._planned = planned
         self._handles: list[StateHandle] = []
+
+    @property
+    def planned_at(self) -> dt.datetime:
+        """When the transaction was planned."""
+        if self._planned is None:
+            return super().planned_at
+        return EPOCH + dt.timedelta(milliseconds=self._planned.at_ms)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the transaction ends a bounded source."""
+        return super().is_at_end if self._planned is None else self._planned.turn is Turn.END
 
     def component_tasks(self, component: str) -> list[int]:
         """Return the task indices of a component."""

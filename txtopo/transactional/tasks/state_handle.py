@@ -81,6 +81,8 @@ class StateHandle(MapState, Local):
         self.local_reference = LocalReference("state", name)
         self._rows = rows
         self._fitting = fitting
+        if fitting is not None and rows is None:
+            self.key, self.value = fitting.key, fitting.value
         if rows is not None:
             self.fields = rows.value
             self.partition_by = rows.partition_by
@@ -174,6 +176,21 @@ class StateHandle(MapState, Local):
         """Replace the rows of earlier transactions in the partitions of ``rows``."""
         with self._lock:
             self._reach_to_write().replace_partitions(rows)
+
+    def take_expired(self, until: int) -> pa.Table:
+        """Take out all rows that expire up to a time, and return them."""
+        with self._lock:
+            return self._reach_to_write().take_expired(until)
+
+    def holds(self, keys: pa.Table) -> pa.BooleanArray:
+        """Return for each key whether it has a row that is not taken."""
+        with self._lock:
+            return self._reach().holds(keys)
+
+    def rows_of(self, keys: pa.Table) -> pa.Table:
+        """Return the rows of some keys that are not taken."""
+        with self._lock:
+            return self._reach().rows_of(keys)
 
     def as_rows(self, rows: Rows) -> pa.Table:
         """Return ``rows`` with the columns of the rows table; allowed in both phases."""

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tests.harness.benchmarks.event_time.ours import topologies
 from tests.harness.benchmarks.measuring import Bench
 from tests.harness.benchmarks.outcome import Outcome
 from tests.harness.benchmarks.workloads.acked import acked, acked_latency
 from tests.harness.benchmarks.workloads.beside_peers import medium, shuffled, small
 from tests.harness.benchmarks.workloads.big_state import big_state
 from tests.harness.benchmarks.workloads.endurance import endurance
+from tests.harness.benchmarks.workloads.event_time import deduplication, windows_dense, windows_sparse
 from tests.harness.benchmarks.workloads.kafka import kafka, kafka_latency
 from tests.harness.benchmarks.workloads.large import large
 from tests.harness.benchmarks.workloads.large_commits import large_commits
 from tests.harness.benchmarks.workloads.latency import latency
+from tests.harness.benchmarks.workloads.open_windows import open_windows
+from tests.harness.benchmarks.workloads.page_views import page_views
 
 WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
     "small": small,
@@ -25,6 +29,11 @@ WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
     "kafka_latency": kafka_latency,
     "large": large,
     "latency": latency,
+    "page_views": page_views,
+    "windows_dense": windows_dense,
+    "windows_sparse": windows_sparse,
+    "deduplication": deduplication,
+    **({} if topologies() is None else {"open_windows": open_windows}),  # it has no peers
     "endurance": endurance,
     "big_state": big_state,
     "large_commits": large_commits,

@@ -12,8 +12,9 @@ from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, TransactionalValue, read_table
 from state.delta.keyed import cache
-from state.delta.keyed.cache import KeyIndex
 from txtopo import Fields
+from txtopo.columnar import key_index
+from txtopo.columnar.key_index import KeyIndex
 from txtopo.transactional.commit.write_buffer import GroupState
 
 KINDS = {
@@ -52,7 +53,7 @@ def test_found_where_they_are(drawn) -> None:
     rows = table_of(kinds, [*first, *later])
     wanted = [*reversed(later), *first, *others]
     positions = {key: position for position, key in enumerate([*first, *later])}
-    if len(set(cache._hashes_of(rows).tolist())) < rows.num_rows:  # "a" and "a\0" have the same hash
+    if len(set(key_index._hashes_of(rows).tolist())) < rows.num_rows:  # "a" and "a\0" have the same hash
         assert KeyIndex.of(rows) is None
         return
     for index in (KeyIndex.of(rows), KeyIndex.of(table_of(kinds, first)).extended(table_of(kinds, later))):
@@ -98,7 +99,7 @@ def test_same_hash() -> None:
     """Two keys with one hash have no index; a wanted key with a row's hash is not taken for it."""
     rows = table_of(("string",), [("a",), ("b",)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "_hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
+        patch.setattr(key_index, "_hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
         assert KeyIndex.of(rows) is None
         one = KeyIndex.of(rows.slice(0, 1))
         assert one.positions(rows.slice(0, 1), table_of(("string",), [("b",), ("a",)])).tolist() == [-1, 0]
@@ -121,7 +122,7 @@ def test_any_writes(tmp_path_factory, has_twins, groups) -> None:
     model = {}
     with pytest.MonkeyPatch.context() as patch:
         if has_twins:
-            patch.setattr(cache, "_hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
+            patch.setattr(key_index, "_hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
         declared = DeltaState(path / "t", Fields("word: string"), Fields("n: long"), cached_keys_max=2)
         state = declared.open("topology", "s", "life", 1)
         for txid, values in enumerate(groups, 1):

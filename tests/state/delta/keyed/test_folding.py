@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import functools
+import math
 import operator
 
 import pyarrow as pa
@@ -14,7 +16,7 @@ from state import DeltaState, MemoryState, TransactionalValue, read_table
 from state.delta.keyed.writing import RowWrites
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
-from txtopo.api.reduction import Reduction
+from txtopo.api.reduction import AtTime, Reduction, Reductions
 from txtopo.api.state import StateKind
 from txtopo.errors import FieldsError
 from txtopo.transactional.commit.write_buffer import GroupState
@@ -65,6 +67,64 @@ def test_any_groups(tmp_path_factory, groups, rows_max) -> None:
             model.update({key: (model.get(key, (0, 0))[0] + n, txid) for key, n in values.items()})
         table.write(txid, group.writes())
     assert rows(path) == model
+
+
+SEVERAL = Reductions(
+    (
+        ("low", Reduction.MIN),
+        ("first", AtTime("at", Reduction.MIN)),
+        ("at", Reduction.MIN),
+        ("total", Reduction.SUM),
+        ("n", Reduction.SUM),
+    )
+)
+SEVERAL_SCHEMA = pa.schema(
+    [
+        ("key", pa.string()),
+        ("low", pa.float64()),
+        ("first", pa.large_string()),
+        ("at", pa.int64()),
+        ("total", pa.decimal128(22, 2)),
+        ("n", pa.int64()),
+    ]
+)
+VALUES = Fields("low: double", "first: string", "at: int", "total: decimal(12,2)", "n: long")
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data(), st.sampled_from([None, 0, 2, 12]), st.booleans())
+def test_a_reduction_a_field(tmp_path_factory, data, rows_max, is_cached) -> None:
+    """Fields that are each folded in their own way, null or not, are what folding them key by key makes them."""
+    path = tmp_path_factory.mktemp("folding")
+    cents = st.integers(-999, 999).map(lambda number: decimal.Decimal(number).scaleb(-2))
+    numbers = st.none() | st.sampled_from([0.5, -1.0, math.inf])
+    timed = st.just((None, None)) | st.tuples(st.sampled_from("xyz"), st.integers(0, 2))
+    value = st.tuples(numbers, timed, st.none() | cents, st.integers(-9, 9)).map(lambda v: (v[0], *v[1], v[2], v[3]))
+    table = DeltaState(path / "t", KEY, VALUES, cached_keys_max=1_000 if is_cached else 1).open("t", "s", "life", 1)
+    model, txid = {}, 0
+    if rows_max is not None:
+        table.use_executors(InlineExecutors(), rows_max)
+    for _ in range(data.draw(st.integers(1, 3))):
+        group = GroupState(table)
+        for _ in range(data.draw(st.integers(1, 3))):
+            values = data.draw(st.dictionaries(st.sampled_from("abcd"), value))
+            txid += 1
+            own = [(key, *new) for key, new in values.items()]
+            columns = (
+                [pa.array(c, k) for c, k in zip(zip(*own, strict=True), SEVERAL_SCHEMA.types, strict=True)]
+                if own
+                else []
+            )
+            rows = pa.table(columns, schema=SEVERAL_SCHEMA) if own else SEVERAL_SCHEMA.empty_table()
+            reduce_in(group, txid, rows, function=SEVERAL)
+            for key, new in values.items():
+                model[key] = SEVERAL(model[key][:-1], new) if key in model else new
+                model[key] = (*model[key], txid)
+        made = group.writes()
+        assert isinstance(made, RowWrites) or rows_max is not None, "folded in columns"
+        table.write(txid, made)
+    columns = read_table(path / "t").to_pydict()
+    assert {key: own for key, *own in zip(*columns.values(), strict=True)} == {k: list(v) for k, v in model.items()}
 
 
 @FUNCTIONS

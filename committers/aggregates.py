@@ -1,0 +1,604 @@
+"""Aggregates: ``Sum``, ``Count`` and their like, several at once, in steps that may be taken anywhere and in any order.
+
+Rows become *partials*, one row for each key, whose columns hold what is needed to go on: a mean's sum and count, the
+first value with its time. Partials of the same keys are merged into fewer, as often as it suits, and become results in
+the end. Whatever the steps and their order, integers, decimals, strings and times are the same; sums and means of
+doubles may differ in their last bits.
+
+For all aggregates: nulls are skipped, and the aggregate of nulls alone is null (a count is 0). NaN is the largest
+double, as in Spark, and makes a sum NaN; -0.0 becomes 0.0.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txtopo import Fields
+from txtopo.api.reduction import AtTime, ColumnReduction, Reduction
+from txtopo.api.types import ddl_name
+from txtopo.columnar.reducing import TooLarge, reduced_exactly
+from txtopo.errors import FieldsError
+
+__all__ = ["Aggregate", "Aggregation", "Count", "First", "Last", "Max", "Mean", "Min", "Sum"]
+
+_DIGITS_MAX = 38
+"""Of a decimal."""
+
+_SUM_DIGITS = 10
+"""A sum of decimals has so many digits more than its values, as in Spark."""
+
+_MEAN_DIGITS = 4
+"""A mean of decimals has so many digits more behind the point than its values, as in Spark."""
+
+
+def _field(spec: str | Fields) -> Fields:
+    fields = spec if isinstance(spec, Fields) else Fields(spec)
+    if len(fields) != 1:
+        raise FieldsError(f"an aggregate is of one field, not of {fields}; write an aggregate for each")
+    return fields
+
+
+def _copied(aggregates: Mapping[str, Aggregate]) -> Mapping[str, Aggregate]:
+    return dict(aggregates)
+
+
+def _optional_field(spec: str | Fields | None) -> Fields | None:
+    return None if spec is None else _field(spec)
+
+
+@attrs.frozen
+class Aggregate(ABC):
+    """One aggregate of many rows."""
+
+    suffixes: ClassVar[tuple[str, ...]] = ("",)
+    """What the names of its partials add to its own. Each partial has the type of an input, but for counts."""
+
+    @property
+    @abstractmethod
+    def inputs(self) -> Fields:
+        """The fields that it reads."""
+
+    @abstractmethod
+    def typed(self, schema: pa.Schema) -> Aggregate:
+        """Return the aggregate with the types of ``schema`` for fields without a type."""
+
+    @abstractmethod
+    def reductions(self, name: str) -> Sequence[ColumnReduction]:
+        """Return how each column of its partials is merged; ``name`` is the aggregate's."""
+
+    @property
+    @abstractmethod
+    def partial_types(self) -> Sequence[pa.DataType]:
+        """The types of the columns of its partials."""
+
+    @abstractmethod
+    def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
+        """Return the partials of single rows, given the columns of :attr:`inputs`."""
+
+    @abstractmethod
+    def result(self, partials: Sequence[Any]) -> Any:
+        """Return the result of partials."""
+
+    @property
+    @abstractmethod
+    def result_type(self) -> pa.DataType:
+        """The type of the result."""
+
+
+@attrs.frozen
+class Count(Aggregate):
+    """How many rows there are; with a field, how many whose field is not null. A ``long``.
+
+    Args:
+        field: ``"name"`` or ``"name: type"``.
+    """
+
+    field: Fields | None = attrs.field(default=None, converter=_optional_field)
+
+    @property
+    def inputs(self) -> Fields:
+        """The field, if there is one."""
+        return Fields() if self.field is None else self.field
+
+    def typed(self, schema: pa.Schema) -> Count:
+        """Return the aggregate with its field's type."""
+        return self if self.field is None else Count(_typed(self.field, schema))
+
+    def reductions(self, name: str) -> Sequence[ColumnReduction]:
+        """Return the sum: counts add up."""
+        return [Reduction.SUM]
+
+    @property
+    def partial_types(self) -> Sequence[pa.DataType]:
+        """The count's type."""
+        return [pa.int64()]
+
+    def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
+        """Return 1 for each row that counts, 0 for the others."""
+        return [_ones(rows, *columns)]
+
+    def result(self, partials: Sequence[Any]) -> Any:
+        """Return the count."""
+        return pc.fill_null(partials[0], 0)
+
+    @property
+    def result_type(self) -> pa.DataType:
+        """A long."""
+        return pa.int64()
+
+
+@attrs.frozen
+class _OfField(Aggregate):
+    field: Fields = attrs.field(converter=_field)
+
+    @property
+    def inputs(self) -> Fields:
+        """The field."""
+        return self.field
+
+    def typed(self, schema: pa.Schema) -> Aggregate:
+        """Return the aggregate with its field's type."""
+        return attrs.evolve(self, field=_typed(self.field, schema))
+
+    @property
+    def _kind(self) -> pa.DataType:
+        return _type_of(self.field)
+
+    def _refuse(self, needed: str) -> FieldsError:
+        (name,) = self.field
+        how = type(self).__name__
+        return FieldsError(
+            f"{how} needs {needed}, but field {name!r} is {ddl_name(self._kind)}; name another field or aggregate"
+        )
+
+
+@attrs.frozen
+class Sum(_OfField):
+    """The sum of a field: of integers a ``long``, of decimals one with 10 digits more, of all others a ``double``.
+
+    A sum that does not fit raises a ``FieldsError``; it never wraps round.
+
+    Args:
+        field: ``"name"`` or ``"name: type"``.
+    """
+
+    def reductions(self, name: str) -> Sequence[ColumnReduction]:
+        """Return the sum, of each column."""
+        return [Reduction.SUM for _ in self.suffixes]
+
+    @property
+    def partial_types(self) -> Sequence[pa.DataType]:
+        """The sum's type."""
+        return [self._sum_type]
+
+    def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
+        """Return the values."""
+        return [_cast(columns[0], self._sum_type)]
+
+    def result(self, partials: Sequence[Any]) -> Any:
+        """Return the sum."""
+        return partials[0]
+
+    @property
+    def result_type(self) -> pa.DataType:
+        """The type of the sum."""
+        return self._sum_type
+
+    @property
+    def _sum_type(self) -> pa.DataType:
+        kind = self._kind
+        if pa.types.is_decimal(kind):
+            return pa.decimal128(min(_DIGITS_MAX, kind.precision + _SUM_DIGITS), kind.scale)
+        if pa.types.is_integer(kind):
+            return pa.int64()
+        if pa.types.is_floating(kind):
+            return pa.float64()
+        raise self._refuse("a number")
+
+
+@attrs.frozen
+class Mean(Sum):
+    """The mean of a field: of decimals one with 4 digits more behind the point, of all other numbers a ``double``.
+
+    Its partials are ``<name>_sum``, as of :class:`Sum`, and ``<name>_count``.
+
+    Args:
+        field: ``"name"`` or ``"name: type"``.
+    """
+
+    suffixes: ClassVar = ("_sum", "_count")
+
+    @property
+    def partial_types(self) -> Sequence[pa.DataType]:
+        """The types of sum and count."""
+        return [self._sum_type, pa.int64()]
+
+    def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
+        """Return the values, and 1 for each that is not null."""
+        return [_cast(columns[0], self._sum_type), _ones(rows, *columns)]
+
+    def result(self, partials: Sequence[Any]) -> Any:
+        """Return sum divided by count, null if nothing was counted."""
+        total, count = partials
+        count = pc.if_else(pc.equal(count, 0), pa.scalar(None, pa.int64()), count)
+        kind = self.result_type
+        if not pa.types.is_decimal(kind):
+            return pc.divide(total.cast(pa.float64(), safe=False), count.cast(pa.float64()))
+        # Arrow cuts a quotient off: with a digit more than the result has, it is still rounded as if exact.
+        digits = pa.decimal256(76 - 19 - 1, kind.scale + 1)
+        quotient = pc.divide(total.cast(digits), count.cast(pa.decimal256(19, 0)))
+        return pc.round(quotient, kind.scale, "half_towards_infinity").cast(kind)
+
+    @property
+    def result_type(self) -> pa.DataType:
+        """A double, or a decimal."""
+        kind = self._kind
+        if not pa.types.is_decimal(kind):
+            return pa.float64()
+        scale = min(_DIGITS_MAX, kind.scale + _MEAN_DIGITS)
+        return pa.decimal128(min(_DIGITS_MAX, kind.precision + _MEAN_DIGITS), scale)
+
+
+@attrs.frozen
+class _OfOrder(_OfField):
+    """Of a field whose values have an order; the result has its type."""
+
+    @property
+    def result_type(self) -> pa.DataType:
+        """The field's type."""
+        if pa.types.is_nested(self._kind):
+            raise self._refuse("values that have an order")
+        return self._kind
+
+    @property
+    def partial_types(self) -> Sequence[pa.DataType]:
+        """The value's type."""
+        return [self.result_type]
+
+    def result(self, partials: Sequence[Any]) -> Any:
+        """Return the value."""
+        return partials[0]
+
+
+@attrs.frozen
+class Min(_OfOrder):
+    """The smallest value of a field: a number, a string by its code points, a date, a timestamp, a boolean or a binary.
+
+    Args:
+        field: ``"name"`` or ``"name: type"``.
+    """
+
+    def reductions(self, name: str) -> Sequence[ColumnReduction]:
+        """Return the reduction of the same name."""
+        return [Reduction.MIN]
+
+    def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
+        """Return the values."""
+        return columns
+
+
+@attrs.frozen
+class Max(_OfOrder):
+    """The largest value of a field, in the order of :class:`Min`.
+
+    Args:
+        field: ``"name"`` or ``"name: type"``.
+    """
+
+    def reductions(self, name: str) -> Sequence[ColumnReduction]:
+        """Return the reduction of the same name."""
+        return [Reduction.MAX]
+
+    def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
+        """Return the values."""
+        return columns
+
+
+@attrs.frozen
+class First(_OfOrder):
+    """The value of a field in the row with the earliest time; the smallest value of several then.
+
+    Rows whose value or time is null are skipped. Its partials are ``<name>`` and ``<name>_at``, the time.
+
+    Args:
+        field: ``"name"`` or ``"name: type"``.
+        by: the field of the time, or of any other order.
+    """
+
+    suffixes: ClassVar = ("", "_at")
+    by: Fields = attrs.field(converter=_field, kw_only=True)
+
+    @property
+    def inputs(self) -> Fields:
+        """The fields of value and time."""
+        return self.field + self.by
+
+    def typed(self, schema: pa.Schema) -> First:
+        """Return the aggregate with its fields' types."""
+        return attrs.evolve(self, field=_typed(self.field, schema), by=_typed(self.by, schema))
+
+    def reductions(self, name: str) -> Sequence[ColumnReduction]:
+        """Return the reductions of value and time."""
+        return [AtTime(f"{name}_at", self._which), self._which]
+
+    @property
+    def partial_types(self) -> Sequence[pa.DataType]:
+        """The types of value and time."""
+        time = _type_of(self.by)
+        if pa.types.is_nested(time):
+            raise FieldsError(
+                f"{type(self).__name__} needs a time to order by, but field {self.by[0]!r} is {ddl_name(time)}; "
+                "name another field"
+            )
+        return [self.result_type, time]
+
+    def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
+        """Return values and times, both null where one is."""
+        value, time = columns
+        if not value.null_count and not time.null_count:
+            return columns
+        is_there = pc.and_(pc.is_valid(value), pc.is_valid(time))
+        return [pc.if_else(is_there, each, pa.scalar(None, each.type)) for each in columns]
+
+    @property
+    def _which(self) -> Reduction:
+        return Reduction.MIN
+
+
+@attrs.frozen
+class Last(First):
+    """The value of a field in the row with the latest time; the largest value of several then. Otherwise as First.
+
+    Args:
+        field: ``"name"`` or ``"name: type"``.
+        by: the field of the time, or of any other order.
+    """
+
+    @property
+    def _which(self) -> Reduction:
+        return Reduction.MAX
+
+
+@attrs.frozen
+class Aggregation:
+    """Several aggregates by a key.
+
+    Args:
+        key: the fields of the key, which may be none.
+        aggregates: the aggregates by the names of their results.
+
+    Raises:
+        FieldsError: names collide, or a type cannot be a key or be aggregated so.
+    """
+
+    key: Fields
+    aggregates: Mapping[str, Aggregate] = attrs.field(converter=_copied)
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse names and types that do not go together."""
+        for name, kind in zip(self.key.names, self.key.types, strict=True):
+            if kind is not None and (pa.types.is_nested(kind) or pa.types.is_floating(kind)):
+                raise FieldsError(
+                    f"key field {name!r} is {ddl_name(kind)}, whose values have no reliable equality; use a string, "
+                    "an integer, a decimal, a date, a timestamp, a boolean or a binary"
+                )
+        names = [*self.key, *(name + suffix for name, each in self.aggregates.items() for suffix in each.suffixes)]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise FieldsError(f"column {twice!r} would be there twice in {', '.join(names)}; rename an aggregate")
+        if self.is_typed:
+            assert len(self.partial_fields) >= len(self.result_schema), "types that do not go together were refused"
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether all fields have types: only then there are partials."""
+        every = (self.key, *(each.inputs for each in self.aggregates.values()))
+        return all(kind is not None for fields in every for kind in fields.types)
+
+    def typed(self, schema: pa.Schema) -> Aggregation:
+        """Return the aggregation with the types of ``schema`` for fields without a type; itself if all have one.
+
+        Raises:
+            FieldsError: ``schema`` lacks a field, or a type cannot be a key or be aggregated so.
+        """
+        if self.is_typed:
+            return self
+        aggregates = {name: each.typed(schema) for name, each in self.aggregates.items()}
+        return Aggregation(_typed(self.key, schema), aggregates)
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the fields that it reads: those of the key, then those of the aggregates, each once."""
+        every = [*self.key, *(name for each in self.aggregates.values() for name in each.inputs)]
+        return tuple(dict.fromkeys(every))
+
+    @cached_property
+    def partial_fields(self) -> pa.Schema:
+        """The columns of partials: the key's, then those of each aggregate."""
+        key = self.key.arrow_schema()
+        return pa.schema([*key, *(pa.field(*column) for each in self.aggregates for column in self._partials_of(each))])
+
+    @cached_property
+    def result_schema(self) -> pa.Schema:
+        """The columns of results: the key's, then one for each aggregate."""
+        own = [pa.field(name, each.result_type) for name, each in self.aggregates.items()]
+        return pa.schema([*self.key.arrow_schema(), *own])
+
+    @cached_property
+    def reductions(self) -> dict[str, ColumnReduction]:
+        """How each column of the partials is merged."""
+        return {
+            name + suffix: how
+            for name, each in self.aggregates.items()
+            for suffix, how in zip(each.suffixes, each.reductions(name), strict=True)
+        }
+
+    def partials(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Return the partials of rows, one for each key.
+
+        Raises:
+            FieldsError: a field is missing, a value does not fit its field's type, or a sum does not fit.
+        """
+        return self._reduced(self.lifted(rows))
+
+    def lifted(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Return the partials of each single row; raise as :meth:`partials` does."""
+        schema = self.partial_fields  # raises if a type is missing
+        types = {
+            name: kind
+            for fields in (self.key, *(each.inputs for each in self.aggregates.values()))
+            for name, kind in zip(fields.names, fields.types, strict=True)
+        }
+        columns = {name: _column(rows, name, kind) for name, kind in types.items()}
+        made = [columns[name] for name in self.key]
+        for name, each in self.aggregates.items():
+            inputs = zip(each.inputs.names, each.inputs.types, strict=True)
+            given = [columns[field] if kind == types[field] else _column(rows, field, kind) for field, kind in inputs]
+            try:
+                made += each.lifted(given, rows.num_rows)
+            except pa.ArrowInvalid as error:
+                raise _misfit(name, each, error) from error
+        return pa.Table.from_arrays(made, schema=schema)
+
+    def merged(self, partials: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Return partials merged to one for each key: the same, whatever was merged before and in what order.
+
+        Raises:
+            FieldsError: a sum does not fit.
+        """
+        fields = self.partial_fields
+        columns = [_column(partials, field.name, field.type) for field in fields]
+        return self._reduced(pa.Table.from_arrays(columns, schema=fields))
+
+    def results(self, partials: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Return the results of partials, row by row: merge them before.
+
+        Raises:
+            FieldsError: a mean does not fit.
+        """
+        made = [_column(partials, field.name, field.type) for field in self.key.arrow_schema()]
+        for name, each in self.aggregates.items():
+            try:
+                made.append(each.result([_column(partials, *column) for column in self._partials_of(name)]))
+            except pa.ArrowInvalid as error:
+                raise _misfit(name, each, error) from error
+        return pa.Table.from_arrays(made, schema=self.result_schema)
+
+    def _partials_of(self, name: str) -> list[tuple[str, pa.DataType]]:
+        each = self.aggregates[name]
+        return [(name + suffix, kind) for suffix, kind in zip(each.suffixes, each.partial_types, strict=True)]
+
+    def _reduced(self, partials: pa.Table) -> pa.Table:
+        try:
+            return reduced_exactly(partials, list(self.key), self.reductions)
+        except TooLarge as error:
+            kind = partials.schema.field(error.column).type
+            raise FieldsError(
+                f"the sum in column {error.column!r} does not fit '{ddl_name(kind)}'; sum a field with a wider type, "
+                "such as decimal(38,0), or by a finer key"
+            ) from error
+
+
+def _typed(fields: Fields, schema: pa.Schema) -> Fields:
+    specs = []
+    for name, kind in zip(fields.names, fields.types, strict=True):
+        if kind is None and name not in schema.names:
+            raise _missing(name, schema.names)
+        own = kind if kind is not None else _plain_type(schema.field(name).type)
+        specs.append(f"{name}: {ddl_name(own)}")
+    return Fields(*specs)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type that Spark has for what readers of files give otherwise."""
+    if pa.types.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    if _is_text(kind):
+        return pa.string()
+    if _is_binary(kind):
+        return pa.binary()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz=None if kind.tz is None else "UTC")
+    return kind
+
+
+def _type_of(field: Fields) -> pa.DataType:
+    return field.arrow_schema().field(0).type
+
+
+def _missing(name: str, names: Iterable[str]) -> FieldsError:
+    return FieldsError(f"there is no field {name!r} to aggregate; the fields are {', '.join(names)}")
+
+
+def _misfit(name: str, aggregate: Aggregate, error: Exception) -> FieldsError:
+    how = type(aggregate).__name__
+    return FieldsError(f"aggregate {name!r}, a {how}, does not fit its type: {error}; give its field a wider type")
+
+
+def _ones(rows: int, column: Any = None) -> Any:
+    """Return 1 for each row, 0 where ``column`` is null."""
+    if column is None or not column.null_count:
+        return pa.array(np.ones(rows, dtype=np.int64))
+    return pc.is_valid(column).cast(pa.int64())
+
+
+def _column(rows: pa.Table | pa.RecordBatch, name: str, kind: pa.DataType) -> Any:
+    """Return a column of rows with its declared type."""
+    if name not in rows.schema.names:
+        raise _missing(name, rows.schema.names)
+    column = rows.column(name)
+    if column.type == kind:
+        return _plain_zeros(column)
+    try:
+        if _is_cast_exactly(column.type, kind):
+            return _plain_zeros(_cast(column, kind))
+        reason = "that type would have to be guessed"
+    except pa.ArrowException as error:
+        reason = str(error)
+    raise FieldsError(
+        f"field {name!r} is declared as {ddl_name(kind)}, but the rows have {column.type} ({reason}); declare the type "
+        "that they have"
+    )
+
+
+def _plain_zeros(column: Any) -> Any:
+    """Return a column without -0.0, which equals 0.0 but is told apart in a table: the order would show."""
+    return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
+
+
+def _cast(column: Any, kind: pa.DataType) -> Any:
+    return column if column.type == kind else column.cast(kind)
+
+
+def _is_cast_exactly(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether a cast keeps every value, or raises."""
+    types = pa.types
+    if types.is_dictionary(given):
+        return given.value_type == kind or _is_cast_exactly(given.value_type, kind)
+    if types.is_null(given):
+        return True
+    if types.is_timestamp(given) and types.is_timestamp(kind):
+        return (given.tz is None) == (kind.tz is None)
+    return (
+        (_is_text(given) and _is_text(kind))
+        or (_is_binary(given) and _is_binary(kind))
+        or (types.is_integer(given) and (types.is_integer(kind) or types.is_decimal(kind) or types.is_float64(kind)))
+        or (types.is_decimal(given) and types.is_decimal(kind))
+        or (types.is_floating(given) and types.is_float64(kind))
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))

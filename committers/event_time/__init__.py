@@ -1,0 +1,20 @@
+"""Event time: clocks, windows, late rows, deduplication and timers."""
+
+from committers.event_time.clock import EventClock
+from committers.event_time.deduplicate import Deduplicate
+from committers.event_time.timers import TimerCommitter
+from committers.event_time.windowed import WindowCommitter
+from committers.event_time.windows import Days, Hours, Sessions, Sliding, Tumbling, Window
+
+__all__ = [
+    "Days",
+    "Deduplicate",
+    "EventClock",
+    "Hours",
+    "Sessions",
+    "Sliding",
+    "TimerCommitter",
+    "Tumbling",
+    "Window",
+    "WindowCommitter",
+]

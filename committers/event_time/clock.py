@@ -1,0 +1,191 @@
+"""``EventClock``: the watermark of a stream, moved by each transaction in txid order."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from committers.event_time.times import MICROS_MAX, TIMESTAMP, datetime_at, event_times, micros_at, micros_in, micros_of
+from state import DeltaState
+from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
+
+_ALL = ""
+"""The key of the row that holds the watermark, and of the only row if the stream names no partition."""
+
+
+@attrs.frozen
+class Watermark:
+    """What a clock tells those below it, in microseconds since 1970.
+
+    ``before`` is the watermark after the transaction before, ``after`` that after this transaction; rows of a window
+    that starts after ``limit`` are too far ahead. None: there is none.
+    """
+
+    before: int | None
+    after: int | None
+    limit: int | None
+
+    @staticmethod
+    def of(tuple: Tuple) -> Watermark:
+        """Return what a clock has emitted."""
+        return Watermark(*tuple.values[1:])
+
+
+class EventClock(BatchBolt, ICommitter):
+    """Moves the watermark: the event time below which nothing is waited for any more.
+
+    The watermark after transaction N is the largest event time of the transactions up to N less ``delay``; it never
+    falls. It is a value of a state of its own, so a replay moves it as the first attempt did, and what a window has
+    said never changes. All that reads it subscribes to the clock by ``all_grouping``, which also lets the clock run
+    before it.
+
+    *You* give it one task and subscribe it to the stream with the event times by ``global_grouping``. What reaches it
+    is only the largest time of each batch.
+
+    Args:
+        state: the name of the clock's state in ``builder.set_state``; declare it with :meth:`state`.
+        time: the field with the event time, a ``timestamp``; rows without one do not move the clock.
+        delay: how long after the largest event time an earlier one may still come.
+        partition: the field that names the row's source partition. Then the watermark is that of the slowest
+            partition; without it, that of all rows.
+        idle_after: how long a partition may bring nothing until the others do not wait for it. If all are silent for so
+            long, the watermark goes on with the time at which transactions are planned, and the run begins
+            transactions without input so that it does: then the last windows close. None: it stands still.
+        ahead_max: how far an event time may be ahead of the time at which its transaction was planned. Those that are
+            further ahead, such as times in another unit, do not move the clock. None: any.
+        close_at_end: whether the watermark moves past all event times at the end of a bounded source.
+
+    Raises:
+        ConfigError: a duration is not one, or negative.
+    """
+
+    output_fields = Fields("attempt", "before", "after", "limit")
+
+    def __init__(  # noqa: PLR0913 - each has a default, and is named
+        self,
+        state: str,
+        *,
+        time: str,
+        delay: dt.timedelta,
+        partition: str | None = None,
+        idle_after: dt.timedelta | None = None,
+        ahead_max: dt.timedelta | None = None,
+        close_at_end: bool = False,
+    ) -> None:
+        self._state_name = state
+        self._time = time
+        self._partition = partition
+        self._delay = micros_of(delay, "delay of an EventClock", may_be_zero=True)
+        self._idle_after = None if idle_after is None else micros_of(idle_after, "idle_after of an EventClock")
+        self._ahead_max = (
+            None if ahead_max is None else micros_of(ahead_max, "ahead_max of an EventClock", may_be_zero=True)
+        )
+        self.quiet_after = idle_after
+        self.at_end = close_at_end
+
+    @staticmethod
+    def state(path: str | os.PathLike[str]) -> DeltaState:
+        """Return the clock's state: a table of the watermark, and of the times of each partition if there are any."""
+        return DeltaState(
+            path,
+            key=Fields("partition: string"),
+            value=Fields("seen: timestamp", "active: timestamp", "watermark: timestamp", "partitions: array<string>"),
+        )
+
+    def prepare(
+        self,
+        config: Mapping[str, Any],
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Start with no event."""
+        self._state = context.state(self._state_name)
+        self._seen: dict[str, int] = {}
+
+    def execute(self, tuple: Tuple) -> None:
+        """See one event time."""
+        time = tuple[self._time]
+        if time is not None:
+            self._see(_ALL if self._partition is None else _name(tuple[self._partition]), micros_at(time))
+
+    def execute_batch(self, batch: pa.RecordBatch) -> None:
+        """See the event times of a batch."""
+        latest = self.latest(pa.Table.from_batches([batch]), self.context.planned_at)
+        names = [_ALL] * len(latest) if self._partition is None else map(_name, latest[self._partition].to_pylist())
+        for name, time in zip(names, micros_in(latest[self._time]).tolist(), strict=True):
+            self._see(name, time)
+
+    def latest(self, rows: pa.Table, planned_at: dt.datetime) -> pa.Table:
+        """Return the largest event time of some rows, or that of each partition; no row if there is none."""
+        keys = [] if self._partition is None else [self._partition]
+        timed = rows.select(keys).append_column(self._time, event_times(rows, self._time))
+        limit = self._limit(planned_at)
+        if limit is not None:
+            timed = timed.filter(pc.less_equal(timed[self._time], pa.scalar(limit, pa.int64()).cast(TIMESTAMP)))
+        latest = timed.group_by(keys).aggregate([(self._time, "max")])
+        latest = latest.select([*keys, f"{self._time}_max"]).rename_columns([*keys, self._time])
+        return latest.filter(pc.is_valid(latest[self._time]))
+
+    def finish_batch(self) -> None:
+        """Move the watermark, and tell those below."""
+        now = micros_at(self.context.planned_at)
+        stored: Any = self._state.get(_ALL)
+        row: tuple[Any, ...] = (None,) * 4 if stored is None else stored.value
+        seen, active, watermark, partitions = row
+        if self._partition is None:
+            known = {} if seen is None else {_ALL: (micros_at(seen), micros_at(active))}
+        else:
+            names = list(partitions or ())
+            found: list[Any] = self._state.multi_get(names) if names else []
+            times = [(micros_at(each.value[0]), micros_at(each.value[1])) for each in found]
+            known = dict(zip(names, times, strict=True))
+        for name, time in self._seen.items():
+            known[name] = (max(time, known[name][0]) if name in known else time, now)
+        before = None if watermark is None else micros_at(watermark)
+        reached = MICROS_MAX if self.context.is_at_end and self.at_end else self._reached(known.values(), now)
+        after = reached if before is None or (reached is not None and reached > before) else before
+        # A transaction that changes nothing writes nothing: there is no new version of the table for it.
+        if self._seen or after != before:
+            self._put(known, after)
+        self.collector.emit((self.attempt, before, after, self._limit(self.context.planned_at)))
+
+    def _see(self, partition: str, micros: int) -> None:
+        limit = self._limit(self.context.planned_at)
+        if limit is None or micros <= limit:
+            self._seen[partition] = max(micros, self._seen.get(partition, micros))
+
+    def _limit(self, planned_at: dt.datetime) -> int | None:
+        return None if self._ahead_max is None else micros_at(planned_at) + self._ahead_max
+
+    def _reached(self, partitions: Collection[tuple[int, int]], now: int) -> int | None:
+        """Return the watermark, given each partition's largest event time, and when its last event came."""
+        idle_after = self._idle_after
+        waited_for = [seen for seen, active in partitions if idle_after is None or now - active < idle_after]
+        if waited_for:
+            return min(waited_for) - self._delay
+        # All are silent: event time goes on as fast as the clock on the wall, from where each of them has stopped.
+        return max((seen + now - active - (idle_after or 0) - self._delay for seen, active in partitions), default=None)
+
+    def _put(self, known: Mapping[str, tuple[int, int]], watermark: int | None) -> None:
+        reached = None if watermark is None else datetime_at(watermark)
+        rows: dict[Any, Any] = {
+            name: (datetime_at(seen), datetime_at(active), None, None)
+            for name, (seen, active) in known.items()
+            if name in self._seen
+        }
+        own = known.get(_ALL, (None, None)) if self._partition is None else (None, None)
+        seen, active = (None if each is None else datetime_at(each) for each in own)
+        rows[_ALL] = (seen, active, reached, None if self._partition is None else sorted(known))
+        self._state.multi_put(rows)
+
+
+def _name(partition: Any) -> str:
+    """Return a partition's name as the key of its row, which is never that of the watermark."""
+    return f"{partition}" or "''"

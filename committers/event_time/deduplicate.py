@@ -1,0 +1,124 @@
+"""``Deduplicate``: passes on the first row of each key within a time, exactly once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from committers.event_time.timed import EXPIRES, LATE, UNTIMED, TimedCommitter, with_expiry
+from committers.event_time.times import Micros, micros_in, micros_of
+from state import DeltaExpiringRows
+from txtopo import Fields, OutputFieldsDeclarer
+from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.errors import FieldsError
+
+
+class Deduplicate(TimedCommitter):
+    """Passes on the first row of each key, and drops the others that come within a time.
+
+    A key is remembered until the watermark has reached the event time of its first row plus ``within``. Of the rows of
+    one transaction, the first is the one with the smallest event time, and among equal times the smallest by all its
+    fields, so that it is the same row whoever replays the transaction. What comes so late that its key may have been
+    forgotten is emitted on the stream ``late`` instead, as is what is further ahead than the clock allows, and a row
+    whose event time is null on ``untimed``.
+
+    *You* subscribe it to the stream by ``fields_grouping`` on the key, and to an :class:`EventClock` by
+    ``all_grouping``, and give its state, from :meth:`state`, to ``builder.set_state``. All bolts below it run in the
+    commit phase, so put expensive work above it, and name only fields that are needed below.
+    *txtopo* guarantees that each row is passed on, dropped, late or untimed, once.
+
+    Args:
+        state: the name of the state of remembered keys in ``builder.set_state``.
+        clock: the component id of the clock.
+        time: the field with the event time, a ``timestamp``.
+        key: the field or fields of the key.
+        within: how long after its first row a key is remembered, in event time.
+        fields: the fields to pass on, each with a type, among them those of the key and the event time.
+
+    Raises:
+        FieldsError: a field of the key, or the event time, is not among ``fields``, or a field has no type.
+    """
+
+    def __init__(  # noqa: PLR0913 - what to pass on, by what, for how long
+        self, state: str, *, clock: str, time: str, key: str | Sequence[str], within: dt.timedelta, fields: Fields
+    ) -> None:
+        self._key = (key,) if isinstance(key, str) else tuple(key)
+        for name in (*self._key, time):
+            fields.index(name)
+        if EXPIRES in fields:
+            raise FieldsError(f"a Deduplicate has a column {EXPIRES!r} of its own; give yours another name")
+        self._schema = fields.arrow_schema()
+        self._within = micros_of(within, "within of a Deduplicate")
+        super().__init__(state, clock, time, fields)
+
+    def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaExpiringRows:
+        """Return the state of remembered keys; ``options`` are the table's."""
+        columns = self._inputs.subset(self._key) + Fields(f"{EXPIRES}: timestamp")
+        return DeltaExpiringRows(path, columns, EXPIRES, key=self._key, **options)
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        """Declare the three streams."""
+        fields = self._inputs.with_attempt()
+        declarer.declare(fields)
+        declarer.declare_stream(LATE, fields)
+        declarer.declare_stream(UNTIMED, fields)
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The key's columns."""
+        return self._key
+
+    def reduced(self, rows: pa.Table, times: pa.Array) -> pa.Table:
+        """Return the first row of each key and time, and all rows without a time."""
+        return self.merged(with_expiry(rows.select(self._inputs.names).cast(self._schema), times, self._within))
+
+    def merged(self, rows: pa.Table) -> pa.Table:
+        """Return the first row of each key and time, and all rows without a time.
+
+        Of rows with different times, the first may be late and the second not: only the commit phase knows.
+        """
+        is_timed = rows[EXPIRES].is_valid()
+        timed = rows.filter(is_timed) if rows[EXPIRES].null_count else rows
+        others = [name for name in self._inputs if name not in (*self._key, self._time)]
+        order = [(name, "ascending") for name in (*self._key, self._time, *others)]
+        first = _first_of_each(timed.sort_by(order), (*self._key, self._time))
+        return pa.concat_tables([first, rows.filter(pc.invert(is_timed))]) if rows[EXPIRES].null_count else first
+
+    def earliest(self, rows: pa.Table) -> Micros:
+        """Return each row's event time."""
+        return micros_in(rows[EXPIRES]) - self._within
+
+    def add(self, rows: pa.Table) -> None:
+        """Pass on the rows whose keys are not remembered, and remember these."""
+        rows = _first_of_each(rows, self._key)  # they are still in the order of merged()
+        new = rows.filter(pc.invert(self._state.holds(rows.select(self._key))))
+        if new.num_rows:
+            self._state.append(new.select([*self._key, EXPIRES]))
+            self.emit(new.drop_columns([EXPIRES]), DEFAULT_STREAM)
+
+    def refuse(self, rows: pa.Table, stream: str) -> None:
+        """Emit rows that are not looked at."""
+        self.emit(rows.drop_columns([EXPIRES]), stream)
+
+    def expire(self, watermark: int) -> None:
+        """Forget keys."""
+        self._state.take_expired(watermark)
+
+
+def _first_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the first row of each key of rows that are sorted by it."""
+    if rows.num_rows < 2:  # noqa: PLR2004 - the first row is one
+        return rows
+    begins = np.ones(rows.num_rows, dtype=bool)
+    begins[1:] = False
+    for name in key:
+        one, other = rows[name][1:], rows[name][:-1]
+        begins[1:] |= pc.fill_null(pc.not_equal(one, other), False).to_numpy()
+        begins[1:] |= pc.not_equal(one.is_valid(), other.is_valid()).to_numpy()
+    return rows.filter(pa.array(begins))

@@ -1,0 +1,204 @@
+"""What the committers of event time have in common: rows with a time, a watermark, and rows that come too late."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from committers.event_time.clock import Watermark
+from committers.event_time.times import TIMESTAMP, Micros, event_times, timestamps
+from committers.spill import SpillingCommitter
+from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
+from txtopo.columnar.rows_file import read_rows_file
+from txtopo.errors import FieldsError, TopologyError
+
+EXPIRES = "expires"
+"""The column with the watermark at which a row expires: its window closes, or its key is forgotten."""
+
+LATE, UNTIMED = "late", "untimed"
+
+ROWS_WAITING_MAX = 1_000_000
+"""How many rows wait, at least, before they are reduced together."""
+
+ROWS_REDUCED_MIN = 10_000
+"""A task reduces at least so many rows before they move; fewer are reduced in the commit phase."""
+
+TUPLES_WAITING_MAX = 10_000
+"""The maximum number of tuples that wait to be converted to columns."""
+
+
+class TimedCommitter(SpillingCommitter):
+    """Reduces the rows of a batch, and splits what is left by the watermark in the commit phase.
+
+    Rows of reduced form have a column ``expires``, which is null if they have no event time.
+
+    Args:
+        state: the name of the state of rows that expire.
+        clock: the component id of the clock.
+        time: the field with the event time.
+        inputs: the fields to read, each with a type.
+    """
+
+    def __init__(self, state: str, clock: str, time: str, inputs: Fields) -> None:
+        self._state_name = state
+        self._clock = clock
+        self._time = time
+        self._inputs = inputs if time in inputs else inputs + Fields(f"{time}: timestamp")
+
+    @abstractmethod
+    def reduced(self, rows: pa.Table, times: pa.Array) -> pa.Table:
+        """Return input rows, whose event times are given, in reduced form."""
+
+    @abstractmethod
+    def merged(self, rows: pa.Table) -> pa.Table:
+        """Return rows of reduced form as fewer ones that say the same."""
+
+    @abstractmethod
+    def earliest(self, rows: pa.Table) -> Micros:
+        """Return the smallest event time that each row of reduced form may have."""
+
+    @abstractmethod
+    def add(self, rows: pa.Table) -> None:
+        """Take rows that are in time."""
+
+    @abstractmethod
+    def refuse(self, rows: pa.Table, stream: str) -> None:
+        """Emit rows that are late, too far ahead, or without a time."""
+
+    @abstractmethod
+    def expire(self, watermark: int) -> None:
+        """Go on to a watermark, after all rows of the transaction were added."""
+
+    def prepare(
+        self,
+        config: Mapping[str, Any],
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Start with no rows."""
+        self._state = context.state(self._state_name)
+        self._watermark: Watermark | None = None
+        self._tuples: list[list[Any]] = []
+        self._rows = []
+        self._files = []
+        self._rows_waiting = self._rows_reduced = 0
+
+    def execute(self, tuple: Tuple) -> None:
+        """Take a row of the stream, or the watermark."""
+        if tuple.source_component == self._clock:
+            self._watermark = Watermark.of(tuple)
+            return
+        self._tuples.append([tuple[name] for name in self._inputs])
+        if len(self._tuples) >= TUPLES_WAITING_MAX:
+            self._make_columns()
+
+    def execute_batch(self, batch: pa.RecordBatch) -> None:
+        """Take rows of the stream as columns."""
+        rows = pa.Table.from_batches([batch])
+        self._take(self.reduced(rows, event_times(rows, self._time)))
+
+    def _take(self, rows: pa.Table) -> None:
+        self._rows.append(rows)
+        self._rows_waiting += rows.num_rows
+        # Twice what the last reduction left, or a task with many keys would reduce the same rows again and again.
+        if self._rows_waiting >= max(ROWS_WAITING_MAX, 2 * self._rows_reduced):
+            self._reduce()
+
+    def _reduce(self) -> None:
+        if len(self._rows) > 1:
+            self._rows = [self.merged(pa.concat_tables(self._rows))]
+            self._rows_waiting = self._rows_reduced = self._rows[0].num_rows
+
+    def _make_columns(self) -> None:
+        """Convert the waiting tuples to columns; raise FieldsError if a value does not fit its field."""
+        if not self._tuples:
+            return
+        tuples, self._tuples = self._tuples, []
+        columns = zip(self._inputs.arrow_schema(), zip(*tuples, strict=True), strict=True)
+        rows = pa.table({field.name: _column(field, values) for field, values in columns})
+        self._take(self.reduced(rows, event_times(rows, self._time)))
+
+    def finish_batch(self) -> None:
+        """Add the batch; the last task then goes on to the watermark after this transaction."""
+        self._make_columns()
+        context = self.context
+        if self._watermark is None:
+            raise no_watermark(self._clock, context)
+        rows = [*self._rows, *map(read_rows_file, self._files)]
+        if rows:
+            self._split(self.merged(pa.concat_tables(rows)), self._watermark)
+        # All tasks write one state, one after another, so only the last one knows what the transaction has brought.
+        last_task = context.component_tasks(context.this_component_id)[-1]
+        if self._watermark.after is not None and context.this_task_index == last_task:
+            self.expire(self._watermark.after)
+
+    def _split(self, rows: pa.Table, watermark: Watermark) -> None:
+        is_timed = rows[EXPIRES].is_valid()
+        if rows[EXPIRES].null_count:
+            self.refuse(rows.filter(pc.invert(is_timed)), UNTIMED)
+            rows = rows.filter(is_timed)
+        refused: list[npt.NDArray[np.bool_]] = []
+        if watermark.before is not None:
+            refused.append(pc.less_equal(rows[EXPIRES], _scalar(watermark.before)).to_numpy())
+        if watermark.limit is not None:
+            refused.append(self.earliest(rows) > watermark.limit)
+        if any(each.any() for each in refused):
+            is_refused = np.logical_or.reduce(refused)
+            self.refuse(rows.filter(pa.array(is_refused)), LATE)
+            rows = rows.filter(pa.array(~is_refused))
+        if rows.num_rows:
+            self.add(rows)
+
+    def emit(self, rows: pa.Table, stream: str) -> None:
+        """Emit rows as columns."""
+        for batch in rows.combine_chunks().to_batches():
+            self.collector.emit_batch(batch, stream)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Reduce waiting rows before the object moves to the commit phase; spill many rows to a file."""
+        if self.__dict__.get("_rows") or self.__dict__.get("_tuples"):
+            self._make_columns()
+            if self._rows_waiting >= ROWS_REDUCED_MIN:
+                self._reduce()
+            self._spill(self.keys)
+        return super().__getstate__()
+
+    @property
+    @abstractmethod
+    def keys(self) -> Sequence[str]:
+        """The key's columns in rows of reduced form."""
+
+
+def no_watermark(clock: str, context: TopologyContext) -> TopologyError:
+    """Return the error of a committer that its clock does not reach."""
+    return TopologyError(
+        f"no watermark came from {clock!r}; give that component an EventClock, and subscribe to it by "
+        f"all_grouping({clock!r})",
+        component=context.this_component_id,
+    )
+
+
+def _scalar(micros: int) -> pa.Scalar:
+    return timestamps(np.array([micros]))[0]
+
+
+def _column(field: pa.Field, values: Sequence[Any]) -> pa.Array:
+    try:
+        return pa.array(values, field.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise FieldsError(
+            f"a value of field {field.name!r} does not fit {field.type} ({error}); emit one of that type, or give the "
+            "field another one"
+        ) from error
+
+
+def with_expiry(rows: pa.Table, times: pa.ChunkedArray | pa.Array, micros: int) -> pa.Table:
+    """Return rows with a column ``expires``: some time after ``times``, null where these are."""
+    return rows.append_column(EXPIRES, pc.add(times, pa.scalar(micros, pa.duration("us"))).cast(TIMESTAMP))

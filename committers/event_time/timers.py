@@ -1,0 +1,125 @@
+"""``TimerCommitter``: own steps that keep a value for each key, and are called when the watermark passes a time."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from committers.event_time.clock import Watermark
+from committers.event_time.timed import EXPIRES, no_watermark
+from state import DeltaExpiringRows
+from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
+from txtopo.errors import FieldsError
+
+
+class TimerCommitter(BatchBolt, ICommitter):
+    """A committer that keeps a value for each key, and sets timers that fire when the watermark passes them.
+
+    *You* subclass it; subscribe it to the stream by ``fields_grouping`` on the key, and to an :class:`EventClock` by
+    ``all_grouping``; and give both states to ``builder.set_state``: one of values, any keyed state, and one of timers,
+    from :meth:`timers_state`. What it emits goes to bolts of the commit phase.
+    *txtopo* guarantees that the methods are called in the commit phase, in txid order: first :meth:`on_rows` for each
+    key of the transaction, then :meth:`on_timer` for each timer that the watermark after it has passed, by time and
+    then by key. Each timer fires once, however often transactions are replayed.
+
+    Args:
+        values: the name of the state of values in ``builder.set_state``.
+        timers: the name of the state of timers.
+        clock: the component id of the clock.
+        key: the key fields, each with a type.
+    """
+
+    def __init__(self, values: str, timers: str, *, clock: str, key: Fields) -> None:
+        if EXPIRES in key:
+            raise FieldsError(f"a TimerCommitter has a column {EXPIRES!r} of its own; give your key another name")
+        self._values_name, self._timers_name, self._clock, self._key = values, timers, clock, key
+
+    def timers_state(self, path: str | os.PathLike[str], **options: Any) -> DeltaExpiringRows:
+        """Return the state of timers; ``options`` are the table's."""
+        return DeltaExpiringRows(path, self._key + Fields(f"{EXPIRES}: timestamp"), EXPIRES, **options)
+
+    @abstractmethod
+    def on_rows(self, key: Any, rows: Sequence[Tuple], old: Any) -> Any:
+        """Return the new value of a key, given the tuples that a transaction brings for it; None removes it.
+
+        ``key`` is the bare value of one key field, or a tuple of several; ``old`` is None if there is no value.
+        """
+
+    @abstractmethod
+    def on_timer(self, key: Any, time: dt.datetime, old: Any) -> Any:
+        """Return the new value of a key, one of whose timers has fired; None removes it."""
+
+    def set_timer(self, key: Any, time: dt.datetime) -> None:
+        """Let :meth:`on_timer` be called when the watermark has reached ``time``, perhaps in this very transaction."""
+        self._set.append((*(key if len(self._key) > 1 else (key,)), time))
+
+    def prepare(
+        self,
+        config: Mapping[str, Any],
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Start with no rows; a subclass that overrides it calls this one."""
+        self._values = context.state(self._values_name)
+        self._timers = context.state(self._timers_name)
+        self._watermark: Watermark | None = None
+        self._rows: dict[Any, list[Tuple]] = {}
+        self._set: list[tuple[Any, ...]] = []
+
+    def execute(self, tuple: Tuple) -> None:
+        """Take a row of the stream, or the watermark."""
+        if tuple.source_component == self._clock:
+            self._watermark = Watermark.of(tuple)
+            return
+        key = [tuple[name] for name in self._key]
+        self._rows.setdefault(key[0] if len(key) == 1 else (*key,), []).append(tuple)
+
+    def finish_batch(self) -> None:
+        """Call the methods; the last task calls those of timers."""
+        context = self.context
+        if self._watermark is None:
+            raise no_watermark(self._clock, context)
+        rows = self._rows
+        if rows:
+            self._values_after(list(rows), lambda key, old: self.on_rows(key, rows[key], old))
+        self._append_timers()
+        last_task = context.component_tasks(context.this_component_id)[-1]
+        if self._watermark.after is not None and context.this_task_index == last_task:
+            self._fire(self._watermark.after)
+
+    def _values_after(self, keys: Sequence[Any], function: Any) -> None:
+        """Replace the value of each key; a method is called once for each, however often the state asks."""
+        olds = [None if each is None else each.value for each in self._values.multi_get(keys)]
+        news = {key: function(key, old) for key, old in zip(keys, olds, strict=True)}
+        put = {key: new for key, new in news.items() if new is not None}
+        removed = [key for (key, new), old in zip(news.items(), olds, strict=True) if new is None and old is not None]
+        if put:
+            self._values.multi_put(put)
+        if removed:
+            self._values.multi_remove(removed)
+
+    def _append_timers(self) -> None:
+        if self._set:
+            rows, self._set = self._set, []
+            self._timers.append(rows)
+
+    def _fire(self, watermark: int) -> None:
+        names = [EXPIRES, *self._key]
+        # Until there are no more: a timer may set another one that has passed, too.
+        while due := _rows(self._timers.take_expired(watermark), names):
+            for time, *parts in due:
+                key = parts[0] if len(parts) == 1 else tuple(parts)
+                self._values_after([key], lambda key, old, time=time: self.on_timer(key, time, old))
+            self._append_timers()
+
+
+def _rows(table: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return the distinct rows of some columns, in order."""
+    distinct = table.select(names).group_by(names).aggregate([]).sort_by([(name, "ascending") for name in names])
+    return list(zip(*(column.to_pylist() for column in distinct.columns), strict=True))

@@ -1,0 +1,77 @@
+"""Event times as numpy arrays: microseconds since 1970, UTC."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txtopo.errors import ConfigError, FieldsError
+
+Micros = npt.NDArray[np.int64]
+"""Times in microseconds since 1970, UTC."""
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+MICROS_MAX = 253_402_300_799_999_999
+"""The last microsecond of the year 9999: the watermark after the end of a bounded source."""
+
+_MICROSECOND = dt.timedelta(microseconds=1)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def micros_of(duration: dt.timedelta, what: str, *, may_be_zero: bool = False) -> int:
+    """Return a duration in microseconds; ``what`` names it in the error for one that is too short."""
+    if not isinstance(duration, dt.timedelta):
+        raise ConfigError(f"{what} is {duration!r}; give a datetime.timedelta, such as timedelta(minutes=1)")
+    micros = duration // _MICROSECOND
+    if micros < (0 if may_be_zero else 1):
+        raise ConfigError(f"{what} is {duration}; it must be {'at least' if may_be_zero else 'more than'} zero")
+    return micros
+
+
+def micros_at(time: dt.datetime) -> int:
+    """Return a time in microseconds since 1970; one without a zone is UTC."""
+    aware = time.replace(tzinfo=dt.UTC) if time.tzinfo is None else time
+    return (aware - _EPOCH) // _MICROSECOND
+
+
+def datetime_at(micros: int) -> dt.datetime:
+    """Return microseconds since 1970 as a time in UTC."""
+    return _EPOCH + dt.timedelta(microseconds=micros)
+
+
+def timestamps(micros: Micros) -> pa.Array:
+    """Return microseconds as a column of timestamps."""
+    return pa.array(micros, pa.int64()).cast(TIMESTAMP)
+
+
+def event_times(rows: pa.Table, field: str) -> pa.ChunkedArray:
+    """Return a column of event times as timestamps of microseconds; nulls stay.
+
+    Raises:
+        FieldsError: the column is not one of timestamps, or a time does not fit.
+    """
+    column: Any = rows[field]
+    if not pa.types.is_timestamp(column.type):
+        if pa.types.is_null(column.type):
+            return column.cast(TIMESTAMP)
+        raise FieldsError(
+            f"the event time {field!r} is {column.type}; it must be a timestamp: convert it in a bolt above"
+        )
+    try:
+        # A time without a zone is UTC. Nanoseconds are cut: windows are of microseconds.
+        return pc.cast(column, TIMESTAMP, safe=column.type.unit != "ns")
+    except pa.ArrowInvalid as error:
+        raise FieldsError(f"an event time in {field!r} is out of range ({error})") from error
+
+
+def micros_in(column: pa.ChunkedArray | pa.Array) -> Micros:
+    """Return a column of timestamps without nulls in microseconds."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    micros: Micros = array.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return micros

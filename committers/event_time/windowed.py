@@ -1,0 +1,165 @@
+"""``WindowCommitter``: aggregates of windows of event time, each said once and for all when the watermark passes it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from committers.aggregates import Aggregate, Aggregation
+from committers.event_time.timed import EXPIRES, LATE, UNTIMED, TimedCommitter, with_expiry
+from committers.event_time.times import TIMESTAMP, Micros, micros_in, micros_of, timestamps
+from committers.event_time.windows import END, START, Window, sessions, with_windows
+from state import DeltaExpiringRows
+from txtopo import Fields, OutputFieldsDeclarer
+from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.api.types import ddl_name
+from txtopo.errors import FieldsError
+
+
+class WindowCommitter(TimedCommitter):
+    """Aggregates the rows of each window of event time by key, and emits each window once, when it closes.
+
+    Transaction N closes a window when the watermark after N has reached the window's end plus the lateness. What N
+    itself brings for it is in it. What a later transaction brings for it is late as a whole: it is emitted on the
+    stream ``late``, and changes nothing. So what a window has said never changes, however often transactions are
+    replayed.
+
+    *You* subscribe it to the stream by ``fields_grouping`` on fields of the key, and to an :class:`EventClock` by
+    ``all_grouping``; give its state, from :meth:`state`, to ``builder.set_state``; and put what it emits into a table
+    by an :class:`AppendCommitter` below it.
+    *txtopo* guarantees that each row counts in exactly the windows that it belongs to, or is late in them, once.
+
+    It emits the key, ``window_start``, ``window_end`` and the aggregates, as columns: closed windows on the default
+    stream; on ``late`` what came too late, or is further ahead than the clock allows; and on ``untimed``, without the
+    two times, the rows whose event time is null.
+
+    If another size, gap or lateness is set at a restart, windows that are open close as they were, beside those of the
+    new kind.
+
+    Args:
+        state: the name of the state of open windows in ``builder.set_state``.
+        clock: the component id of the clock.
+        time: the field with the event time, a ``timestamp``.
+        window: the kind of windows.
+        aggregates: the name of each result, and how it is computed.
+        key: the key fields, each with a type; without any, there is one window at a time for all rows.
+        lateness: how long a window is kept open after the watermark has passed its end.
+
+    Raises:
+        FieldsError: two columns have the same name, a field has no type, or sessions have no key.
+    """
+
+    def __init__(  # noqa: PLR0913 - what to aggregate, by what, when
+        self,
+        state: str,
+        *,
+        clock: str,
+        time: str,
+        window: Window,
+        aggregates: Mapping[str, Aggregate],
+        key: Fields | None = None,
+        lateness: dt.timedelta = dt.timedelta(),
+    ) -> None:
+        own = Fields(f"{START}: timestamp", f"{END}: timestamp")
+        self._key = key or Fields()
+        taken = [name for name in (*self._key, *aggregates) if name in {START, END, EXPIRES}]
+        if taken:
+            raise FieldsError(f"a WindowCommitter has a column {taken[0]!r} of its own; give yours another name")
+        if window.merges and not len(self._key):
+            raise FieldsError("sessions are those of a key; give the WindowCommitter one")
+        self._aggregation = Aggregation(self._key + own, aggregates)
+        self._window = window
+        self._lateness = micros_of(lateness, "lateness of a WindowCommitter", may_be_zero=True)
+        inputs = {name: each.inputs for each in aggregates.values() for name in each.inputs}
+        fields = sum((each.subset([name]) for name, each in inputs.items() if name not in self._key), self._key)
+        super().__init__(state, clock, time, fields)
+
+    def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaExpiringRows:
+        """Return the state of open windows, a table of their partial aggregates; ``options`` are the table's."""
+        columns = self._aggregation.partial_fields.append(pa.field(EXPIRES, TIMESTAMP))
+        return DeltaExpiringRows(
+            path, _fields(columns), EXPIRES, key=self.keys if self._window.merges else (), **options
+        )
+
+    def results(self) -> Fields:
+        """Return the fields of a closed window, as for the table that they are appended to."""
+        return _fields(self._aggregation.result_schema)
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        """Declare the three streams."""
+        results = self.results()
+        declarer.declare(results.with_attempt())
+        declarer.declare_stream(LATE, results.with_attempt())
+        untimed = [name for name in results if name not in {START, END}]
+        declarer.declare_stream(UNTIMED, results.subset(untimed).with_attempt())
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The key's columns."""
+        return self._key.names
+
+    def reduced(self, rows: pa.Table, times: pa.Array) -> pa.Table:
+        """Return the partial aggregates of rows by key and window; null windows for rows without a time."""
+        starts = ends = pa.nulls(rows.num_rows, TIMESTAMP)
+        if not times.null_count:
+            starts, ends = map(timestamps, self._window.panes(micros_in(times)))
+        elif times.null_count < rows.num_rows:
+            is_timed = times.is_valid()
+            found = map(timestamps, self._window.panes(micros_in(times.drop_null())))
+            starts, ends = (pc.replace_with_mask(starts, is_timed.combine_chunks(), each) for each in found)
+        wanted = [name for name in self._inputs if name in self._aggregation.inputs]
+        panes = self._aggregation.partials(rows.select(wanted).append_column(START, starts).append_column(END, ends))
+        windows = self._window.widened(panes, self.keys)
+        return self._closing(panes if windows is panes else self._aggregation.merged(windows))
+
+    def merged(self, rows: pa.Table) -> pa.Table:
+        """Return partial aggregates merged to one row for each key and window."""
+        return self._closing(self._aggregation.merged(self._regrown(rows.drop_columns([EXPIRES]))))
+
+    def earliest(self, rows: pa.Table) -> Micros:
+        """Return the start of each window."""
+        return micros_in(rows[START])
+
+    def add(self, rows: pa.Table) -> None:
+        """Append partial aggregates to the open windows: nothing is read, and nothing is looked up."""
+        self._state.append(rows)
+
+    def refuse(self, rows: pa.Table, stream: str) -> None:
+        """Emit the results of rows that do not count."""
+        results = self._aggregation.results(rows)
+        self.emit(results if stream == LATE else results.drop_columns([START, END]), stream)
+
+    def expire(self, watermark: int) -> None:
+        """Emit the windows that the watermark has closed."""
+        rows = self._state.take_expired(watermark)
+        if rows.num_rows and self._window.merges:
+            rows = self._ended(rows, watermark)
+        if rows.num_rows:
+            merged = self._aggregation.merged(rows.drop_columns([EXPIRES]))
+            self.emit(self._aggregation.results(merged), DEFAULT_STREAM)
+
+    def _ended(self, rows: pa.Table, watermark: int) -> pa.Table:
+        """Return the parts of sessions that are over, as rows of whole sessions; put back those of the others."""
+        going_on = self._state.rows_of(rows.select(self.keys))
+        starts, ends = (each[: rows.num_rows] for each in sessions(pa.concat_tables([rows, going_on]), self.keys))
+        is_over = ends + self._lateness <= watermark
+        # Such a part keeps its times, and is looked at again when its session, as far as it is known, is over.
+        parts = rows.drop_columns([EXPIRES]).append_column(EXPIRES, timestamps(ends + self._lateness))
+        if not is_over.all():
+            self._state.append(parts.filter(pa.array(~is_over)))
+        return with_windows(rows, starts, ends).filter(pa.array(is_over))
+
+    def _regrown(self, rows: pa.Table) -> pa.Table:
+        return self._window.widened(rows, self.keys) if self._window.merges else rows
+
+    def _closing(self, windows: pa.Table) -> pa.Table:
+        return with_expiry(windows, windows[END], self._lateness)
+
+
+def _fields(schema: pa.Schema) -> Fields:
+    return Fields(*(f"{field.name}: {ddl_name(field.type)}" for field in schema))

@@ -1,0 +1,223 @@
+"""Kinds of windows: how rows are divided by their event times."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from committers.event_time.times import Micros, datetime_at, micros_at, micros_in, micros_of, timestamps
+from txtopo.errors import ConfigError
+
+START, END = "window_start", "window_end"
+
+_HOUR = 3_600_000_000
+_DAY = 24 * _HOUR
+
+
+class Window(ABC):
+    """Divides rows into windows, each from its start up to, but without, its end."""
+
+    merges: ClassVar[bool] = False
+    """Whether rows of a key that touch each other make one window, so that windows grow."""
+
+    @abstractmethod
+    def panes(self, times: Micros) -> tuple[Micros, Micros]:
+        """Return the pane of each event time, as starts and ends: the largest part that windows do not divide."""
+
+    def widened(self, panes: pa.Table, keys: Sequence[str]) -> pa.Table:
+        """Return rows of panes as rows of windows, once for each window of a pane, without merging any.
+
+        ``panes`` has the columns of ``keys``, then those of start and end, which may be null for rows without a time.
+        """
+        del keys
+        return panes
+
+
+@attrs.frozen(init=False)
+class Sliding(Window):
+    """Windows of a fixed size, one of which begins every ``slide``: at 1970-01-01 00:00 UTC, and so on.
+
+    Args:
+        size: the size of a window.
+        slide: how long after a window the next one begins; at most ``size``.
+
+    Raises:
+        ConfigError: a duration is not more than zero, or ``slide`` is more than ``size``.
+    """
+
+    size: int
+    slide: int
+
+    def __init__(self, size: dt.timedelta, slide: dt.timedelta) -> None:
+        sizes = micros_of(size, "the size of a window"), micros_of(slide, "the slide of a window")
+        if sizes[1] > sizes[0]:
+            raise ConfigError(
+                f"windows of {size} that begin every {slide} leave out rows; slide must be at most the size"
+            )
+        self.__attrs_init__(*sizes)
+
+    @property
+    def _pane(self) -> int:
+        return math.gcd(self.size, self.slide)
+
+    def panes(self, times: Micros) -> tuple[Micros, Micros]:
+        """Return the pane of each event time."""
+        starts = times - times % self._pane  # numpy's remainder is never negative, also before 1970
+        return starts, starts + self._pane
+
+    def widened(self, panes: pa.Table, keys: Sequence[str]) -> pa.Table:
+        """Return rows of panes as rows of windows."""
+        del keys
+        if self._pane == self.size:
+            return panes
+        timed = panes.filter(pc.is_valid(panes[START]))
+        pane_starts = micros_in(timed[START])
+        last = pane_starts - pane_starts % self.slide
+        # The last window that holds a pane begins at or before it, and the others each a slide earlier.
+        counts = (last + self.size - (pane_starts + self._pane)) // self.slide + 1
+        at = np.repeat(np.arange(len(counts)), counts)
+        starts = last[at] - self.slide * (np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts))
+        return pa.concat_tables(
+            [with_windows(timed.take(at), starts, starts + self.size), panes.filter(pc.is_null(panes[START]))]
+        )
+
+
+class Tumbling(Sliding):
+    """Windows of a fixed size, one after another.
+
+    Args:
+        size: the size of a window.
+
+    Raises:
+        ConfigError: the size is not more than zero.
+    """
+
+    def __init__(self, size: dt.timedelta) -> None:
+        super().__init__(size, size)
+
+
+@attrs.frozen
+class _Calendar(Window):
+    """Windows of the calendar of a time zone.
+
+    Args:
+        zone: the time zone.
+
+    Raises:
+        ConfigError: there is no such zone.
+    """
+
+    zone: str = "UTC"
+
+    def __attrs_post_init__(self) -> None:
+        try:
+            ZoneInfo(self.zone)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise ConfigError(f"there is no time zone {self.zone!r}; give one such as 'Europe/Berlin'") from error
+
+    def _local(self, times: Micros) -> pa.Array:
+        """Return what clocks in the zone show, as timestamps without a zone."""
+        return pc.local_timestamp(timestamps(times).cast(pa.timestamp("us", tz=self.zone)))
+
+
+class Days(_Calendar):
+    """The days of a time zone, from midnight to midnight: 24 hours, or 23 or 25 where clocks are changed."""
+
+    def panes(self, times: Micros) -> tuple[Micros, Micros]:
+        """Return the day of each event time."""
+        days, day = np.unique(micros_in(self._local(times)) // _DAY, return_inverse=True)
+        # By Python's rules, because a midnight that clocks skip or show twice is an error in Arrow.
+        found = [(self._midnight(each), self._midnight(each + 1)) for each in days.tolist()]
+        starts, ends = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        return starts[day], ends[day]
+
+    def _midnight(self, day: int) -> int:
+        date = (datetime_at(day * _DAY)).replace(tzinfo=None)
+        return micros_at(date.replace(tzinfo=ZoneInfo(self.zone)))
+
+
+class Hours(_Calendar):
+    """The hours of a time zone, which differ from those of UTC in zones that are apart by a part of an hour."""
+
+    def panes(self, times: Micros) -> tuple[Micros, Micros]:
+        """Return the hour of each event time."""
+        starts = times - micros_in(self._local(times)) % _HOUR
+        return starts, starts + _HOUR
+
+
+@attrs.frozen(init=False)
+class Sessions(Window):
+    """Windows of activity of a key: a session ends where nothing came for ``gap``.
+
+    A session begins with its first event and ends ``gap`` after its last one; an event at that very moment still
+    belongs to it.
+
+    Args:
+        gap: how long a key must be silent.
+
+    Raises:
+        ConfigError: the gap is not more than zero.
+    """
+
+    merges = True
+    gap: int
+
+    def __init__(self, gap: dt.timedelta) -> None:
+        self.__attrs_init__(micros_of(gap, "the gap of sessions"))
+
+    def panes(self, times: Micros) -> tuple[Micros, Micros]:
+        """Return the session of each event if it were the only one."""
+        return times, times + self.gap
+
+    def widened(self, panes: pa.Table, keys: Sequence[str]) -> pa.Table:
+        """Return the rows of each session with its start and its end."""
+        timed = panes.filter(pc.is_valid(panes[START]))
+        merged = with_windows(timed, *sessions(timed, keys))
+        return pa.concat_tables([merged, panes.filter(pc.is_null(panes[START]))])
+
+
+def sessions(rows: pa.Table, keys: Sequence[str]) -> tuple[Micros, Micros]:
+    """Return the start and the end of each row's session: that of all rows of its key that touch one another."""
+    starts, ends, key_ids = micros_in(rows[START]), micros_in(rows[END]), _key_ids(rows, keys)
+    count = len(starts)
+    if not count:
+        return starts, ends
+    order = np.lexsort((starts, key_ids))
+    own_keys, own_starts, own_ends = key_ids[order], starts[order], ends[order]
+    # The largest end so far of each key, in one sweep: as ranks, which leave room for the key above them.
+    by_end = np.sort(own_ends)
+    ranks = np.searchsorted(by_end, own_ends)
+    reached = by_end[np.maximum.accumulate(own_keys * count + ranks) % count]
+    begins = np.ones(count, dtype=bool)
+    begins[1:] = (own_keys[1:] != own_keys[:-1]) | (own_starts[1:] > reached[:-1])
+    session = np.cumsum(begins) - 1
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], count) - 1
+    found_starts, found_ends = np.empty_like(starts), np.empty_like(ends)
+    found_starts[order], found_ends[order] = own_starts[first][session], reached[last][session]
+    return found_starts, found_ends
+
+
+def _key_ids(rows: pa.Table, keys: Sequence[str]) -> Micros:
+    """Return a number for each row's key, the same for equal keys; less than the number of rows."""
+    ids = np.zeros(rows.num_rows, dtype=np.int64)
+    for name in keys:
+        codes = pc.dictionary_encode(rows[name].combine_chunks(), null_encoding="encode").indices
+        _, ids = np.unique(ids * (rows.num_rows + 1) + codes.to_numpy(zero_copy_only=False), return_inverse=True)
+    return ids.astype(np.int64)
+
+
+def with_windows(rows: pa.Table, starts: Micros, ends: Micros) -> pa.Table:
+    """Return rows with other windows."""
+    for name, times in ((START, starts), (END, ends)):
+        rows = rows.set_column(rows.schema.get_field_index(name), name, timestamps(times))
+    return rows

@@ -1,0 +1,1 @@
+"""``DeltaExpiringRows``: a table of rows that are taken out again when they expire."""

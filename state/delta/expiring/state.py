@@ -1,0 +1,292 @@
+"""``DeltaExpiringRows``: a table of rows that committers append, and take out again when they expire.
+
+Memory holds the rows that are not taken, as Arrow: a *run* for each data file, in the order in which its rows expire.
+So nothing is read or looked up to append, and a take costs what it takes, whatever else the table holds.
+
+The table has one file more after each commit group, with the rows of the group that are not taken when it ends. Taking
+rows rewrites no file: each version has the time up to which rows are taken, as an application transaction
+``<topology>/<state>/taken``, and rows up to that time are gone, whatever the files hold. A file goes with the last of
+its rows. Upkeep writes files anew that have become many, or of whose rows most are gone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from state.delta.columns import is_key_type
+from state.delta.expiring.past import PastDeltaExpiringRows
+from state.delta.log.data_files import DataFile, files_in
+from state.delta.log.put import Change
+from state.delta.opened_table import OpenedDeltaTable
+from state.delta.rows.files import with_txid
+from state.delta.rows.format import KeylessRows, RowsFormat, arranged, fitted_rows, no_keys
+from state.delta.rows.state import DeltaRows
+from state.delta.upkeep import RETENTION_HOURS_MIN, Upkeep
+from state.delta.writer import TableWriter
+from txtopo.api.fields import Fields
+from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
+from txtopo.api.state import ExpiresRows, StateKind, TakesRows, Writes
+from txtopo.api.types import ddl_name
+from txtopo.columnar.rows_by_time import AFTER_ALL, Run, held_in, rows_after, rows_of_keys
+from txtopo.columnar.rows_file import in_memory
+from txtopo.errors import FieldsError
+
+__all__ = ["DeltaExpiringRows", "OpenedDeltaExpiringRows"]
+
+FILE_ROWS = 250_000
+"""The number of rows in a file that upkeep has written. Such files are ordered in time, so whole ones go."""
+
+COMPACTED_ROWS_MAX = 4 * FILE_ROWS
+"""The maximum number of rows that upkeep writes at a time."""
+
+_EXPIRES_TYPE = pa.timestamp("us", tz="UTC")
+
+
+class DeltaExpiringRows(DeltaRows):
+    """A table of rows that expire, in its own Delta table, with the columns of the fields and txid.
+
+    Committers put rows with ``append``, and take out those that have expired with ``take_expired``. It is for the open
+    windows of a committer, or the keys that it remembers for a while, and not for readers: others may read it, but only
+    txtopo leaves out the rows that are taken and whose file is still there.
+
+    *You* must not write to the table with anything else.
+    *txtopo* guarantees that the rows of each transaction are taken out exactly once.
+
+    The coordinator holds all rows that are not taken in memory, as Arrow columns, and at most as many again that are.
+
+    Args:
+        path: the table's path, as of a :class:`DeltaRows`.
+        fields: the fields, each with a type.
+        expires: the field of type ``timestamp`` with the time at which a row expires. It must have a value.
+        key: the fields by which rows are looked up with ``holds``; they must have values. Several rows may have the
+            same. An index of their hashes is in memory, too: 12 bytes for each row.
+        storage_options: options for the object store, as delta-rs has them.
+        upkeep_every_writes: the number of writes between two checkpoints of the log.
+        files_max: small files are combined when that saves at least this many files.
+        vacuum_retention_hours: how long unreferenced data files are kept, in hours, at least 168, the default; None:
+            forever. The table cannot be rolled back further, nor read as of an earlier transaction.
+
+    Raises:
+        ConfigError: an option is out of range.
+        FieldsError: two fields have the same name, a field has no type, ``expires`` is no field of type
+            ``timestamp``, or a field of the key has a type that keys cannot have.
+    """
+
+    def __init__(  # noqa: PLR0913  each has a default, and is named
+        self,
+        path: str | os.PathLike[str],
+        fields: Fields,
+        expires: str,
+        key: Sequence[str] = (),
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        upkeep_every_writes: int = 50,
+        files_max: int = 64,
+        vacuum_retention_hours: int | None = RETENTION_HOURS_MIN,
+    ) -> None:
+        super().__init__(
+            path,
+            fields,
+            storage_options=storage_options,
+            upkeep_every_writes=upkeep_every_writes,
+            files_max=files_max,
+            vacuum_retention_hours=vacuum_retention_hours,
+        )
+        kind = fields.types[fields.index(expires)]
+        if kind != _EXPIRES_TYPE:
+            raise FieldsError(f"field {expires!r} is {ddl_name(kind)}; rows expire at a timestamp")
+        self.key = fields.subset((key,) if isinstance(key, str) else tuple(key))
+        for name, own in zip(self.key.names, self.key.types, strict=True):
+            if own is None or not is_key_type(own):
+                raise FieldsError(f"key field {name!r} is {ddl_name(own)}, whose values have no reliable equality")
+        self.expires = expires
+        self.kind = StateKind.EXPIRING
+
+    def as_rows(self, name: str, rows: Rows) -> pa.Table:
+        """Return rows with the table's fields; see :meth:`State.as_rows`."""
+        return self.fit(self.form(name), rows, RowsMode.APPEND)
+
+    def fit(self, form: RowsFormat, rows: Rows, mode: RowsMode) -> pa.Table:
+        """Return rows with the table's fields, in memory; see :func:`fitted_rows`."""
+        found = arranged(in_memory(fitted_rows(form, rows, mode)), form.fields.names)
+        assert found is not None, "rows of other columns were refused"
+        for name in (self.expires, *self.key):
+            if found[name].null_count:
+                raise FieldsError(
+                    f"state {form.state!r}, field {name!r}: a row has no value, but a row is taken by its "
+                    f"{self.expires!r} and looked up by its key; give it one, or leave the row out; nothing was written"
+                )
+        return found
+
+    def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaExpiringRows:
+        """Open the table as of a transaction, read-only and without fencing anybody; see :class:`DeltaRows`."""
+        return PastDeltaExpiringRows(self, topology_id, self._location(), self.form(name), txid)
+
+    def _opened(self, writer: TableWriter) -> OpenedDeltaExpiringRows:
+        return OpenedDeltaExpiringRows(self, writer, self._upkeep)
+
+    def __repr__(self) -> str:
+        return f"DeltaExpiringRows({self.path!r}, {self.value}, expires={self.expires!r})"
+
+
+@attrs.frozen(eq=False)
+class ExpiringWrites(PreparedWrites):
+    """Rows to put into the table, in data files that are already in its folder, and the time up to which it is taken.
+
+    Args:
+        added: the files.
+        taken: the time, in µs since 1970 UTC.
+        rows_removed: the number of durable rows that are taken.
+        is_taking: whether an earlier write had an earlier time, or none.
+    """
+
+    added: Sequence[DataFile]
+    taken: int
+    rows_removed: int
+    is_taking: bool
+
+    @property
+    def rows_put(self) -> int:
+        """The number of rows in the files."""
+        return sum(file.rows for file in self.added)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to write, if only the time."""
+        return bool(self.added) or self.is_taking
+
+
+class OpenedDeltaExpiringRows(KeylessRows, OpenedDeltaTable, TakesRows, ExpiresRows):
+    """A table of rows that expire, opened by one coordinator; made by :meth:`DeltaExpiringRows.open`."""
+
+    def __init__(self, declared: DeltaExpiringRows, writer: TableWriter, upkeep: Upkeep) -> None:
+        form = declared.form(writer.fence.state)
+        OpenedDeltaTable.__init__(self, declared, writer, form.schema(), upkeep)
+        KeylessRows.__init__(self, form)
+        self._fit = declared.fit
+        self._expires = declared.expires
+        self._key = tuple(declared.key)
+        self._runs: dict[str, Run] = {}
+        """The rows of the head's files that were not taken when they were read or written, by path."""
+        self._written: dict[str, Run] = {}
+        """The rows of files that this coordinator has written last, which the head may come to have."""
+
+    def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table:
+        """Return rows with the table's fields, in memory; see :meth:`TakesRows.rows_to_write`."""
+        return self._fit(self._form, rows, mode)
+
+    def taken_until(self) -> int:
+        """Return the time up to which rows are taken; see :meth:`ExpiresRows.taken_until`."""
+        return self._writer.taken
+
+    def expired(self, after: int, until: int) -> pa.Table:
+        """Return the rows that expire after one time and up to another; see :meth:`ExpiresRows.expired`."""
+        found = [run.between(after, until) for run in self._held().values()]
+        return pa.concat_tables([self._schema.empty_table(), *found]).select(self._form.fields.names)
+
+    def holds(self, keys: pa.Table, after: int) -> pa.BooleanArray:
+        """Return for each key whether it has a row that expires after a time; see :meth:`ExpiresRows.holds`."""
+        return pa.array(held_in(list(self._held().values()), keys, after))
+
+    def of_keys(self, keys: pa.Table, after: int) -> pa.Table:
+        """Return the rows of some keys that expire after a time; see :meth:`ExpiresRows.of_keys`."""
+        found = rows_of_keys(list(self._held().values()), keys, after)
+        return pa.concat_tables([self._schema.empty_table(), *found]).select(self._form.fields.names)
+
+    def write_rows(self, parts: Sequence[TransactionRows]) -> ExpiringWrites:
+        """Write the rows of some transactions that are not taken at the end to a file of no version of the table yet.
+
+        A crash between this and prepare() leaves a file that no version names: a vacuum of upkeep removes it.
+        """
+        last, taken = self._writer.last_txid, self._writer.taken
+        parts = [part for part in parts if last is None or part.txid > last]
+        until = max([taken, *(part.until for part in parts if part.until is not None)])
+        rows = [
+            with_txid(in_memory(part.rows), part.txid, self._schema) for part in parts if part.mode is RowsMode.APPEND
+        ]
+        left = self._run(rows_after(pa.concat_tables([self._schema.empty_table(), *rows]), self._expires, until))
+        with self._writer.failing("its rows cannot be written", parts[-1].txid if parts else None):
+            added = self._put(left.rows, f"rows-{parts[0].txid}-{parts[-1].txid}" if parts else "rows")
+            removed = sum(run.count(taken) - run.count(until) for run in self._held().values()) if until > taken else 0
+        return ExpiringWrites(added, until, removed, is_taking=until > taken)
+
+    def roll_back(self, txid: int | None) -> None:
+        """Write a version that equals the one of transaction ``txid``; see :meth:`CanBeRepaired.roll_back`."""
+        super().roll_back(txid)
+        self._runs.clear()  # rows may be in it again that were taken, and are not in memory any more
+
+    def _make(self, txid: int, values: Writes | pa.Table) -> Any:  # noqa: ARG002 - a note of rows has none
+        match values:
+            case ExpiringWrites():
+                return {"files": [attrs.asdict(file) for file in values.added], "taken": values.taken}
+            case Mapping() | PreparedWrites() | pa.Table():
+                if len(values):
+                    raise no_keys(self._form.state)
+                return {"files": [], "taken": self._writer.taken}
+            case _:
+                assert_never(values)
+
+    def _change(self, txid: int, note: Any) -> Change:  # noqa: ARG002 - it depends on no other rows
+        taken, runs = note["taken"], self._held()
+        if taken <= self._writer.taken:
+            return Change(files_in(note))
+        gone = [file for path, file in self._writer.files.items() if runs[path].last <= taken]
+        return Change(files_in(note), gone, taken=taken)
+
+    def _landed(self, note: Any) -> None:  # noqa: ARG002 - the head says it all
+        taken = self._writer.taken
+        self._runs = {path: run.without_dead(taken) for path, run in self._held().items()}
+
+    def _compacted(self) -> Change | None:
+        """Write the rows that are left in small files, and in those of which most is gone, to few others.
+
+        That happens once it saves ``files_max`` files, or more rows are gone than left, by at least a file's number. So
+        a row is not written again for a few others, and what is gone takes no more room than what is left.
+        """
+        taken, files = self._writer.taken, self._writer.files
+        left = {path: run.count(taken) for path, run in self._held().items()}
+        small = sorted(
+            (path for path in left if left[path] * 2 < max(files[path].rows, FILE_ROWS)), key=left.__getitem__
+        )
+        totals = itertools.accumulate(left[path] for path in small)
+        chosen = [path for path, total in zip(small, totals, strict=True) if total <= COMPACTED_ROWS_MAX]
+        rows_left, rows = sum(left.values()), self._writer.rows
+        saved = len(chosen) - -(-sum(left[path] for path in chosen) // FILE_ROWS)
+        if saved < self._upkeep.files_max and rows - rows_left <= rows_left + FILE_ROWS:
+            return None
+        parts = [self._runs[path].between(taken, AFTER_ALL) for path in chosen]
+        added = self._put(self._run(pa.concat_tables(parts)).rows, "compacted")
+        return Change(added, [files[path] for path in chosen], is_of_rows=False)
+
+    def _put(self, rows: pa.Table, name: str) -> list[DataFile]:
+        """Write rows, in the order of their times, to files in that order; durable on return."""
+        # Copies, because a slice would keep the memory of the others when their file is gone.
+        ends = range(FILE_ROWS, rows.num_rows + FILE_ROWS, FILE_ROWS)
+        parts = [rows.take(np.arange(end - FILE_ROWS, min(end, rows.num_rows))) for end in ends]
+        added = [self._data.put(name, part) for part in parts]
+        self._written = {file.path: self._run(part) for file, part in zip(added, parts, strict=True)}
+        return added
+
+    def _held(self) -> dict[str, Run]:
+        """Return the rows of each file of the head; those that are not in memory are read."""
+        if self._runs.keys() != self._writer.files.keys():
+            self._runs = self._writer.reading(self._read)
+        return self._runs
+
+    def _read(self) -> dict[str, Run]:
+        runs = {}
+        for path, file in self._writer.files.items():
+            run = self._runs.get(path) or self._written.get(path)
+            if run is None:
+                run = self._run(rows_after(self._data.read(file, self._schema), self._expires, self._writer.taken))
+            runs[path] = run
+        return runs
+
+    def _run(self, rows: pa.Table) -> Run:
+        return Run.of(rows, self._expires, self._key)

@@ -1,0 +1,141 @@
+"""What the committers of event time must say, in plain Python, row by row."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import attrs
+
+Row = tuple[dt.datetime | None, str | None, int | None]
+"""Event time, key, value."""
+
+Spans = Callable[[dt.datetime], list[tuple[dt.datetime, dt.datetime]]]
+"""The windows of an event time."""
+
+
+@attrs.define
+class Clock:
+    """The watermark of one source."""
+
+    delay: dt.timedelta
+    watermark: dt.datetime | None = None
+    seen: dt.datetime | None = None
+
+    def move(self, rows: Sequence[Row]) -> tuple[dt.datetime | None, dt.datetime | None]:
+        """Take a transaction's rows; return the watermark before it and after it."""
+        before = self.watermark
+        times = [time for time, *_ in rows if time is not None]
+        if times:
+            self.seen = max([*times, *([self.seen] if self.seen else [])])
+            self.watermark = max([self.seen - self.delay, *([before] if before else [])])
+        return before, self.watermark
+
+
+@attrs.define
+class Said:
+    """What is said of windows: (key, start, end) → [count, sum], each with the transaction that said it."""
+
+    closed: dict[Hashable, Any] = attrs.field(factory=dict)
+    late: dict[Hashable, Any] = attrs.field(factory=dict)
+    untimed: dict[Hashable, Any] = attrs.field(factory=dict)
+
+
+def _count(into: dict[Hashable, Any], key: Hashable, value: int | None) -> None:
+    count, total = into.get(key, (0, None))
+    into[key] = count + 1, total if value is None else (total or 0) + value
+
+
+def windows(transactions: Sequence[Sequence[Row]], spans: Spans, delay: dt.timedelta, lateness: dt.timedelta) -> Said:
+    """Return what is said of windows that do not merge, until the source ends."""
+    clock, said = Clock(delay), Said()
+    is_open: dict[Hashable, Any] = {}
+    for txid, rows in enumerate(transactions, 1):
+        before, after = clock.move(rows)
+        for time, key, value in rows:
+            if time is None:
+                _count(said.untimed, (txid, key), value)
+                continue
+            for start, end in spans(time):
+                is_late = before is not None and end + lateness <= before
+                _count(
+                    said.late if is_late else is_open, (txid, key, start, end) if is_late else (key, start, end), value
+                )
+        for key, start, end in [each for each in is_open if after is not None and each[2] + lateness <= after]:
+            assert (key, start, end) not in said.closed, "a window is said once"
+            said.closed[key, start, end] = (txid, *is_open.pop((key, start, end)))
+    end_txid = len(transactions) + 1
+    said.closed |= {each: (end_txid, *found) for each, found in is_open.items()}
+    return said
+
+
+def sessions(transactions: Sequence[Sequence[Row]], gap: dt.timedelta, delay: dt.timedelta) -> Said:
+    """Return what is said of sessions, until the source ends."""
+    clock, said = Clock(delay), Said()
+    is_open: dict[str | None, list[list[Any]]] = defaultdict(list)
+    for txid, rows in enumerate(transactions, 1):
+        before, after = clock.move(rows)
+        own: dict[str | None, list[list[Any]]] = defaultdict(list)
+        for time, key, value in rows:
+            if time is None:
+                _count(said.untimed, (txid, key), value)
+            else:
+                own[key].append([time, time + gap, 1, value])
+        for key, found in own.items():
+            for each in _merged(found):
+                if before is not None and each[1] <= before:
+                    said.late[txid, key, each[0], each[1]] = (each[2], each[3])
+                else:
+                    is_open[key].append(each)
+        for key in list(is_open):
+            merged = _merged(is_open[key])
+            closed = [each for each in merged if after is not None and each[1] <= after]
+            said.closed |= {(key, each[0], each[1]): (txid, each[2], each[3]) for each in closed}
+            is_open[key] = [each for each in merged if each not in closed]
+    said.closed |= {
+        (key, each[0], each[1]): (len(transactions) + 1, each[2], each[3]) for key in is_open for each in is_open[key]
+    }
+    return said
+
+
+def _merged(spans: list[list[Any]]) -> list[list[Any]]:
+    made: list[list[Any]] = []
+    for start, end, count, total in sorted(spans, key=lambda each: each[:2]):
+        if made and start <= made[-1][1]:
+            last = made[-1]
+            totals = [each for each in (last[3], total) if each is not None]
+            made[-1] = [last[0], max(last[1], end), last[2] + count, sum(totals) if totals else None]
+        else:
+            made.append([start, end, count, total])
+    return made
+
+
+def first_rows(
+    transactions: Sequence[Sequence[Row]], within: dt.timedelta, delay: dt.timedelta
+) -> tuple[list[Any], list[Any]]:
+    """Return the rows that a deduplication passes on, and those that are late, each with its transaction."""
+    clock = Clock(delay)
+    remembered: dict[str | None, dt.datetime] = {}
+    passed, late = [], []
+    for txid, rows in enumerate(transactions, 1):
+        before, after = clock.move(rows)
+        late_ones, passed_ones = set(), set()
+        for time, key, value in sorted((each for each in rows if each[0] is not None), key=_with_nulls_last):
+            assert time is not None
+            if before is not None and time + within <= before:
+                if (key, time) not in late_ones:
+                    late_ones.add((key, time))
+                    late.append((txid, time, key, value))
+            elif key not in passed_ones:
+                passed_ones.add(key)
+                if key not in remembered:
+                    remembered[key] = time + within
+                    passed.append((txid, time, key, value))
+        remembered = {key: expires for key, expires in remembered.items() if after is None or expires > after}
+    return passed, late
+
+
+def _with_nulls_last(row: Row) -> tuple[Any, ...]:
+    return tuple((each is None, each if each is not None else 0) for each in (row[0], row[2]))

@@ -1,0 +1,284 @@
+"""Aggregates: what their columns make of rows is what a plain loop makes of them, in any steps and in any order."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import functools
+import math
+import pickle
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, strategies as st
+
+from committers import Count, First, Last, Max, Mean, Min, Sum
+from committers.aggregates import Aggregation
+from txtopo import Fields
+from txtopo.api.types import parse_type
+from txtopo.errors import FieldsError
+
+EXACT = decimal.Context(prec=100)
+DAY = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+VALUES = {
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "long": st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9),
+    "decimal(18,2)": st.decimals(-(10**15), 10**15, places=2),
+    "decimal(38,4)": st.decimals(-(10**33), 10**33, places=4),
+    "double": st.floats() | st.sampled_from([0.0, -0.0, math.nan, 0.5]),
+    "float": st.floats(width=32),
+    "string": st.text(max_size=3),
+    "binary": st.binary(max_size=3),
+    "boolean": st.booleans(),
+    "date": st.dates(),
+    "timestamp": st.datetimes(timezones=st.just(dt.UTC)),
+}
+NUMBERS = [kind for kind in VALUES if kind.startswith(("int", "long", "decimal", "double", "float"))]
+
+
+def rows_of(kind: str) -> st.SearchStrategy[pa.Table]:
+    """Rows of a key of two fields, a value and a time, in which each may be null."""
+    values = st.none() | VALUES[kind]
+    times = st.none() | st.integers(0, 3).map(lambda minutes: DAY + dt.timedelta(minutes=minutes))
+    row = st.tuples(st.none() | st.sampled_from("ab"), st.sampled_from([None, 1, 2]), values, times)
+    return st.lists(row, max_size=12).map(
+        lambda rows: pa.table(
+            {
+                name: pa.array([row[place] for row in rows], parse_type(own))
+                for place, (name, own) in enumerate(
+                    {"shop": "string", "line": "int", "value": kind, "at": "timestamp"}.items()
+                )
+            }
+        )
+    )
+
+
+def aggregation(kind: str, key: tuple[str, ...] = ("shop: string", "line: int")) -> Aggregation:
+    """All aggregates that values of this type have."""
+    value = f"value: {kind}"
+    aggregates = {
+        "rows": Count(),
+        "values": Count(value),
+        "smallest": Min(value),
+        "largest": Max(value),
+        "opening": First(value, by="at: timestamp"),
+        "closing": Last(value, by="at: timestamp"),
+    }
+    return Aggregation(Fields(*key), {**aggregates, "total": Sum(value)} if kind in NUMBERS else aggregates)
+
+
+def order(value):
+    """Where a value stands among others: NaN is the largest double."""
+    return (isinstance(value, float) and math.isnan(value), value)
+
+
+def plain(value):
+    """A value as it comes out: without -0.0, and a NaN that equals itself."""
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    return value
+
+
+def by_hand(rows: pa.Table, kind: str, key: tuple[str, ...]) -> dict:
+    """What a plain loop makes of the rows, by key: all but sums of doubles, whose last bits depend on the order."""
+    of_key: dict = {}
+    for row in rows.to_pylist():
+        of_key.setdefault(tuple(row[name] for name in key), []).append(row)
+    made = {}
+    for each, own in of_key.items():
+        values = [row["value"] for row in own if row["value"] is not None]
+        timed = [
+            (row["at"], order(plain(row["value"]) if row["value"] == 0 else row["value"]))
+            for row in own
+            if None not in (row["value"], row["at"])
+        ]
+        made[each] = {
+            "rows": len(own),
+            "values": len(values),
+            "smallest": plain(min(values, key=order)) if values else None,
+            "largest": plain(max(values, key=order)) if values else None,
+            "opening": plain(min(timed)[1][1]) if timed else None,
+            "closing": plain(max(timed)[1][1]) if timed else None,
+        }
+        if kind in NUMBERS and kind not in {"double", "float"}:
+            add = EXACT.add if kind.startswith("decimal") else int.__add__
+            made[each]["total"] = functools.reduce(add, values) if values else None
+    return made
+
+
+def by_key(results: pa.Table, key: tuple[str, ...], names) -> dict:
+    """Results as :func:`by_hand` has them."""
+    rows = results.to_pylist()
+    made = {tuple(row[name] for name in key): {name: plain(row[name]) for name in names} for row in rows}
+    assert len(made) == len(rows), "one row a key"
+    return made
+
+
+@pytest.mark.parametrize("kind", VALUES)
+@given(data=st.data())
+def test_any_steps(kind, data) -> None:
+    """Rows reduced in any portions, merged in any order, are as folded one by one; a sum that does not fit is an error."""
+    rows, key = data.draw(rows_of(kind)), data.draw(st.sampled_from([(), ("shop",), ("shop", "line")]))
+    types = {"shop": "string", "line": "int"}
+    aggregates = aggregation(kind, tuple(f"{name}: {types[name]}" for name in key))
+    expected = by_hand(rows, kind, key)
+    totals = [each["total"] for each in expected.values() if each.get("total") is not None]
+    limit = 10**34 if kind == "decimal(38,4)" else 2**63  # others have the digits for all rows here
+    if kind in {"long", "decimal(38,4)"} and any(not -limit <= total < limit for total in totals):
+        with pytest.raises(FieldsError, match="'total'"):
+            aggregates.partials(rows)
+        return
+    whole = aggregates.partials(rows)
+    assert whole.schema == aggregates.partial_fields
+    results = aggregates.results(whole)
+    assert results.schema == aggregates.result_schema
+    names = [name for name in aggregates.aggregates if name != "total" or kind not in {"double", "float"}]
+    assert by_key(results, key, names) == expected
+    cuts = sorted(data.draw(st.lists(st.integers(0, rows.num_rows), max_size=4)))
+    portions = [rows.slice(start, end - start) for start, end in zip([0, *cuts], [*cuts, rows.num_rows], strict=True)]
+    try:
+        parts = [aggregates.partials(portion) for portion in portions]
+        parts = data.draw(st.permutations(parts))
+        some = aggregates.merged(pa.concat_tables(parts[:2]))
+        merged = aggregates.merged(pa.concat_tables([*parts[2:], some]))
+    except FieldsError:
+        assert kind in {"long", "decimal(38,4)"}, "a portion's sum may not fit where the whole one's does"
+        return
+    assert by_key(aggregates.results(merged), key, names) == expected
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+@given(data=st.data())
+def test_means(kind, data) -> None:
+    """A mean is the exact sum by the count, rounded once: half up for decimals, to a double for all other numbers."""
+    small = st.integers(-1000, 1000)
+    values = data.draw(
+        st.lists(st.none() | (small.map(lambda n: decimal.Decimal(n).scaleb(-2)) if "dec" in kind else small))
+    )
+    rows = pa.table({"value": pa.array(values, parse_type(kind))})
+    aggregates = Aggregation(Fields(), {"mean": Mean(f"value: {kind}")})
+    [mean] = aggregates.results(aggregates.partials(rows))["mean"].to_pylist() or [None]
+    there = [value for value in values if value is not None]
+    if not there:
+        assert mean is None
+    elif "dec" in kind:
+        places = aggregates.result_schema.field("mean").type.scale
+        assert mean == EXACT.divide(sum(there), len(there)).quantize(
+            decimal.Decimal(1).scaleb(-places), decimal.ROUND_HALF_UP
+        )
+    else:
+        assert mean == sum(there) / len(there)
+
+
+def test_types() -> None:
+    """A sum has room for many values, as in Spark; it and the others survive a pickle."""
+    aggregates = Aggregation(
+        Fields("shop: string"),
+        {
+            "whole": Sum("n: int"),
+            "revenue": Sum("price: decimal(18,2)"),
+            "wide": Sum("much: decimal(38,2)"),
+            "average": Mean("price: decimal(18,2)"),
+            "last": Last("n: int", by="at: date"),
+        },
+    )
+    aggregates = pickle.loads(pickle.dumps(aggregates))
+    assert aggregates.inputs == ("shop", "n", "price", "much", "at")
+    assert list(zip(aggregates.partial_fields.names, map(str, aggregates.partial_fields.types), strict=True)) == [
+        ("shop", "string"),
+        ("whole", "int64"),
+        ("revenue", "decimal128(28, 2)"),
+        ("wide", "decimal128(38, 2)"),
+        ("average_sum", "decimal128(28, 2)"),
+        ("average_count", "int64"),
+        ("last", "int32"),
+        ("last_at", "date32[day]"),
+    ]
+    assert list(map(str, aggregates.result_schema.types)) == [
+        "string", "int64", "decimal128(28, 2)", "decimal128(38, 2)", "decimal128(22, 6)", "int32",
+    ]  # fmt: skip
+
+
+def test_as_readers_of_files_give_them() -> None:
+    """Dictionaries, large strings and views, narrower numbers and null columns become the declared types."""
+    plain_rows = pa.table(
+        {"shop": ["a", "b", "a"], "note": ["x", None, "y"], "n": [1, 2, 3], "none": pa.nulls(3, pa.int64())}
+    )
+    others = {
+        "shop": pa.chunked_array([pa.array(["a", "b"]).dictionary_encode(), pa.array(["a"]).dictionary_encode()]),
+        "note": plain_rows["note"].cast(pa.large_string()),
+        "n": plain_rows["n"].cast(pa.int16()),
+        "none": pa.nulls(3),
+    }
+    aggregates = Aggregation(
+        Fields("shop: string"),
+        {"n": Sum("n: long"), "note": Max("note: string"), "none": Min("none: long"), "values": Count("none: long")},
+    )
+    expected = aggregates.partials(plain_rows)
+    assert aggregates.partials(pa.table(others)) == expected
+    view = {**others, "shop": plain_rows["shop"].cast(pa.string_view())}
+    assert aggregates.partials(pa.table(view)) == expected
+    assert aggregates.partials(pa.RecordBatch.from_pylist(plain_rows.to_pylist(), schema=plain_rows.schema)) == expected
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        pytest.param(["1"], "long", id="a string is no number"),
+        pytest.param([1.5], "long", id="nor is a double a long"),
+        pytest.param([2**40], "int", id="too large"),
+        pytest.param(pa.array([1], pa.timestamp("us")), "timestamp", id="no time zone"),
+        pytest.param(pa.array([1], pa.timestamp("ns", "UTC")), "timestamp", id="too fine"),
+        pytest.param(pa.array([decimal.Decimal("1.234")]), "decimal(18,2)", id="too many digits"),
+    ],
+)
+def test_other_types(column, kind) -> None:
+    """What does not fit its declared type is refused by the field's name, never guessed or cut."""
+    aggregates = Aggregation(Fields(), {"largest": Max(f"value: {kind}")})
+    with pytest.raises(FieldsError, match="'value'"):
+        aggregates.partials(pa.table({"value": column}))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Sum("word: string"), "Sum needs a number, but field 'word' is string"),
+        (lambda: Mean("day: date"), "Mean needs a number"),
+        (lambda: Min("list: array<int>"), "Min needs values that have an order"),
+        (lambda: First("n: int", by="list: array<int>"), "First needs a time to order by"),
+    ],
+)
+def test_values_without_that_aggregate(make, message) -> None:
+    """An aggregate that a type does not have is refused when it is declared."""
+    with pytest.raises(FieldsError, match=message):
+        Aggregation(Fields(), {"made": make()})
+
+
+def test_mistakes() -> None:
+    """Names that collide, keys without equality and fields that are missing are refused by name."""
+    with pytest.raises(FieldsError, match="'open_at' would be there twice"):
+        Aggregation(Fields(), {"open": First("n: int", by="t: date"), "open_at": Min("t: date")})
+    with pytest.raises(FieldsError, match="key field 'x' is double"):
+        Aggregation(Fields("x: double"), {"rows": Count()})
+    with pytest.raises(FieldsError, match="no field 'price' to aggregate; the fields are shop"):
+        Aggregation(Fields(), {"total": Sum("price: long")}).partials(pa.table({"shop": ["a"]}))
+
+
+def test_types_of_the_rows() -> None:
+    """A field without a type has that of the rows; until then, there are no partials."""
+    rows = pa.table({"shop": pa.array(["a", "a"]).dictionary_encode(), "n": pa.array([1, 2], pa.int16())})
+    untyped = Aggregation(Fields("shop"), {"total": Sum("n"), "rows": Count()})
+    with pytest.raises(FieldsError, match="'shop' has no type"):
+        untyped.partials(rows)
+    typed = untyped.typed(rows.schema)
+    assert typed.partials(rows).to_pylist() == [{"shop": "a", "total": 3, "rows": 2}]
+    with pytest.raises(FieldsError, match="no field 'n'"):
+        untyped.typed(rows.select(["shop"]).schema)
+
+
+def test_names_of_other_columns() -> None:
+    """Names are free: also those that Arrow would give to its own results."""
+    rows = pa.table({"k": [1, 1], "k_max": [5, 6]})
+    aggregates = Aggregation(Fields("k: long"), {"k_max": Min("k_max: long"), "k_min": Max("k: long")})
+    assert aggregates.partials(rows).to_pylist() == [{"k": 1, "k_max": 5, "k_min": 1}]

@@ -1,0 +1,256 @@
+"""The conformance tests of states whose rows expire, your own and txtopo's: a test class to subclass.
+
+::
+
+    class TestMyExpiringState(ExpiringRowsConformance):
+        @pytest.fixture
+        def declared(self, tmp_path):
+            return MyExpiringState(tmp_path, EXPIRING_FIELDS, expires="ends", key=("word",))
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from txtopo.api.fields import Fields
+from txtopo.api.map_state import MapState
+from txtopo.api.state import CanBeRepaired, OpenedState, State
+from txtopo.errors import FieldsError, LostLead, StateAccessError
+from txtopo.testing.conformance.state import INCARNATION, NAME, TOPOLOGY
+from txtopo.transactional.commit.write_buffer import GroupState
+
+__all__ = ["EXPIRING_FIELDS", "ExpiringRowsConformance"]
+
+EXPIRING_FIELDS = Fields("word: string", "ends: timestamp")
+
+Row = tuple[str, int]
+"""A word, and the second after 1970 at which its row expires."""
+
+Call = int | Sequence[Row]
+"""What a transaction does: takes up to a second, or appends rows."""
+
+
+def opened(declared: State, epoch: int = 1) -> OpenedState:
+    """Open the state for the tests' topology."""
+    return declared.open(TOPOLOGY, NAME, INCARNATION, epoch)
+
+
+def rows(*rows: Row) -> pa.Table:
+    """Return rows of the state."""
+    columns = {"word": [word for word, _ in rows], "ends": [_second(second) for _, second in rows]}
+    return pa.table(columns, schema=EXPIRING_FIELDS.arrow_schema())
+
+
+def _second(second: int) -> dt.datetime:
+    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=second)
+
+
+def listed(table: pa.Table) -> list[Row]:
+    """Return rows as the tests write them, sorted."""
+    found = table.select(list(EXPIRING_FIELDS)).to_pylist()
+    return sorted((row["word"], round((row["ends"] - _second(0)).total_seconds())) for row in found)
+
+
+def call(view: MapState, *calls: Call) -> list[list[Row]]:
+    """Make calls in a transaction; return what each take has taken."""
+    taken = []
+    for each in calls:
+        if isinstance(each, int):
+            taken.append(listed(view.take_expired(each * 1_000_000)))
+        else:
+            view.append(rows(*each))
+    return taken
+
+
+def commit(
+    state: OpenedState, *transactions: tuple[int, list[Call]], write: Callable[[int, Any], object] | None = None
+) -> list[list[Row]]:
+    """Commit a group of transactions, each of its txid and its calls; return what each take has taken."""
+    group = GroupState(state)
+    taken = []
+    for txid, calls in transactions:
+        view = group.begin(txid)
+        taken += call(view, *calls)
+        view.finish()
+    (write or state.write)(transactions[-1][0], group.writes())
+    return taken
+
+
+def held(view: MapState, words: str) -> str:
+    """Return those of some one-letter words that have a row."""
+    found = view.holds(pa.table({"word": list(words)})).to_pylist()
+    return "".join(word for word, is_held in zip(words, found, strict=True) if is_held)
+
+
+class ExpiringRowsConformance:
+    """The promises of :class:`~txtopo.api.state.ExpiresRows`, as tests. Define the fixture ``declared``."""
+
+    @pytest.fixture
+    def declared(self) -> State:
+        """Return the state: fields ``EXPIRING_FIELDS``, which expires at ``ends``, with the key ``word``."""
+        raise NotImplementedError
+
+    def test_what_a_take_returns(self, declared: State) -> None:
+        """A take returns durable rows, those of earlier transactions of its group and its own; each row once."""
+        state = opened(declared)
+        assert commit(state, (1, [[("a", 10), ("b", 20)]]), (2, [[("c", 5)]])) == []
+        group: list[tuple[int, list[Call]]] = [
+            (3, [[("d", 12), ("e", 30)], 12]),
+            (4, [[("f", 15), ("g", 14)], 14, 14]),
+            (5, [13, 20]),
+        ]
+        first, second = [("a", 10), ("c", 5), ("d", 12)], [("b", 20), ("f", 15)]
+        assert commit(state, *group) == [first, [("g", 14)], [], [], second]
+        assert listed(state.snapshot()) == [("e", 30)]
+        again = opened(declared, epoch=2)
+        assert commit(again, (6, [29]), (7, [30])) == [[], [("e", 30)]]
+        assert listed(again.snapshot()) == []
+
+    def test_equal_rows_are_several(self, declared: State) -> None:
+        """Rows that are equal in all fields are taken as often as they were appended."""
+        state = opened(declared)
+        commit(state, (1, [[("a", 1), ("a", 1)]]), (2, [[("a", 1)]]))
+        assert commit(state, (3, [[("a", 1)], 1])) == [[("a", 1)] * 4]
+
+    def test_a_failed_transaction_leaves_nothing(self, declared: State) -> None:
+        """What a transaction appended or took before it failed is as it was, for those after it."""
+        state = opened(declared)
+        commit(state, (1, [[("a", 10)]]))
+        group = GroupState(state)
+        view = group.begin(2)
+        call(view, [("b", 20)])
+        view.finish()
+        failing = group.begin(3)
+        assert call(failing, [("c", 30)], 25) == [[("a", 10), ("b", 20)]]
+        failing.discard()
+        again = group.begin(3)
+        assert call(again, [("d", 12)], 15) == [[("a", 10), ("d", 12)]]
+        again.finish()
+        state.write(3, group.writes())
+        assert listed(state.snapshot()) == [("b", 20)]
+
+    def test_a_row_that_comes_too_late_is_refused(self, declared: State) -> None:
+        """A row that expires at a time that this group or an earlier one has taken is refused, and names it."""
+        state = opened(declared)
+        commit(state, (1, [[("a", 10)], 10]))
+        for again in (state, opened(declared, epoch=2)):
+            view = GroupState(again).begin(2)
+            with pytest.raises(StateAccessError, match="1970-01-01T00:00:10"):
+                call(view, [("b", 11), ("c", 10)])
+            call(view, [("b", 11)], 11)
+            with pytest.raises(StateAccessError, match="1970-01-01T00:00:11"):
+                call(view, [("d", 11)])
+
+    def test_rows_without_a_value_are_refused(self, declared: State) -> None:
+        """A row needs a time at which it expires, and a key."""
+        view = GroupState(opened(declared)).begin(1)
+        for row, name in (("a", None), "ends"), ((None, _second(1)), "word"):
+            with pytest.raises(FieldsError, match=name):
+                view.append([row])
+
+    def test_which_keys_are_held(self, declared: State) -> None:
+        """A key is held while one of its rows is not taken: a durable one, one of the group or of the transaction."""
+        state = opened(declared)
+        commit(state, (1, [[("a", 10), ("a", 30), ("b", 20)]]), (2, [[("c", 40)]]))
+        for again in (state, opened(declared, epoch=2)):
+            group = GroupState(again)
+            view = group.begin(3)
+            assert held(view, "abcd") == "abc"
+            call(view, [("d", 50)], 20)
+            assert held(view, "dcba") == "dca"
+            view.finish()
+            failing = group.begin(4)
+            call(failing, [("e", 50)], 40)
+            assert held(failing, "abcde") == "de"
+            failing.discard()
+            assert held(group.begin(4), "abcde") == "acd"
+        with pytest.raises(FieldsError):
+            GroupState(state).begin(3).holds(pa.table({"word": [["a"]]}))
+
+    def test_a_prepared_take_outlives_who_prepared_it(self, declared: State) -> None:
+        """The next coordinator publishes what the last one prepared, from the note as it is stored; twice is once."""
+        state, notes = opened(declared), []
+        commit(state, (1, [[("a", 10), ("b", 20)]]))
+        commit(state, (2, [[("c", 11), ("d", 40)], 15]), write=lambda txid, to: notes.append(state.prepare(txid, to)))
+        assert listed(state.snapshot()) == [("a", 10), ("b", 20)]
+        again = opened(declared, epoch=2)
+        for _ in range(2):
+            again.publish(2, json.loads(json.dumps(notes[0])))
+            assert (listed(again.snapshot()), again.last_txid) == ([("b", 20), ("d", 40)], 2)
+        assert commit(again, (3, [40])) == [[("b", 20), ("d", 40)]]
+
+    def test_what_nobody_publishes_never_was(self, declared: State) -> None:
+        """A prepared write that no group decides takes nothing, and appends nothing."""
+        state = opened(declared)
+        commit(state, (1, [[("a", 10)]]))
+        commit(state, (2, [[("b", 20)], 10]), write=state.prepare)
+        again = opened(declared, epoch=2)
+        again.clean_up()
+        assert commit(again, (2, [[("c", 9)], 30])) == [[("a", 10), ("c", 9)]]
+
+    def test_a_txid_is_written_once(self, declared: State) -> None:
+        """A write of a transaction that is written already does nothing."""
+        state = opened(declared)
+        commit(state, (1, [[("a", 10)]]), (2, [[("b", 20)], 5]))
+        commit(opened(declared), (2, [[("z", 40)], 30]))
+        assert listed(opened(declared, epoch=2).snapshot()) == [("a", 10), ("b", 20)]
+
+    def test_a_newer_epoch_fences_older_ones(self, declared: State) -> None:
+        """A coordinator that has lost its lead takes nothing, and appends nothing."""
+        old = opened(declared)
+        commit(old, (1, [[("a", 10)]]))
+        new = opened(declared, epoch=2)
+        with pytest.raises(LostLead):
+            commit(old, (2, [[("b", 20)], 10]))
+        assert commit(new, (2, [20])) == [[("a", 10)]]
+
+    def test_upkeep_changes_nothing(self, declared: State) -> None:
+        """maintain() leaves rows, keys and what is taken as they are."""
+        state = opened(declared)
+        for txid in range(1, 8):
+            commit(state, (txid, [[("k", 10 * txid), ("z", 1_000)], 10 * txid - 15]))
+            state.maintain()
+        expected = [("k", 60), ("k", 70)] + [("z", 1_000)] * 7
+        for epoch in (1, 2):
+            again = state if epoch == 1 else opened(declared, epoch)
+            assert (listed(again.snapshot()), again.last_txid) == (expected, 7)
+            assert call(GroupState(again).begin(8), 1_000) == [expected]
+
+    def test_rolling_back(self, declared: State) -> None:
+        """Rows that were taken are there again once the state is rolled back, and can be taken once more."""
+        state = opened(declared)
+        if not isinstance(state, CanBeRepaired):
+            pytest.skip("this state lacks the capability CanBeRepaired")
+        commit(state, (1, [[("a", 10), ("b", 20)]]))
+        commit(state, (2, [[("c", 15)], 12]))
+        commit(state, (3, [30]))
+        assert [listed(state.snapshot(txid)) for txid in (1, 2, 3)] == [
+            [("a", 10), ("b", 20)],
+            [("b", 20), ("c", 15)],
+            [],
+        ]
+        state.roll_back(2)
+        assert commit(state, (3, [15])) == [[("c", 15)]]
+        state.roll_back(1)
+        assert commit(opened(declared, epoch=2), (2, [10])) == [[("a", 10)]]
+        again: Any = opened(declared, epoch=3)
+        again.roll_back(None)
+        assert listed(again.snapshot()) == []
+        assert commit(again, (1, [[("z", -5)], -5])) == [[("z", -5)]]
+
+    def test_the_state_pickles(self, declared: State) -> None:
+        """A declared state pickles, for it is sent along with its topology."""
+        again = pickle.loads(pickle.dumps(declared))  # noqa: S301
+        assert (again.key, again.value, again.expires, again.kind) == (
+            declared.key,
+            declared.value,
+            declared.expires,
+            declared.kind,
+        )
