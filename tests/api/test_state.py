@@ -13,6 +13,7 @@ from txtopo.api.bolt import BatchBolt, ICommitter
 from txtopo.api.fields import Fields
 from txtopo.api.state import (
     CanBeRepaired,
+    ExpiresRows,
     FoldsRows,
     OpenedState,
     State,
@@ -143,8 +144,8 @@ def test_rows_are_refused_where_none_are_taken():
 def test_what_has_the_methods_has_the_capability(tmp_path):
     """Nobody need subclass a capability; what is missing is missing."""
     bare = BareState().open("topology", "counts", "incarnation", 1)
-    every = (FoldsRows, TakesRows, UsesExecutors, CanBeRepaired)
-    assert [isinstance(bare, each) for each in every] == [False] * 4
+    every = (FoldsRows, TakesRows, ExpiresRows, UsesExecutors, CanBeRepaired)
+    assert [isinstance(bare, each) for each in every] == [False] * 5
 
     class Folding(BareOpened):
         def reducible_rows(self, values, reduction): ...

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -150,3 +152,16 @@ def test_rows_that_are_gone_are_not_kept(tmp_path, monkeypatch):
 
 def files(path):
     return DeltaTable(path / "t").file_uris()
+
+
+def test_memory_holds_what_is_left(tmp_path):
+    """Of rows that are taken, memory keeps at most as many as are left, although a few of their file stay."""
+    state = opened(tmp_path)
+    before = pa.total_allocated_bytes()
+    for txid in range(1, 60, 2):
+        put(state, (txid, [("z" * 100, 10**6)] + [("k" * 100, txid)] * 2_000))
+        put(state, (txid + 1, txid))
+    put(state, (61, [("k" * 100, 61)] * 2_000 + [("y" * 100, 10**6)], 61))
+    gc.collect()
+    assert pa.total_allocated_bytes() - before < 2_000 * 100
+    assert len(in_table(tmp_path)) == 31
