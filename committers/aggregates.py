@@ -11,6 +11,7 @@ double, as in Spark, and makes a sum NaN; -0.0 becomes 0.0.
 
 from __future__ import annotations
 
+import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -22,12 +23,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo import Fields
-from txtopo.api.reduction import AtTime, ColumnReduction, Reduction
+from txtopo.api.reduction import AtTime, ColumnReduction, Combiner, Reduction
 from txtopo.api.types import ddl_name
 from txtopo.columnar.reducing import TooLarge, reduced_exactly
 from txtopo.errors import FieldsError
 
-__all__ = ["Aggregate", "Aggregation", "Count", "First", "Last", "Max", "Mean", "Min", "Sum"]
+__all__ = ["Aggregate", "AggregateCombiner", "Aggregation", "Count", "First", "Last", "Max", "Mean", "Min", "Sum"]
 
 _DIGITS_MAX = 38
 """Of a decimal."""
@@ -394,13 +395,19 @@ class Aggregation:
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise FieldsError(f"column {twice!r} would be there twice in {', '.join(names)}; rename an aggregate")
-        if self.is_typed:
+        if self.has_types:
             assert len(self.partial_fields) >= len(self.result_schema), "types that do not go together were refused"
 
     @property
     def is_typed(self) -> bool:
-        """Whether all fields have types: only then there are partials."""
-        every = (self.key, *(each.inputs for each in self.aggregates.values()))
+        """Whether all fields have types: only then rows have partials."""
+        counted = (each.inputs for each in self.aggregates.values() if isinstance(each, Count))
+        return self.has_types and all(kind is not None for fields in counted for kind in fields.types)
+
+    @property
+    def has_types(self) -> bool:
+        """Whether the fields have types on which those of partials depend: those that are only counted need none."""
+        every = (self.key, *(each.inputs for each in self.aggregates.values() if not isinstance(each, Count)))
         return all(kind is not None for fields in every for kind in fields.types)
 
     def typed(self, schema: pa.Schema) -> Aggregation:
@@ -452,6 +459,8 @@ class Aggregation:
     def lifted(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
         """Return the partials of each single row; raise as :meth:`partials` does."""
         schema = self.partial_fields  # raises if a type is missing
+        if not self.is_typed:
+            return self.typed(rows.schema).lifted(rows)
         types = {
             name: kind
             for fields in (self.key, *(each.inputs for each in self.aggregates.values()))
@@ -474,9 +483,12 @@ class Aggregation:
         Raises:
             FieldsError: a sum does not fit.
         """
+        return self._reduced(self.as_partials(partials))
+
+    def as_partials(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Return rows with the columns and types of partials; raise a FieldsError if a value does not fit."""
         fields = self.partial_fields
-        columns = [_column(partials, field.name, field.type) for field in fields]
-        return self._reduced(pa.Table.from_arrays(columns, schema=fields))
+        return pa.Table.from_arrays([_column(rows, field.name, field.type) for field in fields], schema=fields)
 
     def results(self, partials: pa.Table | pa.RecordBatch) -> pa.Table:
         """Return the results of partials, row by row: merge them before.
@@ -497,14 +509,45 @@ class Aggregation:
         return [(name + suffix, kind) for suffix, kind in zip(each.suffixes, each.partial_types, strict=True)]
 
     def _reduced(self, partials: pa.Table) -> pa.Table:
+        return merged_rows(partials, list(self.key), self.reductions)
+
+
+@attrs.frozen
+class AggregateCombiner(Combiner):
+    """Combines rows into the partials of their keys."""
+
+    aggregation: Aggregation
+
+    @property
+    def key(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The fields of the key."""
+        return self.aggregation.key.names
+
+    @property
+    def fields(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The fields that the aggregation reads."""
+        return self.aggregation.inputs
+
+    def combine(self, batch: pa.RecordBatch, planned_at: dt.datetime | None) -> pa.RecordBatch | None:
+        """Return partials; None if something does not fit, which the bolt itself reports."""
+        del planned_at
         try:
-            return reduced_exactly(partials, list(self.key), self.reductions)
-        except TooLarge as error:
-            kind = partials.schema.field(error.column).type
-            raise FieldsError(
-                f"the sum in column {error.column!r} does not fit '{ddl_name(kind)}'; sum a field with a wider type, "
-                "such as decimal(38,0), or by a finer key"
-            ) from error
+            made = self.aggregation.typed(batch.schema).partials(batch)
+        except FieldsError:
+            return None
+        return made.combine_chunks().to_batches()[0] if made.num_rows else None
+
+
+def merged_rows(rows: pa.Table, key: Sequence[str], reductions: Mapping[str, ColumnReduction]) -> pa.Table:
+    """Return rows merged to one for each key; raise a FieldsError if a sum does not fit."""
+    try:
+        return reduced_exactly(rows, key, reductions)
+    except TooLarge as error:
+        kind = rows.schema.field(error.column).type
+        raise FieldsError(
+            f"the sum in column {error.column!r} does not fit '{ddl_name(kind)}'; sum a field with a wider type, "
+            "such as decimal(38,0), or by a finer key"
+        ) from error
 
 
 def _typed(fields: Fields, schema: pa.Schema) -> Fields:

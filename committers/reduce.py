@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from committers.aggregates import Aggregate, Aggregation, Count
+from committers.aggregates import Aggregate, AggregateCombiner, Aggregation, Count, merged_rows
 from committers.spill import SpillingCommitter
 from state.delta.columns import find_misfit, fit_array
 from txtopo import BatchOutputCollector, Fields, MapState, TopologyContext, TransactionAttempt, Tuple
@@ -19,7 +19,7 @@ from txtopo.api.map_state import pairs_of
 from txtopo.api.reduction import Combiner, Reduction, Reductions
 from txtopo.api.tuples import TupleSource
 from txtopo.api.types import ddl_name
-from txtopo.columnar.reducing import is_reducible, reduced
+from txtopo.columnar.reducing import ReductionCombiner, is_reducible, reduced
 from txtopo.errors import FieldsError, TopologyError
 
 ROWS_WAITING_MAX = 1_000_000
@@ -114,12 +114,14 @@ class ReduceCommitter(SpillingCommitter):
 
     def combiner(self) -> Combiner | None:
         """Return a combiner of equal keys if it gives the same result; None if a subclass overrides the folding."""
-        if self._values:
-            return None
-        own = ("execute", "execute_batch", "fold")
+        own = ("execute", "execute_batch", "execute_combined", "fold")
         is_plain = all(getattr(type(self), name) is getattr(ReduceCommitter, name) for name in own)
+        if self._values and is_plain:
+            return AggregateCombiner(Aggregation(Fields(*self._key), self._values))
         reduction = None if self._value in self._key else Reduction.of(self._function)
-        return Combiner(self._key, self._value, reduction) if is_plain and isinstance(reduction, Reduction) else None
+        if is_plain and isinstance(reduction, Reduction):
+            return ReductionCombiner(self._key, self._value, reduction)
+        return None
 
     def execute(self, tuple: Tuple) -> None:
         """Fold one value."""
@@ -145,6 +147,13 @@ class ReduceCommitter(SpillingCommitter):
             self._fold_rows(rows)
             return
         self._wait_for(rows)
+
+    def execute_combined(self, batch: pa.RecordBatch) -> None:
+        """Fold rows that are partials of aggregates already."""
+        if self._values:
+            self._wait_for(self._aggregates.of_partials(batch))
+        else:
+            self.execute_batch(batch)
 
     def _wait_for(self, rows: pa.Table) -> None:
         """Keep rows until there are enough to reduce."""
@@ -277,16 +286,24 @@ class _Aggregates:
         """Return rows with the key fields and the value fields of the state."""
         if self._of_rows is None or not rows.schema.equals(self._schema):
             self._of_rows, self._schema = self.aggregation.typed(rows.schema), rows.schema
-        lifted = self._of_rows.lifted(rows)
+        return self._checked(self._of_rows.lifted(rows))
+
+    def of_partials(self, rows: pa.RecordBatch) -> pa.Table:
+        """Return partials that a combiner has made as :meth:`lifted` does."""
+        table = pa.Table.from_batches([rows])
+        if self.aggregation.has_types:
+            table = self.aggregation.as_partials(table)
+        return self._checked(table)
+
+    def _checked(self, rows: pa.Table) -> pa.Table:
         for name in self.aggregation.key:
-            if lifted[name].null_count:
+            if rows[name].null_count:
                 raise FieldsError(f"state {self.state!r}, key field {name!r}: a key is null; keys never are")
-        return self._ordered(lifted)
+        return rows.select([*self.aggregation.key, *(name for name, _ in self.reductions.columns)])
 
     def merged(self, rows: pa.Table) -> pa.Table:
         """Return rows of :meth:`lifted` reduced to one row per key."""
-        assert self._of_rows is not None, "there are rows"
-        return self._ordered(self._of_rows.merged(rows))
+        return merged_rows(rows, list(self.aggregation.key), dict(self.reductions.columns))
 
     def columns(self, tuples: Sequence[Sequence[Any]]) -> pa.Table:
         """Return the inputs of tuples as columns."""
@@ -316,9 +333,6 @@ class _Aggregates:
                 )
             made[name] = array
         return pa.table(made)
-
-    def _ordered(self, rows: pa.Table) -> pa.Table:
-        return rows.select([*self.aggregation.key, *(name for name, _ in self.reductions.columns)])
 
 
 def _typed_as(aggregate: Aggregate, kinds: Sequence[pa.DataType | None]) -> Aggregate:

@@ -25,7 +25,7 @@ VALUES = {
     "int": st.integers(-(2**31), 2**31 - 1),
     "long": st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9),
     "decimal(18,2)": st.decimals(-(10**15), 10**15, places=2),
-    "decimal(38,4)": st.decimals(-(10**33), 10**33, places=4),
+    "decimal(38,4)": st.integers(1 - 10**38, 10**38 - 1).map(lambda n: decimal.Decimal(n).scaleb(-4, EXACT)),
     "double": st.floats() | st.sampled_from([0.0, -0.0, math.nan, 0.5]),
     "float": st.floats(width=32),
     "string": st.text(max_size=3),

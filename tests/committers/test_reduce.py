@@ -20,6 +20,7 @@ from txtopo import BatchBolt, Config, Fields, TransactionalTopologyBuilder, Txto
 from txtopo.api.state import StateKind
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.testing.inline import run_inline
+from txtopo.transactional.tasks import routing
 
 DATA = {p: [[f"w{(p * 7 + i) % 11}", (i * (p + 3)) % 9 - 4] for i in range(40)] for p in range(3)}
 TYPED, UNTYPED = Fields("word: string", "n: long"), Fields("word", "n")
@@ -299,8 +300,8 @@ AGGREGATES = {
 }
 
 
-def shops(state, fields):
-    builder = TransactionalTopologyBuilder("reduce", "spout", MemoryTransactionalSpout(PRICES, fields, 6), 2)
+def shops(state, fields, rows=6):
+    builder = TransactionalTopologyBuilder("reduce", "spout", MemoryTransactionalSpout(PRICES, fields, rows), 2)
     committer = ReduceCommitter("words", "word", values=AGGREGATES)
     builder.set_committer_bolt("reduce", committer, 3).fields_grouping("spout", Fields("word"))
     builder.set_state("words", state)
@@ -328,24 +329,31 @@ def of_rows(rows):
 
 
 @pytest.mark.parametrize("fields", [PRICED, UNPRICED], ids=["typed", "untyped"])
-@pytest.mark.parametrize("way", ["executors", "driver", "files", "key by key"])
+@pytest.mark.parametrize("way", ["executors", "driver", "files", "key by key", "combined"])
 def test_several_values(tmp_path, monkeypatch, fields, way) -> None:
     """Each field has its own aggregate, nulls are skipped, and the result is a plain loop's, whoever folds how."""
     if way == "files":
         monkeypatch.setattr(committers.spill, "FILE_ROWS_MIN", 1)
         monkeypatch.setattr(committers.reduce, "ROWS_REDUCED_MIN", 1)
+    combined: list[int] = []
+    if way == "combined":
+        monkeypatch.setattr(routing, "COMBINED_ROWS_MIN", 1)
+        execute = ReduceCommitter.execute_combined
+        monkeypatch.setattr(
+            ReduceCommitter, "execute_combined", lambda own, batch: (combined.append(len(batch)), execute(own, batch))
+        )
     kind = StateKind.OPAQUE if way == "key by key" else StateKind.TRANSACTIONAL
     rows_max = 0 if way in {"executors", "files"} else 1_000
     config = Config({"topology.driver.rows.max": rows_max}, max_spout_pending=6, group_transactions_max=3)
+    state = DeltaState(tmp_path / "words", key=Fields("word: string"), value=SHOP, kind=kind)
     for _ in range(2):
-        run_inline(
-            shops(DeltaState(tmp_path / "words", key=Fields("word: string"), value=SHOP, kind=kind), fields), config
-        )
+        run_inline(shops(state, fields, 40 if way == "combined" else 6), config)
     words = defaultdict(list)
     for row in (row for rows in PRICES.values() for row in rows):
         words[row[0]].append(row)
     table = read_table(tmp_path / "words").select(["word", *SHOP.names]).to_pylist()
     assert {row.pop("word"): row for row in table} == {word: of_rows(rows) for word, rows in words.items()}
+    assert bool(combined) == (way == "combined" and fields is PRICED)
 
 
 @pytest.mark.parametrize(

@@ -178,10 +178,8 @@ class BatchBolt(Bolt):
     def combiner(self) -> Combiner | None:
         """Return how rows with equal keys may be combined before they reach this bolt; None, the default, for never.
 
-        txtopo uses the combiner in two places. Before it shuffles the rows of a DataFrameSpout, it asks the bolt
-        object passed to ``set_bolt``, before any batch. And if a bolt with ``execute_batch`` receives an untyped
-        stream whose keys are strings or integers and whose values are integers, it passes the combiner's key and
-        value fields as columns.
+        txtopo asks the bolt object passed to ``set_bolt``, before any batch, and passes combined rows to
+        :meth:`execute_combined`. Only a bolt with ``execute_batch`` is asked.
 
         *You* produce the same result from combined and from uncombined input: txtopo may ignore the combiner.
         """
@@ -212,6 +210,17 @@ class BatchBolt(Bolt):
             FailedException: to have the whole transaction replayed.
         """
         raise NotImplementedError
+
+    def execute_combined(self, batch: pa.RecordBatch) -> None:
+        """Process rows that this bolt's :meth:`combiner` has combined; by default, like all others.
+
+        Args:
+            batch: the attempt column, then the columns that the combiner returned.
+
+        Raises:
+            FailedException: to have the whole transaction replayed.
+        """
+        self.execute_batch(batch)
 
     def finish_batch(self) -> None:
         """Emit or write the results of the whole batch; for a committer this runs in the commit phase.

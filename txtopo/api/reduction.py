@@ -7,6 +7,7 @@ transaction by transaction.
 
 from __future__ import annotations
 
+import datetime as dt
 import decimal
 import enum
 import operator
@@ -56,7 +57,7 @@ class AtTime:
     Of several values at that time it is the smallest or the largest, so that the order of folding changes nothing.
 
     Args:
-        time: the column with the time of each value.
+        time: the column with the time of each value, null where the value is.
         which: which time.
     """
 
@@ -124,24 +125,30 @@ Folding: TypeAlias = Reduction | Reductions
 """How rows are folded into a state: all value fields alike, or each in its own way."""
 
 
-@attrs.frozen
-class Combiner:
-    """How rows of one batch with equal keys may be combined into one row before they reach a bolt.
+class Combiner(ABC):
+    """How rows of one batch are combined into fewer before they reach a bolt.
 
-    Args:
-        key: the fields that make up the key.
-        value: the field to reduce; all other fields are dropped.
-        reduction: the function that combines two values.
+    *You* combine rows so that the bolt does the same with the combined rows of any portions of a batch as with the
+    rows themselves, whatever the portions are.
+
+    *txtopo* combines rows of a columnar stream where they are emitted, before any grouping that moves them, if they are
+    many and become far fewer. It may also leave rows as they are.
     """
 
-    key: tuple[str, ...]
-    value: str
-    reduction: Reduction
+    key: Sequence[str]
+    """Fields that combined rows have, too: only rows that agree in all of them become one. A grouping by fields needs
+    its own among them."""
+    fields: Sequence[str]
+    """The fields that it reads. It is not asked for the rows of a stream that lacks one."""
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The fields of the combined rows."""
-        return (*self.key, self.value)
+    @abstractmethod
+    def combine(self, batch: pa.RecordBatch, planned_at: dt.datetime | None) -> pa.RecordBatch | None:
+        """Return the combined rows of a batch, which need not have the stream's fields; None to leave it as it is.
+
+        Args:
+            batch: some rows of a stream, without the attempt.
+            planned_at: when the transaction was planned; None where that is not known.
+        """
 
 
 @attrs.frozen

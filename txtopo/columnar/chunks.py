@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from txtopo.api.copying import Copying, copying_of_rows
 from txtopo.api.fields import Fields
-from txtopo.api.reduction import Combiner
 from txtopo.api.tuples import TupleSource
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.column_bytes import ColumnBytes, to_bytes
+from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.errors import FieldsError
 
 Row = Sequence[Any]
@@ -56,9 +56,10 @@ class Chunk:
         rows: the tuples' values, the attempt first; None if ``batch`` is given.
         batch: their columns without the attempt; None if ``rows`` is given.
         is_shared: whether mutable values in them are kept elsewhere too, or passed to several tasks.
+        is_combined: whether the bolt's combiner has made ``batch``, whose columns need not be the stream's.
     """
 
-    __slots__ = ("_batch", "_columns", "_encoded", "_is_shared", "_rows", "source")
+    __slots__ = ("_batch", "_columns", "_encoded", "_is_shared", "_rows", "is_combined", "source")
 
     def __init__(
         self,
@@ -67,12 +68,14 @@ class Chunk:
         batch: pa.RecordBatch | None = None,
         *,
         is_shared: bool = True,
+        is_combined: bool = False,
     ) -> None:
         assert (rows is None) != (batch is None), "a chunk is created in one form"
         self.source = source
         self._rows = rows
         self._batch = batch
         self._is_shared = is_shared
+        self.is_combined = is_combined
         self._columns: list[list[Any]] | None = None
         self._encoded: dict[int, ColumnBytes | None] = {}
 
@@ -101,6 +104,10 @@ class Chunk:
         """Return a chunk of some of this one's rows."""
         return Chunk(self.source, rows=rows, is_shared=self._is_shared)
 
+    def part_of_batch(self, batch: pa.RecordBatch) -> Chunk:
+        """Return a chunk of some rows of this one's batch."""
+        return Chunk(self.source, batch=batch, is_combined=self.is_combined)
+
     def columns(self) -> list[list[Any]]:
         """Return the values of each field but the attempt; the chunk must have been created from rows."""
         if self._columns is None:
@@ -125,7 +132,7 @@ class Chunk:
             self._batch = _to_batch(self.columns(), self.source)
         return self._batch
 
-    def combinable(self, combiner: Combiner, attempt: TransactionAttempt) -> pa.RecordBatch | None:
+    def combinable(self, combiner: ReductionCombiner, attempt: TransactionAttempt) -> pa.RecordBatch | None:
         """Return the combiner's key and value fields as columns, for a bolt with ``execute_batch``.
 
         Columns represent strings and 64-bit integers exactly, and need no work tuple by tuple. None for other values.
@@ -160,7 +167,9 @@ class Chunk:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, batch.schema) as writer:
                 writer.write_batch(batch)
-            sink.write(b"A")  # at the end: in front, it would break the alignment of Arrow's buffers
+            sink.write(
+                b"C" if self.is_combined else b"A"
+            )  # at the end: in front, it would break the alignment of Arrow's buffers
             encoded: bytes = sink.getvalue().to_pybytes()
             return encoded
         content = len(self), self.columns()
@@ -173,9 +182,9 @@ class Chunk:
 
 def decode(encoded: bytes, source: TupleSource, attempt: TransactionAttempt) -> Chunk:
     """Return the chunk that :meth:`Chunk.encode` encoded."""
-    if encoded[-1:] == b"A":
+    if encoded[-1:] in {b"A", b"C"}:
         with pa.ipc.open_stream(encoded) as reader:
-            return Chunk(source, batch=reader.read_next_batch())
+            return Chunk(source, batch=reader.read_next_batch(), is_combined=encoded[-1:] == b"C")
     count, columns = pickle.loads(encoded)  # noqa: S301 - our own bytes, from our own executors
     rows: list[Row] = list(zip(itertools.repeat(attempt, count), *columns, strict=True))
     return Chunk(source, rows=rows, is_shared=False)  # these objects are new and go to one task

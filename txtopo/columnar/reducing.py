@@ -9,6 +9,7 @@ skipped; a reduction of nulls alone is null.
 
 from __future__ import annotations
 
+import datetime as dt
 import decimal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txtopo.api.reduction import AtTime, ColumnReduction, Reduction
+from txtopo.api.reduction import AtTime, ColumnReduction, Combiner, Reduction
 
-__all__ = ["TooLarge", "is_reducible", "reduced", "reduced_exactly"]
+__all__ = ["ReductionCombiner", "TooLarge", "is_reducible", "reduced", "reduced_exactly"]
 
 _THREADS_FROM_ROWS = 500_000
 """Fewer rows are reduced by one thread: that is as fast, and the order of the result is the same in every run."""
@@ -45,6 +46,36 @@ def is_reducible(rows: pa.Table, values: Sequence[str]) -> bool:
     return all(pa.types.is_integer(rows.schema.field(name).type) for name in values) and not any(
         column.null_count for column in rows.columns
     )
+
+
+@attrs.frozen
+class ReductionCombiner(Combiner):
+    """Combines rows with equal keys into one by a reduction of one field; combined rows have no other fields.
+
+    Spark SQL applies it, too, and it also makes columns of untyped streams whose keys are strings or integers and whose
+    values are integers.
+
+    Args:
+        key: the fields that make up the key.
+        value: the field to reduce.
+        reduction: the function that combines two values.
+    """
+
+    key: tuple[str, ...]
+    value: str
+    reduction: Reduction
+
+    @property
+    def fields(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The fields that it reads, which are those of the combined rows."""
+        return (*self.key, self.value)
+
+    def combine(self, batch: pa.RecordBatch, planned_at: dt.datetime | None) -> pa.RecordBatch | None:
+        """Return the combined rows of integers; None for other values, for nulls, and if a sum does not fit."""
+        del planned_at
+        rows = pa.Table.from_batches([batch]).select(self.fields)
+        made = reduced(rows, self.key, {self.value: self.reduction}) if is_reducible(rows, [self.value]) else None
+        return None if made is None else made.combine_chunks().to_batches()[0]
 
 
 def reduced(rows: pa.Table, keys: Sequence[str], reductions: Mapping[str, ColumnReduction]) -> pa.Table | None:
@@ -171,6 +202,5 @@ def _value_at(column: Any, time: Any, which: Reduction) -> _Step:
     )
     ranks = np.empty(len(column), dtype=np.int64)
     ranks[order.to_numpy()] = np.arange(len(column))
-    is_null = pc.or_(pc.is_null(time), pc.is_null(column))
-    by_rank = pa.array(ranks, mask=is_null.to_numpy(zero_copy_only=False))
+    by_rank = pa.array(ranks, mask=pc.is_null(column).to_numpy(zero_copy_only=False))
     return _Step([(by_rank, which.value)], lambda rank: column.take(order.take(rank)))

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import txtopo.spark.job_runner
 import txtopo.spark.sql.dataframe_tasks
-from committers import ReduceCommitter
+from committers import Count, ReduceCommitter, Sum
 from spouts import Coordinator, DataFrameSpout
 from state import MemoryState
 from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder, run
@@ -130,6 +130,26 @@ def test_too_large_to_combine(spark: SparkSession, was_combined, number: str, ki
     expected = (ROWS // KEYS - 4) * TRANSACTIONS if expected is None else expected
     assert got == {f"k{i}": expected for i in range(KEYS)}
     assert set(was_combined) == {True, False}
+
+
+class Many(Rows):
+    """Enough rows to be worth combining in Python."""
+
+    def read(self, spark, metadata):
+        return super().read(spark, metadata).crossJoin(spark.range(0, 500).selectExpr("id AS other")).drop("other")
+
+
+def test_several_values(spark: SparkSession, was_combined) -> None:
+    """Aggregates that Spark SQL is not asked for are combined in Python, on the general way."""
+    state = MemoryState(Fields("k: string"), Fields("rows: long", "total: long"))
+    builder = TransactionalTopologyBuilder("rows", "spout", Many(f"id % {KEYS}", "id"), 1)
+    committer = ReduceCommitter("totals", "k", values={"rows": Count(), "total": Sum("n")})
+    builder.set_committer_bolt("fold", committer, 2).fields_grouping("spout", Fields("k"))
+    builder.set_state("totals", state)
+    report = run(builder.build(), Config(max_spout_pending=3))
+    got = {key: kept.value for key, kept in state.items().items()}
+    assert got == {key: (500 * len(own), 500 * sum(own)) for key, own in numbers(lambda i: i).items()}
+    assert (report.failures, was_combined) == (0, [])
 
 
 class Nothing(Rows):

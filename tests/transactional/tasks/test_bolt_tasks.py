@@ -10,7 +10,8 @@ import pytest
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from txtopo import BasicBolt, BatchBolt, Fields, ICommitter, Topology, TransactionalTopologyBuilder
-from txtopo.api.reduction import Combiner, Reduction
+from txtopo.api.reduction import Reduction
+from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.testing.inline import run_inline
 
 ROWS = {0: [("cat", 2), ("dog", 1), ("cat", 3)]}
@@ -50,7 +51,7 @@ class BatchSums(Sums):
 
 class CombinedSums(BatchSums):
     def combiner(self):
-        return Combiner(("word",), "n", Reduction.SUM)
+        return ReductionCombiner(("word",), "n", Reduction.SUM)
 
 
 class TupleSums(BatchSums):
@@ -132,7 +133,7 @@ def test_combiner_of_other_fields(key: str) -> None:
 
     class Other(CombinedSums):
         def combiner(self):
-            return Combiner((key,), "n", Reduction.MAX)
+            return ReductionCombiner((key,), "n", Reduction.MAX)
 
     topology, state = sums_by(Other(), UNTYPED)
     run_inline(topology)

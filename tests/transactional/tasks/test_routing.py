@@ -12,13 +12,15 @@ from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from tests.transactional.tasks.test_bolt_tasks import Sums
 from txtopo import CustomStreamGrouping, Fields, TransactionalTopologyBuilder, TransactionAttempt
+from txtopo.api.reduction import Reduction
 from txtopo.api.tuples import TupleSource
-from txtopo.columnar.chunks import Chunk
+from txtopo.columnar.chunks import Chunk, decode
+from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.errors import TopologyError
 from txtopo.topology.graph import BoltDeclarer
 from txtopo.topology.groupings import partial_key_choice
 from txtopo.transactional.tasks.context import TaskContext
-from txtopo.transactional.tasks.routing import Router
+from txtopo.transactional.tasks.routing import COMBINED_ROWS_MIN, Router
 
 ATTEMPT = TransactionAttempt(7, 1)
 TASKS = 3
@@ -38,9 +40,9 @@ class Parity(CustomStreamGrouping):
 class Routes:
     """Rows that a router routes, by task."""
 
-    def __init__(self, fields: Fields, subscribe: Callable[[BoltDeclarer], object]) -> None:
+    def __init__(self, fields: Fields, subscribe: Callable[[BoltDeclarer], object], bolt: Sums | None = None) -> None:
         builder = TransactionalTopologyBuilder("routes", "spout", MemoryTransactionalSpout({}, fields, 1))
-        subscribe(builder.set_bolt("sums", Sums(), TASKS))
+        subscribe(builder.set_bolt("sums", bolt or Sums(), TASKS))
         builder.set_state("sums", MemoryState())
         plan = builder.build().plan
         self.source = TupleSource("spout", "default", 0, plan.spout.streams["default"])
@@ -130,3 +132,56 @@ def test_a_shuffle_is_even(columnar: bool) -> None:
         seen.append(sorted(routed))
     assert sorted(seen[1:4]) == [[0], [1], [2]], "single tuples go round"
     assert max(counts.values()) - min(counts.values()) <= len(seen)
+
+
+class CombinedSums(Sums):
+    """Sums by word that takes combined rows."""
+
+    def execute_batch(self, batch):
+        raise AssertionError("routed only")
+
+    def combiner(self):
+        return ReductionCombiner(("word",), "n", Reduction.SUM)
+
+
+def routed_in_columns(words: Sequence[str], subscribe: Callable[[BoltDeclarer], object], bolt: Sums) -> list[Chunk]:
+    """The chunks that rows of these words become, each with n = 1."""
+    routes = Routes(Fields("word: string", "n: long", "other: long"), subscribe, bolt)
+    rows = [(ATTEMPT, word, 1, number) for number, word in enumerate(words)]
+    chunk = Chunk(routes.source, rows=rows)
+    chunk = Chunk(routes.source, batch=chunk.batch())
+    return [decode(part.encode(), routes.source, ATTEMPT) for _, part in routes.router.route(chunk, ATTEMPT)]
+
+
+MANY = [f"w{number % 7}" for number in range(COMBINED_ROWS_MIN)]
+
+
+@pytest.mark.parametrize(
+    ("subscribe", "words", "bolt", "is_combined"),
+    [
+        pytest.param(lambda b: b.fields_grouping("spout", Fields("word")), MANY, CombinedSums(), True, id="fields"),
+        pytest.param(lambda b: b.global_grouping("spout"), MANY, CombinedSums(), True, id="global"),
+        pytest.param(lambda b: b.shuffle_grouping("spout"), MANY, CombinedSums(), True, id="shuffle"),
+        pytest.param(lambda b: b.all_grouping("spout"), MANY, CombinedSums(), True, id="all"),
+        pytest.param(lambda b: b.fields_grouping("spout", Fields("other")), MANY, CombinedSums(), False, id="by another"),
+        pytest.param(lambda b: b.partial_key_grouping("spout", Fields("word")), MANY, CombinedSums(), False, id="partial key"),
+        pytest.param(lambda b: b.fields_grouping("spout", Fields("word")), MANY[1:], CombinedSums(), False, id="few rows"),
+        pytest.param(lambda b: b.fields_grouping("spout", Fields("word")), MANY, Sums(), False, id="no columns"),
+        pytest.param(
+            lambda b: b.fields_grouping("spout", Fields("word")), list(map(str, range(2_000))), CombinedSums(), False,
+            id="many keys",
+        ),
+    ],
+)  # fmt: skip
+def test_combined(subscribe, words, bolt, is_combined) -> None:
+    """Rows are combined before any grouping that can be told by the key, if they are many and become far fewer."""
+    chunks = routed_in_columns(words, subscribe, bolt)
+    assert {chunk.is_combined for chunk in chunks} == {is_combined}
+    totals = collections.Counter()
+    for chunk in chunks:
+        for row in chunk.batch().select(["word", "n"]).to_pylist():
+            totals[row["word"]] += row["n"]
+    copies = sum(totals.values()) // len(words)  # by "all", each task gets every row
+    assert totals == {word: n * copies for word, n in collections.Counter(words).items()}
+    if is_combined:
+        assert sum(map(len, chunks)) == 7 * copies

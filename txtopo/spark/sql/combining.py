@@ -18,7 +18,8 @@ from pyspark.sql import (
 
 from txtopo.api.bolt import BatchBolt, Bolt
 from txtopo.api.fields import Fields
-from txtopo.api.reduction import Combiner, Reduction
+from txtopo.api.reduction import Reduction
+from txtopo.columnar.reducing import ReductionCombiner
 
 BOUND = "txtopo_bound"
 """The column of the bounds."""
@@ -29,11 +30,11 @@ _EXACT_MAX = float(1 << 62)
 """The largest bound that is safe despite rounding: a bound is a sum of doubles, and the values are longs."""
 
 
-def combiner_of(bolt: Bolt, fields: Fields, grouped_by: Sequence[str]) -> Combiner | None:
+def combiner_of(bolt: Bolt, fields: Fields, grouped_by: Sequence[str]) -> ReductionCombiner | None:
     """Return a bolt's combiner for a columnar stream; None if it has none, or one that Spark can't apply."""
     declared = bolt.combiner() if isinstance(bolt, BatchBolt) else None
     # A combined row has only the key's fields and the value, and the grouping must find its fields in the key.
-    if declared is None or BOUND in fields.names or not set(grouped_by) <= set(declared.key):
+    if not isinstance(declared, ReductionCombiner) or BOUND in fields.names or not set(grouped_by) <= set(declared.key):
         return None
     types = dict(zip(fields.names, fields.types, strict=True))
     if not set(declared.fields) <= set(fields.names[1:]):
@@ -43,7 +44,7 @@ def combiner_of(bolt: Bolt, fields: Fields, grouped_by: Sequence[str]) -> Combin
     return declared if has_plain_keys and pa.types.is_integer(types[declared.value]) else None
 
 
-def combined(frame: DataFrame, combiner: Combiner) -> DataFrame:
+def combined(frame: DataFrame, combiner: ReductionCombiner) -> DataFrame:
     """Return one row for each key: the key, the value and its bound."""
     value = f"`{combiner.value}`"
     how, bound = _aggregates(value, combiner.reduction)

@@ -19,11 +19,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from txtopo.api.bolt import BatchBolt
 from txtopo.api.fields import Fields
 from txtopo.api.groupings import GroupingKind
-from txtopo.api.reduction import Combiner
 from txtopo.api.tuples import DEFAULT_STREAM, TupleSource
 from txtopo.columnar.chunks import Chunk
+from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.spark.sql.combining import combined, combiner_of, uncombined
 from txtopo.spark.worker import run_stage
 from txtopo.topology.plan import ComponentKind, Edge, Plan
@@ -47,6 +48,11 @@ def last_edge(spark: SparkSession, plan: Plan, layout: Layout) -> Edge | None:
     if len(edges) != 1 or is_adaptive or not has_one_way:
         return None
     edge = edges[0]
+    bolt = plan.by_id[edge.target].component
+    # A combiner that Spark SQL does not know has its place on the general way, before the rows are placed.
+    combiner = bolt.combiner() if isinstance(bolt, BatchBolt) else None
+    if combiner is not None and not isinstance(combiner, ReductionCombiner):
+        return None
     return edge if edge.grouping.kind is GroupingKind.FIELDS and _keys(plan, edge) else None
 
 
@@ -65,7 +71,7 @@ class DataFrameTasks:
         self._tasks = plan.by_id[edge.target].tasks
         self._fields = plan.by_id[edge.source].streams[edge.stream]
         self._keys = _keys(plan, edge)
-        self._combiner: Combiner | None = None
+        self._combiner: ReductionCombiner | None = None
         if plan.by_id[edge.source].kind is ComponentKind.DATAFRAME_SPOUT:  # a DataFrameBolt can combine rows itself
             with user_code(edge.target, job.attempts[0].attempt):
                 self._combiner = combiner_of(plan.by_id[edge.target].component, self._fields, self._keys)
@@ -80,7 +86,7 @@ class DataFrameTasks:
         reports |= self._run_without_rows(sorted(tasks - reports.keys()))
         return [report for report in reports.values() if report is not None]
 
-    def _run(self, frames: list[DataFrame], combiner: Combiner | None) -> _Reports:
+    def _run(self, frames: list[DataFrame], combiner: ReductionCombiner | None) -> _Reports:
         """Run the tasks that have a partition."""
         parts = [self._on(frame, index, combiner) for index, frame in enumerate(frames)]
         rows = reduce(DataFrame.unionAll, parts).collect()
@@ -104,7 +110,7 @@ class DataFrameTasks:
 
         return dict(self._spark.sparkContext.parallelize(tasks, len(tasks)).map(run).collect())
 
-    def _on(self, frame: DataFrame, index: int, combiner: Combiner | None) -> DataFrame:
+    def _on(self, frame: DataFrame, index: int, combiner: ReductionCombiner | None) -> DataFrame:
         columns = [f"`{name}`" for name in self._fields.without_attempt()]
         rows = frame.select(*columns) if combiner is None else combined(frame, combiner)
         placed = rows.repartition(self._tasks, *(f"`{name}`" for name in self._keys))
@@ -131,7 +137,7 @@ def _keys(plan: Plan, edge: Edge) -> list[str]:
 
 
 def _task_function(  # noqa: PLR0913, PLR0917 - a task needs that many parts
-    package: Any, job: Job, index: int, edge: Edge, fields: Fields, tasks: int, combiner: Combiner | None
+    package: Any, job: Job, index: int, edge: Edge, fields: Fields, tasks: int, combiner: ReductionCombiner | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -153,7 +159,7 @@ def _as_row(index: int, task: int, report: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({REPORT_COLUMN: pa.array([content], pa.binary())})
 
 
-def _rows(batch: pa.RecordBatch, fields: Fields, combiner: Combiner | None) -> pa.RecordBatch:
+def _rows(batch: pa.RecordBatch, fields: Fields, combiner: ReductionCombiner | None) -> pa.RecordBatch:
     """Return a batch with the fields' declared types; raise _CombinedTooMuch if a combined row exceeded its bound."""
     schema = fields.without_attempt().arrow_schema()
     if combiner is None:

@@ -14,6 +14,7 @@ from txtopo.api.fields import Fields
 from txtopo.api.tuples import Tuple
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk
+from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.failpoints import reach
 from txtopo.topology.plan import ComponentKind, PlannedComponent
 from txtopo.topology.user_code import user_code
@@ -98,6 +99,9 @@ class _BatchTask(BoltTask):
         bolt.prepare(configuration, context, self.collector, self._attempt)
 
     def _execute(self, chunk: Chunk) -> None:
+        if chunk.is_combined:
+            self._bolt.execute_combined(with_attempt(chunk.batch(), chunk.source.fields, self._attempt))
+            return
         batch = self._as_batch(chunk)
         if batch is not None:
             self._bolt.execute_batch(with_attempt(batch, chunk.source.fields, self._attempt))
@@ -119,7 +123,7 @@ class _BatchTask(BoltTask):
         if chunk.source.fields.columnar:
             return chunk.batch()
         combiner = self._bolt.combiner()
-        return None if combiner is None else chunk.combinable(combiner, self._attempt)
+        return chunk.combinable(combiner, self._attempt) if isinstance(combiner, ReductionCombiner) else None
 
     def _finish(self) -> None:
         self._bolt.finish_batch()

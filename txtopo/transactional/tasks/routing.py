@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from txtopo.api.bolt import BatchBolt
 from txtopo.api.context import TopologyContext
+from txtopo.api.fields import Fields
 from txtopo.api.groupings import EVEN, GroupingKind
+from txtopo.api.reduction import Combiner
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk, Row
 from txtopo.topology.groupings import (
@@ -20,9 +24,17 @@ from txtopo.topology.groupings import (
     tasks_of_columns,
     tasks_of_keys,
 )
-from txtopo.topology.plan import Edge, Plan
+from txtopo.topology.plan import Edge, Plan, PlannedComponent
+from txtopo.topology.user_code import user_code
+from txtopo.transactional.tasks.bolt_tasks import takes_batches
 
 Routed = list[tuple[int, Chunk]]
+
+COMBINED_ROWS_MIN = 1_000
+"""Fewer rows are routed as they are: to combine them takes longer than to move them."""
+
+_COMBINED_BY = EVEN | {GroupingKind.FIELDS, GroupingKind.GLOBAL, GroupingKind.ALL}
+"""Groupings that look at key fields of the rows, or at none."""
 
 
 class Router:
@@ -36,6 +48,9 @@ class Router:
         self._source_task = source_task
         self._tasks = plan.by_id[edge.target].tasks
         self._keeps_task = not edge.grouping.moves(plan.by_id[edge.source].tasks, self._tasks)
+        self._combiner: Combiner | None = None
+        self._may_combine = edge.grouping.kind in _COMBINED_BY and not self._keeps_task
+        self._plan = plan
         self._next = source_task  # each source task begins elsewhere, or the first tuples of all would go to task 0
         kind = edge.grouping.kind
         if edge.grouping.fields is not None:
@@ -47,9 +62,14 @@ class Router:
         if kind is GroupingKind.CUSTOM:
             self._choose_some = custom_choice(edge, source_task, range(self._tasks), context)
 
-    def route(self, chunk: Chunk, attempt: TransactionAttempt) -> Routed:
-        """Return each target task that gets tuples, with a chunk of these."""
+    def route(self, chunk: Chunk, attempt: TransactionAttempt, planned_at: dt.datetime | None = None) -> Routed:
+        """Return each target task that gets tuples, with a chunk of these; combined if that makes them far fewer.
+
+        ``planned_at`` is when the transaction was planned.
+        """
         kind = self.edge.grouping.kind
+        if self._may_combine and chunk.source.fields.columnar and len(chunk) >= COMBINED_ROWS_MIN:
+            chunk = self._combined(chunk, attempt, planned_at)
         if kind is GroupingKind.ALL:
             return [(task, chunk) for task in range(self._tasks)]
         if kind is GroupingKind.DIRECT:
@@ -72,6 +92,18 @@ class Router:
         tasks = tasks_of_keys(self._keys(chunk), self._tasks)
         return self._dealt(chunk, zip(chunk.rows(attempt), tasks, strict=True))
 
+    def _combined(self, chunk: Chunk, attempt: TransactionAttempt, planned_at: dt.datetime | None) -> Chunk:
+        target = self._plan.by_id[self.edge.target]
+        with user_code(target.id, attempt):
+            if self._combiner is None:
+                self._combiner = _combiner_of(target, self.edge, chunk.source.fields)
+            made = None if self._combiner is None else self._combiner.combine(chunk.batch(), planned_at)
+        # Rows that hardly become fewer would cost the same again with each chunk.
+        if made is None or made.num_rows * 2 > len(chunk):
+            self._may_combine = False
+            return chunk
+        return Chunk(chunk.source, batch=made, is_combined=True)
+
     def check_task(self, task: int) -> None:
         """Raise a TopologyError if the target has no such task, which ``emit_direct`` named."""
         check_task(task, range(self._tasks), self.edge, "emit_direct")
@@ -84,7 +116,7 @@ class Router:
             bounds = np.linspace(0, len(chunk), self._tasks + 1).astype(int)
             batch = chunk.batch()
             return [
-                ((first + i) % self._tasks, Chunk(chunk.source, batch=batch.slice(start, end - start)))
+                ((first + i) % self._tasks, chunk.part_of_batch(batch.slice(start, end - start)))
                 for i, (start, end) in enumerate(itertools.pairwise(bounds))
                 if end > start
             ]
@@ -95,12 +127,14 @@ class Router:
 
     def _route_columns(self, chunk: Chunk) -> Routed:
         batch = chunk.batch()
-        tasks = tasks_of_columns([batch.column(position - 1) for position in self._positions], self._tasks)
+        names = chunk.source.fields.names
+        keys = (names[position] if chunk.is_combined else position - 1 for position in self._positions)
+        tasks = tasks_of_columns([batch.column(key) for key in keys], self._tasks)
         small = tasks.astype(np.min_scalar_type(self._tasks))  # sorts several times as fast
         order = np.argsort(small, kind="stable")
         ends = np.cumsum(np.bincount(small, minlength=self._tasks))
         return [
-            (task, Chunk(chunk.source, batch=batch.take(order[start:end])))
+            (task, chunk.part_of_batch(batch.take(order[start:end])))
             for task, (start, end) in enumerate(itertools.pairwise([0, *ends.tolist()]))
             if end > start
         ]
@@ -118,3 +152,13 @@ class Router:
         columns = chunk.columns()
         keys = [columns[position - 1] for position in self._positions]
         return keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
+
+
+def _combiner_of(target: PlannedComponent, edge: Edge, fields: Fields) -> Combiner | None:
+    """Return a bolt's combiner for a stream with these fields; None if it has none, or if the grouping rules it out."""
+    bolt = target.component
+    combiner = bolt.combiner() if isinstance(bolt, BatchBolt) and takes_batches(type(bolt)) else None
+    if combiner is None or not {*combiner.key, *combiner.fields} <= set(fields.names[1:]):
+        return None
+    grouped_by = set(edge.grouping.fields or ()) - {fields.names[0]}
+    return combiner if grouped_by <= set(combiner.key) else None

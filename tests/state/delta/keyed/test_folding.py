@@ -99,7 +99,9 @@ def test_a_reduction_a_field(tmp_path_factory, data, rows_max, is_cached) -> Non
     cents = st.integers(-999, 999).map(lambda number: decimal.Decimal(number).scaleb(-2))
     numbers = st.none() | st.sampled_from([0.5, -1.0, math.inf])
     timed = st.just((None, None)) | st.tuples(st.sampled_from("xyz"), st.integers(0, 2))
-    value = st.tuples(numbers, timed, st.none() | cents, st.integers(-9, 9)).map(lambda v: (v[0], *v[1], v[2], v[3]))
+    value = st.tuples(numbers, timed, st.none() | cents, st.none() | st.integers(-9, 9)).map(
+        lambda v: (v[0], *v[1], v[2], v[3])
+    )
     table = DeltaState(path / "t", KEY, VALUES, cached_keys_max=1_000 if is_cached else 1).open("t", "s", "life", 1)
     model, txid = {}, 0
     if rows_max is not None:
