@@ -282,3 +282,20 @@ def test_names_of_other_columns() -> None:
     rows = pa.table({"k": [1, 1], "k_max": [5, 6]})
     aggregates = Aggregation(Fields("k: long"), {"k_max": Min("k_max: long"), "k_min": Max("k: long")})
     assert aggregates.partials(rows).to_pylist() == [{"k": 1, "k_max": 5, "k_min": 1}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "times"),
+    [
+        ("decimal(38,4)", decimal.Decimal(9 * 10**33), 3),
+        ("decimal(38,0)", decimal.Decimal(9 * 10**37), 3),
+        ("long", 2**62, 5),
+    ],
+)
+def test_sums_that_would_go_round(kind, value, times) -> None:
+    """A sum that would come round to a number that fits is an error all the same; one that comes back is exact."""
+    aggregates = Aggregation(Fields(), {"total": Sum(f"n: {kind}")})
+    with pytest.raises(FieldsError, match="the sum in column 'total' does not fit"):
+        aggregates.partials(pa.table({"n": pa.array([value] * times, parse_type(kind))}))
+    back = aggregates.partials(pa.table({"n": pa.array([value] * times + [-value] * times, parse_type(kind))}))
+    assert back["total"].to_pylist() == [0]
