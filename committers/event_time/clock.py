@@ -11,9 +11,11 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from committers.event_time.combining import FirstStep
 from committers.event_time.times import MICROS_MAX, TIMESTAMP, datetime_at, event_times, micros_at, micros_in, micros_of
 from state import DeltaState
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
+from txtopo.api.reduction import Combiner
 
 _ALL = ""
 """The key of the row that holds the watermark, and of the only row if the stream names no partition."""
@@ -108,6 +110,11 @@ class EventClock(BatchBolt, ICommitter):
         """Start with no event."""
         self._state = context.state(self._state_name)
         self._seen: dict[str, int] = {}
+
+    def combiner(self) -> Combiner:
+        """Return how a batch becomes its largest time, of each partition."""
+        keys = [] if self._partition is None else [self._partition]
+        return FirstStep(keys, [*keys, self._time], self.latest)
 
     def execute(self, tuple: Tuple) -> None:
         """See one event time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,9 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from committers.event_time.clock import Watermark
+from committers.event_time.combining import FirstStep
 from committers.event_time.times import TIMESTAMP, Micros, event_times, timestamps
 from committers.spill import SpillingCommitter
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
+from txtopo.api.reduction import Combiner
 from txtopo.columnar.rows_file import read_rows_file
 from txtopo.errors import FieldsError, TopologyError
 
@@ -103,6 +106,18 @@ class TimedCommitter(SpillingCommitter):
         """Take rows of the stream as columns."""
         rows = pa.Table.from_batches([batch])
         self._take(self.reduced(rows, event_times(rows, self._time)))
+
+    def combiner(self) -> Combiner:
+        """Return how a batch becomes rows of reduced form."""
+
+        def reduced(rows: pa.Table, _planned_at: dt.datetime) -> pa.Table:
+            return self.reduced(rows, event_times(rows, self._time))
+
+        return FirstStep(self.keys, self._inputs.names, reduced)
+
+    def execute_combined(self, batch: pa.RecordBatch) -> None:
+        """Take rows of reduced form."""
+        self._take(pa.Table.from_batches([batch]).select(batch.schema.names[1:]))
 
     def _take(self, rows: pa.Table) -> None:
         self._rows.append(rows)

@@ -7,6 +7,8 @@ import pytest
 from state import OpaqueValue, TransactionalValue
 from txtopo.attempts import TransactionAttempt
 from txtopo.testing.checkers import AttemptChecker, Oracle, TableChecker, Version, Violation, check_input, check_journal
+from txtopo.transactional.core.actions import AssignedAttempt
+from txtopo.transactional.core.events import Planned
 from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalPart, JournalTransaction
 
 ORACLE = Oracle({"t": [(1, {"a": TransactionalValue(1, 5)}), (3, {"a": TransactionalValue(3, 9)})]}, 9, 3)
@@ -20,22 +22,27 @@ def part(epoch: int, committed: int, *entries: JournalEntry) -> JournalPart:
     return JournalPart(JournalHeader("x", "life", epoch, "repeatable", committed, None, {}, {}), entries)
 
 
+def assigned(txid: int, attempt: int, metadata: str, at_ms: int = 7) -> AssignedAttempt:
+    return AssignedAttempt(TransactionAttempt(txid, attempt), metadata, Planned(at_ms))
+
+
 def test_attempts_that_repeat() -> None:
     """An attempt number comes once (promise 3)."""
     checker = AttemptChecker()
-    checker.began(TransactionAttempt(1, 1), "m")
+    checker.began(assigned(1, 1, "m"))
     with pytest.raises(Violation, match="promise 3"):
-        checker.began(TransactionAttempt(1, 1), "m")
+        checker.began(assigned(1, 1, "m"))
 
 
 def test_metadata_that_changes() -> None:
-    """Every attempt gets the same metadata, durable before it emits (promise 2)."""
+    """Every attempt gets the same metadata and the same time, durable before it emits (promise 2)."""
     checker = AttemptChecker()
-    checker.emits(TransactionAttempt(1, 1), "m", "m")
+    checker.emits(assigned(1, 1, "m"), ("m", Planned(7)))
+    for other in (assigned(1, 2, "other"), assigned(1, 2, "m", at_ms=8)):
+        with pytest.raises(Violation, match="promise 2"):
+            checker.began(other)
     with pytest.raises(Violation, match="promise 2"):
-        checker.began(TransactionAttempt(1, 2), "other")
-    with pytest.raises(Violation, match="promise 2"):
-        checker.emits(TransactionAttempt(2, 1), "m", None)
+        checker.emits(assigned(2, 1, "m"), None)
 
 
 def test_tables() -> None:

@@ -142,12 +142,12 @@ class Combiner(ABC):
     """The fields that it reads. It is not asked for the rows of a stream that lacks one."""
 
     @abstractmethod
-    def combine(self, batch: pa.RecordBatch, planned_at: dt.datetime | None) -> pa.RecordBatch | None:
+    def combine(self, batch: pa.RecordBatch, planned_at: dt.datetime) -> pa.RecordBatch | None:
         """Return the combined rows of a batch, which need not have the stream's fields; None to leave it as it is.
 
         Args:
             batch: some rows of a stream, without the attempt.
-            planned_at: when the transaction was planned; None where that is not known.
+            planned_at: when the transaction was planned.
         """
 
 

@@ -22,7 +22,8 @@ def as_it_was():
     path = list(sys.path)
     yield
     sys.path[:] = path
-    sys.modules.pop("counting", None)
+    for name in ("counting", "bigpkg", "bigpkg.counting"):
+        sys.modules.pop(name, None)
 
 
 def wheel(path: Path, *more: str) -> Path:

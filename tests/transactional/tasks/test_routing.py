@@ -19,6 +19,7 @@ from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.errors import TopologyError
 from txtopo.topology.graph import BoltDeclarer
 from txtopo.topology.groupings import partial_key_choice
+from txtopo.transactional.core.events import Planned
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.routing import COMBINED_ROWS_MIN, Router
 
@@ -52,7 +53,7 @@ class Routes:
         chunk = Chunk(self.source, rows=[(ATTEMPT, *row) for row in rows])
         if columnar:
             chunk.batch()
-        routed = self.router.route(chunk, ATTEMPT)
+        routed = self.router.route(chunk, ATTEMPT, Planned(7).at)
         return {task: [tuple(row[1:]) for row in part.rows(ATTEMPT)] for task, part in routed}
 
 
@@ -150,7 +151,9 @@ def routed_in_columns(words: Sequence[str], subscribe: Callable[[BoltDeclarer], 
     rows = [(ATTEMPT, word, 1, number) for number, word in enumerate(words)]
     chunk = Chunk(routes.source, rows=rows)
     chunk = Chunk(routes.source, batch=chunk.batch())
-    return [decode(part.encode(), routes.source, ATTEMPT) for _, part in routes.router.route(chunk, ATTEMPT)]
+    return [
+        decode(part.encode(), routes.source, ATTEMPT) for _, part in routes.router.route(chunk, ATTEMPT, Planned(7).at)
+    ]
 
 
 MANY = [f"w{number % 7}" for number in range(COMBINED_ROWS_MIN)]

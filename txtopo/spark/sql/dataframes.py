@@ -249,7 +249,8 @@ class FrameEncoder:
         """Yield the shuffle messages of a batch as rows."""
         txids = pc.struct_field(batch.column(0), "txid")
         schema = self._source.fields.without_attempt().arrow_schema()
-        for index, attempt in enumerate(each.attempt for each in self._job.attempts):
+        for index, assigned in enumerate(self._job.attempts):
+            attempt = assigned.attempt
             own = batch.filter(pc.equal(txids, attempt.txid)) if len(self._job.attempts) > 1 else batch
             if not own.num_rows:
                 continue
@@ -257,7 +258,7 @@ class FrameEncoder:
             rows = [
                 (self._partition(router, index, task), router.edge.index, task, len(part), part.encode())
                 for router in self._routers
-                for task, part in router.route(Chunk(self._source, batch=columns), attempt)
+                for task, part in router.route(Chunk(self._source, batch=columns), attempt, assigned.planned.at)
             ]
             if rows:
                 yield _message_batch(attempt, rows)

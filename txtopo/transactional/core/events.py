@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 from typing import Any
 
 import attrs
 
 from txtopo.attempts import TransactionAttempt
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class Turn(enum.Enum):
@@ -28,6 +31,11 @@ class Planned:
     at_ms: int
     """Wall-clock time in milliseconds since 1970, UTC; never less than that of the transaction before."""
     turn: Turn = Turn.INPUT
+
+    @property
+    def at(self) -> dt.datetime:
+        """The time of :attr:`at_ms`, in UTC."""
+        return _EPOCH + dt.timedelta(milliseconds=self.at_ms)
 
     @property
     def has_input(self) -> bool:

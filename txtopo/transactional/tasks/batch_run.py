@@ -183,7 +183,7 @@ class BatchRun:
         for edge in self._plan.outputs(component.id, chunk.source.stream):
             router = self._router(edge, component, task)
             if direct is None:
-                routed = router.route(chunk, self.attempt)
+                routed = router.route(chunk, self.attempt, self._planned.at)
             elif edge.grouping.kind is GroupingKind.DIRECT:
                 router.check_task(direct)
                 routed = [(direct, chunk)]

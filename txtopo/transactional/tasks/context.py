@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 
-from txtopo.api.context import EPOCH, TopologyContext
+from txtopo.api.context import TopologyContext
 from txtopo.api.map_state import MapState
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
@@ -47,9 +47,7 @@ class TaskContext(TopologyContext, Local):
     @property
     def planned_at(self) -> dt.datetime:
         """When the transaction was planned."""
-        if self._planned is None:
-            return super().planned_at
-        return EPOCH + dt.timedelta(milliseconds=self._planned.at_ms)
+        return super().planned_at if self._planned is None else self._planned.at
 
     @property
     def is_at_end(self) -> bool:

@@ -62,7 +62,7 @@ class Router:
         if kind is GroupingKind.CUSTOM:
             self._choose_some = custom_choice(edge, source_task, range(self._tasks), context)
 
-    def route(self, chunk: Chunk, attempt: TransactionAttempt, planned_at: dt.datetime | None = None) -> Routed:
+    def route(self, chunk: Chunk, attempt: TransactionAttempt, planned_at: dt.datetime) -> Routed:
         """Return each target task that gets tuples, with a chunk of these; combined if that makes them far fewer.
 
         ``planned_at`` is when the transaction was planned.
@@ -92,7 +92,7 @@ class Router:
         tasks = tasks_of_keys(self._keys(chunk), self._tasks)
         return self._dealt(chunk, zip(chunk.rows(attempt), tasks, strict=True))
 
-    def _combined(self, chunk: Chunk, attempt: TransactionAttempt, planned_at: dt.datetime | None) -> Chunk:
+    def _combined(self, chunk: Chunk, attempt: TransactionAttempt, planned_at: dt.datetime) -> Chunk:
         target = self._plan.by_id[self.edge.target]
         with user_code(target.id, attempt):
             if self._combiner is None:
