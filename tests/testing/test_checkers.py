@@ -38,7 +38,7 @@ def test_metadata_that_changes() -> None:
     """Every attempt gets the same metadata and the same time, durable before it emits (promise 2)."""
     checker = AttemptChecker()
     checker.emits(assigned(1, 1, "m"), ("m", Planned(7)))
-    for other in (assigned(1, 2, "other"), assigned(1, 2, "m", at_ms=8)):
+    for other in (assigned(1, 2, "other"), assigned(1, 3, "m", at_ms=8)):
         with pytest.raises(Violation, match="promise 2"):
             checker.began(other)
     with pytest.raises(Violation, match="promise 2"):
