@@ -117,12 +117,11 @@ class DeltaExpiringRows(DeltaRows):
         """Return rows with the table's fields, in memory; see :func:`fitted_rows`."""
         found = arranged(in_memory(fitted_rows(form, rows, mode)), form.fields.names)
         assert found is not None, "rows of other columns were refused"
-        for name in (self.expires, *self.key):
-            if found[name].null_count:
-                raise FieldsError(
-                    f"state {form.state!r}, field {name!r}: a row has no value, but a row is taken by its "
-                    f"{self.expires!r} and looked up by its key; give it one, or leave the row out; nothing was written"
-                )
+        if found[self.expires].null_count:
+            raise FieldsError(
+                f"state {form.state!r}, field {self.expires!r}: a row has no value, so it would never expire; give it "
+                "one, or leave the row out; nothing was written"
+            )
         return found
 
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaExpiringRows:

@@ -148,12 +148,23 @@ class ExpiringRowsConformance:
             with pytest.raises(StateAccessError, match="1970-01-01T00:00:11"):
                 call(view, [("d", 11)])
 
-    def test_rows_without_a_value_are_refused(self, declared: State) -> None:
-        """A row needs a time at which it expires, and a key."""
+    def test_rows_without_a_time_are_refused(self, declared: State) -> None:
+        """A row needs a time at which it expires."""
         view = GroupState(opened(declared)).begin(1)
-        for row, name in (("a", None), "ends"), ((None, _second(1)), "word"):
-            with pytest.raises(FieldsError, match=name):
-                view.append([row])
+        with pytest.raises(FieldsError, match="ends"):
+            view.append([("a", None)])
+
+    def test_null_is_a_key(self, declared: State) -> None:
+        """As any other, and two nulls are equal."""
+        state = opened(declared)
+        null = pa.table({"word": pa.array([None], pa.string())})
+        group = GroupState(state)
+        view = group.begin(1)
+        assert view.holds(null).to_pylist() == [False]
+        view.append([(None, _second(10)), (None, _second(20)), ("a", _second(30))])
+        view.take_expired(10_000_000)
+        assert view.holds(null).to_pylist() == [True]
+        assert view.rows_of(null).to_pylist() == [{"word": None, "ends": _second(20)}]
 
     def test_which_keys_are_held(self, declared: State) -> None:
         """A key is held while one of its rows is not taken: a durable one, one of the group or of the transaction."""
