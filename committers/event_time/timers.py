@@ -8,14 +8,15 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from committers.event_time.clock import Watermark
 from committers.event_time.timed import EXPIRES, no_watermark
-from committers.event_time.times import datetime_at
+from committers.event_time.times import MICROS_MAX, datetime_at, micros_at, micros_in
 from state import DeltaExpiringRows
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
 from txtopo.errors import FieldsError
+
+TIME = "time"
+"""The column with the time of a timer; it may have been set after the watermark had reached it."""
 
 
 class TimerCommitter(BatchBolt, ICommitter):
@@ -36,13 +37,15 @@ class TimerCommitter(BatchBolt, ICommitter):
     """
 
     def __init__(self, values: str, timers: str, *, clock: str, key: Fields) -> None:
-        if EXPIRES in key:
-            raise FieldsError(f"a TimerCommitter has a column {EXPIRES!r} of its own; give your key another name")
+        taken = next((name for name in (TIME, EXPIRES) if name in key), None)
+        if taken is not None:
+            raise FieldsError(f"a TimerCommitter has a column {taken!r} of its own; give your key another name")
         self._values_name, self._timers_name, self._clock, self._key = values, timers, clock, key
 
     def timers_state(self, path: str | os.PathLike[str], **options: Any) -> DeltaExpiringRows:
         """Return the state of timers; ``options`` are the table's."""
-        return DeltaExpiringRows(path, self._key + Fields(f"{EXPIRES}: timestamp"), EXPIRES, **options)
+        times = Fields(f"{TIME}: timestamp", f"{EXPIRES}: timestamp")
+        return DeltaExpiringRows(path, self._key + times, EXPIRES, **options)
 
     @abstractmethod
     def on_rows(self, key: Any, rows: Sequence[Tuple], old: Any) -> Any:
@@ -62,8 +65,12 @@ class TimerCommitter(BatchBolt, ICommitter):
         return None if before is None else datetime_at(before)
 
     def set_timer(self, key: Any, time: dt.datetime) -> None:
-        """Let :meth:`on_timer` be called when the watermark has reached ``time``, perhaps in this very transaction."""
-        self._set.append((*(key if len(self._key) > 1 else (key,)), time))
+        """Let :meth:`on_timer` be called when the watermark has reached ``time``.
+
+        If it has already, the timer fires when the watermark moves next; or at once if :meth:`on_timer` sets it. The
+        end of a bounded source lets all timers fire, and no others that are set then.
+        """
+        self._set.append((micros_at(time), *(key if len(self._key) > 1 else (key,))))
 
     def prepare(
         self,
@@ -95,10 +102,12 @@ class TimerCommitter(BatchBolt, ICommitter):
         rows = self._rows
         if rows:
             self._values_after(list(rows), lambda key, old: self.on_rows(key, rows[key], old))
-        self._append_timers()
+        before, after = self._watermark.before, self._watermark.after
+        self._append(self._taken_set(), before)
         last_task = context.component_tasks(context.this_component_id)[-1]
-        if self._watermark.after is not None and context.this_task_index == last_task:
-            self._fire(self._watermark.after)
+        # A timer is to fire in the transaction that has moved the watermark past it, after the rows of all tasks.
+        if after is not None and context.this_task_index == last_task:
+            self._fire(after)
 
     def _values_after(self, keys: Sequence[Any], function: Any) -> None:
         """Replace the value of each key; a method is called once for each, however often the state asks."""
@@ -111,22 +120,37 @@ class TimerCommitter(BatchBolt, ICommitter):
         if removed:
             self._values.multi_remove(removed)
 
-    def _append_timers(self) -> None:
-        if self._set:
-            rows, self._set = self._set, []
-            self._timers.append(rows)
+    def _taken_set(self) -> list[tuple[Any, ...]]:
+        rows, self._set = self._set, []
+        return rows
+
+    def _append(self, timers: Sequence[tuple[Any, ...]], reached: int | None) -> None:
+        """Keep timers; those that the watermark has reached already fire when it moves on."""
+        next_time = None if reached is None else reached + 1
+        if timers and (next_time is None or next_time <= MICROS_MAX):
+            self._timers.append(
+                [
+                    (*key, datetime_at(time), datetime_at(time if next_time is None else max(time, next_time)))
+                    for time, *key in timers
+                ]
+            )
 
     def _fire(self, watermark: int) -> None:
-        names = [EXPIRES, *self._key]
-        # Until there are no more: a timer may set another one that has passed, too.
-        while due := _rows(self._timers.take_expired(watermark), names):
-            for time, *parts in due:
+        names = [TIME, *self._key]
+        taken = self._timers.take_expired(watermark).select(names)
+        due = list(zip(micros_in(taken[TIME]).tolist(), *(taken[name].to_pylist() for name in self._key), strict=True))
+        while due:
+            for time, *parts in sorted(set(due), key=_order):
                 key = parts[0] if len(parts) == 1 else tuple(parts)
-                self._values_after([key], lambda key, old, time=time: self.on_timer(key, time, old))
-            self._append_timers()
+                self._values_after([key], lambda key, old, time=time: self.on_timer(key, datetime_at(time), old))
+            if watermark == MICROS_MAX:
+                self._set = []
+            timers = self._taken_set()
+            due = [each for each in timers if each[0] <= watermark]
+            self._append([each for each in timers if each[0] > watermark], watermark)
 
 
-def _rows(table: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Return the distinct rows of some columns, in order."""
-    distinct = table.select(names).group_by(names).aggregate([]).sort_by([(name, "ascending") for name in names])
-    return list(zip(*(column.to_pylist() for column in distinct.columns), strict=True))
+def _order(timer: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what timers are sorted by: time, then key, in which null comes last."""
+    time, *parts = timer
+    return (time, *((part is None, 0 if part is None else part) for part in parts))

@@ -63,7 +63,8 @@ def built(
     for name, stream in (("said", "default"), ("late", "late"), ("untimed", "untimed")):
         builder.set_committer_bolt(name, AppendCommitter(name)).shuffle_grouping("timed", stream)
     if isinstance(committer, WindowCommitter):
-        said, keys = committer.results(), Fields("key: string", "rows: long", "total: long")
+        said = committer.results()
+        keys = said.subset([name for name in said if not name.startswith("window_")])
     else:
         said = keys = TYPED
     builder.set_state("said", DeltaRows(root / "said", said))
