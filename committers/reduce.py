@@ -49,10 +49,10 @@ class ReduceCommitter(SpillingCommitter):
     function, because batches are folded on the executors before the state's value is known.
     *txtopo* guarantees that each transaction is folded into each key exactly once.
 
-    Aggregates are folded as Arrow columns all the way into the table, and skip nulls; see
-    :class:`~committers.Aggregation` for what they make of each type. They fill all value fields of the state, by name:
-    a ``Mean`` named ``price`` fills ``price_sum`` and ``price_count``, a ``First`` or ``Last`` named ``opening`` fills
-    ``opening`` and ``opening_at``. A field of the stream without a type in its aggregate has that of the state's field.
+    Aggregates are folded as Arrow columns all the way into the table, and skip nulls; each says
+    what it makes of which type. They fill all value fields of the state, by name: a ``Mean`` named ``price`` fills
+    ``price_sum`` and ``price_count``, a ``First`` or ``Last`` named ``opening`` fills ``opening`` and ``opening_at``.
+    A field of the stream without a type in its aggregate has that of the state's field.
 
     With a function, integers are folded by ``operator.add``, ``min`` and ``max`` as Arrow columns all the way into the
     table, if the stream's fields have types or its keys are strings or integers. Keys and values must fit the types

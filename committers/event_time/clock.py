@@ -16,6 +16,7 @@ from committers.event_time.times import MICROS_MAX, TIMESTAMP, datetime_at, even
 from state import DeltaState
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.reduction import Combiner
+from txtopo.errors import TopologyError
 
 _ALL = ""
 """The key of the row that holds the watermark, and of the only row if the stream names no partition."""
@@ -107,7 +108,13 @@ class EventClock(BatchBolt, ICommitter):
         collector: BatchOutputCollector,
         attempt: TransactionAttempt,
     ) -> None:
-        """Start with no event."""
+        """Start with no event; raise TopologyError if another task would move the same watermark."""
+        tasks = len(context.component_tasks(context.this_component_id))
+        if tasks > 1:
+            raise TopologyError(
+                f"an EventClock has one task, not {tasks}; declare it with parallelism 1, by global_grouping",
+                component=context.this_component_id,
+            )
         self._state = context.state(self._state_name)
         self._seen: dict[str, int] = {}
 

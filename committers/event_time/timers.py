@@ -58,6 +58,12 @@ class TimerCommitter(BatchBolt, ICommitter):
     def on_timer(self, key: Any, time: dt.datetime, old: Any) -> Any:
         """Return the new value of a key, one of whose timers has fired; None removes it."""
 
+    @property
+    def watermark(self) -> dt.datetime | None:
+        """The watermark after the transaction before, None at first: what a row says of an earlier time is late."""
+        before = None if self._watermark is None else self._watermark.before
+        return None if before is None else datetime_at(before)
+
     def set_timer(self, key: Any, time: dt.datetime) -> None:
         """Let :meth:`on_timer` be called when the watermark has reached ``time``.
 

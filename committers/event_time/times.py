@@ -54,8 +54,10 @@ def event_times(rows: pa.Table, field: str) -> pa.ChunkedArray:
     """Return a column of event times as timestamps of microseconds; nulls stay.
 
     Raises:
-        FieldsError: the column is not one of timestamps, or a time does not fit.
+        FieldsError: there is no such column, it is not one of timestamps, or a time does not fit.
     """
+    if field not in rows.column_names:
+        raise FieldsError(f"the stream has no event time {field!r}; its fields are {', '.join(rows.column_names)}")
     column: Any = rows[field]
     if not pa.types.is_timestamp(column.type):
         if pa.types.is_null(column.type):

@@ -11,7 +11,9 @@ from rich.console import Console
 from txtopo.testing.inline import run_inline
 
 
-@pytest.mark.parametrize("name", ["global_count", "orders", "ring", "transactional_words"])
+@pytest.mark.parametrize(
+    "name", ["global_count", "no_reading", "orders", "orders_by_minute", "ring", "transactional_words"]
+)
 def test_results_of_tables_without_a_row(name, tmp_path, monkeypatch):
     """``txtopo run --until 0`` has tables to show, with nothing in them."""
     monkeypatch.chdir(tmp_path)

@@ -1,0 +1,78 @@
+"""The example of event time: its tables say what came, whatever was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from examples.orders_by_minute import SERVERS, results_in, topology
+from examples.orders_by_minute_load import ORDERS_A_FILE, is_late, main, write_file
+from txtopo.testing.inline import run_inline
+
+ROOT = Path(__file__).parents[2]
+
+
+def load(folder, files):
+    """Write the files with some numbers."""
+    for number in files:
+        write_file(folder, number * ORDERS_A_FILE, ORDERS_A_FILE)
+
+
+def checked(folder, orders):
+    """Return what the command that checks the tables says in its first line."""
+    options = ["--output", str(folder), "--orders", str(orders), "--check"]
+    result = CliRunner().invoke(main, options)
+    return result.exit_code, result.output.splitlines()[0]
+
+
+def test_the_tables_say_what_came(tmp_path):
+    """Each order is in one table once, minutes and totals are those of the orders; the command finds what is missing."""
+    load(tmp_path / "in", range(10))
+    run_inline(topology(str(tmp_path / "in"), str(tmp_path / "out"), watch=False, servers=""))
+    found = results_in(str(tmp_path / "out"))
+    # The first transaction, four files, has no watermark before it.
+    late = {f"order-{number}" for number in range(4 * ORDERS_A_FILE, 10 * ORDERS_A_FILE) if is_late(number)}
+    assert set(found.late) == late
+    # All minutes are closed at the end: the totals are sums of them.
+    assert sum(orders for orders, _ in found.minutes.values()) == sum(orders for orders, *_ in found.totals.values())
+    code, said = checked(tmp_path / "out", 10 * ORDERS_A_FILE)
+    assert (code, said.partition(":")[0]) == (0, "the tables are exact")
+    assert checked(tmp_path / "out", 10 * ORDERS_A_FILE + 1) == (1, "Error: the tables differ:")
+
+
+def test_without_tables(tmp_path):
+    """There is nothing to check before the topology has run."""
+    code, said = checked(tmp_path / "none", 1)
+    assert code == 1
+    assert said.endswith("run examples.orders_by_minute first")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(SERVERS), reason="orders come from Kafka")
+def test_killed_and_resumed(tmp_path):
+    """A run is killed while it writes its tables; the same command goes on, with orders that have come since."""
+    load(tmp_path / "txtopo-data" / "orders", range(20))
+    command = [sys.executable, "-m", "txtopo.cli", "run", "examples.orders_by_minute", "--set", "watch=false"]
+    command += ["--set", "topology.max.spout.pending=2"]
+    python_path = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    killed = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, **python_path, "TXTOPO_FAILPOINTS": "table.write.after=kill:6"},
+        check=False,
+        capture_output=True,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    load(tmp_path / "txtopo-data" / "orders", range(20, 30))
+    subprocess.run(command, cwd=tmp_path, env={**os.environ, **python_path}, check=True, capture_output=True)
+    output = tmp_path / "txtopo-data" / "orders_by_minute"
+    code, said = checked(output, 30 * ORDERS_A_FILE)
+    assert (code, said.partition(":")[0]) == (0, "the tables are exact"), said
+    late = [number for number in range(4 * ORDERS_A_FILE, 30 * ORDERS_A_FILE) if is_late(number)]
+    assert len(results_in(str(output)).late) == len(late)
