@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from committers.event_time.clock import Watermark
 from committers.event_time.timed import EXPIRES, no_watermark
+from committers.event_time.times import datetime_at, micros_at
 from state import DeltaExpiringRows
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
 from txtopo.errors import FieldsError
@@ -88,10 +89,9 @@ class TimerCommitter(BatchBolt, ICommitter):
         rows = self._rows
         if rows:
             self._values_after(list(rows), lambda key, old: self.on_rows(key, rows[key], old))
-        self._append_timers()
+        # The last task takes the timers of all; each one fires those that it sets for a time that has passed already.
         last_task = context.component_tasks(context.this_component_id)[-1]
-        if self._watermark.after is not None and context.this_task_index == last_task:
-            self._fire(self._watermark.after)
+        self._fire(self._watermark.after if context.this_task_index == last_task else None)
 
     def _values_after(self, keys: Sequence[Any], function: Any) -> None:
         """Replace the value of each key; a method is called once for each, however often the state asks."""
@@ -104,22 +104,28 @@ class TimerCommitter(BatchBolt, ICommitter):
         if removed:
             self._values.multi_remove(removed)
 
-    def _append_timers(self) -> None:
-        if self._set:
-            rows, self._set = self._set, []
-            self._timers.append(rows)
-
-    def _fire(self, watermark: int) -> None:
-        names = [EXPIRES, *self._key]
+    def _fire(self, watermark: int | None) -> None:
         # Until there are no more: a timer may set another one that has passed, too.
-        while due := _rows(self._timers.take_expired(watermark), names):
+        while due := self._due(watermark):
             for time, *parts in due:
                 key = parts[0] if len(parts) == 1 else tuple(parts)
                 self._values_after([key], lambda key, old, time=time: self.on_timer(key, time, old))
-            self._append_timers()
+
+    def _due(self, watermark: int | None) -> list[tuple[Any, ...]]:
+        """Put the timers that were set into the state; return those that are to fire, by time and then by key."""
+        until, (rows, self._set) = self._timers.taken_until(), (self._set, [])
+        # The state refuses a row that has expired already, so such a timer fires without having been there.
+        passed = [row for row in rows if until is not None and micros_at(row[-1]) <= until]
+        waiting = [row for row in rows if until is None or micros_at(row[-1]) > until]
+        if waiting:
+            self._timers.append(waiting)
+        due = {(datetime_at(micros_at(time)), *key) for *key, time in passed}
+        if watermark is not None:
+            due.update(_rows(self._timers.take_expired(watermark), [EXPIRES, *self._key]))
+        return sorted(due)
 
 
 def _rows(table: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Return the distinct rows of some columns, in order."""
-    distinct = table.select(names).group_by(names).aggregate([]).sort_by([(name, "ascending") for name in names])
+    """Return the distinct rows of some columns."""
+    distinct = table.select(names).group_by(names).aggregate([])
     return list(zip(*(column.to_pylist() for column in distinct.columns), strict=True))

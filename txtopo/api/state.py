@@ -425,7 +425,7 @@ class ExpiresRows(Protocol):
         """Return for each key whether it has a row that expires after a time.
 
         Args:
-            keys: the columns of the declared key, none of which is null.
+            keys: the columns of the declared key.
             after: the time up to which rows are taken, at least :meth:`taken_until`.
         """
 

@@ -1,0 +1,81 @@
+"""TimerCommitter: what fires when, in which order, once."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from committers import EventClock, TimerCommitter
+from state import DeltaState, read_table
+from tests.committers.event_time.scripted import SECOND, START, Planned, Script
+from txtopo import Config, FailedException, Fields, TransactionalTopologyBuilder
+from txtopo.testing.inline import run_inline
+
+ROWS = Fields("at: timestamp", "key: string", "wait: long")
+
+
+class Noting(TimerCommitter):
+    """Sets a timer for each row, so many seconds after its time, and notes what fires; "again" sets others."""
+
+    failing = False
+
+    def on_rows(self, key: Any, rows: Any, old: Any) -> Any:
+        for row in rows:
+            self.set_timer(key, row["at"] + row["wait"] * SECOND)
+        return old or ""
+
+    def on_timer(self, key: Any, time: dt.datetime, old: Any) -> Any:
+        second = round((time - START).total_seconds())
+        if key.startswith("again") and second > 0:
+            self.set_timer(key, START + (second // 2) * SECOND)
+        return f"{old} {second}@{self.attempt.txid}".strip()
+
+    def finish_batch(self) -> None:
+        super().finish_batch()
+        if self.failing and self.attempt.attempt & 0xFFFF <= 1:
+            raise FailedException("once")
+
+
+def fired(root: Path, *transactions: Planned, group: int = 2, tasks: int = 2, failing: bool = False) -> dict[str, str]:
+    """Run a committer with timers; return what has fired of each key, as second@txid."""
+    script = Script(transactions, ROWS)
+    builder = TransactionalTopologyBuilder("timers", "rows", script)
+    clock = EventClock("clock", time="at", delay=10 * SECOND)
+    builder.set_committer_bolt("clock", clock).global_grouping("rows")
+    builder.set_state("clock", clock.state(root / "clock"))
+    committer = Noting("values", "timers", clock="clock", key=Fields("key: string"))
+    committer.failing = failing
+    bolt = builder.set_committer_bolt("noting", committer, tasks)
+    bolt.fields_grouping("rows", Fields("key")).all_grouping("clock")
+    builder.set_state("values", DeltaState(root / "values", Fields("key: string"), Fields("fired: string")))
+    builder.set_state("timers", committer.timers_state(root / "timers"))
+    run_inline(builder.build(), Config(group_transactions_max=group), wall_secs=script.wall_secs)
+    return {row["key"]: row["fired"] for row in read_table(root / "values").to_pylist()}
+
+
+def at(second: int, key: str, wait: int) -> tuple[Any, ...]:
+    return START + second * SECOND, key, wait
+
+
+@pytest.mark.parametrize("failing", [False, True])
+@pytest.mark.parametrize("group", [1, 4])
+def test_when_timers_fire(tmp_path: Path, group: int, failing: bool) -> None:
+    """One fires in the transaction whose watermark has reached it, once, in the order of the times."""
+    script = (
+        Planned(0, [at(20, "a", 30), at(20, "a", 5), at(20, "a", 5), at(20, "b", 25)]),
+        Planned(1, [at(35, "c", 100)]),
+        Planned(2, [at(60, "c", 100)]),
+        Planned(3, [at(61, "b", -30), at(61, "a", 0)]),
+    )
+    assert fired(tmp_path, *script, group=group, failing=failing) == {"a": "25@2 50@3", "b": "45@3 31@4", "c": ""}
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_timers_for_times_that_have_passed(tmp_path: Path, tasks: int) -> None:
+    """They fire in the same transaction, whether on_rows or on_timer has set them, in whatever task."""
+    keys = [f"again-{n}" for n in range(6)]
+    script = Planned(0, [at(50, "z", 0)]), Planned(1, [at(40, key, -20) for key in keys]), Planned(2, [at(40, "z", 0)])
+    assert fired(tmp_path, *script, tasks=tasks) == dict.fromkeys(keys, "20@2 10@2 5@2 2@2 1@2 0@2") | {"z": "40@3"}
