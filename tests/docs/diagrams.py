@@ -2,7 +2,7 @@
 
 The states of a transaction are drawn from the table of transitions: boxes and arrows are laid out by hand here, and
 a state or transition without a place, or a place without one, is an error. The chart of figures is drawn from the table of
-the page on performance. Nothing but Python is needed.
+the page on performance; the diagram of event time is computed from the orders of the guide. Nothing but Python is needed.
 """
 
 from __future__ import annotations
@@ -93,7 +93,36 @@ class Label:
         return [f"{start}{escape(self.text)}</text>"]
 
 
-def drawing(title: str, width: int, height: int, parts: Sequence[Box | Arrow | Label]) -> str:
+@attrs.frozen
+class Dot:
+    """An event."""
+
+    x: int
+    y: int
+    fill: str
+
+    def svg(self) -> list[str]:
+        """Return its element."""
+        return [f'<circle cx="{self.x}" cy="{self.y}" r="7" fill="{self.fill}" stroke="{_INK}"/>']
+
+
+@attrs.frozen
+class Line:
+    """A line along some points; ``dashes`` are lengths of strokes and gaps."""
+
+    points: tuple[Point, ...]
+    stroke: str
+    width: int = 1
+    dashes: str = "none"
+
+    def svg(self) -> list[str]:
+        """Return its element."""
+        points = " ".join(f"{x},{y}" for x, y in self.points)
+        look = f'stroke="{self.stroke}" stroke-width="{self.width}" stroke-dasharray="{self.dashes}"'
+        return [f'<polyline points="{points}" fill="none" {look}/>']
+
+
+def drawing(title: str, width: int, height: int, parts: Sequence[Box | Arrow | Label | Dot | Line]) -> str:
     """Return an SVG file of some parts."""
     lines = [
         (
@@ -235,7 +264,72 @@ def figures() -> str:
     return drawing("How long a transaction takes", 820, y + 8, parts)
 
 
-DIAGRAMS = {"transaction-states.svg": transaction_states, "figures.svg": figures}
+_START_X, _SECOND, _TOP, _ROW = 130, 3.6, 96, 54
+"""Where 12:00 is, how wide a second is, where the first transaction begins, and how high each is."""
+
+_EVENTS = ((10, 40), (80, 50), (100, 55), (120, 30), (150, 45))
+"""The event times of the orders of each transaction, in seconds after 12:00; the guide on event time runs them."""
+
+_DELAY, _LATENESS, _MINUTE = 30, 20, 60
+
+
+def event_time() -> str:
+    """Return the diagram of some transactions, the watermark after each, and what is late or closes."""
+    right, bottom = _x(160), _TOP + _ROW * len(_EVENTS)
+    parts: list[Box | Arrow | Label | Dot | Line] = []
+    for minute in range(3):
+        width = min(_x((minute + 1) * _MINUTE), right) - _x(minute * _MINUTE)
+        parts.append(Box(_x(minute * _MINUTE), 44, width, 34, (f"12:0{minute} to 12:0{minute + 1}",)))
+        parts.append(Line(((_x(minute * _MINUTE), 78), (_x(minute * _MINUTE), bottom)), "#d0d7de"))
+    parts.append(Label(right, 30, "event time →", anchor="end"))
+    before, watermark = -_DELAY, -_DELAY
+    stairs: list[Point] = []
+    for number, times in enumerate(_EVENTS):
+        y = _TOP + _ROW * number
+        watermark = max(before, max(times) - _DELAY)
+        parts.append(Label(20, y + 32, f"transaction {number + 1}"))
+        stairs += [(_x(before), y), (_x(before), y + _ROW), (_x(watermark), y + _ROW)]
+        for time in times:
+            is_late = _closes(time) <= before
+            parts.append(Dot(_x(time), y + 27, _BAD if is_late else _DONE))
+            if is_late:
+                parts.append(Label(_x(time) + 12, y + 32, "late"))
+        closed = [f"12:0{minute}" for minute in range(3) if before < _closes(minute * _MINUTE) <= watermark]
+        said = [f"watermark after it {_clock(watermark)}", *(f"closes {each}" for each in closed)]
+        parts += [Label(right + 16, y + 26 + 18 * line, text, is_bold=line > 0) for line, text in enumerate(said)]
+        before = watermark
+    stairs = [(max(x, _START_X), y) for x, y in stairs]
+    shift = round(_LATENESS * _SECOND)
+    parts.append(Line(tuple(stairs), "#0969da", 3))
+    parts.append(Line(tuple((max(x - shift, _START_X), y) for x, y in stairs), "#cf222e", 2, "6 4"))
+    parts += [
+        Line(((20, bottom + 26), (60, bottom + 26)), "#0969da", 3),
+        Label(68, bottom + 31, "watermark: the largest event time so far, less a delay of 30 s", size=12),
+        Line(((20, bottom + 46), (60, bottom + 46)), "#cf222e", 2, "6 4"),
+        Label(
+            68,
+            bottom + 51,
+            "less a lateness of 20 s: windows that end left of it are closed, what comes for them is late",
+            size=12,
+        ),
+    ]
+    return drawing("Watermark, lateness and closing", 930, bottom + 66, parts)
+
+
+def _x(second: float) -> int:
+    return round(_START_X + second * _SECOND)
+
+
+def _closes(time: int) -> int:
+    """Return the watermark that closes the window of an event time."""
+    return time // _MINUTE * _MINUTE + _MINUTE + _LATENESS
+
+
+def _clock(second: int) -> str:
+    return f"12:{second // 60:02}:{second % 60:02}"
+
+
+DIAGRAMS = {"transaction-states.svg": transaction_states, "event-time.svg": event_time, "figures.svg": figures}
 """What draws each file."""
 
 
