@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from spouts.memory import MemoryTransactionalSpout
+from state import DeltaState
 from state.memory import MemoryState
 from txtopo import (
     ArrowBatchBolt,
@@ -131,6 +133,9 @@ def _no_output(b: Builder) -> None:
 
 
 STATE = MemoryState(Fields("k"), Fields("v"))
+LIVING = DeltaState(
+    "out/t", Fields("k: string"), Fields("at: timestamp"), ttl=dt.timedelta(days=1), clock="clock"
+)  # its keys expire
 
 MISTAKES: list[tuple[str, Mistake, list[str]]] = [
     ("unknown component", takes(Pass(), source="spuot"), ["'a'", "'spuot'", "did you mean 'spout'"]),
@@ -159,6 +164,12 @@ MISTAKES: list[tuple[str, Mistake, list[str]]] = [
     ("no output", _no_output, ["'b'", "'a'", "output_fields"]),
     ("not a state", lambda b: b.set_state("totals", {}), ["'totals'", "DeltaState"]),
     ("state twice", twice(lambda b: b.set_state("t", STATE)), ["'t'", "2 times"]),
+    ("no clock", lambda b: b.set_state("t", LIVING), ["'t'", "'clock'", "EventClock"]),
+    (
+        "not a clock",
+        lambda b: (b.set_state("t", LIVING), b.set_state("clock", STATE)),
+        ["'t'", "'clock'", "MemoryState", "watermark: timestamp"],
+    ),
     ("custom grouping", lambda b: b.set_bolt("a", Pass()).custom_grouping("spout", len), ["CustomStreamGrouping"]),
     ("frame below a committer", _frame_below, ["'frame'", "committer"]),
     ("frame of two kinds", _frame_of_two, ["'frame'", "different fields"]),

@@ -194,7 +194,8 @@ class TransactionRows:
         rows: as the state returned them: for a keyed state its key fields, then its value fields, where several rows
             may have the same key; for a rows table its fields.
         mode: how a rows table writes them; None for a keyed state.
-        until: the time up to which rows are taken out, in µs since 1970 UTC.
+        until: the time up to which rows are taken out, or keys of a keyed state have expired for the transaction, in
+            µs since 1970 UTC; None for neither.
     """
 
     txid: int

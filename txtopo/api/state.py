@@ -41,6 +41,7 @@ from txtopo.api.reduction import (
     RowsMode,
     TransactionRows,
 )
+from txtopo.api.time_to_live import TimeToLive
 from txtopo.api.values import KEYED_KINDS, StateKind, StateValue, stored_values
 from txtopo.errors import InternalError
 
@@ -48,6 +49,7 @@ __all__ = [
     "KEYED_KINDS",
     "CanBeRepaired",
     "Executors",
+    "ExpiresKeys",
     "ExpiresRows",
     "FoldsRows",
     "Key",
@@ -79,7 +81,9 @@ class State(ABC):
     partition_by: Sequence[str] = ()
     """The fields that a rows table is partitioned by."""
     expires: str = ""
-    """The field with the time at which a row of an expiring table expires; empty for other states."""
+    """The field with the time by which a row expires; empty if rows do not expire."""
+    time_to_live: TimeToLive | None = None
+    """How long the keys of a keyed state live; None if they do not expire."""
 
     def as_rows(self, name: str, rows: Rows) -> pa.Table:
         """Return ``rows`` as an Arrow table with the columns of this rows table; see :meth:`MapState.as_rows`.
@@ -156,6 +160,8 @@ class KeyedWrites(Mapping[Key, StateValue | None]):
         txids: the last transaction that has put each.
         previous: the value before that transaction, if the kind is opaque; otherwise empty.
         removed: the keys that are removed.
+        until: the time up to which keys have expired for the last transaction, in µs since 1970 UTC; None if keys do
+            not expire.
     """
 
     kind: StateKind
@@ -164,6 +170,7 @@ class KeyedWrites(Mapping[Key, StateValue | None]):
     txids: Sequence[int]
     previous: Sequence[Any] = ()
     removed: Sequence[Key] = ()
+    until: int | None = None
 
     @staticmethod
     def of(kind: StateKind, txid: int, values: Mapping[Key, StateValue | None]) -> KeyedWrites:
@@ -375,6 +382,19 @@ class FoldsRows(Protocol):
             The write; None if a result does not fit its field or a stored value already contains one of the
             transactions. The caller then folds key by key.
         """
+
+
+@runtime_checkable
+class ExpiresKeys(Protocol):
+    """Is a keyed state whose keys may expire; see :mod:`txtopo.api.time_to_live`.
+
+    It may drop keys that have expired at any time, and may return them as long as it has them: txtopo leaves them out.
+    In :meth:`FoldsRows.fold` each part has the time up to which keys have expired for its transaction, and the fold is
+    cut where a key has.
+    """
+
+    def expired_until(self) -> int:
+        """Return the time up to which keys have expired for the last write; a time before all others if none has."""
 
 
 @runtime_checkable

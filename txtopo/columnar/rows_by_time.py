@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from txtopo.columnar.key_index import HashedKeys, KeyIndex, RowIndex
 
-__all__ = ["AFTER_ALL", "BEFORE_ALL", "RowsByTime", "Run", "held_in", "rows_after", "rows_of_keys"]
+__all__ = ["AFTER_ALL", "BEFORE_ALL", "RowsByTime", "Run", "are_up_to", "held_in", "rows_after", "rows_of_keys"]
 
 BEFORE_ALL = -(1 << 63)
 """A time in µs since 1970 that is before all others."""
@@ -29,6 +29,11 @@ Held = npt.NDArray[np.bool_]
 def rows_after(rows: pa.Table, column: str, time: int) -> pa.Table:
     """Return the rows whose time in a column is after a time in µs since 1970 UTC."""
     return rows.filter(pc.greater(rows[column].cast(pa.int64()), pa.scalar(time, pa.int64())))
+
+
+def are_up_to(rows: pa.Table, column: str, time: int) -> pa.ChunkedArray:
+    """Return for each row whether its time in a column is not after a time in µs since 1970 UTC; not if it is null."""
+    return pc.fill_null(pc.less_equal(rows[column].cast(pa.int64()), pa.scalar(time, pa.int64())), fill_value=False)
 
 
 @attrs.frozen(eq=False)

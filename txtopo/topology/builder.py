@@ -94,6 +94,7 @@ class TransactionalTopologyBuilder:
                 *checks.check_parallelism(graph),
                 *checks.check_settings(graph),
                 *checks.check_times(graph),
+                *checks.check_clocks(graph),
             ]
         )
         refuse([mistake for d in graph.declared for mistake in signature_mistakes(d.id, d.component)])

@@ -12,12 +12,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from txtopo.api.bolt import Bolt, DataFrameBolt
 from txtopo.api.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
 from txtopo.api.groupings import KEYED, GroupingKind
 from txtopo.api.optional import call_if_there
 from txtopo.api.spout import AnySpout, SpoutTable
 from txtopo.api.state import State
+from txtopo.api.time_to_live import CLOCK_FIELD
+from txtopo.api.values import StateKind
 from txtopo.config import Config
 from txtopo.errors import ConfigError
 from txtopo.topology.graph import Declared, Graph
@@ -84,6 +88,36 @@ def check_kinds(graph: Graph) -> Iterator[str]:
     for name, state in graph.states:
         if not isinstance(state, State):
             yield f"state {name!r} is a {type(state).__name__}; pass a DeltaState, a MemoryState or another State"
+
+
+def check_clocks(graph: Graph) -> Iterator[str]:
+    """Find states whose keys expire by the watermark of a state that is not declared, or has none."""
+    states = {name: state for name, state in graph.states if isinstance(state, State)}
+    for name, state in states.items():
+        ttl = state.time_to_live
+        if ttl is None:
+            continue
+        clock = states.get(ttl.clock)
+        where = f"state {name!r} expires by the clock {ttl.clock!r}"
+        if clock is None:
+            yield (
+                f"{where}, but no state has that name; declare the clock's state, for example "
+                f"set_state({ttl.clock!r}, clock.state(path)) of an EventClock"
+            )
+        elif not _is_clock(clock):
+            yield (
+                f"{where}, which is a {type(clock).__name__} without a watermark; name the state of an EventClock: one "
+                f"string as its key, and a value field '{CLOCK_FIELD}: timestamp'"
+            )
+
+
+def _is_clock(state: State) -> bool:
+    is_keyed = state.kind is StateKind.TRANSACTIONAL and state.time_to_live is None
+    return (
+        is_keyed
+        and tuple(state.key.types) == (pa.string(),)
+        and (CLOCK_FIELD, pa.timestamp("us", tz="UTC")) in zip(state.value.names, state.value.types, strict=True)
+    )
 
 
 def _not_here(component: object) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from state.delta.keyed.folding import reduced_in_turn
 from state.delta.keyed.writing import FileWrites
 from state.delta.log.data_files import BUCKET_ROWS, DataFile, DataFolder
 from state.delta.schema import TXID_FIELD, RowFormat, reaches
@@ -27,6 +28,7 @@ from txtopo.api.reduction import ColumnReduction, Folding, Reduction, RowsFile, 
 from txtopo.api.state import Executors
 from txtopo.columnar.hashing import PARTS, parts_of
 from txtopo.columnar.reducing import reduced
+from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.columnar.rows_file import read_rows_file
 
 __all__ = ["BucketTask", "FoldedBucket", "fold_bucket", "fold_on_executors", "tasks_of"]
@@ -38,7 +40,8 @@ class BucketTask:
 
     ``parts`` are the first part of its range and the one after the last. ``old`` are the files that may hold rows
     of the range, and ``new`` holds the txid and the rows of each transaction. ``reductions`` covers all columns
-    but the keys.
+    but the keys. If keys expire, ``time`` is the column by which they do, and ``untils`` has the time up to which they
+    have expired for each transaction; the rows that have for the first one are not written again.
     """
 
     folder: DataFolder
@@ -50,6 +53,8 @@ class BucketTask:
     schema: pa.Schema
     first_txid: int
     name: str
+    time: str = ""
+    untils: tuple[int, ...] = ()
 
 
 @attrs.frozen
@@ -88,7 +93,11 @@ def fold_bucket(task: BucketTask) -> FoldedBucket:
         new = [_with_txid(read_rows_file(file, first, end), txid, task.schema) for txid, file in task.new]
     except pa.ArrowInvalid:  # a value does not fit: folding key by key names it
         return FoldedBucket(None, 0)
-    rows = reduced(pa.concat_tables([stored, *new]), task.keys, task.reductions)
+    if task.time:
+        in_order = list(zip(task.untils, new, strict=True))
+        rows = reduced_in_turn(stored, in_order, task.time, task.keys, task.reductions)
+    else:
+        rows = reduced(pa.concat_tables([stored, *new]), task.keys, task.reductions)
     if rows is None:
         return FoldedBucket(None, 0)
     # A row's txid is that of its last transaction.
@@ -136,6 +145,7 @@ def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by w
     parts: Sequence[TransactionRows],
     reduction: Folding,
     written: FileWrites,
+    time: str = "",
 ) -> FileWrites | None:
     """Fold the rows of a group into a table's buckets on the executors.
 
@@ -147,6 +157,7 @@ def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by w
         parts: the rows of each transaction.
         reduction: the function to fold with.
         written: which version that is.
+        time: the column by which keys expire; empty if they do not.
 
     Returns:
         The new files, which are in the table's folder, but not in its log; None if a result does not fit.
@@ -166,6 +177,8 @@ def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by w
             schema=rows.schema(),
             first_txid=parts[0].txid,
             name=f"{parts[0].txid}-{parts[-1].txid}",
+            time=time,
+            untils=tuple(BEFORE_ALL if part.until is None else part.until for part in parts),
         )
         count = sum(file.rows for file in old) + sum(part.count for part in parts)
         tasks = tasks_of(template, count, executors.slots)
@@ -176,4 +189,4 @@ def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by w
     added = [bucket.file for bucket in buckets if bucket.file.rows]
     folder.check_there(added)
     touched = sum(bucket.touched for bucket in buckets)
-    return attrs.evolve(written, added=added, removed=list(removed.values()), rows_put=touched)
+    return attrs.evolve(written, added=added, removed=list(removed.values()), rows_put=touched, until=parts[-1].until)

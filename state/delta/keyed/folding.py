@@ -5,6 +5,10 @@ table's next rows, and the last txid of each key is the largest one. This is onl
 depend on the order (integers, see :class:`~txtopo.api.reduction.Reduction`), no sum exceeds 64 bits, and no stored
 value already includes a transaction of the group. Otherwise the group is folded key by key. With a reduction for
 each value field, values may also be decimals, floating numbers or, but for sums, whatever has an order, and null.
+
+If keys expire, the table's rows that have expired for the group's first transaction take no part. A row that expires
+later in the group, a stored one or one of the group's own, may be over for one of its transactions and not for another:
+the rows of such keys are folded transaction by transaction, see :func:`reduced_in_turn`.
 """
 
 from __future__ import annotations
@@ -19,24 +23,68 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.delta.columns import fit_column
+from state.delta.read.reading import key_mask
 from state.delta.schema import TXID_FIELD, RowFormat, reaches
 from txtopo.api.reduction import ColumnReduction, Folding, Reducible, Reduction, RowsFile, TransactionRows
 from txtopo.api.state import Key, StateKind
 from txtopo.columnar.reducing import is_reducible, reduced
+from txtopo.columnar.rows_by_time import BEFORE_ALL, are_up_to
 from txtopo.columnar.rows_file import in_memory
 
-__all__ = ["Reducer", "TooManyKeys"]
+__all__ = ["Reducer", "TooManyKeys", "reduced_in_turn"]
 
 
 class TooManyKeys(Exception):
     """A group has too many keys for one process."""
 
 
+def reduced_in_turn(
+    stored: pa.Table,
+    new: Sequence[tuple[int, pa.Table]],
+    time: str,
+    keys: Sequence[str],
+    reductions: Mapping[str, ColumnReduction],
+) -> pa.Table | None:
+    """Return rows reduced to one row per key, whose keys expire; None if a sum is too large.
+
+    Args:
+        stored: the table's rows; those that have expired for the group's first transaction are left out.
+        new: the rows of each transaction of the group, in order, and the time up to which keys have expired for it.
+        time: the column with the time of a row.
+        keys: the key columns.
+        reductions: how the other columns are reduced.
+    """
+    stored = stored.filter(pc.invert(are_up_to(stored, time, new[0][0])))
+    parts = [stored, *(rows for _, rows in new)]
+    over = _expiring(parts, time, new[-1][0], keys)
+    if not over.num_rows:
+        return reduced(pa.concat_tables(parts), keys, reductions)
+    rest, *others = [part.filter(key_mask(part, over)) for part in parts]
+    made = reduced(rest, keys, reductions)
+    for (until, _), own in zip(new, others, strict=True):
+        if made is None:
+            return None
+        if own.num_rows:
+            txid = pc.min(own[TXID_FIELD])
+            is_over = pc.and_(are_up_to(made, time, until), pc.less(made[TXID_FIELD], txid))
+            is_over = pc.and_(is_over, key_mask(made, own.select(list(keys))))
+            made = reduced(pa.concat_tables([made.filter(pc.invert(is_over)), own]), keys, reductions)
+    unaffected = [part.filter(pc.invert(key_mask(part, over))) for part in parts]
+    whole = reduced(pa.concat_tables(unaffected), keys, reductions)
+    return None if whole is None or made is None else pa.concat_tables([whole, made])
+
+
+def _expiring(parts: Sequence[pa.Table], time: str, until: int, keys: Sequence[str]) -> pa.Table:
+    """Return the keys of rows whose time is up to a time."""
+    return pa.concat_tables(part.filter(are_up_to(part, time, until)).select(list(keys)) for part in parts)
+
+
 @attrs.frozen
 class Reducer:
-    """Folds rows of one state."""
+    """Folds rows of one state; ``time`` is the column by which its keys expire, empty if they do not."""
 
     rows: RowFormat
+    time: str = ""
 
     def reducible(self, values: Reducible, reduction: Folding) -> pa.Table | None:
         """Return ``values`` as rows of key fields and value fields; None if they must go key by key."""
@@ -98,6 +146,37 @@ class Reducer:
         txids = pa.array(np.full(rows.num_rows, part.txid, dtype=np.int64))
         return rows.rename_columns(schema.names).cast(schema).append_column(_TXID, txids)
 
+    def folded_alive(
+        self,
+        is_there: npt.NDArray[np.bool_] | None,
+        stored: pa.Table,
+        new: pa.Table,
+        parts: Sequence[TransactionRows],
+        reduction: Folding,
+    ) -> pa.Table | None:
+        """Fold a group into a table whose keys expire: as :meth:`folded_at`, or :meth:`folded` without ``is_there``.
+
+        ``new`` is what :meth:`contributions` made of ``parts``.
+        """
+        first, untils = parts[0].txid, [BEFORE_ALL if part.until is None else part.until for part in parts]
+        if reaches(stored, first):
+            return None
+        is_over = are_up_to(stored, self.time, untils[0])
+        if pc.any(is_over).as_py():
+            is_alive = pc.invert(is_over)
+            stored = stored.filter(is_alive)
+            if is_there is not None:
+                is_there = is_there.copy()
+                is_there[is_there] = is_alive.to_numpy()
+        at, last = self._schema().get_field_index(self.time), untils[-1]
+        times = [stored[self.time], *(in_memory(part.rows).column(at) for part in parts)]
+        if any(_min(each, last + 1) <= last for each in times):
+            rows = list(zip(untils, map(self._with_txid, parts), strict=True))
+            return reduced_in_turn(stored, rows, self.time, list(self.rows.key), self._by_column(reduction))
+        if is_there is None:
+            return self.folded(stored, new, first, reduction)
+        return self.folded_at(is_there, stored, new, first, reduction)
+
     def folded(self, stored: pa.Table, new: pa.Table, first: int, reduction: Folding) -> pa.Table | None:
         """Return the rows of both, reduced to one row per key; None if they cannot be folded in columns.
 
@@ -157,8 +236,10 @@ class Reducer:
         return None if made is None else made.sort_by(TXID_FIELD)
 
     def _reduced(self, rows: pa.Table, reduction: Folding) -> pa.Table | None:
-        by_column = reduction.by_column(list(self.rows.value))
-        return reduced(rows, list(self.rows.key), {**by_column, TXID_FIELD: Reduction.MAX})
+        return reduced(rows, list(self.rows.key), self._by_column(reduction))
+
+    def _by_column(self, reduction: Folding) -> Mapping[str, ColumnReduction]:
+        return {**reduction.by_column(list(self.rows.value)), TXID_FIELD: Reduction.MAX}
 
     def _of_mapping(self, values: Mapping[Key, Any]) -> pa.Table | None:
         columns: list[Any] = []
@@ -196,6 +277,12 @@ _ELEMENT_WISE: Mapping[Reduction, Callable[[Any, Any], Any]] = {
     Reduction.MAX: pc.max_element_wise,
 }
 """The element-wise reductions of new and stored values; a stored null means that there is no stored value."""
+
+
+def _min(times: Any, default: int) -> int:
+    """Return the first of some times in µs; ``default`` if there is none."""
+    first = pc.min(times.cast(pa.int64())).as_py()
+    return default if first is None else first
 
 
 def _portions(parts: Sequence[TransactionRows], rows_max: int) -> Iterator[list[TransactionRows]]:

@@ -11,12 +11,13 @@ from deltalake import DeltaTable
 
 from state.delta.keyed.cache import TableCache
 from state.delta.log.location import Location
-from state.delta.log.ownership import WORLD_ERRORS
+from state.delta.log.ownership import WORLD_ERRORS, taken_until
 from state.delta.read.history import PastDeltaTable
 from state.delta.schema import TXID_FIELD, RowFormat
 from txtopo.api.map_state import Key
-from txtopo.api.state import KeyedWrites, State, Writes, by_key
+from txtopo.api.state import ExpiresKeys, KeyedWrites, State, Writes, by_key
 from txtopo.api.table_history import StateComparison
+from txtopo.api.time_to_live import Expiry
 from txtopo.api.values import NonTransactionalValue, StateKind, StateValue
 
 __all__ = ["PastDeltaState"]
@@ -40,7 +41,7 @@ class _Pinned:
         return int(self.table.count())
 
 
-class PastDeltaState(PastDeltaTable):
+class PastDeltaState(PastDeltaTable, ExpiresKeys):
     """A keyed table at the newest version whose txid is not above a wanted one; see :class:`PastDeltaTable`."""
 
     def __init__(self, declared: State, topology_id: str, location: Location, rows: RowFormat, txid: int) -> None:
@@ -67,6 +68,10 @@ class PastDeltaState(PastDeltaTable):
             return StateComparison(name, 0, None, is_compared=False)
         then, writes = self._put_by(txid), by_key(writes)
         now = self._rows.fit(txid, {key: value for key, value in writes.items() if self._is_of(value, txid)}).values
+        expiry = self._expiry()
+        if expiry is not None:  # nobody sees them again, and upkeep may have dropped them
+            then = {key: value for key, value in then.items() if not expiry.has(value.value)}
+            now = {key: value for key, value in now.items() if value is None or not expiry.has(value.value)}
         removed = [key for key, value in writes.items() if value is None]
         difference = self._first_difference(txid, then, now, removed, may_be_removed=may_be_removed and txid < last)
         return StateComparison(name, len(then), difference)
@@ -95,6 +100,14 @@ class PastDeltaState(PastDeltaTable):
             if held is not None and getattr(held, "txid", 0) <= txid:
                 return f"key {key!r} is removed now, but was {_shown(held)} then"
         return None
+
+    def expired_until(self) -> int:
+        """Return the time up to which keys have expired in this version; see :class:`ExpiresKeys`."""
+        return taken_until(self._table, self._application)
+
+    def _expiry(self) -> Expiry | None:
+        ttl = self.declared.time_to_live
+        return None if ttl is None else ttl.expiry(self.expired_until(), self.declared.value)
 
     def _put_by(self, txid: int) -> dict[Key, StateValue]:
         rows = self._read(self._rows.schema())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
+import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from state.delta.declared import DeclaredDeltaTable
 from state.delta.keyed.buckets import fold_on_executors
@@ -24,12 +27,20 @@ from state.delta.writer import TableWriter
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
 from txtopo.api.reduction import Folding, PreparedWrites, Reducible, RowsFile, TransactionRows
-from txtopo.api.state import Executors, FoldsRows, KeyedWrites, Writes, by_key
+from txtopo.api.state import Executors, ExpiresKeys, FoldsRows, KeyedWrites, Writes, by_key
+from txtopo.api.time_to_live import TimeToLive
+from txtopo.api.types import ddl_name
 from txtopo.api.values import StateKind, StateValue
+from txtopo.columnar.rows_by_time import are_up_to
 from txtopo.columnar.rows_file import read_rows_file, schema_of
-from txtopo.errors import ConfigError, StateFailure
+from txtopo.errors import ConfigError, FieldsError, StateFailure
 
 __all__ = ["DeltaState", "OpenedDeltaState", "read_table"]
+
+LOOKED_ROWS_MAX = 4_000_000
+"""The number of rows after which upkeep looks no further for expired ones."""
+
+_TIME_TYPE = pa.timestamp("us", tz="UTC")
 
 
 class DeltaState(DeclaredDeltaTable):
@@ -54,10 +65,22 @@ class DeltaState(DeclaredDeltaTable):
         files_max: small files are combined when that saves at least this many files.
         vacuum_retention_hours: how long unreferenced data files are kept, in hours, at least 168; None (the default):
             forever.
+        ttl: how long after its time a key expires; None: never. For transaction N, a key has expired if its time plus
+            ``ttl`` is at or before the watermark after transaction N-1: it has no value then, and what N puts or folds
+            is its first. A key without a time stays. The table must be made with a ``ttl``; how long it is may change
+            at a restart, and what has expired stays so.
+        clock: the name of the state of an ``EventClock``, which has the watermark.
+        time: the value field with a key's time, a ``timestamp``, for which a committer keeps the maximum; by default
+            the only field of that type.
+
+    Expired rows go away when their files are written anew, by upkeep at the latest where they are most of a file.
+    Until then readers may see them; ``read_table(path, live=True)`` leaves them out.
 
     Raises:
-        ConfigError: an option is out of range.
-        FieldsError: two fields have the same name, or a field has no type or a type that keys cannot have.
+        ConfigError: an option is out of range, or ``ttl`` comes without a clock or for a state that is not
+            transactional.
+        FieldsError: two fields have the same name, a field has no type or a type that keys cannot have, or the time of
+            a key is no ``timestamp``.
     """
 
     def __init__(  # noqa: PLR0913  each has a default, and is named
@@ -72,6 +95,9 @@ class DeltaState(DeclaredDeltaTable):
         upkeep_every_writes: int = 50,
         files_max: int = 32,
         vacuum_retention_hours: int | None = None,
+        ttl: dt.timedelta | None = None,
+        clock: str | None = None,
+        time: str | None = None,
     ) -> None:
         checked_fields(key, value, kind, typed=True)
         super().__init__(path, storage_options, Upkeep(upkeep_every_writes, files_max, vacuum_retention_hours))
@@ -81,6 +107,16 @@ class DeltaState(DeclaredDeltaTable):
         self.value = value
         self.kind = StateKind(kind)
         self.cached_keys_max = cached_keys_max
+        if ttl is not None:
+            if self.kind is not StateKind.TRANSACTIONAL:
+                raise ConfigError(
+                    f"a DeltaState of kind {self.kind.value!r} has a ttl, but only the keys of a transactional state "
+                    "expire; make it StateKind.TRANSACTIONAL"
+                )
+            self.expires = _time_of(value, time)
+            self.time_to_live = TimeToLive(ttl, clock or "", self.expires)
+        elif clock is not None or time is not None:
+            raise ConfigError("a DeltaState has a clock or a time, but no ttl; write for example ttl=timedelta(days=1)")
 
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaState:
         """Open the table as of a transaction, read-only and without fencing anybody.
@@ -109,14 +145,34 @@ class DeltaState(DeclaredDeltaTable):
         return f"DeltaState({self.path!r}, key={self.key}, value={self.value}, kind={self.kind})"
 
 
-class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
+def _time_of(value: Fields, time: str | None) -> str:
+    """Return the field with a key's time: the given one, or the only timestamp."""
+    if time is None:
+        found = [name for name, kind in zip(value.names, value.types, strict=True) if kind == _TIME_TYPE]
+        if len(found) != 1:
+            raise FieldsError(
+                f"a state with a ttl has the timestamps {', '.join(found)}; name the one by which keys expire: time='…'"
+                if found
+                else "a state with a ttl has no time; add a value field such as 'at: timestamp'"
+            )
+        return found[0]
+    kind = value.types[value.index(time)]
+    if kind != _TIME_TYPE:
+        raise FieldsError(f"field {time!r} is {ddl_name(kind)}; keys expire by a timestamp")
+    return time
+
+
+class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
     """A Delta table of keys and values opened by one coordinator; made by :meth:`DeltaState.open`."""
 
     def __init__(self, declared: DeltaState, writer: TableWriter, upkeep: Upkeep) -> None:
         self._rows = rows = declared.format(writer.fence.state)
         super().__init__(declared, writer, rows.schema(), upkeep)
         self._cache = TableCache(rows, declared.cached_keys_max, declared.cached_keys_max * ROWS_PER_KEY)
-        self._reducer = Reducer(rows)
+        self._time = declared.expires
+        self._reducer = Reducer(rows, self._time)
+        self._looked_at = 0
+        """How many files upkeep has looked at for expired rows, in turn."""
         self._after: pa.Table | None = None
         self._fitted: FittedRows | None = None
         """All rows after the prepared write, and those that it changes, if they are at hand."""
@@ -149,27 +205,34 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
                 return self._folded_on_executors(executors, parts, reduction)
         if new is None:
             return None
-        folded = writer.reading(lambda: self._folded(new, parts[0].txid, reduction))
-        return None if folded is None else RowWrites(folded)
+        folded = writer.reading(lambda: self._folded(new, parts, reduction))
+        return None if folded is None else RowWrites(folded, until=parts[-1].until)
 
     def _folded_on_executors(
         self, executors: Executors, parts: Sequence[TransactionRows], reduction: Folding
     ) -> Writes | None:
         def fold() -> FileWrites | None:
             held, written = self._writer.files.values(), self._on_head(parts[0].txid)
-            return fold_on_executors(executors, self._data, held, self._rows, parts, reduction, written)
+            return fold_on_executors(executors, self._data, held, self._rows, parts, reduction, written, self._time)
 
         try:
             return self._writer.reading(fold)
         except StateFailure as error:
             raise self._writer.failure("its rows cannot be read by the executors", error) from error
 
-    def _folded(self, new: pa.Table, first: int, reduction: Folding) -> pa.Table | None:
-        keys = new.select(list(self._rows.key))
+    def _folded(self, new: pa.Table, parts: Sequence[TransactionRows], reduction: Folding) -> pa.Table | None:
+        keys, first = new.select(list(self._rows.key)), parts[0].txid
         found = self._cache.found_among(self._writer, keys)
+        if self._time:
+            is_there, stored = (None, self._cache.rows_of(self._writer, keys)) if found is None else found
+            return self._reducer.folded_alive(is_there, stored, new, parts, reduction)
         if found is not None:
             return self._reducer.folded_at(*found, new, first, reduction)
         return self._reducer.folded(self._cache.rows_of(self._writer, keys), new, first, reduction)
+
+    def expired_until(self) -> int:
+        """Return the time up to which keys have expired for the last write; see :class:`ExpiresKeys`."""
+        return self._writer.taken
 
     def close(self) -> None:
         """Clear the caches."""
@@ -183,7 +246,8 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
         if not writes.rows.num_rows:
             return self._on_head(txid).note()
         self._fitted = writes.fitted
-        return self._writer.reading(lambda: self._made(txid, writes)).note()
+        made = self._writer.reading(lambda: self._made(txid, writes))
+        return attrs.evolve(made, until=writes.until).note()
 
     def _made(self, txid: int, writes: RowWrites) -> FileWrites:
         self._after = self._cache.after(self._writer, writes.rows)
@@ -205,7 +269,8 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
                 fitted = self._rows.fit(txid, by_key(values))
             case _:
                 assert_never(values)
-        return RowWrites(fitted.table, fitted if self._cache.keeps_writes else None)
+        until = values.until if isinstance(values, KeyedWrites) else None
+        return RowWrites(fitted.table, fitted if self._cache.keeps_writes else None, until)
 
     def _change(self, txid: int, note: Any) -> Change:
         writer = self._writer
@@ -218,6 +283,39 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
             )
         with writer.failing("what others have moved cannot be read", txid):
             return FileWrites.of_note(note).change(self._data, self._rows, writer.files)
+
+    def _compacted(self) -> Change | None:
+        return self._without_expired() or super()._compacted()
+
+    def _without_expired(self) -> Change | None:
+        """Write files anew of whose rows most have expired, without those; None if there is none.
+
+        A part of a large table's files is looked at each time, in turn. So what has expired takes no more room in the
+        end than what has not, and the work is bounded.
+        """
+        if not self._time or not self._writer.files:
+            return None
+        time, until = pa.schema([self._schema.field(self._time)]), self._writer.taken
+        files = list(self._writer.files.values())
+        seen = 0
+        added, removed = [], []
+        for _ in files:
+            file = files[self._looked_at % len(files)]
+            self._looked_at += 1
+            expired = pc.sum(are_up_to(self._data.read(file, time), self._time, until)).as_py() or 0
+            if expired * 2 > file.rows:
+                rows = self._data.read(file, self._schema)
+                rows = rows.filter(pc.invert(are_up_to(rows, self._time, until)))
+                name = "alive" if file.parts is None else "bucket-{:03d}-{:03d}-alive".format(*file.parts)
+                added += [self._data.put(name, rows)] if rows.num_rows else []
+                removed.append(file)
+            seen += file.rows
+            if seen >= LOOKED_ROWS_MAX:
+                break
+        if not removed:
+            return None
+        self._cache.clear()  # it has the rows that go
+        return Change(added, removed)
 
     def _landed(self, note: Any) -> None:
         version = self._writer.version

@@ -44,10 +44,12 @@ class RowWrites(PreparedWrites):
     Args:
         rows: the rows, each key once; a row without a txid removes its key. Empty: only record the txid.
         fitted: what they were made from, if the values are to be cached.
+        until: the time up to which keys have expired; None if they do not expire.
     """
 
     rows: pa.Table
     fitted: FittedRows | None = None
+    until: int | None = None
 
     @property
     def rows_put(self) -> int:
@@ -69,6 +71,8 @@ class FileWrites(PreparedWrites):
         rest: the files with the other rows of ``removed``.
         without: the files with the keys that are removed.
         is_whole: whether ``added`` holds the whole table.
+        until: the time up to which keys have expired for the group's last transaction that has written; None if keys
+            do not expire.
     """
 
     added: Sequence[DataFile]
@@ -80,6 +84,7 @@ class FileWrites(PreparedWrites):
     rest: Sequence[DataFile] = ()
     without: Sequence[DataFile] = ()
     is_whole: bool = False
+    until: int | None = None
 
     def note(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -91,23 +96,34 @@ class FileWrites(PreparedWrites):
             "version": self.version,
             "base": self.base,
             "whole": self.is_whole,
+            **({} if self.until is None else {"until": self.until}),
         }
 
     @staticmethod
     def of_note(note: Mapping[str, Any]) -> FileWrites:
         """Return the write that :meth:`note` describes, also that of an earlier version of txtopo."""
         added, removed, rest, without = (files_in(note, name) for name in ("added", "removed", "rest", "without"))
-        version, base, is_whole = note.get("version"), note.get("base"), note.get("whole", False)
-        return FileWrites(added, removed, note["touched"], note["first_txid"], version, base, rest, without, is_whole)
+        return FileWrites(
+            added,
+            removed,
+            note["touched"],
+            note["first_txid"],
+            note.get("version"),
+            note.get("base"),
+            rest,
+            without,
+            is_whole=note.get("whole", False),
+            until=note.get("until"),
+        )
 
     def change(self, data: DataFolder, rows: RowFormat, held: Mapping[str, DataFile]) -> Change:
         """Return what it changes in a table that holds the rows that it was computed from, in the files ``held``."""
         if self.is_whole:
-            return Change(self.added, list(held.values()))
+            return Change(self.added, list(held.values()), taken=self.until)
         removed, rest = self.removed, self.rest
         if any(file.path not in held for file in removed):
             removed, rest = _others(data, rows, held.values(), self._touches(data, rows))
-        return Change([*self.added, *rest], removed)
+        return Change([*self.added, *rest], removed, taken=self.until)
 
     def _touches(self, data: DataFolder, rows: RowFormat) -> Mask:
         """Return what tells the rows that ``added`` replaces, and those that are removed."""

@@ -168,7 +168,7 @@ class Owner:
     incarnation: str
     kind: StateKind
     expires: str = ""
-    """The field with the time at which a row expires; empty if rows do not expire."""
+    """The field with the time by which a row expires; empty if rows do not expire."""
 
     @staticmethod
     def of(table: DeltaTable) -> Owner | None:

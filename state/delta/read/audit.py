@@ -23,12 +23,14 @@ from state.delta.log.ownership import (
     rolled_back_application,
     state_application,
     taken_application,
+    taken_until,
 )
 from state.delta.read.multiset import missing_from
 from state.delta.read.reading import key_mask, read_rows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.table_history import SAMPLES_MAX, RowChanges, TableHistory, TableVersion, rolled_back_from
 from txtopo.api.values import ROWS_KINDS
+from txtopo.columnar.rows_by_time import are_up_to
 from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.transactional.journal.ending import table_path
 from txtopo.transactional.journal.journal import JournalTable
@@ -63,13 +65,19 @@ def read_histories(
     return histories
 
 
-def compare_rows(before: pa.Table, after: pa.Table, keys: Sequence[str], since: int) -> RowChanges:
-    """Return the changes between all rows of two versions; ``since`` is the txid of the one before."""
+def compare_rows(
+    before: pa.Table, after: pa.Table, keys: Sequence[str], since: int, alive: pa.Table | None = None
+) -> RowChanges:
+    """Return the changes between all rows of two versions; ``since`` is the txid of the one before.
+
+    ``alive`` are the rows of ``before`` whose keys have not expired, if keys may: the others may go at any time.
+    """
+    alive = before if alive is None else alive
     is_put = pc.fill_null(pc.greater(after[TXID_FIELD], since), False)
     put, kept = after.filter(is_put), after.filter(pc.invert(is_put))
     txids = pc.min_max(put[TXID_FIELD]).as_py()
     stayed = before.filter(key_mask(before, kept.select(keys)))
-    gone = before.num_rows - pc.sum(key_mask(before, after.select(keys))).as_py() if before.num_rows else 0
+    gone = alive.num_rows - pc.sum(key_mask(alive, after.select(keys))).as_py() if alive.num_rows else 0
     return RowChanges(
         put=put.num_rows,
         put_low=txids["min"],
@@ -145,7 +153,7 @@ class _Reader:
                     if now is not rows and self.owner.kind in ROWS_KINDS:
                         changes = compare_bags(rows, now, last or 0)
                     elif now is not rows:
-                        changes = compare_rows(rows, now, keys, last or 0)
+                        changes = compare_rows(rows, now, keys, last or 0, self._alive(rows, version))
                     found = attrs.evolve(found, changes=changes)
                 rows = now
             versions.append(found)
@@ -164,6 +172,13 @@ class _Reader:
             if is_kept:
                 lines = self.location.folder.get(entry_path(version)).splitlines()
                 yield version, [json.loads(line) for line in lines if line.strip()]
+
+    def _alive(self, rows: pa.Table, version: int) -> pa.Table:
+        """Return rows without those of keys that have expired in a version."""
+        if not self.owner.expires:
+            return rows
+        until = taken_until(self.location.handle(version), self._application)
+        return rows.filter(pc.invert(are_up_to(rows, self.owner.expires, until)))
 
     def _takes(self, actions: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether a version takes out expired rows."""

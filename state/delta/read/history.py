@@ -54,6 +54,7 @@ def read_table(
     txid: int | None = None,
     nearest: bool = False,  # noqa: FBT001, FBT002 - a flag that reads well by name
     *,
+    live: bool = False,
     storage_options: dict[str, str] | None = None,
 ) -> pa.Table:
     """Return the rows of a state's table (key fields, value fields, txid), without its topology.
@@ -64,10 +65,13 @@ def read_table(
         path: the table's path.
         txid: the last transaction to see; None for the latest.
         nearest: whether to return the nearest kept moment before ``txid`` if that of ``txid`` itself is not kept.
+        live: whether to leave out the keys that had expired when the table was last written; it is of a state with a
+            ``ttl``.
         storage_options: options for an object store.
 
     Raises:
-        ConfigError: there is no table; or ``txid`` is given, and the table is of no state.
+        ConfigError: there is no table; ``txid`` is given, and the table is of no state; or ``live`` is, and nothing in
+            the table expires.
         StateAccessError: the table can't be read, see :func:`read_snapshot`; or the transaction was written together
             with others, and the table has no version between them. The message names the nearest that can be shown.
     """
@@ -86,10 +90,13 @@ def read_table(
         raise ConfigError(
             f"the table at {location.address} is of no state, so its rows have no transactions: read it without a txid"
         )
+    if live and (owner is None or not owner.expires):
+        raise ConfigError(f"nothing in the table at {location.address} expires: read it without live=True")
     if owner is None:
         return read_snapshot(location, "", pa.schema(table.schema()), None)
     application = state_application(owner.topology_id, owner.state)
-    return read_snapshot(location, application, shown_schema(table, owner.kind), txid, is_exact=not nearest)
+    schema = shown_schema(table, owner.kind)
+    return read_snapshot(location, application, schema, txid, is_exact=not nearest, live=live)
 
 
 def _advice(location: Location) -> str:
@@ -115,8 +122,14 @@ def shown_schema(table: DeltaTable, kind: StateKind) -> pa.Schema:
     return pa.schema([*keys, *values, schema.field(TXID_FIELD)])
 
 
-def read_snapshot(
-    location: Location, application: str, schema: pa.Schema, txid: int | None, *, is_exact: bool = False
+def read_snapshot(  # noqa: PLR0913 - the table, what of it, and when
+    location: Location,
+    application: str,
+    schema: pa.Schema,
+    txid: int | None,
+    *,
+    is_exact: bool = False,
+    live: bool = False,
 ) -> pa.Table:
     """Return the rows of a table as of a transaction.
 
@@ -127,6 +140,7 @@ def read_snapshot(
         txid: the last transaction to see; None for the latest. Transactions that were written together are seen
             together: the result is as of the last Delta write whose txid is not above this one.
         is_exact: whether only the rows exactly as of ``txid`` are acceptable.
+        live: whether to leave out keys that have expired.
 
     Raises:
         StateAccessError: the table has not reached the transaction yet, or no longer keeps that version.
@@ -135,8 +149,8 @@ def read_snapshot(
         latest = location.handle()
         found = latest if txid is None else _as_of(location, latest, application, txid)
         if txid is None or not is_exact:
-            return read_rows(found, schema)
-        return rows_between(location, found, application, schema, txid, latest)
+            return read_rows(found, schema, live=live)
+        return rows_between(location, found, application, schema, txid, latest, live=live)
     except WORLD_ERRORS as error:
         as_of = "now" if txid is None else f"as of transaction {txid}"
         raise StateAccessError(
@@ -207,6 +221,8 @@ def rows_between(  # noqa: PLR0913, PLR0917 - the table, its handle, and the ran
     schema: pa.Schema,
     txid: int,
     latest: DeltaTable,
+    *,
+    live: bool = False,
 ) -> pa.Table:
     """Return the columns of ``schema`` as of a transaction, which must be committed.
 
@@ -219,21 +235,21 @@ def rows_between(  # noqa: PLR0913, PLR0917 - the table, its handle, and the ran
     # Nothing to decide: the version ends exactly there, or no later one exists.
     reached = found.transaction_version(application) or 0
     if reached == txid or found.version() >= latest.version():
-        return read_rows(found, schema)
+        return read_rows(found, schema, live=live)
     after = location.handle(found.version() + 1)
     above = after.transaction_version(application) or 0
     owner = Owner.of(after)
     group = None if owner is None else _group_of(location, after, owner, above)
     # The transactions from the version's own up to the group wrote nothing into this table.
     if group is not None and txid < group.first:
-        return read_rows(found, schema)
+        return read_rows(found, schema, live=live)
     if owner is not None and owner.kind in ROWS_KINDS:
         is_taken = taken_until(after, application) > taken_until(found, application)
         if not after.metadata().partition_columns and not is_taken:
             rows = read_rows(after, schema)
             return rows.filter(pc.less_equal(rows[TXID_FIELD], txid))
     elif group is not None and not group.removed:
-        rows = read_rows(after, schema)
+        rows = read_rows(after, schema, live=live)
         if not pc.any(pc.greater(rows[TXID_FIELD], txid)).as_py():
             return rows
     below = reached if group is None else group.first - 1

@@ -19,7 +19,8 @@ from deltalake import DeltaTable
 
 from state.delta.log.data_files import fitted
 from state.delta.log.ownership import Owner, state_application, taken_until
-from txtopo.columnar.rows_by_time import rows_after
+from txtopo.api.values import ROWS_KINDS
+from txtopo.columnar.rows_by_time import are_up_to
 
 __all__ = ["key_mask", "read_rows", "rows_of"]
 
@@ -27,20 +28,20 @@ PORTION_ROWS = 250_000
 """The minimum number of rows to match with the wanted keys at a time; delta-rs yields about 8,000 at a time."""
 
 
-def read_rows(table: DeltaTable, schema: pa.Schema) -> pa.Table:
+def read_rows(table: DeltaTable, schema: pa.Schema, *, live: bool = False) -> pa.Table:
     """Return all rows of the handle's version, with the columns and types of ``schema``.
 
     A column that the version does not have, because it was added to the table later, is null. Rows that expired and
-    were taken out are left out, even if their file is still there.
+    were taken out are left out, even if their file is still there; those of keys that have expired if ``live``.
     """
     owner = Owner.of(table)
-    if owner is None or not owner.expires:
+    if owner is None or not owner.expires or (owner.kind not in ROWS_KINDS and not live):
         return pa.concat_tables([schema.empty_table(), *_batches(table, schema)])
     expires = pa.schema(table.schema()).field(owner.expires)
     columns = schema if owner.expires in schema.names else schema.append(expires)
     rows = pa.concat_tables([columns.empty_table(), *_batches(table, columns)])
     taken = taken_until(table, state_application(owner.topology_id, owner.state))
-    return rows_after(rows, owner.expires, taken).select(schema.names)
+    return rows.filter(pc.invert(are_up_to(rows, owner.expires, taken))).select(schema.names)
 
 
 def rows_of(table: DeltaTable, schema: pa.Schema, keys: pa.Table) -> pa.Table:

@@ -895,8 +895,8 @@ BUGS = (
     Bug(
         "a file that a compaction has made is taken for a bucket of the touched parts alone",
         "state/delta/keyed/writing.py",
-        "        return Change([*self.added, *rest], removed)\n",
-        "        return Change(self.added, removed)\n",
+        "        return Change([*self.added, *rest], removed, taken=self.until)\n",
+        "        return Change(self.added, removed, taken=self.until)\n",
         subjects=(),
         tests=("tests/state/delta/keyed/test_buckets.py",),
     ),

@@ -56,6 +56,7 @@ class SimulatedState(State):
         self.kind: StateKind = of.kind
         self.partition_by = tuple(getattr(of, "partition_by", ()))
         self.expires = getattr(of, "expires", "")
+        self.time_to_live = getattr(of, "time_to_live", None)
         self._of = of
         self._table = table
 
@@ -129,6 +130,10 @@ class OpenedSimulatedState(OpenedState, FoldsRows):
         """Return the newest value of each key."""
         rows = self._table.newest.rows
         return [rows.get(key) for key in keys]
+
+    def expired_until(self) -> int:
+        """Return a time before all others, because no key is dropped; see :class:`ExpiresKeys`."""
+        return BEFORE_ALL
 
     def reducible_rows(self, values: Reducible, reduction: Folding) -> Reducible | None:  # noqa: ARG002
         """Return ``values`` as rows, for a transactional state."""

@@ -68,7 +68,7 @@ def _run_group(
     load_carried: LoadCarried,
     probe: ProgressProbe,
 ) -> GroupOutcome:
-    group = {name: GroupState(opened) for name, opened in states.items()}
+    group = GroupState.of(states)
     finished: list[TransactionAttempt] = []
     fingerprints: dict[TransactionAttempt, Fingerprints] = {}
     failed, failure = None, None

@@ -22,10 +22,19 @@ import attrs
 import pyarrow as pa
 
 from txtopo.api.copying import Copying, copying_of_value
+from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key, Updater, expires_nothing, folded_by_key, of_key_and_old, pairs_of, takes_no_rows
 from txtopo.api.reduction import Folding, Reducible, Reduction, Rows, RowsFile, RowsMode, TransactionRows
-from txtopo.api.state import ExpiresRows, FoldsRows, KeyedWrites, OpenedState, TakesRows, Writes
-from txtopo.api.values import StateKind, StateValue, is_stored_value, stored_value, values_before
+from txtopo.api.state import ExpiresKeys, ExpiresRows, FoldsRows, KeyedWrites, OpenedState, TakesRows, Writes
+from txtopo.api.time_to_live import CLOCK_FIELD, CLOCK_KEY
+from txtopo.api.values import (
+    StateKind,
+    StateValue,
+    TransactionalValue,
+    is_stored_value,
+    stored_value,
+    values_before,
+)
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FailedException, RuleError, StateAccessError, StateFailure, TxtopoError
@@ -53,6 +62,10 @@ class GroupState:
 
     def __init__(self, opened: OpenedState) -> None:
         self.opened = opened
+        self.clock: GroupState | None = None
+        """The state with the watermark, if keys expire."""
+        self._until: int | None = None
+        """The time up to which keys had expired for the last transaction that has written."""
         self.kind = opened.declared.kind
         self.values: dict[Key, Any] = {}
         """The bare values that the group's finished transactions have put."""
@@ -75,9 +88,33 @@ class GroupState:
         self._pending: PendingRows | None = None
         """The group's rows on top of the durable ones, if they expire and somebody has used them."""
 
+    @classmethod
+    def of(cls, states: Mapping[str, OpenedState]) -> dict[str, GroupState]:
+        """Return each state for a new group."""
+        group = {name: cls(opened) for name, opened in states.items()}
+        for each in group.values():
+            ttl = each.opened.declared.time_to_live
+            each.clock = None if ttl is None else group[ttl.clock]
+        return group
+
     def begin(self, txid: int) -> TransactionView:
-        """Return the view of transaction ``txid``."""
-        return TransactionView(self, txid)
+        """Return the view of transaction ``txid``, which begins now: those before it have finished."""
+        return TransactionView(self, txid, self._expired_until(txid))
+
+    def _expired_until(self, txid: int) -> int | None:
+        """Return the time up to which keys have expired as of now; None if they do not expire."""
+        ttl, opened = self.opened.declared.time_to_live, self.opened
+        if ttl is None or self.clock is None:
+            return None
+        assert isinstance(opened, ExpiresKeys), "the keys of other states do not expire"
+        row: Any = self.clock.begin(txid).get(CLOCK_KEY)
+        watermark = None if row is None else _field(row.value, self.clock.opened.declared.value, CLOCK_FIELD)
+        durable = opened.expired_until()
+        return durable if watermark is None else max(durable, ttl.until(watermark))
+
+    def txid_of(self, key: Key) -> int:
+        """Return the last transaction of the group that has put a key."""
+        return self._txids[key]
 
     def pending(self) -> PendingRows | None:
         """Return a layer of expiring rows for a transaction; None if the rows of this state do not expire."""
@@ -102,6 +139,8 @@ class GroupState:
             self._previous.update((key, view.previous[key]) for key in view.own)
         self._folded += folded
         self._rows_to_write += rows
+        if view.own or folded:
+            self._until = view.until
 
     def rows_to_fold(self, values: Reducible, function: Callable[[Any, Any], Any]) -> Reducible | None:
         """Return ``values`` as rows to fold; None if this group must fold them key by key."""
@@ -132,7 +171,7 @@ class GroupState:
         folded, self._folded = self._folded, []
         self._is_by_key = self._is_by_key or bool(folded)
         for part in folded:
-            view = self.begin(part.rows.txid)
+            view = TransactionView(self, part.rows.txid, part.rows.until)
             try:
                 view.reduce_by_key(part.rows.rows)
                 view.check()
@@ -165,7 +204,8 @@ class GroupState:
     @property
     def written(self) -> KeyedWrites:
         """The values that the group's finished transactions have put by key, in columns."""
-        return self.columns(self.values, list(map(self._txids.__getitem__, self.values)), self._previous)
+        made = self.columns(self.values, list(map(self._txids.__getitem__, self.values)), self._previous)
+        return made if self._until is None else attrs.evolve(made, until=self._until)
 
     def columns(self, values: Mapping[Key, Any], txids: Sequence[int], previous: Mapping[Key, Any]) -> KeyedWrites:
         """Return bare values, some of which may be removed, as columns."""
@@ -203,9 +243,14 @@ class TransactionView(StateView):
     It is for one thread at a time: callers hold ``lock`` if others may use it.
     """
 
-    def __init__(self, group: GroupState, txid: int) -> None:
+    def __init__(self, group: GroupState, txid: int, until: int | None) -> None:
         self.lock = threading.RLock()
         self.txid = txid
+        self.until = until
+        """The time up to which keys have expired for this transaction; None if they do not expire."""
+        declared = group.opened.declared
+        ttl = declared.time_to_live
+        self._expiry = None if until is None or ttl is None else ttl.expiry(until, declared.value)
         self.own: dict[Key, Any] = {}
         """The bare values that this transaction has put."""
         self.previous: dict[Key, Any] = {}
@@ -238,7 +283,7 @@ class TransactionView(StateView):
             if key in self.own:
                 return self._stored(key)
             if key in self._group.values:
-                return self._group.stored(key)
+                return self._group.stored(key) if self._expiry is None else self._of_group(key)
         except TypeError:  # the state itself raises a clear error for an unhashable key
             pass
         return self._durable((key,))[0]
@@ -248,7 +293,8 @@ class TransactionView(StateView):
         self._begin_by_key()
         missing = [key for key, value in zip(keys, self._at_hand(keys), strict=True) if value is _MISSING]
         found = dict(zip(missing, self._durable(missing), strict=True)) if missing else {}
-        own, stored, of_group = self.own, self._stored, self._group.stored
+        own, stored = self.own, self._stored
+        of_group = self._group.stored if self._expiry is None else self._of_group
         return [found[key] if key in found else stored(key) if key in own else of_group(key) for key in keys]
 
     def put(self, key: Key, value: Any) -> None:
@@ -269,6 +315,8 @@ class TransactionView(StateView):
         own = self.own
         try:
             old = own[key] if key in own else self._group.values[key]
+            if self._expiry is not None and key not in own:
+                old = self._unless_expired(key, old)
         except (KeyError, TypeError):  # a key that the group has not put, or an unhashable one, which the state refuses
             stored = self._durable((key,))[0]
             if stored is None:
@@ -329,7 +377,7 @@ class TransactionView(StateView):
         if rows is None:
             self._begin_by_key()
             return False
-        self._folded.append(_Fold(TransactionRows(self.txid, rows)))
+        self._folded.append(_Fold(TransactionRows(self.txid, rows, until=self.until)))
         self._is_by_key = False
         return True
 
@@ -459,7 +507,7 @@ class TransactionView(StateView):
                 durable = [None if each is None else each.value_before(self.txid) for each in stored]
             others = iter(durable)
             befores = [next(others) if before is _MISSING else before for before in befores]
-        if self._group.has_removed:
+        if self._group.has_removed or self._expiry is not None:
             befores = [None if each is _REMOVED else each for each in befores]
         if self._is_opaque:
             # Only the first look counts: a later one sees what this transaction itself has put.
@@ -471,6 +519,8 @@ class TransactionView(StateView):
         """Return the bare value of each key that this transaction or an earlier one of the group has put."""
         try:
             found: Iterable[Any] = map(self._group.values.get, keys, repeat(_MISSING))
+            if self._expiry is not None:
+                found = map(self._unless_expired, keys, found)
             return list(map(self.own.get, keys, found) if self.own else found)
         except TypeError:  # an unhashable key, for which the state itself raises a clear error
             self._durable(keys)
@@ -479,7 +529,28 @@ class TransactionView(StateView):
     def _durable(self, keys: Sequence[Key]) -> Sequence[StateValue | None]:
         self.probe.step()
         self._looked_up.extend(keys)
-        return self._group.multi_get(keys)
+        found = self._group.multi_get(keys)
+        return found if self._expiry is None else list(map(self._alive, found))
+
+    def _of_group(self, key: Key) -> StateValue | None:
+        """Return the stored value of a key that the group has put; None if it is removed or has expired."""
+        return self._alive(self._group.stored(key))
+
+    def _alive(self, stored: StateValue | None) -> StateValue | None:
+        """Return a stored value unless it has expired; one that this transaction or a later one has put has not."""
+        is_over = (
+            self._expiry is not None
+            and isinstance(stored, TransactionalValue)
+            and not stored.is_applied(self.txid)
+            and self._expiry.has(stored.value)
+        )
+        return None if is_over else stored
+
+    def _unless_expired(self, key: Key, value: Any) -> Any:
+        """Return a bare value of the group, which is in the place of a removed one if it has expired."""
+        if self._expiry is None or value is _MISSING or value is _REMOVED or self._group.txid_of(key) == self.txid:
+            return value
+        return _REMOVED if self._expiry.has(value) else value
 
     def _begin_by_key(self) -> None:
         """Prepare for access to single keys: fold all rows key by key."""
@@ -498,6 +569,11 @@ class TransactionView(StateView):
                 f"a state was used after the commit phase of transaction {self.txid}; "
                 "call context.state() in each prepare()"
             )
+
+
+def _field(value: Any, fields: Fields, name: str) -> Any:
+    """Return one field of a bare value."""
+    return value if len(fields) == 1 else value[fields.index(name)]
 
 
 def raise_as_of_state(error: FailedException) -> NoReturn:

@@ -1,0 +1,277 @@
+"""Keys that expire: a table and a plain dict agree, by key and by columns, whatever the groups, failures and restarts."""
+
+from __future__ import annotations
+
+import datetime as dt
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from committers import EventClock
+from state import DeltaState, StateKind, read_table
+from tests.state.delta.delta_tables import hold_no_rows, reread
+from tests.state.delta.inline_executors import InlineExecutors
+from txtopo import Fields
+from txtopo.api.reduction import Reduction, Reductions
+from txtopo.errors import ConfigError, FieldsError
+from txtopo.transactional.commit.write_buffer import GroupState
+
+START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+KEY, VALUE = Fields("word: string"), Fields("n: long", "at: timestamp")
+SUM = Reductions((("n", Reduction.SUM), ("at", Reduction.MAX)))
+TTL = 5
+
+
+def at(second: int | None) -> dt.datetime | None:
+    return None if second is None else START + dt.timedelta(seconds=second)
+
+
+def declared(root: Path, ttl: int = TTL, **options: int) -> dict[str, DeltaState]:
+    keys = DeltaState(root / "keys", KEY, VALUE, ttl=dt.timedelta(seconds=ttl), clock="clock", **options)
+    return {"keys": keys, "clock": EventClock.state(root / "clock")}
+
+
+def opened(states: dict[str, DeltaState], epoch: int = 1) -> dict[str, Any]:
+    return {name: state.open("timed", name, "life", epoch) for name, state in states.items()}
+
+
+def move(view: Any, second: int) -> None:
+    """Move the clock, as an EventClock does."""
+    view.put("", (None, None, at(second), None))
+
+
+def table(*rows: tuple[str, int, dt.datetime | None]) -> pa.Table:
+    """Return rows to fold: a mapping of times goes key by key."""
+    return pa.table(list(map(list, zip(*rows, strict=True))), schema=(KEY + VALUE).arrow_schema())
+
+
+def live(root: Path, **options: Any) -> dict[str, tuple[int, dt.datetime | None]]:
+    rows = read_table(root / "keys", live=True, **options).to_pylist()
+    return {row["word"]: (row["n"], row["at"]) for row in rows}
+
+
+words = st.sampled_from("abc")
+values = st.tuples(st.integers(1, 5), st.one_of(st.integers(-8, 4), st.integers(-1, 4), st.none()))
+calls = st.one_of(
+    st.tuples(st.just("reduce"), st.lists(st.tuples(words, values), min_size=1, max_size=4)),
+    st.tuples(st.just("reduce"), st.lists(st.tuples(words, values), min_size=1, max_size=4)),
+    st.tuples(st.sampled_from(["put", "update", "multi_update", "get", "multi_get", "remove"]), words, values),
+)
+
+
+class Model:
+    """Transactions that move the clock and use keys, in groups; beside them, a plain dict."""
+
+    def __init__(self, root: Path, *, has_executors: bool, only_folds: bool) -> None:
+        self.root = root
+        self.has_executors, self.only_folds = has_executors, only_folds
+        self.epoch = self.txid = 0
+        self.durable: tuple[dict[str, Any], int, int] = ({}, -100, -100)
+        """The values by key, the watermark, and the time up to which keys had expired at the last write."""
+        self._reopen()
+
+    def _reopen(self) -> None:
+        self.epoch += 1
+        self.states = opened(declared(self.root, upkeep_every_writes=2), self.epoch)
+        if self.has_executors:
+            self.states["keys"].use_executors(InlineExecutors(), 2)
+        self._begin_group()
+
+    def _begin_group(self) -> None:
+        self.group = GroupState.of(self.states)
+        self.last, self.now = self.txid, (dict(self.durable[0]), *self.durable[1:])
+
+    def transaction(self, steps: int, own: list[Any], clock_first: bool, ends: bool) -> None:
+        views = {name: each.begin(self.last + 1) for name, each in self.group.items()}
+        rows, watermark, mark = dict(self.now[0]), self.now[1], self.now[2]
+        until, after = watermark - TTL, max(watermark, 0) + steps
+        touched = False
+
+        def before(key: str) -> tuple[int, int | None] | None:
+            if key not in rows:
+                return None
+            n, second, txid = rows[key]
+            is_over = txid <= self.last and second is not None and second <= until
+            return None if is_over else (n, second)
+
+        def given(pair: tuple[int, int | None]) -> tuple[int, int | None]:
+            return pair[0], None if pair[1] is None else max(after, 0) + pair[1]
+
+        def folded(old: Any, new: Any) -> Any:
+            times = [each for each in (old and old[1], new[1]) if each is not None]
+            return new if old is None else (old[0] + new[0], max(times, default=None))
+
+        def shown(value: Any) -> Any:
+            return None if value is None else (value[0], at(value[1]))
+
+        if clock_first:
+            move(views["clock"], after)
+        view = views["keys"]
+        for call, what, *rest in own:
+            if call == "reduce":
+                new = [(key, given(value)) for key, value in what]
+                view.multi_reduce(table(*((key, *shown(value)) for key, value in new)), SUM)
+                for key, value in new:
+                    rows[key] = (*folded(before(key), value), self.last + 1)
+                touched = True
+                continue
+            if self.only_folds:  # any other use of a key ends the folding of columns
+                continue
+            old, value = before(what), given(rest[0])
+            if call in {"get", "multi_get"}:
+                stored = view.get(what) if call == "get" else view.multi_get([what])[0]
+                assert (None if stored is None else tuple(stored.value)) == shown(old)
+                continue
+            touched = True
+            if call == "remove":
+                view.multi_remove([what])
+                rows.pop(what, None)
+                continue
+            if call == "put":
+                view.put(what, shown(value))
+            elif call == "update":
+                view.update(what, lambda found, old=old, value=value: (self._same(found, shown(old)), shown(value))[1])
+            else:
+                view.multi_update(
+                    [what], lambda _, found, old=old, value=value: (self._same(found, shown(old)), shown(value))[1]
+                )
+            rows[what] = (*value, self.last + 1)
+        if not clock_first:
+            move(views["clock"], after)
+        for each in views.values():
+            each.finish() if ends else each.discard()
+        if ends:
+            self.last, self.now = self.last + 1, (rows, after, until if touched else mark)
+
+    def _same(self, found: Any, old: Any) -> None:
+        assert (None if found is None else tuple(found)) == old
+
+    def end_group(self, how: str) -> None:
+        if self.last == self.txid:
+            return
+        writes = {name: each.writes() for name, each in self.group.items()}
+        if how == "lose":
+            self._reopen()
+            return
+        notes = {name: reread(self.states[name].prepare(self.last, each)) for name, each in writes.items() if each}
+        self.txid, self.durable = self.last, self.now
+        if how == "prepare and restart":
+            self._reopen()
+        for name, note in notes.items():
+            self.states[name].publish(self.txid, note)
+        self._begin_group()
+
+    def check(self) -> None:
+        """Compare the live rows of the table with those of the dict."""
+        rows, _, mark = self.durable
+        alive = {key: (n, at(second)) for key, (n, second, _) in rows.items() if second is None or second > mark}
+        assert live(self.root) == alive
+
+
+transactions = st.tuples(st.integers(0, 6), st.lists(calls, min_size=1, max_size=3), st.booleans(), st.booleans())
+groups = st.tuples(
+    st.lists(transactions, min_size=1, max_size=5),
+    st.sampled_from(["write", "write", "prepare and restart", "lose"]),
+    st.booleans(),
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    is_held=st.booleans(),
+    has_executors=st.booleans(),
+    only_folds=st.booleans(),
+    story=st.lists(groups, min_size=1, max_size=4),
+)
+def test_a_table_and_a_dict_agree(is_held: bool, has_executors: bool, only_folds: bool, story: Any) -> None:
+    """Keys expire by the watermark before each transaction, whatever becomes of groups, and wherever the fold is."""
+    folder = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(dir=folder) as root:
+        if not is_held:
+            hold_no_rows(patch)
+        model = Model(Path(root), has_executors=has_executors, only_folds=only_folds)
+        for own, how, is_maintained in story:
+            for each in own:
+                model.transaction(*each)
+            model.end_group(how)
+            if is_maintained:
+                model.states["keys"].maintain()
+            model.check()
+
+
+def put(states: dict[str, Any], txid: int, watermark: int, rows: dict[str, tuple[int, int]]) -> None:
+    """Commit a transaction that puts rows and moves the clock."""
+    group = GroupState.of(states)
+    views = {name: each.begin(txid) for name, each in group.items()}
+    move(views["clock"], watermark)
+    if rows:
+        views["keys"].multi_put({key: (n, at(second)) for key, (n, second) in rows.items()})
+    for view in views.values():
+        view.finish()
+    for name, each in group.items():
+        writes = each.writes()
+        if writes:
+            states[name].write(txid, writes)
+
+
+@pytest.mark.parametrize("is_held", [True, False], ids=["held", "streamed"])
+def test_upkeep_drops_what_has_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_held: bool) -> None:
+    """The rows of a file go once most of them have expired, from memory, too; the others stay, and keep their values."""
+    if not is_held:
+        hold_no_rows(monkeypatch)
+    states = opened(declared(tmp_path, upkeep_every_writes=1))
+    put(states, 1, 0, {"a": (1, 0), "b": (2, 0), "c": (3, 30)})
+    put(states, 2, 20, {"d": (4, 20)})
+    states["keys"].maintain()
+    assert read_table(tmp_path / "keys").num_rows == 4, "nothing had expired for the second transaction"
+    put(states, 3, 20, {"e": (5, 20)})
+    states["keys"].maintain()
+    alive = {"c": (3, at(30)), "d": (4, at(20)), "e": (5, at(20))}
+    assert live(tmp_path) == alive
+    raw = set(read_table(tmp_path / "keys")["word"].to_pylist())
+    assert raw == ({"a", "b", "c", "d", "e"} if is_held else {"c", "d", "e"}), "2 of 5 are not most"
+    put(states, 4, 27, {"c": (6, 31), "d": (7, 30)})
+    put(states, 5, 27, {"f": (8, 1)})
+    states["keys"].maintain()
+    assert set(read_table(tmp_path / "keys")["word"].to_pylist()) == {"c", "d"}, "others had expired for 5"
+    found = states["keys"].multi_get(["a", "c", "d", "f"])
+    assert [each and each.value for each in found] == [None, (6, at(31)), (7, at(30)), None]
+    states["keys"].roll_back(3)
+    assert live(tmp_path) == alive
+
+
+def test_a_longer_time_to_live_brings_nothing_back(tmp_path: Path) -> None:
+    """What has expired stays so, whether upkeep has dropped it or not; what has not lives longer."""
+    states = opened(declared(tmp_path, ttl=5))
+    put(states, 1, 10, {"a": (1, 0), "b": (2, 8)})
+    put(states, 2, 10, {"b": (3, 9)})
+    states = opened(declared(tmp_path, ttl=50), epoch=2)
+    views = {name: each.begin(3) for name, each in GroupState.of(states).items()}
+    assert [each and each.value for each in views["keys"].multi_get(["a", "b"])] == [None, (3, at(9))]
+    put(states, 3, 40, {"c": (4, 40)})
+    assert live(tmp_path) == {"b": (3, at(9)), "c": (4, at(40))}
+    assert live(tmp_path, txid=1) == {"a": (1, at(0)), "b": (2, at(8))}
+
+
+def test_refused(tmp_path: Path) -> None:
+    """A declaration that cannot work says what to do; so does a read of the live keys of a table without them."""
+    day = dt.timedelta(days=1)
+    for options, error, text in (
+        ({"ttl": dt.timedelta(0), "clock": "clock"}, ConfigError, "above zero"),
+        ({"ttl": day}, ConfigError, "state of an EventClock"),
+        ({"clock": "clock"}, ConfigError, "no ttl"),
+        ({"ttl": day, "clock": "clock", "kind": StateKind.OPAQUE}, ConfigError, "transactional"),
+        ({"ttl": day, "clock": "clock", "value": Fields("n: long")}, FieldsError, "'at: timestamp'"),
+        ({"ttl": day, "clock": "clock", "time": "n"}, FieldsError, "is bigint"),
+        ({"ttl": day, "clock": "clock", "value": Fields("a: timestamp", "b: timestamp")}, FieldsError, "time='…'"),
+    ):
+        with pytest.raises(error, match=text):
+            DeltaState(tmp_path / "t", KEY, **{"value": VALUE, **options})
+    state = DeltaState(tmp_path / "plain", KEY, VALUE)
+    state.open("timed", "plain", "life", 1)
+    with pytest.raises(ConfigError, match="nothing in the table"):
+        read_table(tmp_path / "plain", live=True)
