@@ -23,7 +23,7 @@ from rich.console import Console
 
 from tests.harness.soak.processes import pause
 from tests.harness.soak.transactions.oracle import Judge
-from tests.harness.soak.transactions.topology import TOPOLOGY_ID, Setup, config_of, topology_of
+from tests.harness.soak.transactions.topology import TOPOLOGY_ID, Setup, config_of, words_topology
 from tests.harness.spark_cluster.bare_python import HIDDEN, make_bare_python
 from tests.harness.spark_cluster.standalone import HOST, START_SECS, StandaloneCluster, java_options, running_cluster
 from txtopo import Config, Progress, run
@@ -103,7 +103,7 @@ def _config(cluster: StandaloneCluster, setup: Setup) -> Config:
 def _run(session: SparkSession, setup: Setup, config: Config, console: Console, killer: Killer | None) -> None:
     metrics = RunMetrics(TOPOLOGY_ID)
     look = killer.look if killer is not None else None
-    report = run(topology_of(setup), config, spark=session, on_progress=look, observer=metrics)
+    report = run(words_topology(setup), config, spark=session, on_progress=look, observer=metrics)
     console.print(
         f"{config['topology.layout']}: {report.transactions} transactions in {report.attempts} attempts, "
         f"{report.elapsed_secs:.1f} s",

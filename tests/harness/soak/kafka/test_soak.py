@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,9 @@ from pyspark.sql import SparkSession
 from tests.harness.soak.kafka.command import soak_manual, soak_subscribed
 from tests.harness.soak.kafka.memory import TENTHS, measure
 from txtopo.testing.kafka import KafkaBroker
+from txtopo.testing.servers import free_port
+
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.mark.long
@@ -21,6 +26,20 @@ def test_short_soak(soak, kafka: KafkaBroker, tmp_path: Path) -> None:
     assert outcome.records >= 12_000
     assert outcome.kills >= 2
     assert outcome.looks > 3
+
+
+@pytest.mark.slow
+def test_a_member_ends_with_its_soak(tmp_path: Path) -> None:
+    """A soak that crashes leaves no process that asks its dead brokers for ever."""
+    module = "tests.harness.soak.kafka.member"
+    arguments = [f"127.0.0.1:{free_port()}", "topic", str(tmp_path), "name", "1", "manual", "inline"]
+    with subprocess.Popen([sys.executable, "-m", module, *arguments], cwd=ROOT, stdin=subprocess.PIPE) as member:
+        try:
+            assert member.stdin is not None
+            member.stdin.close()  # as the kernel does when the soak's process ends
+            assert member.wait(60) == 1
+        finally:
+            member.kill()
 
 
 @pytest.mark.long

@@ -9,7 +9,8 @@ import json
 import logging
 import sys
 
-from tests.harness.soak.transactions.topology import Setup, config_of, topology_of
+from tests.harness.soak.transactions.subjects import topology_of
+from tests.harness.soak.transactions.topology import Setup, config_of
 from txtopo import run
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.core.events import JobLost

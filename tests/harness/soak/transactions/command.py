@@ -135,6 +135,7 @@ class Soak:
 @click.option("--transactions", default=400, show_default=True, type=click.IntRange(1), help="In a round.")
 @click.option("--opaque", is_flag=True, help="With a spout whose replays carry other tuples.")
 @click.option("--inline", is_flag=True, help="Without Spark: quicker, and one process to kill.")
+@click.option("--timed", is_flag=True, help="Words with event times, which windows count.")
 @click.option("--kafka", is_flag=True, help="With input from a real Kafka broker.")
 @click.option(
     "--output", type=click.Path(path_type=Path), help="A new folder for tables and logs, kept if a promise is broken."

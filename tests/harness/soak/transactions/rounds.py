@@ -16,8 +16,8 @@ import attrs
 from tests.harness.soak.processes import java_of, kill_process, kill_session, pause, workers_of
 from tests.harness.soak.transactions.child import DIED
 from tests.harness.soak.transactions.kills import DECIDED, UNSETTLED, Kill, Victim
-from tests.harness.soak.transactions.oracle import Judge
-from tests.harness.soak.transactions.topology import TOPOLOGY_ID, Setup, config_of, topology_of
+from tests.harness.soak.transactions.subjects import judge_of, topology_of
+from tests.harness.soak.transactions.topology import TOPOLOGY_ID, Setup, config_of
 from txtopo.failpoints import ENVIRONMENT
 from txtopo.testing.checkers import Violation
 from txtopo.transactional.journal.ending import JournalEnd, read_end
@@ -57,7 +57,7 @@ class Round:
     def __init__(self, folder: Path, setup: Setup) -> None:
         self.folder = folder
         self.setup = attrs.evolve(setup, output=str(folder / "tables"))
-        self.judge = Judge(self.setup)
+        self.judge = judge_of(self.setup)
         self.is_group_decided = False
         self.lives = 0
         self._orphans: set[int] = set()

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 
 from state import read_table
+from tests.cli.test_audit import audited
 from tests.harness.soak.processes import members
 from tests.harness.soak.transactions.kills import ELSEWHERE, RUN_FAILPOINTS, Kill, Victim, step_of
 from tests.harness.soak.transactions.oracle import differences, oracle_of, rows_of
 from tests.harness.soak.transactions.rounds import Round
-from tests.harness.soak.transactions.topology import Setup, batches_of, config_of, fill_topic, topology_of
+from tests.harness.soak.transactions.subjects import judge_of, topology_of
+from tests.harness.soak.transactions.topology import Setup, batches_of, config_of, fill_topic, words_topology
 from txtopo.failpoints import FAILPOINTS
 from txtopo.testing.checkers import Violation
 from txtopo.testing.inline import run_inline
@@ -44,6 +48,16 @@ SHORT = {"table.write.before", "group.commit.before"}
 
 COUNTS = {"lead.take": 1, "table.open": 2, "recovery": 1, "table.maintain": 5, "spout": 12, "bolt": 20}
 """By the beginning of a failpoint's name, at which reach it kills; 2 for all others."""
+
+GROUP_STEPS = (
+    "group.decide.after",
+    "delta.write.landed",
+    "group.commit.before",
+    "table.write.before",
+    "group.commit.after",
+    "group.journal.after",
+)
+"""Failpoints before, between and after the Delta writes of a group, which a process reaches with its first group."""
 
 SETUPS = {
     "recovery.write": Kill(Victim.ALL, "group.commit.before", 2),
@@ -100,12 +114,13 @@ def test_upkeep_is_killed_too(soaked: Round) -> None:
 @pytest.mark.long
 def test_killed_at_random_moments_opaque(tmp_path: Path) -> None:
     """A spout whose replays carry other tuples loses and doubles nothing: every row follows from the journal."""
-    round_ = Round(tmp_path / "round", Setup("", SEED, TRANSACTIONS, opaque=True, inline=True))
+    # Many, since a process commits a hundred in the time in which a busy machine sees the first five.
+    round_ = Round(tmp_path / "round", Setup("", SEED, 6 * TRANSACTIONS, opaque=True, inline=True))
     kills = [Kill(Victim.ALL, count=5), Kill(Victim.ALL, "delta.write.landed"), Kill(Victim.ALL, count=6)]
     for kill in kills:
         assert round_.live(kill).kills == (kill,)
     assert round_.live().is_finished
-    assert round_.check_end() >= TRANSACTIONS
+    assert round_.check_end() >= 6 * TRANSACTIONS
 
 
 @pytest.mark.long
@@ -122,10 +137,53 @@ def test_killed_with_input_from_kafka(kafka: KafkaBroker, tmp_path: Path, opaque
     assert round_.check_end() >= TRANSACTIONS
 
 
+def killed_to_the_end(round_: Round, count: int) -> list[Kill]:
+    """Let each process die at the next step of a commit group, reached so many times, until one finishes the input."""
+    kills: list[Kill] = []
+    for failpoint in itertools.cycle(GROUP_STEPS):
+        death = round_.live(Kill(Victim.ALL, failpoint, count))
+        kills += death.kills
+        if death.is_finished:
+            return kills
+    raise AssertionError
+
+
+@pytest.mark.parametrize(("transactions", "count"), [(5, 2), pytest.param(3, 1, marks=pytest.mark.long)])
+def test_windows_are_said_once(tmp_path: Path, transactions: int, count: int) -> None:
+    """Each row is in one window that is said once, or late or untimed once, whatever a replay carries."""
+    round_ = Round(tmp_path / "round", Setup("", SEED, transactions, opaque=True, inline=True, timed=True))
+    assert len(killed_to_the_end(round_, count)) >= 3
+    assert round_.check_end() > transactions  # the last one ends the input
+    assert audited(Path(round_.setup.output)).findings == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("opaque", [False, True])
+def test_windows_over_kafka(kafka: KafkaBroker, tmp_path: Path, opaque: bool) -> None:
+    """So it is with records of a real broker, killed at random moments and at each step of groups."""
+    setup = Setup("", SEED + 2 + opaque, TRANSACTIONS, opaque=opaque, inline=True, timed=True, kafka=kafka.servers)
+    fill_topic(setup, kafka)
+    round_ = Round(tmp_path / "round", setup)
+    kills = (Kill(Victim.ALL, count=3), kill_at("spout.emit"), Kill(Victim.ALL, count=4))
+    struck = [each for kill in kills for each in round_.live(kill).kills]
+    assert len([*struck, *killed_to_the_end(round_, 2)]) >= 4
+    assert round_.check_end() > TRANSACTIONS
+    assert audited(Path(round_.setup.output)).findings == []
+
+
+def test_a_wrong_window_is_found(tmp_path: Path) -> None:
+    """The judge finds windows that count other rows than the input's."""
+    setup = Setup(str(tmp_path / "tables"), SEED, 6, inline=True, timed=True)
+    report = run_inline(topology_of(setup), config_of(setup))
+    assert judge_of(setup).check_end(report.committed_txid) == 7
+    with pytest.raises(Violation, match="is missing"):
+        judge_of(attrs.evolve(setup, seed=SEED + 1)).check_end(report.committed_txid)
+
+
 def test_a_wrong_row_is_found(tmp_path: Path) -> None:
     """The judge names a wrong count, a wrong txid, and a missing or superfluous row, one by one."""
     setup = Setup(str(tmp_path / "tables"), SEED, 4, inline=True)
-    run_inline(topology_of(setup), config_of(setup))
+    run_inline(words_topology(setup), config_of(setup))
     oracle = oracle_of(batches_of(setup))
     actual = rows_of(read_table(tmp_path / "tables" / "words"))
     assert differences("words", actual, oracle.as_of("words", 4)) == []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import pathlib
 import random
 from collections import Counter
+from typing import Any
 
 import attrs
 
@@ -33,10 +35,20 @@ BUCKET_SIZE = 10
 FAILING = 0.004
 """The probability that a task fails where it can; about one attempt in twenty fails."""
 
+TIMES_FROM = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+"""The first event time."""
+
+DELAY = dt.timedelta(seconds=30)
+"""How much earlier than the largest event time so far another one may be, and is in time."""
+
+TOO_FAR = dt.datetime(2200, 1, 1, tzinfo=dt.UTC)
+"""An event time that no clock believes."""
+
 _WORDS = [f"w{number}" for number in range(60)]
+_STEP_SECS = 8
 _PARTITIONS = 2
 _TAKE = 3
-_TASKS = 2
+TASKS = 2
 
 
 @attrs.frozen
@@ -52,6 +64,7 @@ class Setup:
         hosts: the ZooKeeper servers of coordinator state; empty for SQLite.
         kafka: the Kafka brokers of the input; empty for input in memory.
         worker_failpoints: what is armed in Spark's Python workers.
+        timed: whether the words have event times, and windows count them.
     """
 
     output: str
@@ -62,13 +75,35 @@ class Setup:
     hosts: str = ""
     kafka: str = ""
     worker_failpoints: str = ""
+    timed: bool = False
 
 
-def data_of(setup: Setup) -> dict[int, list[list[str]]]:
+def data_of(setup: Setup) -> dict[int, list[list[Any]]]:
     """Return the rows of each partition; one has fewer of them."""
     rng = random.Random(setup.seed)
     lengths = [setup.transactions * _TAKE - 2 * _TAKE * partition for partition in range(_PARTITIONS)]
+    if setup.timed:
+        return {
+            partition: [[rng.choice(_WORDS[:3]), _time_of(number, rng)] for number in range(length)]
+            for partition, length in enumerate(lengths)
+        }
     return {partition: [[rng.choice(_WORDS)] for _ in range(length)] for partition, length in enumerate(lengths)}
+
+
+def _time_of(number: int, rng: random.Random) -> dt.datetime | None:
+    """Return the event time of a partition's row: in about its order, and now and then late, too far ahead or none."""
+    draw = rng.random()
+    if draw < 0.03:
+        return None
+    if draw < 0.06:
+        return TOO_FAR
+    behind = rng.uniform(180, 600) if draw < 0.15 else rng.uniform(0, 1.5 * DELAY.total_seconds())
+    return TIMES_FROM + dt.timedelta(milliseconds=round(1000 * (number * _STEP_SECS - behind)))
+
+
+def fields_of(setup: Setup) -> Fields:
+    """Return the fields of the rows."""
+    return Fields("word: string", "at: timestamp") if setup.timed else Fields("word: string")
 
 
 def batches_of(setup: Setup) -> list[list[str]]:
@@ -90,13 +125,15 @@ class Flaw:
 
 
 class Pass(BasicBolt):
-    output_fields = Fields("attempt", "word: string")
+    """Passes on what it gets, unless it fails."""
 
-    def __init__(self, flaw: Flaw) -> None:
+    def __init__(self, flaw: Flaw, fields: Fields, where: str = "pass") -> None:
+        self.output_fields = fields.with_attempt()
         self.flaw = flaw
+        self.where = where
 
     def execute(self, tuple, collector):
-        self.flaw.maybe_fail("pass", tuple.attempt)
+        self.flaw.maybe_fail(self.where, tuple.attempt)
         collector.emit(tuple.values)
 
 
@@ -212,12 +249,15 @@ def topic_of(setup: Setup) -> str:
 
 def fill_topic(setup: Setup, broker: KafkaBroker) -> None:
     broker.create_topic(topic_of(setup), _PARTITIONS)
+    names = list(fields_of(setup))
     for partition, rows in data_of(setup).items():
-        broker.produce(topic_of(setup), [json.dumps({"word": word}).encode() for (word,) in rows], partition)
+        records = [dict(zip(names, row, strict=True)) for row in rows]
+        values = [json.dumps(record, default=dt.datetime.isoformat).encode() for record in records]
+        broker.produce(topic_of(setup), values, partition)
 
 
 def spout_of(setup: Setup):
-    fields = Fields("word: string")
+    fields = fields_of(setup)
     if setup.kafka:
         kind = OpaqueKafkaSpout if setup.opaque else TransactionalKafkaSpout
         return kind(setup.kafka, topic_of(setup), fields, batch_records_max=_TAKE, until_end=True)
@@ -226,14 +266,14 @@ def spout_of(setup: Setup):
     return MemoryTransactionalSpout(data_of(setup), fields, _TAKE)
 
 
-def topology_of(setup: Setup) -> Topology:
+def words_topology(setup: Setup) -> Topology:
     """Return spout → pass → count batch → count words (committer) → bucketize → count buckets (committer)."""
     flaw = Flaw(setup.seed)
-    builder = TransactionalTopologyBuilder(TOPOLOGY_ID, SPOUT, spout_of(setup), _TASKS)
-    builder.set_bolt("pass", Pass(flaw), _TASKS).shuffle_grouping(SPOUT)
-    builder.set_bolt("count-batch", CountBatch(flaw), _TASKS).none_grouping("pass")
-    builder.set_committer_bolt("count", CountWords(flaw), _TASKS).fields_grouping("count-batch", Fields("word"))
-    builder.set_bolt("bucketize", Bucketize(), _TASKS).none_grouping("count")
+    builder = TransactionalTopologyBuilder(TOPOLOGY_ID, SPOUT, spout_of(setup), TASKS)
+    builder.set_bolt("pass", Pass(flaw, fields_of(setup)), TASKS).shuffle_grouping(SPOUT)
+    builder.set_bolt("count-batch", CountBatch(flaw), TASKS).none_grouping("pass")
+    builder.set_committer_bolt("count", CountWords(flaw), TASKS).fields_grouping("count-batch", Fields("word"))
+    builder.set_bolt("bucketize", Bucketize(), TASKS).none_grouping("count")
     builder.set_committer_bolt("buckets", CountBuckets(flaw), 1).global_grouping("bucketize")
     kind = StateKind.OPAQUE if setup.opaque else StateKind.TRANSACTIONAL
     for name, key in (("words", "word: string"), ("buckets", "bucket: long")):
