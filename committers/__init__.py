@@ -11,6 +11,7 @@ from committers.event_time import (
     TimerCommitter,
     Tumbling,
     WindowCommitter,
+    WindowUpdateCommitter,
 )
 from committers.reduce import ReduceCommitter
 from committers.rows import AppendCommitter, ReplaceCommitter
@@ -38,4 +39,5 @@ __all__ = [
     "TimerCommitter",
     "Tumbling",
     "WindowCommitter",
+    "WindowUpdateCommitter",
 ]

@@ -3,7 +3,7 @@
 from committers.event_time.clock import EventClock
 from committers.event_time.deduplicate import Deduplicate
 from committers.event_time.timers import TimerCommitter
-from committers.event_time.windowed import WindowCommitter
+from committers.event_time.windowed import WindowCommitter, WindowUpdateCommitter
 from committers.event_time.windows import Days, Hours, Sessions, Sliding, Tumbling, Window
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "Tumbling",
     "Window",
     "WindowCommitter",
+    "WindowUpdateCommitter",
 ]

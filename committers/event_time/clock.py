@@ -12,7 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from committers.event_time.combining import FirstStep
-from committers.event_time.times import MICROS_MAX, TIMESTAMP, datetime_at, event_times, micros_at, micros_in, micros_of
+from committers.event_time.times import (
+    MICROS_MAX,
+    MICROS_MIN,
+    TIMESTAMP,
+    datetime_at,
+    event_times,
+    micros_at,
+    micros_in,
+    micros_of,
+)
 from state import DeltaState
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.reduction import Combiner
@@ -27,12 +36,12 @@ class Watermark:
     """What a clock tells those below it, in microseconds since 1970.
 
     ``before`` is the watermark after the transaction before, ``after`` that after this transaction; rows of a window
-    that starts after ``limit`` are too far ahead. None: there is none.
+    that starts after ``limit`` are too far ahead. None: there is no watermark yet.
     """
 
     before: int | None
     after: int | None
-    limit: int | None
+    limit: int
 
     @staticmethod
     def of(tuple: Tuple) -> Watermark:
@@ -55,14 +64,15 @@ class EventClock(BatchBolt, ICommitter):
         state: the name of the clock's state in ``builder.set_state``; declare it with :meth:`state`.
         time: the field with the event time, a ``timestamp``; rows without one do not move the clock.
         delay: how long after the largest event time an earlier one may still come.
-        partition: the field that names the row's source partition. Then the watermark is that of the slowest
-            partition; without it, that of all rows.
+        partition: the field that names the row's source partition; null is a name, too. Then the watermark is that of
+            the slowest partition; without it, that of all rows.
         idle_after: how long a partition may bring nothing until the others do not wait for it. If all are silent for so
             long, the watermark goes on with the time at which transactions are planned, and the run begins
             transactions without input so that it does: then the last windows close. None: it stands still.
         ahead_max: how far an event time may be ahead of the time at which its transaction was planned. Those that are
-            further ahead, such as times in another unit, do not move the clock. None: any.
-        close_at_end: whether the watermark moves past all event times at the end of a bounded source.
+            further ahead, such as times in another unit, do not move the clock. None: any up to the year 9999.
+        close_at_end: whether the watermark moves past all event times at the end of a bounded source. It stays there:
+            if the source grows and the topology runs again, all that it brings is late.
 
     Raises:
         ConfigError: a duration is not one, or negative.
@@ -140,9 +150,9 @@ class EventClock(BatchBolt, ICommitter):
         """Return the largest event time of some rows, or that of each partition; no row if there is none."""
         keys = [] if self._partition is None else [self._partition]
         timed = rows.select(keys).append_column(self._time, event_times(rows, self._time))
-        limit = self._limit(planned_at)
-        if limit is not None:
-            timed = timed.filter(pc.less_equal(timed[self._time], pa.scalar(limit, pa.int64()).cast(TIMESTAMP)))
+        limit = pa.scalar(self._limit(planned_at), pa.int64()).cast(TIMESTAMP)
+        if pc.greater(pc.max(timed[self._time]), limit).as_py():
+            timed = timed.filter(pc.less_equal(timed[self._time], limit))
         latest = timed.group_by(keys).aggregate([(self._time, "max")])
         latest = latest.select([*keys, f"{self._time}_max"]).rename_columns([*keys, self._time])
         return latest.filter(pc.is_valid(latest[self._time]))
@@ -164,19 +174,18 @@ class EventClock(BatchBolt, ICommitter):
             known[name] = (max(time, known[name][0]) if name in known else time, now)
         before = None if watermark is None else micros_at(watermark)
         reached = MICROS_MAX if self.context.is_at_end and self.at_end else self._reached(known.values(), now)
-        after = reached if before is None or (reached is not None and reached > before) else before
+        after = before if reached is None else max(reached, MICROS_MIN if before is None else before)
         # A transaction that changes nothing writes nothing: there is no new version of the table for it.
         if self._seen or after != before:
             self._put(known, after)
         self.collector.emit((self.attempt, before, after, self._limit(self.context.planned_at)))
 
     def _see(self, partition: str, micros: int) -> None:
-        limit = self._limit(self.context.planned_at)
-        if limit is None or micros <= limit:
+        if MICROS_MIN <= micros <= self._limit(self.context.planned_at):
             self._seen[partition] = max(micros, self._seen.get(partition, micros))
 
-    def _limit(self, planned_at: dt.datetime) -> int | None:
-        return None if self._ahead_max is None else micros_at(planned_at) + self._ahead_max
+    def _limit(self, planned_at: dt.datetime) -> int:
+        return MICROS_MAX if self._ahead_max is None else min(micros_at(planned_at) + self._ahead_max, MICROS_MAX)
 
     def _reached(self, partitions: Collection[tuple[int, int]], now: int) -> int | None:
         """Return the watermark, given each partition's largest event time, and when its last event came."""

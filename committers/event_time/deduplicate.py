@@ -106,9 +106,9 @@ class Deduplicate(TimedCommitter):
         """Emit rows that are not looked at."""
         self.emit(rows.drop_columns([EXPIRES]), stream)
 
-    def expire(self, watermark: int) -> None:
+    def expire(self, until: int) -> None:
         """Forget keys."""
-        self._state.take_expired(watermark)
+        self._state.take_expired(until)
 
 
 def _first_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:

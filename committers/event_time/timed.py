@@ -22,7 +22,7 @@ from txtopo.columnar.rows_file import read_rows_file
 from txtopo.errors import FieldsError, TopologyError
 
 EXPIRES = "expires"
-"""The column with the watermark at which a row expires: its window closes, or its key is forgotten."""
+"""The column with the event time at which a row expires: its window ends, or its key is forgotten."""
 
 LATE, UNTIMED = "late", "untimed"
 
@@ -46,10 +46,12 @@ class TimedCommitter(SpillingCommitter):
         clock: the component id of the clock.
         time: the field with the event time.
         inputs: the fields to read, each with a type.
+        lateness: how far the watermark must be past the time at which a row expires, in microseconds.
     """
 
-    def __init__(self, state: str, clock: str, time: str, inputs: Fields) -> None:
+    def __init__(self, state: str, clock: str, time: str, inputs: Fields, lateness: int = 0) -> None:
         self._state_name = state
+        self._lateness = lateness
         self._clock = clock
         self._time = time
         self._inputs = inputs if time in inputs else inputs + Fields(f"{time}: timestamp")
@@ -75,8 +77,17 @@ class TimedCommitter(SpillingCommitter):
         """Emit rows that are late, too far ahead, or without a time."""
 
     @abstractmethod
-    def expire(self, watermark: int) -> None:
-        """Go on to a watermark, after all rows of the transaction were added."""
+    def expire(self, until: int) -> None:
+        """Take what expires up to a time, after all rows of the transaction were added."""
+
+    def expired_until(self, watermark: Watermark) -> int | None:
+        """Return the time up to which rows came too late before this transaction; None if none did.
+
+        It is what the state says: with another lateness than at the start of the transaction before, a time that
+        follows from the watermark would be another one.
+        """
+        del watermark
+        return self._state.taken_until()
 
     def prepare(
         self,
@@ -152,7 +163,7 @@ class TimedCommitter(SpillingCommitter):
         # All tasks write one state, one after another, so only the last one knows what the transaction has brought.
         last_task = context.component_tasks(context.this_component_id)[-1]
         if self._watermark.after is not None and context.this_task_index == last_task:
-            self.expire(self._watermark.after)
+            self.expire(self._watermark.after - self._lateness)
 
     def _split(self, rows: pa.Table, watermark: Watermark) -> None:
         is_timed = rows[EXPIRES].is_valid()
@@ -160,10 +171,10 @@ class TimedCommitter(SpillingCommitter):
             self.refuse(rows.filter(pc.invert(is_timed)), UNTIMED)
             rows = rows.filter(is_timed)
         refused: list[npt.NDArray[np.bool_]] = []
-        if watermark.before is not None:
-            refused.append(pc.less_equal(rows[EXPIRES], _scalar(watermark.before)).to_numpy())
-        if watermark.limit is not None:
-            refused.append(self.earliest(rows) > watermark.limit)
+        expired_until = self.expired_until(watermark)
+        if expired_until is not None:
+            refused.append(pc.less_equal(rows[EXPIRES], _scalar(expired_until)).to_numpy())
+        refused.append(self.earliest(rows) > watermark.limit)
         if any(each.any() for each in refused):
             is_refused = np.logical_or.reduce(refused)
             self.refuse(rows.filter(pa.array(is_refused)), LATE)

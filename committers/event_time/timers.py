@@ -8,15 +8,14 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from committers.event_time.clock import Watermark
 from committers.event_time.timed import EXPIRES, no_watermark
-from committers.event_time.times import MICROS_MAX, datetime_at, micros_at, micros_in
+from committers.event_time.times import MICROS_MAX, datetime_at, micros_at
 from state import DeltaExpiringRows
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
 from txtopo.errors import FieldsError
-
-TIME = "time"
-"""The column with the time of a timer; it may have been set after the watermark had reached it."""
 
 
 class TimerCommitter(BatchBolt, ICommitter):
@@ -37,15 +36,13 @@ class TimerCommitter(BatchBolt, ICommitter):
     """
 
     def __init__(self, values: str, timers: str, *, clock: str, key: Fields) -> None:
-        taken = next((name for name in (TIME, EXPIRES) if name in key), None)
-        if taken is not None:
-            raise FieldsError(f"a TimerCommitter has a column {taken!r} of its own; give your key another name")
+        if EXPIRES in key:
+            raise FieldsError(f"a TimerCommitter has a column {EXPIRES!r} of its own; give your key another name")
         self._values_name, self._timers_name, self._clock, self._key = values, timers, clock, key
 
     def timers_state(self, path: str | os.PathLike[str], **options: Any) -> DeltaExpiringRows:
         """Return the state of timers; ``options`` are the table's."""
-        times = Fields(f"{TIME}: timestamp", f"{EXPIRES}: timestamp")
-        return DeltaExpiringRows(path, self._key + times, EXPIRES, **options)
+        return DeltaExpiringRows(path, self._key + Fields(f"{EXPIRES}: timestamp"), EXPIRES, **options)
 
     @abstractmethod
     def on_rows(self, key: Any, rows: Sequence[Tuple], old: Any) -> Any:
@@ -65,12 +62,11 @@ class TimerCommitter(BatchBolt, ICommitter):
         return None if before is None else datetime_at(before)
 
     def set_timer(self, key: Any, time: dt.datetime) -> None:
-        """Let :meth:`on_timer` be called when the watermark has reached ``time``.
+        """Let :meth:`on_timer` be called when the watermark has reached ``time``, perhaps in this very transaction.
 
-        If it has already, the timer fires when the watermark moves next; or at once if :meth:`on_timer` sets it. The
-        end of a bounded source lets all timers fire, and no others that are set then.
+        The end of a bounded source lets all timers fire, but none that is set then.
         """
-        self._set.append((micros_at(time), *(key if len(self._key) > 1 else (key,))))
+        self._set.append((*(key if len(self._key) > 1 else (key,)), time))
 
     def prepare(
         self,
@@ -102,12 +98,9 @@ class TimerCommitter(BatchBolt, ICommitter):
         rows = self._rows
         if rows:
             self._values_after(list(rows), lambda key, old: self.on_rows(key, rows[key], old))
-        before, after = self._watermark.before, self._watermark.after
-        self._append(self._taken_set(), before)
+        # The last task takes the timers of all; each one fires those that it sets for a time that has passed already.
         last_task = context.component_tasks(context.this_component_id)[-1]
-        # A timer is to fire in the transaction that has moved the watermark past it, after the rows of all tasks.
-        if after is not None and context.this_task_index == last_task:
-            self._fire(after)
+        self._fire(self._watermark.after if context.this_task_index == last_task else None)
 
     def _values_after(self, keys: Sequence[Any], function: Any) -> None:
         """Replace the value of each key; a method is called once for each, however often the state asks."""
@@ -120,37 +113,36 @@ class TimerCommitter(BatchBolt, ICommitter):
         if removed:
             self._values.multi_remove(removed)
 
-    def _taken_set(self) -> list[tuple[Any, ...]]:
-        rows, self._set = self._set, []
-        return rows
-
-    def _append(self, timers: Sequence[tuple[Any, ...]], reached: int | None) -> None:
-        """Keep timers; those that the watermark has reached already fire when it moves on."""
-        next_time = None if reached is None else reached + 1
-        if timers and (next_time is None or next_time <= MICROS_MAX):
-            self._timers.append(
-                [
-                    (*key, datetime_at(time), datetime_at(time if next_time is None else max(time, next_time)))
-                    for time, *key in timers
-                ]
-            )
-
-    def _fire(self, watermark: int) -> None:
-        names = [TIME, *self._key]
-        taken = self._timers.take_expired(watermark).select(names)
-        due = list(zip(micros_in(taken[TIME]).tolist(), *(taken[name].to_pylist() for name in self._key), strict=True))
-        while due:
-            for time, *parts in sorted(set(due), key=_order):
+    def _fire(self, watermark: int | None) -> None:
+        # Until there are no more: a timer may set another one that has passed, too.
+        while due := self._due(watermark):
+            for time, *parts in due:
                 key = parts[0] if len(parts) == 1 else tuple(parts)
-                self._values_after([key], lambda key, old, time=time: self.on_timer(key, datetime_at(time), old))
+                self._values_after([key], lambda key, old, time=time: self.on_timer(key, time, old))
             if watermark == MICROS_MAX:
-                self._set = []
-            timers = self._taken_set()
-            due = [each for each in timers if each[0] <= watermark]
-            self._append([each for each in timers if each[0] > watermark], watermark)
+                self._set = []  # a timer that always sets the next one would never let the run end
+
+    def _due(self, watermark: int | None) -> list[tuple[Any, ...]]:
+        """Put the timers that were set into the state; return those that are to fire, by time and then by key."""
+        until, (rows, self._set) = self._timers.taken_until(), (self._set, [])
+        # The state refuses a row that has expired already, so such a timer fires without having been there.
+        passed = [row for row in rows if until is not None and micros_at(row[-1]) <= until]
+        waiting = [row for row in rows if until is None or micros_at(row[-1]) > until]
+        if waiting:
+            self._timers.append(waiting)
+        due = {(datetime_at(micros_at(time)), *key) for *key, time in passed}
+        if watermark is not None:
+            due.update(_rows(self._timers.take_expired(watermark), [EXPIRES, *self._key]))
+        return sorted(due, key=_order)
 
 
 def _order(timer: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return what timers are sorted by: time, then key, in which null comes last."""
     time, *parts = timer
     return (time, *((part is None, 0 if part is None else part) for part in parts))
+
+
+def _rows(table: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return the distinct rows of some columns."""
+    distinct = table.select(names).group_by(names).aggregate([])
+    return list(zip(*(column.to_pylist() for column in distinct.columns), strict=True))

@@ -20,6 +20,9 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 MICROS_MAX = 253_402_300_799_999_999
 """The last microsecond of the year 9999: the watermark after the end of a bounded source."""
 
+MICROS_MIN = -62_135_596_800_000_000
+"""The first microsecond of the year 1."""
+
 _MICROSECOND = dt.timedelta(microseconds=1)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 

@@ -1,9 +1,10 @@
-"""``WindowCommitter``: aggregates of windows of event time, each said once and for all when the watermark passes it."""
+"""Aggregates of windows of event time: each said once when it closes, or kept up to date in a table."""
 
 from __future__ import annotations
 
 import datetime as dt
 import os
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,42 +12,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from committers.aggregates import Aggregate, Aggregation
+from committers.event_time.clock import Watermark
 from committers.event_time.timed import EXPIRES, LATE, UNTIMED, TimedCommitter, with_expiry
 from committers.event_time.times import TIMESTAMP, Micros, micros_in, micros_of, timestamps
 from committers.event_time.windows import END, START, Window, sessions, with_windows
-from state import DeltaExpiringRows
+from state import DeltaExpiringRows, DeltaState
 from txtopo import Fields, OutputFieldsDeclarer
+from txtopo.api.reduction import Reductions
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.api.types import ddl_name
 from txtopo.errors import FieldsError
 
 
-class WindowCommitter(TimedCommitter):
-    """Aggregates the rows of each window of event time by key, and emits each window once, when it closes.
-
-    Transaction N closes a window when the watermark after N has reached the window's end plus the lateness. What N
-    itself brings for it is in it. What a later transaction brings for it is late as a whole: it is emitted on the
-    stream ``late``, and changes nothing. So what a window has said never changes, however often transactions are
-    replayed.
-
-    *You* subscribe it to the stream by ``fields_grouping`` on fields of the key, and to an :class:`EventClock` by
-    ``all_grouping``; give its state, from :meth:`state`, to ``builder.set_state``; and put what it emits into a table
-    by an :class:`AppendCommitter` below it.
-    *txtopo* guarantees that each row counts in exactly the windows that it belongs to, or is late in them, once.
-
-    It emits the key, ``window_start``, ``window_end`` and the aggregates, as columns: closed windows on the default
-    stream; on ``late`` what came too late, or is further ahead than the clock allows; and on ``untimed``, without the
-    two times, the rows whose event time is null.
-
-    If another size, gap or lateness is set at a restart, windows that are open close as they were, beside those of the
-    new kind.
+class WindowedCommitter(TimedCommitter):
+    """Reduces rows to partial aggregates by key and window; subclasses say where these go.
 
     Args:
-        state: the name of the state of open windows in ``builder.set_state``.
+        state: the name of the state in ``builder.set_state``.
         clock: the component id of the clock.
         time: the field with the event time, a ``timestamp``.
         window: the kind of windows.
-        aggregates: the name of each result, and how it is computed.
+        aggregates: the name of each result, and how it is computed. A field needs a type in one of them.
         key: the key fields, each with a type; without any, there is one window at a time for all rows.
         lateness: how long a window is kept open after the watermark has passed its end.
 
@@ -69,31 +55,36 @@ class WindowCommitter(TimedCommitter):
         self._key = key or Fields()
         taken = [name for name in (*self._key, *aggregates) if name in {START, END, EXPIRES}]
         if taken:
-            raise FieldsError(f"a WindowCommitter has a column {taken[0]!r} of its own; give yours another name")
-        if window.merges and not len(self._key):
-            raise FieldsError("sessions are those of a key; give the WindowCommitter one")
-        self._aggregation = Aggregation(self._key + own, aggregates)
+            raise FieldsError(f"a {type(self).__name__} has a column {taken[0]!r} of its own; give yours another name")
+        every = (self._key, Fields(f"{time}: timestamp"), *(each.inputs for each in aggregates.values()))
+        types = {
+            name: kind
+            for fields in every
+            for name, kind in zip(fields.names, fields.types, strict=True)
+            if kind is not None
+        }
+        untyped = [name for fields in every for name in fields if name not in types]
+        if untyped:
+            raise FieldsError(
+                f"field {untyped[0]!r} has no type; write '{untyped[0]}: long' or another Spark type, in the key or in "
+                "one of the aggregates"
+            )
+        if window.merges:
+            self._check_sessions()
+        self._aggregation = Aggregation(self._key + own, aggregates).typed(pa.schema(types))
         self._window = window
-        self._lateness = micros_of(lateness, "lateness of a WindowCommitter", may_be_zero=True)
-        inputs = {name: each.inputs for each in aggregates.values() for name in each.inputs}
-        fields = sum((each.subset([name]) for name, each in inputs.items() if name not in self._key), self._key)
-        super().__init__(state, clock, time, fields)
-
-    def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaExpiringRows:
-        """Return the state of open windows, a table of their partial aggregates; ``options`` are the table's."""
-        columns = self._aggregation.partial_fields.append(pa.field(EXPIRES, TIMESTAMP))
-        return DeltaExpiringRows(
-            path, _fields(columns), EXPIRES, key=self.keys if self._window.merges else (), **options
+        names = dict.fromkeys([*self._key, *(name for each in aggregates.values() for name in each.inputs)])
+        inputs = _fields(pa.schema({name: types[name] for name in names}))
+        super().__init__(
+            state, clock, time, inputs, micros_of(lateness, f"lateness of a {type(self).__name__}", may_be_zero=True)
         )
 
-    def results(self) -> Fields:
-        """Return the fields of a closed window, as for the table that they are appended to."""
-        return _fields(self._aggregation.result_schema)
+    @abstractmethod
+    def _check_sessions(self) -> None:
+        """Raise a FieldsError if the windows can't be sessions."""
 
-    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        """Declare the three streams."""
-        results = self.results()
-        declarer.declare(results.with_attempt())
+    def _declare_refused(self, declarer: OutputFieldsDeclarer) -> None:
+        results = _fields(self._aggregation.result_schema)
         declarer.declare_stream(LATE, results.with_attempt())
         untimed = [name for name in results if name not in {START, END}]
         declarer.declare_stream(UNTIMED, results.subset(untimed).with_attempt())
@@ -125,40 +116,158 @@ class WindowCommitter(TimedCommitter):
         """Return the start of each window."""
         return micros_in(rows[START])
 
-    def add(self, rows: pa.Table) -> None:
-        """Append partial aggregates to the open windows: nothing is read, and nothing is looked up."""
-        self._state.append(rows)
-
     def refuse(self, rows: pa.Table, stream: str) -> None:
         """Emit the results of rows that do not count."""
         results = self._aggregation.results(rows)
         self.emit(results if stream == LATE else results.drop_columns([START, END]), stream)
 
-    def expire(self, watermark: int) -> None:
-        """Emit the windows that the watermark has closed."""
-        rows = self._state.take_expired(watermark)
-        if rows.num_rows and self._window.merges:
-            rows = self._ended(rows, watermark)
-        if rows.num_rows:
-            merged = self._aggregation.merged(rows.drop_columns([EXPIRES]))
-            self.emit(self._aggregation.results(merged), DEFAULT_STREAM)
-
-    def _ended(self, rows: pa.Table, watermark: int) -> pa.Table:
-        """Return the parts of sessions that are over, as rows of whole sessions; put back those of the others."""
-        going_on = self._state.rows_of(rows.select(self.keys))
-        starts, ends = (each[: rows.num_rows] for each in sessions(pa.concat_tables([rows, going_on]), self.keys))
-        is_over = ends + self._lateness <= watermark
-        # Such a part keeps its times, and is looked at again when its session, as far as it is known, is over.
-        parts = rows.drop_columns([EXPIRES]).append_column(EXPIRES, timestamps(ends + self._lateness))
-        if not is_over.all():
-            self._state.append(parts.filter(pa.array(~is_over)))
-        return with_windows(rows, starts, ends).filter(pa.array(is_over))
-
     def _regrown(self, rows: pa.Table) -> pa.Table:
         return self._window.widened(rows, self.keys) if self._window.merges else rows
 
     def _closing(self, windows: pa.Table) -> pa.Table:
-        return with_expiry(windows, windows[END], self._lateness)
+        return with_expiry(windows, windows[END], 0)
+
+
+class WindowCommitter(WindowedCommitter):
+    """Aggregates the rows of each window of event time by key, and emits each window once, when it closes.
+
+    Transaction N closes a window when the watermark after N has reached the window's end plus the lateness. What N
+    itself brings for it is in it. What a later transaction brings for it is late as a whole: it is emitted on the
+    stream ``late``, and changes nothing. So what a window has said never changes, however often transactions are
+    replayed.
+
+    *You* subscribe it to the stream by ``fields_grouping`` on fields of the key, and to an :class:`EventClock` by
+    ``all_grouping``; give its state, from :meth:`state`, to ``builder.set_state``; and put what it emits into a table
+    by an :class:`AppendCommitter` below it.
+    *txtopo* guarantees that each row counts in exactly the windows that it belongs to, or is late in them, once.
+
+    It emits the key, ``window_start``, ``window_end`` and the aggregates, as columns: closed windows on the default
+    stream; on ``late`` what came too late, or is further ahead than the clock allows; and on ``untimed``, without the
+    two times, the rows whose event time is null.
+
+    At a restart the settings may change. With another size, windows that are open close as they were, beside those of
+    the new size. With another gap, rows that came before keep the old one, and sessions that touch are one. Another
+    lateness holds for open windows, too; what was closed stays closed. For sessions instead of other windows, or the
+    other way round, take another state.
+
+    Args:
+        state: the name of the state of open windows in ``builder.set_state``.
+        clock: the component id of the clock.
+        time: the field with the event time, a ``timestamp``.
+        window: the kind of windows.
+        aggregates: the name of each result, and how it is computed. A field needs a type in one of them.
+        key: the key fields, each with a type; without any, there is one window at a time for all rows.
+        lateness: how long a window is kept open after the watermark has passed its end.
+
+    Raises:
+        FieldsError: two columns have the same name, a field has no type, or sessions have no key.
+    """
+
+    def _check_sessions(self) -> None:
+        if not len(self._key):
+            raise FieldsError("sessions are those of a key; give the WindowCommitter one")
+
+    def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaExpiringRows:
+        """Return the state of open windows, a table of their partial aggregates; ``options`` are the table's."""
+        columns = self._aggregation.partial_fields.append(pa.field(EXPIRES, TIMESTAMP))
+        return DeltaExpiringRows(
+            path, _fields(columns), EXPIRES, key=self.keys if self._window.merges else (), **options
+        )
+
+    def results(self) -> Fields:
+        """Return the fields of a closed window, as for the table that they are appended to."""
+        return _fields(self._aggregation.result_schema)
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        """Declare the three streams."""
+        declarer.declare(self.results().with_attempt())
+        self._declare_refused(declarer)
+
+    def add(self, rows: pa.Table) -> None:
+        """Append partial aggregates to the open windows: nothing is read, and nothing is looked up."""
+        self._state.append(rows)
+
+    def expire(self, until: int) -> None:
+        """Emit the windows that end up to a time."""
+        rows = self._state.take_expired(until)
+        if rows.num_rows and self._window.merges:
+            rows = self._ended(rows, until)
+        if rows.num_rows:
+            merged = self._aggregation.merged(rows.drop_columns([EXPIRES]))
+            self.emit(self._aggregation.results(merged), DEFAULT_STREAM)
+
+    def _ended(self, rows: pa.Table, until: int) -> pa.Table:
+        """Return the parts of sessions that are over, as rows of whole sessions; put back those of the others."""
+        going_on = self._state.rows_of(rows.select(self.keys))
+        starts, ends = (each[: rows.num_rows] for each in sessions(pa.concat_tables([rows, going_on]), self.keys))
+        is_over = ends <= until
+        # Such a part keeps its times, and is looked at again when its session, as far as it is known, is over.
+        parts = rows.drop_columns([EXPIRES]).append_column(EXPIRES, timestamps(ends))
+        if not is_over.all():
+            self._state.append(parts.filter(pa.array(~is_over)))
+        return with_windows(rows, starts, ends).filter(pa.array(is_over))
+
+
+class WindowUpdateCommitter(WindowedCommitter):
+    """Aggregates the rows of each window of event time by key into a keyed table, which each transaction updates.
+
+    So readers see a window before it closes: Structured Streaming's output mode *update*. What comes for a window that
+    has closed is late as a whole, by the rule of a :class:`WindowCommitter`: it is emitted on the stream ``late``, and
+    changes nothing. A window that has closed stays in the table; nobody removes it.
+
+    *You* subscribe it to the stream by ``fields_grouping`` on fields of the key, and to an :class:`EventClock` by
+    ``all_grouping``, and give its state, from :meth:`state`, to ``builder.set_state``.
+    *txtopo* guarantees that each row counts in exactly the windows that it belongs to, or is late in them, once.
+
+    The table's key is that of the rows, ``window_start`` and ``window_end``; its values are folded as those of a
+    :class:`~committers.ReduceCommitter` with several aggregates: a ``Mean`` named ``price`` fills ``price_sum`` and
+    ``price_count``, a ``First`` or ``Last`` named ``opening`` fills ``opening`` and ``opening_at``. A null in a key
+    raises a ``FieldsError``: keys of a table never are null. It emits ``late`` and ``untimed`` only, as a
+    :class:`WindowCommitter` does.
+
+    At a restart the size and the lateness may change: windows of the former size stay as they are, and more lateness
+    opens windows again.
+
+    Args:
+        state: the name of the state in ``builder.set_state``.
+        clock: the component id of the clock.
+        time: the field with the event time, a ``timestamp``.
+        window: the kind of windows; not sessions, whose start and end change as they grow.
+        aggregates: the name of each result, and how it is computed. A field needs a type in one of them.
+        key: the key fields, each with a type; without any, there is one window at a time for all rows.
+        lateness: how long a window is kept open after the watermark has passed its end.
+
+    Raises:
+        FieldsError: two columns have the same name, a field has no type, or the windows are sessions.
+    """
+
+    def _check_sessions(self) -> None:
+        raise FieldsError(
+            "a session's start and end change as it grows, so it has no row to update; give a WindowCommitter the "
+            "sessions"
+        )
+
+    def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaState:
+        """Return the table of windows; ``options`` are the table's."""
+        columns = list(self._aggregation.partial_fields)
+        keys = len(self._aggregation.key)
+        return DeltaState(path, _fields(pa.schema(columns[:keys])), _fields(pa.schema(columns[keys:])), **options)
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        """Declare the two streams."""
+        self._declare_refused(declarer)
+
+    def add(self, rows: pa.Table) -> None:
+        """Fold partial aggregates into the windows of the table."""
+        reductions = Reductions(tuple(self._aggregation.reductions.items()))
+        self._state.multi_reduce(rows.drop_columns([EXPIRES]), reductions)
+
+    def expired_until(self, watermark: Watermark) -> int | None:
+        """Return the end of the windows that had closed."""
+        return None if watermark.before is None else watermark.before - self._lateness
+
+    def expire(self, until: int) -> None:
+        """Leave the windows in the table."""
 
 
 def _fields(schema: pa.Schema) -> Fields:

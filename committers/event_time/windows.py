@@ -124,9 +124,9 @@ class _Calendar(Window):
         except (ZoneInfoNotFoundError, ValueError) as error:
             raise ConfigError(f"there is no time zone {self.zone!r}; give one such as 'Europe/Berlin'") from error
 
-    def _local(self, times: Micros) -> pa.Array:
-        """Return what clocks in the zone show, as timestamps without a zone."""
-        return pc.local_timestamp(timestamps(times).cast(pa.timestamp("us", tz=self.zone)))
+    def _local(self, times: Micros) -> Micros:
+        """Return what clocks in the zone show, in microseconds since they showed 1970."""
+        return micros_in(pc.local_timestamp(timestamps(times).cast(pa.timestamp("us", tz=self.zone))))
 
 
 class Days(_Calendar):
@@ -134,9 +134,16 @@ class Days(_Calendar):
 
     def panes(self, times: Micros) -> tuple[Micros, Micros]:
         """Return the day of each event time."""
-        days, day = np.unique(micros_in(self._local(times)) // _DAY, return_inverse=True)
+        days = self._local(times) // _DAY
+        starts, ends = self._bounds(days)
+        # Arrow knows no summer time after 2037, so a time near midnight may be in the day before or after.
+        is_other = (times >= ends).astype(np.int64) - (times < starts)
+        return self._bounds(days + is_other) if is_other.any() else (starts, ends)
+
+    def _bounds(self, days: Micros) -> tuple[Micros, Micros]:
+        numbers, day = _distinct(days)
         # By Python's rules, because a midnight that clocks skip or show twice is an error in Arrow.
-        found = [(self._midnight(each), self._midnight(each + 1)) for each in days.tolist()]
+        found = [(self._midnight(each), self._midnight(each + 1)) for each in numbers.tolist()]
         starts, ends = np.array(found, dtype=np.int64).reshape(-1, 2).T
         return starts[day], ends[day]
 
@@ -146,12 +153,35 @@ class Days(_Calendar):
 
 
 class Hours(_Calendar):
-    """The hours of a time zone, which differ from those of UTC in zones that are apart by a part of an hour."""
+    """The hours of a time zone, which differ from those of UTC in zones that are apart by a part of an hour.
+
+    Where clocks are changed by a part of an hour, one hour ends at the change, and another begins there.
+    """
 
     def panes(self, times: Micros) -> tuple[Micros, Micros]:
         """Return the hour of each event time."""
-        starts = times - micros_in(self._local(times)) % _HOUR
-        return starts, starts + _HOUR
+        starts, hour = _distinct(times - self._local(times) % _HOUR)
+        ends = starts + _HOUR
+        first, last = (self._starts_of_hours(each) != starts % _HOUR for each in (starts, ends - 1))
+        for at in np.flatnonzero(first | last).tolist():
+            change = self._change(int(starts[at]), int(ends[at]) - 1)
+            (starts if first[at] else ends)[at] = change
+        return starts[hour], ends[hour]
+
+    def _starts_of_hours(self, times: Micros) -> Micros:
+        """Return how far the hours at some times begin after those of UTC."""
+        return (times - self._local(times)) % _HOUR
+
+    def _change(self, before: int, after: int) -> int:
+        """Return the first moment between two from which on hours begin as at the second."""
+        wanted = self._starts_of_hours(np.array([after]))[0]
+        while after - before > 1:
+            middle = (before + after) // 2
+            if self._starts_of_hours(np.array([middle]))[0] == wanted:
+                after = middle
+            else:
+                before = middle
+        return after
 
 
 @attrs.frozen(init=False)
@@ -183,6 +213,12 @@ class Sessions(Window):
         timed = panes.filter(pc.is_valid(panes[START]))
         merged = with_windows(timed, *sessions(timed, keys))
         return pa.concat_tables([merged, panes.filter(pc.is_null(panes[START]))])
+
+
+def _distinct(numbers: Micros) -> tuple[Micros, Micros]:
+    """Return the distinct ones of some numbers, and the position of each number among them."""
+    encoded = pa.array(numbers).dictionary_encode()
+    return encoded.dictionary.to_numpy(zero_copy_only=False).copy(), encoded.indices.to_numpy(zero_copy_only=False)
 
 
 def sessions(rows: pa.Table, keys: Sequence[str]) -> tuple[Micros, Micros]:

@@ -123,6 +123,7 @@ _GROUP: Mapping[str, Any] = {
     "enable.partition.eof": True,
 }
 _UNKNOWN = "UNKNOWN_TOPIC_OR_PART"
+_TIMED_OUT = "_TIMED_OUT"
 _END_OF_PARTITION = "_PARTITION_EOF"
 _NOT_NOW = frozenset({"ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID"})
 """What a group answers to a commit during a rebalance, or from a former member."""
@@ -149,6 +150,8 @@ class BrokerLog(KafkaLog):
         """By question: the answers that have not all come yet."""
         self._admin: Any = None
         self._consumer: Any = None
+        self._reader: tuple[str, Any] | None = None
+        """The last group asked about, and the consumer that reads its offsets."""
         self._complaints_seen = connection.complaints
         """The complaints until the last answer: if there are more now, the client has lost a broker since."""
         self._awaited: Mapping[TopicPartition, int] | None = None
@@ -203,12 +206,17 @@ class BrokerLog(KafkaLog):
         """Return the offsets that a consumer group has stored."""
         if not partitions:
             return {}
-        question = [self._library.ConsumerGroupTopicPartitions(group, self._places(partitions))]
-        found = self._result(
-            ("stored", group, *partitions),
-            lambda admin: admin.list_consumer_group_offsets(question, require_stable=True, **self._within()),
-            f"group {group!r}",
-        ).topic_partitions
+        with self._asking:
+            reader = self._reader_of(group)
+            try:
+                found = reader.committed(self._places(partitions), self._answer_secs)
+            except self._library.KafkaException as error:
+                reader.poll(0)  # runs the error callbacks, as in _answers
+                self._connection.check_refusal()
+                if error.args[0].name() == _TIMED_OUT:
+                    raise self._silent(self._answer_secs) from None
+                raise self._connection.failure(error, f"group {group!r}") from None
+            self._connection.admitted()
         _check(self._connection, found)
         return {
             TopicPartition(each.topic, each.partition): StoredOffset(each.offset, each.metadata or "")
@@ -256,10 +264,10 @@ class BrokerLog(KafkaLog):
         return False
 
     def close(self) -> None:
-        """Drop both clients."""
+        """Drop the clients."""
         self._drop_consumer()
         # Without the lock: another thread may hold it while its question waits for an answer.
-        self._admin = None
+        self._admin = self._reader = None
 
     def _read_group(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
         """Fetch several spans together, and yield their records span by span."""
@@ -374,6 +382,18 @@ class BrokerLog(KafkaLog):
             listed = self._ask(lambda admin: admin.list_topics(timeout=within_secs))
             return list(listed.topics)
 
+    def _reader_of(self, group: str) -> Any:
+        """Return a consumer that only reads a group's offsets, and does not join the group.
+
+        The admin client has a method for this, but its process crashes if the broker that it asks is no longer the
+        group's coordinator: librdkafka then uses the client's group, which only consumers have (its issue 5040).
+        """
+        if self._reader is None or self._reader[0] != group:
+            own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+            settings = {**_RECONNECT, **self._connection.properties.resolved(), **own}
+            self._reader = (group, self._connection.make(self._library.Consumer, settings))
+        return self._reader[1]
+
     def _ask(self, question: Any) -> Any:
         if self._admin is None:
             # A setting for consumers only is harmless here: librdkafka warns, below the log level that is kept.
@@ -409,7 +429,7 @@ class BrokerLog(KafkaLog):
                 if self._connection.complaints > self._complaints_seen and not self._is_replaced:
                     self._drop_admin()
                 if time.monotonic() >= deadline:
-                    raise UnansweredError(self._unreachable(f"no answer within {wait_secs:g} s").message)
+                    raise self._silent(wait_secs)
             if any(answer.exception() is None for answer in answers.values()):
                 self._connection.admitted()
             self._is_replaced, self._complaints_seen = False, self._connection.complaints
@@ -427,6 +447,9 @@ class BrokerLog(KafkaLog):
 
     def _within(self) -> dict[str, float]:
         return {"request_timeout": self._timeout_secs}
+
+    def _silent(self, secs: float) -> UnansweredError:
+        return UnansweredError(self._unreachable(f"no answer within {secs:g} s").message)
 
     def _unreachable(self, what: str) -> SourceFailure:
         trouble = f" ({self._connection.trouble})" if self._connection.trouble else ""

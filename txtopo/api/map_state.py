@@ -131,6 +131,16 @@ class MapState(ABC):
         """
         raise expires_nothing(self)
 
+    def taken_until(self) -> int | None:
+        """Return the latest time of all calls of :meth:`take_expired` so far; None if there was none.
+
+        A row that expires up to it comes too late: it can't be appended.
+
+        Raises:
+            StateAccessError: the rows of this state do not expire.
+        """
+        raise expires_nothing(self)
+
     def holds(self, keys: pa.Table) -> pa.BooleanArray:
         """Return for each key whether it has a row that is not taken, in the order of the keys.
 

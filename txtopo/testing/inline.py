@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 from txtopo.config import Config
 from txtopo.engine.runner import run_with
@@ -19,7 +20,12 @@ __all__ = ["InlineJobRunner", "run_inline"]
 
 
 def run_inline(
-    topology: TransactionalTopology, config: Config | None = None, *, until: int | None = None, slots: int = 2
+    topology: TransactionalTopology,
+    config: Config | None = None,
+    *,
+    until: int | None = None,
+    slots: int = 2,
+    wall_secs: Callable[[], float] = time.time,
 ) -> RunReport:
     """Run a topology in this process, without Spark, and write tables one after another; see :func:`txtopo.run`.
 
@@ -28,6 +34,7 @@ def run_inline(
         config: its configuration; None: the defaults.
         until: the txid after whose commit the run stops; None: it stops when the input ends.
         slots: the number of partitions of a job.
+        wall_secs: returns the seconds since 1970, UTC, at which a transaction is planned.
     """
 
     @contextlib.contextmanager
@@ -39,7 +46,7 @@ def run_inline(
             runner.close()
 
     def make_threads(jobs_max: int) -> Threads:
-        return ThreadPools(jobs_max, steps_max=1)
+        return ThreadPools(jobs_max, steps_max=1, wall_secs=wall_secs)
 
     environment = Environment(make_runner, make_threads=make_threads)
     return run_with(topology, config or Config(), environment, until=until)

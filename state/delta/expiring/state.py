@@ -65,7 +65,7 @@ class DeltaExpiringRows(DeltaRows):
         path: the table's path, as of a :class:`DeltaRows`.
         fields: the fields, each with a type.
         expires: the field of type ``timestamp`` with the time at which a row expires. It must have a value.
-        key: the fields by which rows are looked up with ``holds``; they must have values. Several rows may have the
+        key: the fields by which rows are looked up with ``holds``; nulls are equal. Several rows may have the
             same. An index of their hashes is in memory, too: 12 bytes for each row.
         storage_options: options for the object store, as delta-rs has them.
         upkeep_every_writes: the number of writes between two checkpoints of the log.
@@ -117,9 +117,9 @@ class DeltaExpiringRows(DeltaRows):
         """Return rows with the table's fields, in memory; see :func:`fitted_rows`."""
         found = arranged(in_memory(fitted_rows(form, rows, mode)), form.fields.names)
         assert found is not None, "rows of other columns were refused"
-        if found[self.expires].null_count:
+        if found[self.expires].null_count:  # a key may be null: nulls are equal to one another, as in windows
             raise FieldsError(
-                f"state {form.state!r}, field {self.expires!r}: a row has no value, so it would never expire; give it "
+                f"state {form.state!r}, field {self.expires!r}: a row has no value, but a row is taken by it; give it "
                 "one, or leave the row out; nothing was written"
             )
         return found

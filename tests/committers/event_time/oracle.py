@@ -139,3 +139,39 @@ def first_rows(
 
 def _with_nulls_last(row: Row) -> tuple[Any, ...]:
     return tuple((each is None, each if each is not None else 0) for each in (row[0], row[2]))
+
+
+@attrs.define
+class PartitionedClock:
+    """The watermark of a source with partitions, some of which fall silent; its settings may change at any time."""
+
+    watermark: dt.datetime | None = None
+    last: dict[Any, tuple[dt.datetime, dt.datetime]] = attrs.field(factory=dict)
+    """The largest event time of each partition, and when its last event came."""
+    partition: str | None = None
+
+    def move(
+        self,
+        rows: Sequence[tuple[dt.datetime | None, Any]],
+        now: dt.datetime,
+        *,
+        delay: dt.timedelta,
+        partition: str | None,
+        idle_after: dt.timedelta | None,
+        ahead_max: dt.timedelta | None,
+        close_at_end: bool,
+    ) -> tuple[dt.datetime | None, dt.datetime | None]:
+        """Take a transaction's rows; return the watermark before it and after it."""
+        del close_at_end
+        if partition != self.partition:
+            self.partition, self.last = partition, {}
+        for time, name in rows:
+            if time is not None and (ahead_max is None or time <= now + ahead_max):
+                key = name if partition else "all"
+                self.last[key] = max(time, self.last.get(key, (time,))[0]), now
+        awake = [seen for seen, active in self.last.values() if not idle_after or now < active + idle_after]
+        reached = [min(awake)] if awake else [seen + (now - active - idle_after) for seen, active in self.last.values()]
+        before = self.watermark
+        if reached and (before is None or max(reached) - delay > before):
+            self.watermark = max(reached) - delay
+        return before, self.watermark

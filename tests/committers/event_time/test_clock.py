@@ -1,18 +1,225 @@
-"""EventClock: a wrong declaration is told with what to do, and gives no wrong watermark."""
+"""EventClock: where the watermark is after each transaction."""
 
 from __future__ import annotations
 
 import datetime as dt
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from committers import EventClock
+from committers.event_time.times import MICROS_MAX, MICROS_MIN
 from spouts import MemoryTransactionalSpout
-from txtopo import Fields, TransactionalTopologyBuilder
-from txtopo.errors import FieldsError, TopologyError
+from state import read_table
+from tests.committers.event_time.oracle import PartitionedClock
+from tests.committers.event_time.scripted import SECOND, START, Planned, Script, run_clock, told
+from txtopo import ArrowBatchBolt, Fields, TransactionalTopologyBuilder
+from txtopo.errors import ConfigError, FieldsError, TopologyError
 from txtopo.testing.inline import run_inline
 
-ROWS = [(dt.datetime(2026, 3, 1, tzinfo=dt.UTC),)]
+TYPED = Fields("at: timestamp", "part: string")
+UNTYPED = Fields("at", "part")
+FIRST = MICROS_MIN / 1e6 - START.timestamp()
+ENDED = MICROS_MAX / 1e6 - START.timestamp()
+
+
+def at(second: float | None, part: Any = "p") -> tuple[Any, ...]:
+    return None if second is None else START + second * SECOND, part
+
+
+def watermarks(root: Path, *transactions: Planned, fields: Fields = TYPED, **options: Any) -> list[float | None]:
+    """Run a clock over a script; return the watermark after each transaction."""
+    clock = EventClock("clock", time="at", **{"delay": 10 * SECOND, **options})
+    run_clock(root, Script(transactions, fields), clock)
+    return [after for _, after, _ in told(root)]
+
+
+@pytest.mark.parametrize("fields", [TYPED, UNTYPED])
+def test_all_rows(tmp_path: Path, fields: Fields) -> None:
+    """It is the largest time so far less the delay, never falls, and is none before there is a time."""
+    script = (
+        Planned(0, [at(None)]),
+        Planned(1, [at(50), at(70), at(None)]),
+        Planned(2, [at(20)]),
+        Planned(3, [at(-3e9)]),
+        Planned(4, [at(71.25)]),
+    )
+    assert watermarks(tmp_path, *script, fields=fields) == [None, 60, 60, 60, 61.25]
+    assert told(tmp_path) == [
+        (None, None, ENDED), (None, 60, ENDED), (60, 60, ENDED), (60, 60, ENDED), (60, 61.25, ENDED)
+    ]  # fmt: skip
+
+
+def test_before_1970(tmp_path: Path) -> None:
+    """Times before 1970 are times like others."""
+    old = (START.replace(year=1901) - START).total_seconds()
+    assert watermarks(tmp_path, Planned(0, [at(old + 0.5)]), Planned(1, [at(old + 3)])) == [old - 9.5, old - 7]
+
+
+class Ticks(ArrowBatchBolt):
+    """Converts numbers of microseconds, in which any time may be written, to timestamps."""
+
+    output_fields = Fields("attempt", "at: timestamp", "part: string")
+
+    def execute(self, batch):
+        at = batch.schema.get_field_index("at")
+        self.collector.emit_batch(batch.set_column(at, "at", batch["at"].cast(pa.timestamp("us", "UTC"))))
+
+
+def test_times_that_cannot_be(tmp_path: Path) -> None:
+    """Times before the year 1 and after the year 9999 do not move it; the first day of the year 1 is a time."""
+    script = (
+        Planned(0, [(MICROS_MIN - 1, "p")]),
+        Planned(1, [(MICROS_MIN, "p"), (MICROS_MAX + 1, "p"), (1 << 62, "q")]),
+        Planned(2, [(0, "p")]),
+    )
+    clock = EventClock("clock", time="at", delay=SECOND)
+    run_clock(tmp_path, Script(script, Fields("at: long", "part: string")), clock, above=Ticks())
+    assert [after for _, after, _ in told(tmp_path)] == [None, FIRST, -1 - START.timestamp()]
+
+
+@pytest.mark.parametrize("fields", [TYPED, UNTYPED])
+def test_the_slowest_partition(tmp_path: Path, fields: Fields) -> None:
+    """Every partition is waited for from its first row on; one without a name, and one with an empty one, are such."""
+    script = (
+        Planned(0, [at(100, "a")]),
+        Planned(1, [at(150, "a"), at(130, "b")]),
+        Planned(2, [at(200, "a"), at(135, "b")]),
+        Planned(3, [at(128, None), at(300, "b")]),  # it is behind the watermark, which stays
+        Planned(4, [at(160, None), at(400, "")]),
+        Planned(5, [at(500, "a"), at(500, "b"), at(500, None)]),
+    )
+    assert watermarks(tmp_path, *script, fields=fields, partition="part") == [90, 120, 125, 125, 150, 390]
+
+
+def test_numbered_partitions(tmp_path: Path) -> None:
+    """A partition may be a number, as Kafka's."""
+    script = Planned(0, [at(100, 0), at(90, 1)]), Planned(1, [at(100, 1)])
+    assert watermarks(tmp_path, *script, fields=Fields("at: timestamp", "part: int"), partition="part") == [80, 90]
+
+
+def test_an_idle_partition(tmp_path: Path) -> None:
+    """Nothing waits for a partition that was silent for so long; when it speaks again, it is waited for again."""
+    script = (
+        Planned(0, [at(0, "a"), at(0, "b")]),
+        Planned(59, [at(60, "a")]),
+        Planned(60, [at(61, "a")]),
+        Planned(61, [at(500, "a"), at(40, "b")]),
+        Planned(62, [at(70, "b")]),
+    )
+    found = watermarks(tmp_path, *script, partition="part", idle_after=60 * SECOND)
+    assert found == [-10, -10, 51, 51, 60]
+
+
+@pytest.mark.parametrize("partition", [None, "part"])
+def test_silence(tmp_path: Path, partition: str | None) -> None:
+    """When all is silent, the watermark goes on as fast as time on the wall, by transactions without input."""
+    script = (
+        Planned(0, [at(7, "a"), at(3, "b")]),
+        Planned(59, [at(8, "a")]),
+        Planned(119, None),
+        Planned(180, None),
+        Planned(1_000_000, None),
+        Planned(1_000_001, [at(9, "a")]),
+    )
+    found = watermarks(tmp_path, *script, partition=partition, idle_after=60 * SECOND)
+    first = -2 if partition is None else -7
+    # "b" is silent since 0, and at 119 it would be at 3 + 59; "a" is silent since 59.
+    going_on = [8 - 10, 8 + 61 - 10, 8 + 999_881 - 10] if partition is None else [52, 113, 999_933]
+    assert found == [8 - 11 if partition is None else -7, first, *going_on, going_on[-1]]
+
+
+def test_far_ahead(tmp_path: Path) -> None:
+    """A time too far ahead of when its transaction was planned does not move it, and the limit is told."""
+    script = (
+        Planned(100, [at(130), at(131), at(1e11)]),
+        Planned(200, [at(1e9)]),
+        Planned(201, [at(150)]),
+    )
+    assert watermarks(tmp_path, *script, ahead_max=30 * SECOND) == [120, 120, 140]
+    assert [limit for *_, limit in told(tmp_path)] == [130, 230, 231]
+
+
+def test_the_end(tmp_path: Path) -> None:
+    """With close_at_end one transaction more moves it past all times, in which it stays; without, there is none."""
+    script = Planned(0, [at(5)]), Planned(1, [at(None)])
+    assert watermarks(tmp_path / "closed", *script, close_at_end=True) == [-5, -5, ENDED]
+    again = (*script, Planned(2, None), Planned(3, [at(20)]))
+    assert watermarks(tmp_path / "closed", *again, close_at_end=True) == [-5, -5, ENDED, ENDED, ENDED]
+    assert watermarks(tmp_path / "open", *script) == [-5, -5]
+
+
+def test_nothing_changes(tmp_path: Path) -> None:
+    """A transaction that neither moves the watermark nor brings a time writes no version of the clock's table."""
+    watermarks(tmp_path, Planned(0, [at(5)]), *(Planned(n, [at(None)]) for n in range(1, 9)))
+    assert read_table(tmp_path / "clock")["txid"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"delay": -SECOND}, {"delay": 5}, {"idle_after": dt.timedelta()}, {"ahead_max": -SECOND}]
+)
+def test_no_duration(wrong: dict[str, Any]) -> None:
+    """What is no duration is refused."""
+    with pytest.raises(ConfigError, match=f"{next(iter(wrong))} .* is "):
+        EventClock("clock", time="at", **{"delay": SECOND, **wrong})
+
+
+seconds = st.one_of(st.none(), st.integers(-50, 300))
+rows = st.builds(at, seconds, st.sampled_from(["a", "b", None]))
+steps = st.tuples(st.integers(0, 90), st.one_of(st.none(), st.lists(rows, max_size=4)))
+settings_of_clocks = st.fixed_dictionaries(
+    {
+        "delay": st.integers(0, 40).map(lambda n: n * SECOND),
+        "partition": st.sampled_from([None, "part"]),
+        "idle_after": st.sampled_from([None, 30 * SECOND, 100 * SECOND]),
+        "ahead_max": st.sampled_from([None, 20 * SECOND]),
+        "close_at_end": st.booleans(),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    script=st.lists(steps, min_size=1, max_size=10),
+    clocks=st.lists(settings_of_clocks, min_size=1, max_size=3),
+    fields=st.sampled_from([TYPED, UNTYPED]),
+    group=st.integers(1, 4),
+)
+def test_generated(script: Sequence[Any], clocks: list[dict[str, Any]], fields: Fields, group: int) -> None:
+    """Whatever comes, when, in which groups, and with other settings after each restart: a plain loop says the same."""
+    now, transactions = 0, []
+    for pause, taken in script:
+        # A transaction without input begins only if the source was silent for as long as all the clocks ask.
+        is_quiet = taken is None and transactions and all(each["idle_after"] for each in clocks)
+        now += max(pause, 100) if is_quiet else pause
+        transactions.append(Planned(now, None if is_quiet else taken or []))
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").exists() else None) as folder:
+        expected, oracle = [], PartitionedClock()
+        for number, options in enumerate(clocks, 1):
+            first, last = (len(transactions) * each // len(clocks) for each in (number - 1, number))
+            is_end = number == len(clocks) and options["close_at_end"]
+            if first == last and not is_end:
+                continue
+            clock = EventClock("clock", time="at", **options)
+            script_of_all = Script(transactions, fields)
+            run_clock(Path(folder), script_of_all, clock, until=None if number == len(clocks) else last, group=group)
+            expected += [
+                oracle.move(planned.rows or (), START + planned.second * SECOND, **options)
+                for planned in transactions[first:last]
+            ]
+            if is_end:
+                expected.append((oracle.watermark, dt.datetime.max.replace(tzinfo=dt.UTC)))
+        found = [(before, after) for before, after, _ in told(Path(folder))]
+    in_seconds = [[each and (each - START).total_seconds() for each in pair] for pair in expected]
+    assert found == [pytest.approx(tuple(pair)) for pair in in_seconds]
+
+
+ONE_ROW = [(dt.datetime(2026, 3, 1, tzinfo=dt.UTC),)]
 
 
 @pytest.mark.parametrize("fields", ["at: timestamp", "at"])
@@ -25,7 +232,7 @@ ROWS = [(dt.datetime(2026, 3, 1, tzinfo=dt.UTC),)]
 )
 def test_a_wrong_declaration(time, tasks, error, said, fields, tmp_path):
     """Several tasks would each move the watermark; a field that does not exist is named beside those that do."""
-    builder = TransactionalTopologyBuilder("clocked", "rows", MemoryTransactionalSpout(ROWS, Fields(fields), 1))
+    builder = TransactionalTopologyBuilder("clocked", "rows", MemoryTransactionalSpout(ONE_ROW, Fields(fields), 1))
     clock = EventClock("clock", time=time, delay=dt.timedelta())
     builder.set_committer_bolt("clock", clock, tasks).shuffle_grouping("rows")
     builder.set_state("clock", clock.state(tmp_path / "clock"))

@@ -1,94 +1,81 @@
-"""TimerCommitter: rows and timers of generated streams are told in txid order, and each timer once."""
+"""TimerCommitter: what fires when, in which order, once."""
 
 from __future__ import annotations
 
 import datetime as dt
-import tempfile
-from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings, strategies as st
+import pytest
 
-from committers import AppendCommitter, EventClock, TimerCommitter
-from spouts import MemoryTransactionalSpout
-from state import DeltaRows, DeltaState, read_table
-from tests.committers.event_time import oracle
-from tests.committers.event_time.oracle import Row
-from tests.committers.event_time.test_windows import SECOND, TYPED, padded, streams, table
-from txtopo import Config, Fields, TransactionalTopologyBuilder, Tuple
+from committers import EventClock, TimerCommitter
+from state import DeltaState, read_table
+from tests.committers.event_time.scripted import SECOND, START, Planned, Script
+from txtopo import Config, FailedException, Fields, TransactionalTopologyBuilder
 from txtopo.testing.inline import run_inline
 
-SILENCE = 10 * SECOND
-MICROSECOND = dt.timedelta(microseconds=1)
+ROWS = Fields("at: timestamp", "key: string", "wait: long")
 
 
-class NoReading(TimerCommitter):
-    """Emits a key that was silent for ten seconds, once for each silence, and then forgets it."""
+class Noting(TimerCommitter):
+    """Sets a timer for each row, so many seconds after its time, and notes what fires; "again" sets others."""
 
-    output_fields = Fields("attempt", "key: string", "since: timestamp")
+    failing = False
 
-    def on_rows(self, key: Any, rows: Sequence[Tuple], old: Any) -> Any:
-        """Remember the last reading."""
-        last = max([row["at"] for row in rows if row["at"] is not None], default=None)
-        if last is None or (old is not None and last <= old):
-            return old
-        self.set_timer(key, last + SILENCE)
-        return last
+    def on_rows(self, key: Any, rows: Any, old: Any) -> Any:
+        for row in rows:
+            self.set_timer(key, row["at"] + row["wait"] * SECOND)
+        return old or ""
 
     def on_timer(self, key: Any, time: dt.datetime, old: Any) -> Any:
-        """Tell of a silence, unless another reading came since."""
-        if old is None or old + SILENCE > time:
-            return old
-        self.collector.emit((self.attempt, key, old))
-        return None
+        second = round((time - START).total_seconds())
+        if key.startswith("again") and second > 0:
+            self.set_timer(key, START + (second // 2) * SECOND)
+        return f"{old} {second}@{self.attempt.txid}".strip()
+
+    def finish_batch(self) -> None:
+        super().finish_batch()
+        if self.failing and self.attempt.attempt & 0xFFFF <= 1:
+            raise FailedException("once")
 
 
-def expected(transactions: Sequence[Sequence[Row]], delay: dt.timedelta) -> list[tuple[int, str, dt.datetime]]:
-    """Return what NoReading emits, by a plain loop."""
-    clock = oracle.Clock(delay)
-    last: dict[str, dt.datetime] = {}
-    timers: set[tuple[dt.datetime, str, dt.datetime]] = set()
-    told = []
-    for txid, rows in enumerate([*transactions, []], 1):
-        before, after = clock.move(rows)
-        newest: dict[str, dt.datetime] = defaultdict(lambda: dt.datetime.min.replace(tzinfo=dt.UTC))
-        for time, key, _ in rows:
-            if time is not None and key is not None:
-                newest[key] = max(newest[key], time)
-        for key, time in newest.items():
-            if key not in last or time > last[key]:
-                last[key] = time
-                fires = max(time + SILENCE, before + MICROSECOND) if before is not None else time + SILENCE
-                timers.add((time + SILENCE, key, fires))
-        due = sorted(each for each in timers if txid > len(transactions) or (after is not None and each[2] <= after))
-        timers.difference_update(due)
-        for time, key, _ in due:
-            if key in last and last[key] + SILENCE <= time:
-                told.append((txid, key, last.pop(key)))
-    return told
-
-
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-@given(transactions=streams, delay=st.integers(0, 20).map(lambda secs: secs * SECOND), group=st.integers(1, 4))
-def test_silences(transactions, delay, group) -> None:
-    """Rows come before timers, and a timer fires in the transaction that moves the watermark to it."""
-    transactions = [[(at, key or "c", n) for at, key, n in rows] for rows in padded(transactions)]
-    data = dict(enumerate(map(list, zip(*transactions, strict=True))))
-    builder = TransactionalTopologyBuilder("silences", "rows", MemoryTransactionalSpout(data, TYPED, 1), 2)
-    clock = EventClock("clock", time="at", delay=delay, close_at_end=True)
-    alerts = NoReading("last", "timers", clock="clock", key=Fields("key: string"))
+def fired(root: Path, *transactions: Planned, group: int = 2, tasks: int = 2, failing: bool = False) -> dict[str, str]:
+    """Run a committer with timers; return what has fired of each key, as second@txid."""
+    script = Script(transactions, ROWS)
+    builder = TransactionalTopologyBuilder("timers", "rows", script)
+    clock = EventClock("clock", time="at", delay=10 * SECOND)
     builder.set_committer_bolt("clock", clock).global_grouping("rows")
-    builder.set_committer_bolt("alerts", alerts, 2).fields_grouping("rows", Fields("key")).all_grouping("clock")
-    builder.set_committer_bolt("told", AppendCommitter("told")).global_grouping("alerts")
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").exists() else None) as folder:
-        root = Path(folder)
-        builder.set_state("clock", clock.state(root / "clock"))
-        builder.set_state("last", DeltaState(root / "last", Fields("key: string"), Fields("at: timestamp")))
-        builder.set_state("timers", alerts.timers_state(root / "timers"))
-        builder.set_state("told", DeltaRows(root / "told", Fields("key: string", "since: timestamp")))
-        run_inline(builder.build(), Config(max_spout_pending=4, group_transactions_max=group))
-        told = expected(transactions, delay)
-        assert table(root, "told", "txid", "key", "since") == sorted(told, key=repr)
-        assert read_table(root / "timers").num_rows == 0
+    builder.set_state("clock", clock.state(root / "clock"))
+    committer = Noting("values", "timers", clock="clock", key=Fields("key: string"))
+    committer.failing = failing
+    bolt = builder.set_committer_bolt("noting", committer, tasks)
+    bolt.fields_grouping("rows", Fields("key")).all_grouping("clock")
+    builder.set_state("values", DeltaState(root / "values", Fields("key: string"), Fields("fired: string")))
+    builder.set_state("timers", committer.timers_state(root / "timers"))
+    run_inline(builder.build(), Config(group_transactions_max=group), wall_secs=script.wall_secs)
+    return {row["key"]: row["fired"] for row in read_table(root / "values").to_pylist()}
+
+
+def at(second: int, key: str, wait: int) -> tuple[Any, ...]:
+    return START + second * SECOND, key, wait
+
+
+@pytest.mark.parametrize("failing", [False, True])
+@pytest.mark.parametrize("group", [1, 4])
+def test_when_timers_fire(tmp_path: Path, group: int, failing: bool) -> None:
+    """One fires in the transaction whose watermark has reached it, once, in the order of the times."""
+    script = (
+        Planned(0, [at(20, "a", 30), at(20, "a", 5), at(20, "a", 5), at(20, "b", 25)]),
+        Planned(1, [at(35, "c", 100)]),
+        Planned(2, [at(60, "c", 100)]),
+        Planned(3, [at(61, "b", -30), at(61, "a", 0)]),
+    )
+    assert fired(tmp_path, *script, group=group, failing=failing) == {"a": "25@2 50@3", "b": "45@3 31@4", "c": ""}
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_timers_for_times_that_have_passed(tmp_path: Path, tasks: int) -> None:
+    """They fire in the same transaction, whether on_rows or on_timer has set them, in whatever task."""
+    keys = [f"again-{n}" for n in range(6)]
+    script = Planned(0, [at(50, "z", 0)]), Planned(1, [at(40, key, -20) for key in keys]), Planned(2, [at(40, "z", 0)])
+    assert fired(tmp_path, *script, tasks=tasks) == dict.fromkeys(keys, "20@2 10@2 5@2 2@2 1@2 0@2") | {"z": "40@3"}

@@ -9,27 +9,34 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from committers import (
     AppendCommitter,
     Count,
+    Days,
     Deduplicate,
     EventClock,
+    Hours,
     Sessions,
     Sliding,
     Sum,
     Tumbling,
     WindowCommitter,
 )
+from committers.event_time import Window
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, read_table
 from tests.committers.event_time import oracle
 from tests.committers.event_time.oracle import Row
 from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo.errors import ConfigError
 from txtopo.testing.inline import run_inline
 
 SECOND = dt.timedelta(seconds=1)
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 TYPED = Fields("at: timestamp", "key: string", "n: long")
 UNTYPED = Fields("at", "key", "n")
@@ -169,3 +176,89 @@ def check(root: Path, expected: oracle.Said) -> None:
     assert table(root, "late", "txid", *window, "rows", "total") == sorted(late, key=repr)
     untimed = [(*key, *values) for key, values in expected.untimed.items()]
     assert table(root, "untimed", "txid", "key", "rows", "total") == sorted(untimed, key=repr)
+
+
+def micros(*times: dt.datetime) -> Any:
+    """Return times as a committer of event time has them."""
+    return np.array([time // SECOND * 1_000_000 for time in (each - EPOCH for each in times)], dtype=np.int64)
+
+
+def pane(window: Window, time: dt.datetime) -> tuple[str, str]:
+    """Return the window of a time as text, in UTC."""
+    starts, ends = window.panes(micros(time))
+    return tuple(f"{EPOCH + dt.timedelta(microseconds=int(each[0])):%Y-%m-%d %H:%M}" for each in (starts, ends))  # type: ignore[return-value]
+
+
+def utc(*parts: int) -> dt.datetime:
+    return dt.datetime(*parts, tzinfo=dt.UTC)  # type: ignore[misc] # three to six integers
+
+
+@pytest.mark.parametrize(
+    ("window", "time", "start", "end"),
+    [
+        (Days(), utc(2026, 3, 29, 12), "2026-03-29 00:00", "2026-03-30 00:00"),
+        (Days("Europe/Berlin"), utc(2026, 3, 28, 23), "2026-03-28 23:00", "2026-03-29 22:00"),  # 23 hours
+        (Days("Europe/Berlin"), utc(2026, 10, 25, 22, 59), "2026-10-24 22:00", "2026-10-25 23:00"),  # 25 hours
+        (Days("Asia/Kathmandu"), utc(2026, 1, 1, 18, 14), "2025-12-31 18:15", "2026-01-01 18:15"),
+        # Clocks went from 24:00 to 01:00, so the day begins at 01:00 and has 23 hours.
+        (Days("America/Sao_Paulo"), utc(2018, 11, 4, 3), "2018-11-04 03:00", "2018-11-05 02:00"),
+        (Days("America/Sao_Paulo"), utc(2018, 11, 4, 2, 59), "2018-11-03 03:00", "2018-11-04 03:00"),
+        # Clocks went back from 24:00 to 23:00: the hour before midnight came twice, and both belong to the old day.
+        (Days("America/Sao_Paulo"), utc(2018, 2, 18, 2, 30), "2018-02-17 02:00", "2018-02-18 03:00"),
+        # Clocks went back at 01:00 to 00:00: midnight came twice, and the day begins with the first.
+        (Days("America/Havana"), utc(2026, 11, 1, 4, 30), "2026-11-01 04:00", "2026-11-02 05:00"),
+        (Days("America/Havana"), utc(2026, 11, 1, 5, 30), "2026-11-01 04:00", "2026-11-02 05:00"),
+        # A day was left out when the date line moved.
+        (Days("Pacific/Apia"), utc(2011, 12, 30, 9, 59), "2011-12-29 10:00", "2011-12-30 10:00"),
+        (Days("Pacific/Apia"), utc(2011, 12, 30, 10), "2011-12-30 10:00", "2011-12-31 10:00"),
+        (Days("Europe/Berlin"), utc(1969, 6, 1, 22), "1969-05-31 23:00", "1969-06-01 23:00"),
+        (Hours("Europe/Berlin"), utc(2026, 3, 29, 1, 30), "2026-03-29 01:00", "2026-03-29 02:00"),
+        (Hours("Asia/Kolkata"), utc(2026, 1, 1, 0, 29), "2025-12-31 23:30", "2026-01-01 00:30"),
+        (Hours("Asia/Kolkata"), utc(1969, 12, 31, 23, 45), "1969-12-31 23:30", "1970-01-01 00:30"),
+        # Clocks go back by half an hour at 02:00, to 01:30: that half hour comes by itself.
+        (Hours("Australia/Lord_Howe"), utc(2026, 4, 4, 14, 40), "2026-04-04 14:00", "2026-04-04 15:00"),
+        (Hours("Australia/Lord_Howe"), utc(2026, 4, 4, 15, 10), "2026-04-04 15:00", "2026-04-04 15:30"),
+        (Hours("Australia/Lord_Howe"), utc(2026, 4, 4, 15, 30), "2026-04-04 15:30", "2026-04-04 16:30"),
+        # Clocks go on by half an hour at 02:00, to 02:30.
+        (Hours("Australia/Lord_Howe"), utc(2026, 10, 3, 15, 20), "2026-10-03 14:30", "2026-10-03 15:30"),
+        (Hours("Australia/Lord_Howe"), utc(2026, 10, 3, 15, 40), "2026-10-03 15:30", "2026-10-03 16:00"),
+    ],
+)
+def test_calendars(window: Window, time: dt.datetime, start: str, end: str) -> None:
+    """Days and hours are as clocks in the zone show them, without a gap and without an overlap, whatever clocks do."""
+    assert pane(window, time) == (start, end)
+
+
+ZONES = [
+    "UTC",
+    "Europe/Berlin",
+    "America/Sao_Paulo",
+    "Australia/Lord_Howe",
+    "Asia/Kathmandu",
+    "Pacific/Apia",
+    "America/Havana",
+]
+
+
+@given(
+    window=st.builds(lambda kind, zone: kind(zone), st.sampled_from([Days, Hours]), st.sampled_from(ZONES)),
+    times=st.lists(
+        st.datetimes(utc(1900, 1, 2).replace(tzinfo=None), utc(2040, 1, 1).replace(tzinfo=None)), min_size=1
+    ),
+)
+def test_windows_of_calendars_are_apart(window, times) -> None:
+    """A time is in its window, and every time of a window has the same one, its first and its last too."""
+    at = micros(*(time.replace(tzinfo=dt.UTC) for time in times))
+    starts, ends = window.panes(at)
+    assert ((starts <= at) & (at < ends)).all()
+    for times_of_it in (starts, ends - 1):
+        again = window.panes(times_of_it)
+        assert (again[0] == starts).all()
+        assert (again[1] == ends).all()
+    assert (window.panes(ends)[0] == ends).all(), "the next one begins where it ends"
+
+
+def test_no_zone() -> None:
+    """A zone that does not exist is refused."""
+    with pytest.raises(ConfigError, match="there is no time zone 'Europe/Bärlin'"):
+        Days("Europe/Bärlin")

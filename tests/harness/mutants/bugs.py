@@ -247,6 +247,14 @@ BUGS = (
         tests=("tests/transactional/run/test_source.py",),
     ),
     Bug(
+        "a slow question that makes a source wait for a hundred times as long",
+        "txtopo/transactional/run/source.py",
+        "min(ASK_SHARE * (now - started), ASK_PAUSE_MAX_SECS)",
+        "ASK_SHARE * (now - started)",
+        subjects=(),
+        tests=("tests/transactional/run/test_source.py",),
+    ),
+    Bug(
         "tuples of the transaction before, again where there is no input",
         "txtopo/transactional/jobs/stage_run.py",
         "        if not assigned.planned.has_input:\n",

@@ -7,11 +7,18 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import ElectionType, TopicPartition as Place
 
+from spouts.kafka.confluent import BrokerLog
+from spouts.kafka.log import StoredOffset, TopicPartition
 from tests.cli.test_audit import audited
 from tests.harness.soak.kafka.command import soak_leaders
+from tests.spouts.kafka.places import wait_until
+from tests.spouts.kafka.test_consumer import patiently
 from tests.spouts.kafka.test_runs import DEADLINE_SECS, Clicks, endless_child, wait_for
 from tests.variants import variants
+from txtopo.client_properties import ClientProperties
+from txtopo.kafka_connection import KafkaConnection
 from txtopo.testing.kafka import KafkaCluster
 
 pytestmark = pytest.mark.slow
@@ -49,6 +56,34 @@ def test_leaders_that_are_killed(cluster, tmp_path, kind):
         child.send_signal(signal.SIGTERM)
         assert child.wait(DEADLINE_SECS) == 0
     assert audited(tmp_path).findings == []
+
+
+@pytest.mark.long
+def test_a_group_whose_coordinator_moves(cluster):
+    """Its stored offsets are found again, although the former coordinator lives on and refuses the question."""
+    topic = f"leaders-{next(_numbers)}"
+    cluster.create_topic(topic)
+    partition, offsets = TopicPartition(topic, 0), Place("__consumer_offsets", 0)
+    log = BrokerLog(KafkaConnection(cluster.servers, ClientProperties()), 10.0)
+    patiently(lambda: log.store({partition: 3}, topic))
+
+    def coordinator():
+        return cluster.leader(offsets.topic, offsets.partition)
+
+    first = coordinator()
+    first.kill()
+    assert patiently(lambda: log.stored([partition], topic)) == {partition: StoredOffset(3)}
+    cluster.start()
+    second = coordinator()
+    assert second is not first
+
+    def is_back() -> bool:
+        cluster.admin().elect_leaders(ElectionType.PREFERRED, [offsets]).result(DEADLINE_SECS)
+        return coordinator() is first
+
+    wait_until(is_back, "the first coordinator does not lead again")
+    assert patiently(lambda: log.stored([partition], topic)) == {partition: StoredOffset(3)}
+    log.close()
 
 
 @pytest.mark.long

@@ -248,6 +248,16 @@ def test_asking_takes_a_hundredth_of_the_time_at_most() -> None:
     assert coordinator.asked * 0.005 <= (clock.now - 100.0) / 100 + 0.005
 
 
+def test_a_slow_answer_keeps_the_source_waiting_for_a_second_at_most() -> None:
+    """A question to a dead broker takes half a second, and the broker may be back in the next."""
+    clock = Clock()
+    coordinator = Late(clock, 110.0, answer_secs=0.5)
+    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep)
+    while source.create(ask(1, 1, None), committed=0) == NOTHING:
+        assert clock.now < 120.0
+    assert clock.now <= 110.0 + 1.0 + 3 * coordinator.answer_secs
+
+
 def test_a_failing_source_is_asked_after_a_pause() -> None:
     """Not in a loop that fills the log."""
 

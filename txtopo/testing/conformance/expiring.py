@@ -30,7 +30,7 @@ __all__ = ["EXPIRING_FIELDS", "ExpiringRowsConformance"]
 
 EXPIRING_FIELDS = Fields("word: string", "ends: timestamp")
 
-Row = tuple[str, int]
+Row = tuple[str | None, int]
 """A word, and the second after 1970 at which its row expires."""
 
 Call = int | Sequence[Row]
@@ -55,7 +55,8 @@ def _second(second: int) -> dt.datetime:
 def listed(table: pa.Table) -> list[Row]:
     """Return rows as the tests write them, sorted."""
     found = table.select(list(EXPIRING_FIELDS)).to_pylist()
-    return sorted((row["word"], round((row["ends"] - _second(0)).total_seconds())) for row in found)
+    rows = [(row["word"], round((row["ends"] - _second(0)).total_seconds())) for row in found]
+    return sorted(rows, key=lambda row: (row[0] or "", row[1]))
 
 
 def call(view: MapState, *calls: Call) -> list[list[Row]]:
@@ -148,23 +149,52 @@ class ExpiringRowsConformance:
             with pytest.raises(StateAccessError, match="1970-01-01T00:00:11"):
                 call(view, [("d", 11)])
 
+    def test_up_to_when_rows_are_taken(self, declared: State) -> None:
+        """A transaction sees the latest time of all takes: of earlier ones, of its group, its own; None before any."""
+        state = opened(declared)
+        group = GroupState(state)
+        failing, view = group.begin(1), group.begin(1)
+        seen = [failing.taken_until()]
+        call(failing, 7)
+        seen.append(failing.taken_until())
+        failing.discard()
+        seen.append(view.taken_until())
+        call(view, [("a", 9)], 5)
+        view.finish()
+        seen.append(group.begin(2).taken_until())
+        state.write(1, group.writes())
+        for again in (state, opened(declared, epoch=2)):
+            view = GroupState(again).begin(2)
+            call(view, 4)
+            seen.append(view.taken_until())
+        assert seen == [None, 7_000_000, None, *[5_000_000] * 3]
+
     def test_rows_without_a_time_are_refused(self, declared: State) -> None:
         """A row needs a time at which it expires."""
         view = GroupState(opened(declared)).begin(1)
         with pytest.raises(FieldsError, match="ends"):
             view.append([("a", None)])
 
-    def test_null_is_a_key(self, declared: State) -> None:
-        """As any other, and two nulls are equal."""
+    def test_null_keys(self, declared: State) -> None:
+        """A null is a key like another, durable or not."""
         state = opened(declared)
-        null = pa.table({"word": pa.array([None], pa.string())})
+        keys, null = pa.table({"word": ["a", None]}), pa.table({"word": pa.array([None], pa.string())})
+        commit(state, (1, [[("a", 10)]]))
         group = GroupState(state)
-        view = group.begin(1)
-        assert view.holds(null).to_pylist() == [False]
-        view.append([(None, _second(10)), (None, _second(20)), ("a", _second(30))])
-        view.take_expired(10_000_000)
-        assert view.holds(null).to_pylist() == [True]
-        assert view.rows_of(null).to_pylist() == [{"word": None, "ends": _second(20)}]
+        view = group.begin(2)
+        held = [view.holds(keys).to_pylist()]
+        view.append([(None, _second(10)), (None, _second(20))])
+        held.append(view.holds(keys).to_pylist())
+        assert listed(view.rows_of(null)) == [(None, 10), (None, 20)]
+        view.finish()
+        state.write(2, group.writes())
+        for again in (state, opened(declared, epoch=2)):
+            view = GroupState(again).begin(3)
+            assert listed(view.rows_of(null)) == [(None, 10), (None, 20)]
+            held.append(view.holds(keys).to_pylist())
+            call(view, 15)
+            held.append(view.holds(keys).to_pylist())
+        assert held == [[True, False], [True, True], *[[True, True], [False, True]] * 2]
 
     def test_which_keys_are_held(self, declared: State) -> None:
         """A key is held while one of its rows is not taken: a durable one, one of the group or of the transaction."""

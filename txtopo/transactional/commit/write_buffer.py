@@ -26,6 +26,7 @@ from txtopo.api.map_state import Key, Updater, expires_nothing, folded_by_key, o
 from txtopo.api.reduction import Folding, Reducible, Reduction, Rows, RowsFile, RowsMode, TransactionRows
 from txtopo.api.state import ExpiresRows, FoldsRows, KeyedWrites, OpenedState, TakesRows, Writes
 from txtopo.api.values import StateKind, StateValue, is_stored_value, stored_value, values_before
+from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FailedException, RuleError, StateAccessError, StateFailure, TxtopoError
 from txtopo.transactional.commit.pending_rows import PendingRows
@@ -354,6 +355,11 @@ class TransactionView(StateView):
         taken = self._of_expiring(lambda pending: pending.take(until))
         self._rows_to_write.append(TransactionRows(self.txid, taken.slice(0, 0), RowsMode.TAKE, until))
         return taken
+
+    def taken_until(self) -> int | None:
+        """Return the time up to which rows are taken; None if none are."""
+        until: int = self._of_expiring(lambda pending: pending.taken_until())
+        return None if until == BEFORE_ALL else until
 
     def holds(self, keys: pa.Table) -> pa.BooleanArray:
         """Return for each key whether it has a row that is not taken."""

@@ -49,6 +49,10 @@ IDLE_ASK_SECS = 0.01
 ASK_SHARE = 100
 """The pause is at least 100x the time that the answer took, so that asking takes at most 1 % of a core."""
 
+ASK_PAUSE_MAX_SECS = 1.0
+"""The longest pause: an answer that took long was waited for, and took no core. A broker that restarts lets a question
+wait for half a second, and 100x that would leave its records unread for most of a minute."""
+
 FAILED_SECS = 0.02
 """The pause after a source has failed."""
 
@@ -132,7 +136,7 @@ class Source:
         pause_secs = min(max(ASK_SECS, (now - self._waits_since) / IDLE_SHARE), IDLE_ASK_SECS)
         if self._failures.is_source_failing:
             pause_secs = FAILED_SECS
-        self._ask_again_secs = now + max(pause_secs, ASK_SHARE * (now - started))
+        self._ask_again_secs = now + max(pause_secs, min(ASK_SHARE * (now - started), ASK_PAUSE_MAX_SECS))
 
     def _has_come(self, deadline: float) -> bool:
         """Ask a waiting source whether it has something now, which costs less than to begin a transaction in vain.

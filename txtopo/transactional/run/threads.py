@@ -87,7 +87,8 @@ class Threads(ABC):
 class ThreadPools(Threads):
     """The threads of a real run; with one step at a time, a group's writes come in the order of its states."""
 
-    def __init__(self, jobs_max: int, steps_max: int = STEPS_MAX) -> None:
+    def __init__(self, jobs_max: int, steps_max: int = STEPS_MAX, wall_secs: Callable[[], float] = time.time) -> None:
+        self._wall_secs = wall_secs
         self._events: queue.SimpleQueue[tuple[Event, ...]] = queue.SimpleQueue()
         self._commit = _CommitThread()
         self._threads = {
@@ -101,8 +102,8 @@ class ThreadPools(Threads):
         return time.monotonic()
 
     def wall_secs(self) -> float:
-        """Return seconds of the system's clock."""
-        return time.time()
+        """Return seconds of the system's clock, or of the one that was given."""
+        return self._wall_secs()
 
     def sleep(self, duration_secs: float) -> None:
         """Pause the calling thread."""

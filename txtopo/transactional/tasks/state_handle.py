@@ -182,6 +182,11 @@ class StateHandle(MapState, Local):
         with self._lock:
             return self._reach_to_write().take_expired(until)
 
+    def taken_until(self) -> int | None:
+        """Return the time up to which rows are taken."""
+        with self._lock:
+            return self._reach().taken_until()
+
     def holds(self, keys: pa.Table) -> pa.BooleanArray:
         """Return for each key whether it has a row that is not taken."""
         with self._lock:

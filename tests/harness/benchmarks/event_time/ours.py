@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 from pyspark.sql import SparkSession
 
 from tests.harness.benchmarks.measuring import Contender, Sample
 from tests.harness.benchmarks.outcome import Role
 from txtopo import Config, Topology, run
-
-LACKING = "txtopo is left out, because this checkout lacks a committer that its topologies need"
-
-
-def topologies() -> ModuleType | None:
-    """Return the topologies; None in a checkout without the committers that they need."""
-    try:
-        from tests.harness.benchmarks.event_time import topologies as found
-    except ImportError:
-        return None
-    return found
 
 
 def events_contender(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests.harness.benchmarks.event_time.ours import topologies
 from tests.harness.benchmarks.measuring import Bench
 from tests.harness.benchmarks.outcome import Outcome
 from tests.harness.benchmarks.workloads.acked import acked, acked_latency
@@ -33,7 +32,7 @@ WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
     "windows_dense": windows_dense,
     "windows_sparse": windows_sparse,
     "deduplication": deduplication,
-    **({} if topologies() is None else {"open_windows": open_windows}),  # it has no peers
+    "open_windows": open_windows,
     "endurance": endurance,
     "big_state": big_state,
     "large_commits": large_commits,

@@ -10,6 +10,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
+from tests.harness.benchmarks.event_time import topologies
 from tests.harness.benchmarks.event_time.bytewax_peer import BYTEWAX, bytewax_python, windows_by_bytewax
 from tests.harness.benchmarks.event_time.doubled import KEYS as DISTINCT, DoubledEvents
 from tests.harness.benchmarks.event_time.events import (
@@ -25,7 +26,7 @@ from tests.harness.benchmarks.event_time.events import (
     check_windows,
 )
 from tests.harness.benchmarks.event_time.files import write_transactions
-from tests.harness.benchmarks.event_time.ours import LACKING, events_contender, topologies
+from tests.harness.benchmarks.event_time.ours import events_contender
 from tests.harness.benchmarks.event_time.streaming_peer import STREAMING, once_each, stream_into_delta, windows_of
 from tests.harness.benchmarks.measuring import Bench, Contender, Sample, measure
 from tests.harness.benchmarks.outcome import Outcome, Role, Target, Unit
@@ -100,13 +101,12 @@ def _windows(bench: Bench, workload: str, minutes: int, bound: float) -> Outcome
 def _windowing(bench: Bench, *, minutes: int, python: Path | str) -> Sequence[Contender]:
     events = _events(bench, minutes).table()
     inputs = bench.work / "inputs" / f"{minutes} minutes"
-    ours, contenders = topologies(), []
+    contenders = []
     for size, rows in _sizes(bench, len(events)).items():
         source = write_transactions(inputs / f"{size}, {len(events)}", events, rows)
-        if ours is not None:
-            make = functools.partial(ours.windows, source)
-            check = functools.partial(_check_windows, _name(TXTOPO, size), events, AfterBatches(rows, lag=1), "closed")
-            contenders.append(events_contender(bench.spark, _name(TXTOPO, size), make, len(events), check))
+        make = functools.partial(topologies.windows, source)
+        check = functools.partial(_check_windows, _name(TXTOPO, size), events, AfterBatches(rows, lag=1), "closed")
+        contenders.append(events_contender(bench.spark, _name(TXTOPO, size), make, len(events), check))
         first = events.slice(0, rows * SMALL_BATCHES) if size == SMALL else events
         peers_source = write_transactions(inputs / f"{size}, {len(first)}", first, rows)
         check = functools.partial(_check_windows, _name(STREAMING, size), first, AfterBatches(rows, lag=2), "table")
@@ -119,13 +119,12 @@ def _windowing(bench: Bench, *, minutes: int, python: Path | str) -> Sequence[Co
 def _deduplicating(bench: Bench) -> Sequence[Contender]:
     doubled = DoubledEvents(bench.times(DISTINCT, 1_000))
     events, once = doubled.table(), doubled.once()
-    ours, contenders = topologies(), []
+    contenders = []
     for size, rows in _sizes(bench, len(events)).items():
         source = write_transactions(bench.work / "inputs" / "doubled" / f"{size}, {len(events)}", events, rows)
-        if ours is not None:
-            make = functools.partial(ours.once_each, source)
-            check = functools.partial(_check_once, _name(TXTOPO, size), once, "closed")
-            contenders.append(events_contender(bench.spark, _name(TXTOPO, size), make, len(events), check))
+        make = functools.partial(topologies.once_each, source)
+        check = functools.partial(_check_once, _name(TXTOPO, size), once, "closed")
+        contenders.append(events_contender(bench.spark, _name(TXTOPO, size), make, len(events), check))
         check = functools.partial(_check_once, _name(STREAMING, size), once, "table")
         contenders.append(_streaming(bench, size, source, _DOUBLED_SCHEMA, once_each, check))
     return contenders
@@ -187,7 +186,6 @@ def _notes(bench: Bench, events: int) -> tuple[str, ...]:
         sizes,
         "txtopo's figure is for all transactions from start to stop",
         f"{STREAMING}'s is from its second large batch on, or its third small one, to the last one with events",
-        *([] if topologies() else [LACKING]),
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from tests.harness.benchmarks.event_time import topologies
 from tests.harness.benchmarks.event_time.events import (
     COLUMNS,
     START_MS,
@@ -22,7 +23,6 @@ from tests.harness.benchmarks.event_time.events import (
     check_windows,
 )
 from tests.harness.benchmarks.event_time.files import write_transactions
-from tests.harness.benchmarks.event_time.ours import topologies
 from tests.harness.benchmarks.measuring import Bench, Contender, Sample, measure
 from tests.harness.benchmarks.memory import MemorySampler
 from tests.harness.benchmarks.outcome import Outcome, Role, Target, Unit
@@ -82,8 +82,6 @@ def _contenders(bench: Bench) -> Sequence[Contender]:
 
 
 def _run(bench: Bench, delay: int, folder: Path) -> Sample:
-    found = topologies()
-    assert found is not None  # or this workload is not offered
     keys, filling = _keys(bench), max(DELAYS) + 2  # both are filled by the same transactions
     transactions = filling + _transactions(bench)
     events = _Minutes(keys).table(transactions)
@@ -91,13 +89,13 @@ def _run(bench: Bench, delay: int, folder: Path) -> Sample:
     source = folder / "source"
     source.mkdir()
     files = len(prepared) // transactions
-    topology = functools.partial(found.windows, source, folder, delay * WINDOW_SECS)
+    topology = functools.partial(topologies.windows, source, folder, delay * WINDOW_SECS)
     for part in (prepared[: filling * files], prepared[filling * files :]):
         for path in part:
             os.link(path, source / path.name)
         with MemorySampler() as memory:
             report = run(topology(), Config(), spark=bench.spark)
-    closed = pa.table(DeltaTable(str(folder / found.TABLE)).scan(columns=list(COLUMNS)))
+    closed = pa.table(DeltaTable(str(folder / topologies.TABLE)).scan(columns=list(COLUMNS)))
     check_windows(_name(bench, delay), closed, answers(events, AfterBatches(keys, 1, delay * WINDOW_SECS)))
     cost_ms = report.commit_secs / report.transactions * 1000
     return Sample({"commits": cost_ms, PEAK: memory.peak_mib()}, report)

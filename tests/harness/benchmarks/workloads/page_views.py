@@ -9,8 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from tests.harness.benchmarks.event_time import topologies
 from tests.harness.benchmarks.event_time.batch_peer import BATCH_JOB, four_tables_by_batch
-from tests.harness.benchmarks.event_time.ours import LACKING, events_contender, topologies
+from tests.harness.benchmarks.event_time.ours import events_contender
 from tests.harness.benchmarks.event_time.page_views import TABLES, VIEWS, PageViews, check_tables
 from tests.harness.benchmarks.measuring import Bench, Contender, Sample, measure
 from tests.harness.benchmarks.outcome import Outcome, Role, Target, Unit
@@ -36,7 +37,6 @@ def page_views(bench: Bench) -> Outcome:
         notes=(
             "the four tables: every view; totals by page; totals and last time by user; views by page and minute",
             "the batch job parses the lines once, keeps them in memory, and writes each table once, as Delta",
-            *([] if topologies() else [LACKING]),
         ),
     )
 
@@ -52,12 +52,9 @@ def _contenders(bench: Bench) -> Sequence[Contender]:
         return Sample({"": views.count / secs})
 
     peer = Contender(BATCH_JOB, Role.LIMIT, batch, needs_delta_jars=True)
-    found = topologies()
-    if found is None:
-        return [peer]
 
     def ours(name: str, batch_bytes: int | None) -> Contender:
-        make = functools.partial(found.four_tables, source, batch_bytes=batch_bytes)
+        make = functools.partial(topologies.four_tables, source, batch_bytes=batch_bytes)
         return events_contender(
             bench.spark, name, make, views.count, lambda folder: check_tables(name, _read(folder), expected)
         )

@@ -85,7 +85,8 @@ class Soak:
         kind = "spark" if self._spark else "inline"
         arguments = [self._broker.servers, self._topic, str(self._folder), name, str(tasks), mode, kind]
         command = [sys.executable, "-m", "tests.harness.soak.kafka.member", *arguments]
-        member = subprocess.Popen(command, cwd=Path(__file__).parents[4], start_new_session=True)
+        # The pipe's other end closes with this process, however it ends, and the member ends then.
+        member = subprocess.Popen(command, cwd=Path(__file__).parents[4], stdin=subprocess.PIPE, start_new_session=True)
         self._members.append(member)
         return member
 

@@ -1,6 +1,7 @@
 """A process that reads a topic: ``python -m tests.harness.soak.kafka.member SERVERS TOPIC FOLDER NAME TASKS MODE KIND``.
 
-It runs until SIGTERM, and then stops cleanly.
+It runs until SIGTERM, and then stops cleanly. When its standard input ends, as that of the soak's members does when the
+soak is gone, it ends at once.
 """
 
 from __future__ import annotations
@@ -76,7 +77,14 @@ def soak_topology(servers: str, topic: str, record: Record, tasks: int, *, subsc
     return builder.build()
 
 
+def end_with_input() -> None:
+    """End the process when its standard input does, however the other end went."""
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
 def main() -> None:
+    threading.Thread(target=end_with_input, daemon=True).start()
     servers, topic, folder, name, tasks, mode, kind = sys.argv[1:8]
     logging.basicConfig(level=logging.ERROR)
     topology = soak_topology(servers, topic, Record(Path(folder), name), int(tasks), subscribe=mode == "subscribe")

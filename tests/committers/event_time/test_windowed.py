@@ -1,0 +1,312 @@
+"""WindowCommitter: what it says at the edges: other settings after a restart, silence, null keys, all aggregates."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from committers import (
+    Count,
+    First,
+    Last,
+    Max,
+    Mean,
+    Min,
+    Sessions,
+    Sliding,
+    Sum,
+    Tumbling,
+    WindowCommitter,
+    WindowUpdateCommitter,
+    spill,
+)
+from tests.committers.event_time.scripted import SECOND, START, Planned, Script, rows_of, run_timed
+from txtopo import Fields
+from txtopo.errors import FieldsError
+
+ROWS = Fields("at: timestamp", "key: string", "n: long")
+NO_DELAY = dt.timedelta()
+
+
+def at(second: float | None, key: str | None = "k", n: int | None = 1) -> tuple[Any, ...]:
+    return None if second is None else START + second * SECOND, key, n
+
+
+def counting(window: Any, lateness: float = 0, **options: Any) -> WindowCommitter:
+    return WindowCommitter(
+        "windows",
+        clock="clock",
+        time="at",
+        key=Fields("key: string"),
+        window=window,
+        aggregates={"n": Sum("n: long")},
+        lateness=lateness * SECOND,
+        **options,
+    )
+
+
+def run_parts(root: Path, transactions: list[Planned], *parts: tuple[int, WindowCommitter], **of_clock: Any) -> None:
+    """Run a script in parts, up to a transaction each, with a committer each."""
+    for until, committer in parts:
+        run_timed(root, Script(transactions, ROWS), committer, until=until, delay=NO_DELAY, **of_clock)
+
+
+def said(root: Path, stream: str = "default") -> list[tuple[Any, ...]]:
+    """Return the windows in a table: txid, start, end, sum."""
+    return rows_of(root, stream, "txid", "window_start", "window_end", "n")
+
+
+def seconds(*times: float) -> list[Planned]:
+    """Return a script of a row for each transaction."""
+    return [Planned(number, [at(second)]) for number, second in enumerate(times)]
+
+
+@pytest.mark.parametrize("kind", [Tumbling, Sessions])
+def test_more_lateness_after_a_restart(tmp_path: Path, kind: Any) -> None:
+    """What was closed stays closed, and is late; what is open waits for the new lateness, and is said once."""
+    window = kind(10 * SECOND)
+    script = seconds(2, 12.5, 2, 24, 41, 15, 100)
+    run_parts(tmp_path, script, (2, counting(window)), (5, counting(window, 20)), (7, counting(window, 20)))
+    if kind is Tumbling:
+        assert said(tmp_path) == [(2, 0, 10, 1), (5, 10, 20, 1), (7, 20, 30, 1), (7, 40, 50, 1)]
+        assert said(tmp_path, "late") == [(3, 0, 10, 1), (6, 10, 20, 1)]
+    else:
+        assert said(tmp_path) == [(2, 2, 12, 1), (7, 12.5, 34, 3), (7, 41, 51, 1)]
+        assert said(tmp_path, "late") == [(3, 2, 12, 1)]
+
+
+def test_less_lateness_after_a_restart(tmp_path: Path) -> None:
+    """A window that is open counts what the next transaction brings, and is then said once."""
+    window = Tumbling(10 * SECOND)
+    script = seconds(2, 15, 3, 4, 16)
+    run_parts(tmp_path, script, (2, counting(window, 20)), (5, counting(window)))
+    assert said(tmp_path) == [(3, 0, 10, 2)]
+    assert said(tmp_path, "late") == [(4, 0, 10, 1)]
+
+
+def test_another_size_after_a_restart(tmp_path: Path) -> None:
+    """Open windows close as they were, beside those of the new size, in which no earlier row counts."""
+    script = seconds(2, 3, 4, 5, 100)
+    run_parts(tmp_path, script, (2, counting(Tumbling(10 * SECOND))), (5, counting(Tumbling(20 * SECOND))))
+    assert said(tmp_path) == [(5, 0, 10, 2), (5, 0, 20, 2)]
+
+
+def test_another_gap_after_a_restart(tmp_path: Path) -> None:
+    """A row keeps the gap that it came with; sessions that touch are one."""
+    script = [*seconds(2, 3), Planned(2, [at(12), at(40)]), Planned(3, [at(41)]), Planned(4, [at(200)])]
+    parts = (2, counting(Sessions(10 * SECOND))), (5, counting(Sessions(4 * SECOND)))
+    run_parts(tmp_path, script, *parts)
+    assert said(tmp_path) == [(3, 2, 16, 3), (5, 40, 45, 2)]
+
+
+def test_a_quiet_source(tmp_path: Path) -> None:
+    """The last windows close although nothing comes any more: by transactions without input."""
+    script = [Planned(0, [at(1), at(11)]), *(Planned(60 * minute, None) for minute in range(1, 4)), Planned(185, [])]
+    run_parts(tmp_path, script, (5, counting(Tumbling(10 * SECOND))), idle_after=60 * SECOND)
+    assert said(tmp_path) == [(1, 0, 10, 1), (3, 10, 20, 1)]
+
+
+def test_far_ahead(tmp_path: Path) -> None:
+    """Windows that start later than the clock allows are late, and close nothing."""
+    script = [Planned(0, [at(1), at(31), at(9e8)]), Planned(1, [at(2), at(59.5)]), Planned(70, [at(12)])]
+    run_parts(tmp_path, script, (3, counting(Tumbling(10 * SECOND))), ahead_max=30 * SECOND)
+    # At 1 the limit is 31: 59.5 is in a window that starts at 50.
+    assert said(tmp_path, "late") == [(1, 9e8, 9e8 + 10, 1), (2, 50, 60, 1)]
+    run_parts(tmp_path, script, (4, counting(Tumbling(10 * SECOND))), ahead_max=30 * SECOND, close_at_end=True)
+    assert said(tmp_path) == [(3, 0, 10, 2), (4, 10, 20, 1), (4, 30, 40, 1)]
+
+
+def test_before_1970(tmp_path: Path) -> None:
+    """Windows of times before 1970 start before 1970."""
+    old = (dt.datetime(1969, 12, 31, 23, 59, 55, tzinfo=dt.UTC) - START).total_seconds()
+    script = [Planned(0, [at(old), at(old + 4), at(old + 5)]), Planned(1, [at(0)])]
+    run_parts(tmp_path, script, (2, counting(Sliding(10 * SECOND, 5 * SECOND))))
+    windows = [(1, old - 5, old + 5, 2), (2, old, old + 10, 3), (2, old + 5, old + 15, 1)]
+    assert said(tmp_path) == sorted(windows, key=repr)
+
+
+@pytest.mark.parametrize("kind", [Tumbling, Sessions])
+def test_null_keys(tmp_path: Path, kind: Any) -> None:
+    """A null is a key like another: of windows, of sessions, of what is late and of what has no time."""
+    script = [
+        Planned(0, [at(1, None), at(1, "k", 5), at(None, None, 3)]),
+        Planned(1, [at(2, None), at(50, "k")]),
+        Planned(2, [at(3, None)]),
+    ]
+    run_parts(tmp_path, script, (3, counting(kind(10 * SECOND))))
+    ends = (0, 10, 10) if kind is Tumbling else (1, 11, 12)
+    assert rows_of(tmp_path, "default", "key", "window_start", "window_end", "n") == sorted(
+        [("k", ends[0], ends[1], 5), (None, ends[0], ends[2], 2)], key=repr
+    )
+    assert rows_of(tmp_path, "late", "key", "txid", "n") == [(None, 3, 1)]
+    assert rows_of(tmp_path, "untimed", "key", "n") == [(None, 3)]
+
+
+AGGREGATES = {
+    "rows": Count(),
+    "priced": Count("price"),
+    "revenue": Sum("price: decimal(18,2)"),
+    "largest": Max("price: decimal(18,2)"),
+    "smallest": Min("price: decimal(18,2)"),
+    "mean": Mean("price: decimal(18,2)"),
+    "opening": First("word: string", by="at: timestamp"),
+    "closing": Last("word: string", by="at: timestamp"),
+}
+SALES = ("at: timestamp", "key: string", "price: decimal(18,2)", "word: string")
+
+
+def expected_of(rows: list[Any]) -> tuple[Any, ...]:
+    """Return the aggregates of the rows of a window."""
+    prices = [price for _, _, price, _ in rows if price is not None]
+    words = sorted((time, word) for time, _, _, word in rows if word is not None)
+    total = sum(prices) if prices else None
+    mean = None if total is None else (total / len(prices)).quantize(decimal.Decimal("1e-6"), decimal.ROUND_HALF_UP)
+    ends = words and (words[0][1], max(word for time, word in words if time == words[-1][0]))
+    return (
+        len(rows),
+        len(prices),
+        total,
+        max(prices, default=None),
+        min(prices, default=None),
+        mean,
+        *(ends or [None] * 2),
+    )
+
+
+@pytest.mark.parametrize("is_spilled", [False, True])
+@pytest.mark.parametrize("fields", [Fields(*SALES), Fields(*(each.split(":")[0] for each in SALES))])
+def test_all_aggregates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: Fields, is_spilled: bool) -> None:
+    """Every aggregate of every window, over several tasks, transactions and groups, is that of the window's rows.
+
+    So it is with rows that go to the commit phase in files.
+    """
+    if is_spilled:
+        monkeypatch.setattr(spill, "FILE_ROWS_MIN", 1)
+    cents = [None if n % 5 == 0 else decimal.Decimal((n * 7919) % 10007 - 4000) / 100 for n in range(240)]
+    rows = [
+        (START + (n * 37 % 120) * SECOND, "abc"[n % 3], cents[n], None if n % 4 == 0 else f"w{n * 31 % 17}")
+        for n in range(240)
+    ]
+    script = [Planned(first, rows[first : first + 24]) for first in range(0, 240, 24)]
+    committer = WindowCommitter(
+        "windows",
+        clock="clock",
+        time="at",
+        key=Fields("key: string"),
+        window=Tumbling(30 * SECOND),
+        aggregates=AGGREGATES,
+    )
+    run_timed(tmp_path, Script(script, fields), committer, delay=1000 * SECOND, close_at_end=True, tasks=3)
+    windows: dict[Any, list[Any]] = defaultdict(list)
+    for row in rows:
+        windows[row[1], (row[0] - START) // (30 * SECOND) * 30].append(row)
+    expected = [(*key, *expected_of(found)) for key, found in windows.items()]
+    assert rows_of(tmp_path, "default", "key", "window_start", *AGGREGATES) == sorted(expected, key=repr)
+
+
+def test_without_a_key(tmp_path: Path) -> None:
+    """Without a key a window is that of all rows, whichever task has them."""
+    committer = WindowCommitter(
+        "windows", clock="clock", time="at", window=Tumbling(10 * SECOND), aggregates={"n": Sum("n: long")}
+    )
+    script = [Planned(0, [at(1, "a"), at(2, "b"), at(3, "c")]), Planned(1, [at(4, "b")])]
+    run_timed(tmp_path, Script(script, ROWS), committer, close_at_end=True)
+    assert said(tmp_path) == [(3, 0, 10, 4)]
+
+
+def test_what_it_refuses() -> None:
+    """Names that it needs, and sessions without a key."""
+    with pytest.raises(FieldsError, match="a column 'window_end' of its own"):
+        WindowCommitter("w", clock="clock", time="at", window=Tumbling(SECOND), aggregates={"window_end": Count()})
+    with pytest.raises(FieldsError, match="sessions are those of a key"):
+        WindowCommitter("w", clock="clock", time="at", window=Sessions(SECOND), aggregates={"n": Count()})
+
+
+def updating(lateness: float = 0, window: Any = None, **aggregates: Any) -> WindowUpdateCommitter:
+    return WindowUpdateCommitter(
+        "windows",
+        clock="clock",
+        time="at",
+        key=Fields("key: string"),
+        window=window or Tumbling(10 * SECOND),
+        aggregates=aggregates or {"n": Sum("n: long")},
+        lateness=lateness * SECOND,
+    )
+
+
+def held(root: Path, *values: str) -> list[tuple[Any, ...]]:
+    """Return the windows in the table of a WindowUpdateCommitter: txid, start, end, values."""
+    return rows_of(root, "windows", "txid", "window_start", "window_end", *(values or ("n",)))
+
+
+def test_updates(tmp_path: Path) -> None:
+    """Each transaction updates the windows it touches; late ones stay as they are, in the table, and are told."""
+    script = [
+        Planned(0, [at(1), at(11)]),
+        Planned(1, [at(2), at(None)]),
+        Planned(2, [at(21)]),
+        Planned(3, [at(3), at(12)]),
+    ]
+    run = [(2, [(1, 10, 20, 1), (2, 0, 10, 2)]), (3, [(1, 10, 20, 1), (2, 0, 10, 2), (3, 20, 30, 1)])]
+    for until, expected in run:
+        run_parts(tmp_path, script, (until, updating(10)))
+        assert held(tmp_path) == sorted(expected, key=repr)
+    run_parts(tmp_path, script, (4, updating(10)))
+    assert held(tmp_path) == [(2, 0, 10, 2), (3, 20, 30, 1), (4, 10, 20, 2)]
+    assert said(tmp_path, "late") == [(4, 0, 10, 1)]
+    assert rows_of(tmp_path, "untimed", "txid", "key", "n") == [(2, "k", 1)]
+
+
+def test_more_lateness_opens_windows_again(tmp_path: Path) -> None:
+    """A window in the table takes rows again when it is late no more."""
+    script = seconds(2, 15, 3, 4)
+    run_parts(tmp_path, script, (3, updating()), (4, updating(20)))
+    assert held(tmp_path) == [(2, 10, 20, 1), (4, 0, 10, 2)]
+    assert said(tmp_path, "late") == [(3, 0, 10, 1)]
+
+
+@pytest.mark.parametrize("group", [1, 4])
+def test_all_aggregates_are_updated(tmp_path: Path, group: int) -> None:
+    """The table has the partial aggregates of all rows of each window, over several tasks, transactions and groups."""
+    rows = [(START + (n * 37 % 120) * SECOND, "abc"[n % 3], n * 31 % 17 or None) for n in range(120)]
+    script = [Planned(first, rows[first : first + 12]) for first in range(0, 120, 12)]
+    committer = updating(
+        window=Sliding(30 * SECOND, 10 * SECOND),
+        rows=Count(),
+        largest=Max("n: long"),
+        mean=Mean("n"),
+        last=Last("n", by="at: timestamp"),
+    )
+    run_timed(tmp_path, Script(script, ROWS), committer, delay=1000 * SECOND, group=group, tasks=3)
+    windows: dict[Any, list[Any]] = defaultdict(list)
+    for time, key, n in rows:
+        last = (time - START) // (10 * SECOND) * 10
+        for start in (last - 20, last - 10, last):
+            windows[key, start].append((time, n))
+    expected = []
+    for key, found in windows.items():
+        known = [each for each in found if each[1] is not None]
+        numbers = [n for _, n in known]
+        last = max(known, default=(None, None))
+        assert known, "every window has a value"
+        expected.append((*key, len(found), max(numbers), sum(numbers), len(numbers), last[1]))
+    names = ("key", "window_start", "rows", "largest", "mean_sum", "mean_count", "last")
+    assert rows_of(tmp_path, "windows", *names) == sorted(expected, key=repr)
+
+
+def test_sessions_are_not_updated() -> None:
+    """A session has no row of its own while it grows."""
+    with pytest.raises(FieldsError, match="give a WindowCommitter the sessions"):
+        updating(window=Sessions(SECOND))
+
+
+def test_a_field_without_a_type() -> None:
+    """A type that another aggregate has is enough; without any, it is asked for at once."""
+    updating(mean=Mean("n"), largest=Max("n: int"))
+    with pytest.raises(FieldsError, match="field 'n' has no type; write 'n: long'"):
+        updating(mean=Mean("n"))
