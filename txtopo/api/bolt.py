@@ -143,9 +143,9 @@ class BatchBolt(Bolt):
 
     For a bolt that has something to do when time passes, such as closing a window: a transaction without input calls
     ``finish_batch`` as every other does, and ``context.planned_at`` says how late it is. If several bolts ask, the
-    shortest time counts. None begins before the first input, while the source fails, while earlier transactions are
-    uncommitted, or after the one of :attr:`at_end`. The spout's emitters are not called, and the spout's coordinator
-    is not asked for metadata.
+    shortest time counts. A run that begins, or whose source has failed, listens for so long first. None begins before
+    the first input, while the source fails, while earlier transactions are uncommitted, or after the one of
+    :attr:`at_end`. The spout's emitters are not called, and the spout's coordinator is not asked for metadata.
     """
     at_end: bool = False
     """Whether to begin one more transaction once a bounded source is exhausted; in it, ``context.is_at_end`` is True.

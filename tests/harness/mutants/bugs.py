@@ -231,6 +231,14 @@ BUGS = (
         tests=("tests/transactional/run/test_source.py",),
     ),
     Bug(
+        "a stop that counts as silence",
+        "txtopo/transactional/run/source.py",
+        "now_ms - max(before.at_ms, self._quiet_since_ms) >=",
+        "now_ms - before.at_ms >=",
+        subjects=(),
+        tests=("tests/transactional/run/test_source.py",),
+    ),
+    Bug(
         "a transaction planned before the one that it follows",
         "txtopo/transactional/run/source.py",
         "Planned(max(self._now_ms(), before.at_ms), turn)",

@@ -313,13 +313,16 @@ def answer(
     coordinator: Coordinator,
     *,
     now_ms: int = 1_000,
+    asked_ms: int | None = None,
     before: Planned = Planned(900),  # noqa: B008 - frozen
     quiet_ms: int | None = 100,
     at_end: bool = True,
     first_txid: int = 8,
     committed: int = 7,
 ) -> MetadataCreated:
+    """Return what a source answers at a time, or at another one before that if it has nothing then."""
     clock = Clock()
+    wall_ms = [now_ms if asked_ms is None else asked_ms]
     quiet_after = None if quiet_ms is None else dt.timedelta(milliseconds=quiet_ms)
     source = Source(
         "spout",
@@ -327,10 +330,13 @@ def answer(
         REPEATABLE,
         lambda: clock.now,
         clock.sleep,
-        wall_secs=lambda: now_ms / 1_000,
+        wall_secs=lambda: wall_ms[-1] / 1_000,
         quiet_after=quiet_after,
         at_end=at_end,
     )
+    if asked_ms is not None:
+        assert source.create(ask(first_txid, 3, "before", before), committed) == NOTHING
+        wall_ms.append(now_ms)
     event = source.create(ask(first_txid, 3, "before", before), committed)
     assert isinstance(event, MetadataCreated)
     return event
@@ -339,17 +345,24 @@ def answer(
 def test_a_quiet_source() -> None:
     """Once the time is up, a transaction without input begins, with the metadata of the one before; not earlier."""
     quiet = MetadataCreated((planned(8, "before", Turn.QUIET, 1.0),), SourceStatus.WAITING)
-    assert answer(Status()) == quiet
-    assert answer(Status(), now_ms=999) == NOTHING
-    assert answer(Status(), quiet_ms=None) == NOTHING
-    assert answer(Status(), before=Planned(900, Turn.QUIET)) == quiet
+    assert answer(Status(), asked_ms=900) == quiet
+    assert answer(Status(), asked_ms=900, now_ms=999) == NOTHING
+    assert answer(Status(), asked_ms=900, quiet_ms=None) == NOTHING
+    assert answer(Status(), asked_ms=900, before=Planned(900, Turn.QUIET)) == quiet
+
+
+def test_a_stop_is_no_silence() -> None:
+    """A run that begins long after the last transaction listens first: input may have come in the meantime."""
+    quiet = MetadataCreated((planned(8, "before", Turn.QUIET, 1.0),), SourceStatus.WAITING)
+    assert answer(Status(), asked_ms=901, before=Planned(0)) == NOTHING
+    assert answer(Status(), asked_ms=900, before=Planned(0)) == quiet
 
 
 def test_none_is_quiet_that_should_not_be() -> None:
     """No transaction without input begins before the first input, behind uncommitted ones, or after the end."""
-    assert answer(Status(), first_txid=1, committed=0) == NOTHING
-    assert answer(Status(), committed=6) == NOTHING
-    assert answer(Status(), before=Planned(0, Turn.END)) == NOTHING
+    assert answer(Status(), asked_ms=0, first_txid=1, committed=0) == NOTHING
+    assert answer(Status(), asked_ms=0, committed=6) == NOTHING
+    assert answer(Status(), asked_ms=0, before=Planned(0, Turn.END)) == NOTHING
     assert answer(Status(SourceStatus.READY)).begun == (planned(8, 8, at_secs=1.0),)
 
 
@@ -360,7 +373,7 @@ def test_a_source_that_fails_is_not_quiet() -> None:
         def is_exhausted(self) -> bool:
             raise SourceFailure("no answer")
 
-    assert answer(Failing()) == NOTHING
+    assert answer(Failing(), asked_ms=0) == NOTHING
 
 
 def test_the_end() -> None:

@@ -82,6 +82,7 @@ class Source:
         self._wall_secs = wall_secs
         self._quiet_after_ms = None if quiet_after is None else quiet_after // dt.timedelta(milliseconds=1)
         self._at_end = at_end
+        self._quiet_since_ms: int | None = None
         self._has_resumed = False
         self._failures = FailureLog()
         self._ask_again_secs = 0.0
@@ -152,7 +153,7 @@ class Source:
                 if self._status() is not SourceStatus.WAITING:
                     return True
         except FailedException as error:
-            self._failures.source_failed(error)
+            self._source_failed(error)
         self._pause_after(started)
         return False
 
@@ -184,7 +185,7 @@ class Source:
             return self._answer(action, begun, status, committed)
         except FailedException as error:
             # An external failure: what was begun before it counts, and the core asks again after its poll interval.
-            self._failures.source_failed(error)
+            self._source_failed(error)
             return MetadataCreated(tuple(begun), SourceStatus.WAITING)
         except StopError:
             raise
@@ -192,6 +193,10 @@ class Source:
             return RuleBroken(error)
         finally:
             ended(attempt)
+
+    def _source_failed(self, error: FailedException) -> None:
+        self._quiet_since_ms = None
+        self._failures.source_failed(error)
 
     def _answer(
         self, action: CreateMetadata, begun: list[TransactionMetadata], status: SourceStatus, committed: int
@@ -224,7 +229,11 @@ class Source:
         # behind it would only take the place of input.
         if self._quiet_after_ms is None or before.turn is Turn.END or committed < action.first_txid - 1:
             return None
-        return Turn.QUIET if self._now_ms() - before.at_ms >= self._quiet_after_ms else None
+        # Silence counts while it is heard: after a stop, or while the source can't be asked, input may have piled up.
+        now_ms = self._now_ms()
+        if self._quiet_since_ms is None:
+            self._quiet_since_ms = now_ms
+        return Turn.QUIET if now_ms - max(before.at_ms, self._quiet_since_ms) >= self._quiet_after_ms else None
 
     def _owes_end(self, last: Planned) -> bool:
         return self._at_end and last.turn is not Turn.END
