@@ -57,6 +57,9 @@ class EventClock(BatchBolt, ICommitter):
     said never changes. All that reads it subscribes to the clock by ``all_grouping``, which also lets the clock run
     before it.
 
+    Its gauges are ``watermark``, of each partition too, and ``watermark_lag_seconds``: how far it is behind the time at
+    which the transaction was planned.
+
     *You* give it one task and subscribe it to the stream with the event times by ``global_grouping``. What reaches it
     is only the largest time of each batch.
 
@@ -179,6 +182,16 @@ class EventClock(BatchBolt, ICommitter):
         if self._seen or after != before:
             self._put(known, after)
         self.collector.emit((self.attempt, before, after, self._limit(self.context.planned_at)))
+        self._measure(known, after, now)
+
+    def _measure(self, known: Mapping[str, tuple[int, int]], watermark: int | None, now: int) -> None:
+        if watermark is not None:
+            self.context.gauge("watermark", datetime_at(watermark))
+            # After the end of a bounded source it is ahead.
+            self.context.gauge("watermark_lag_seconds", max(0, now - watermark) / 1_000_000)
+        for name, (seen, _) in known.items():
+            if name != _ALL:
+                self.context.gauge("watermark", datetime_at(max(seen - self._delay, MICROS_MIN)), of=name)
 
     def _see(self, partition: str, micros: int) -> None:
         if MICROS_MIN <= micros <= self._limit(self.context.planned_at):

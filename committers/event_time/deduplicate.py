@@ -28,6 +28,10 @@ class Deduplicate(TimedCommitter):
     forgotten is emitted on the stream ``late`` instead, as is what is further ahead than the clock allows, and a row
     whose event time is null on ``untimed``.
 
+    It counts rows that it has ``passed`` on, keys that were ``repeated`` by a later transaction, each once a
+    transaction, keys that are ``forgotten``, and the rows that it emits on ``late`` and ``untimed``. The gauge
+    ``remembered`` is the number of keys that it remembers.
+
     *You* subscribe it to the stream by ``fields_grouping`` on the key, and to an :class:`EventClock` by
     ``all_grouping``, and give its state, from :meth:`state`, to ``builder.set_state``. All bolts below it run in the
     commit phase, so put expensive work above it, and name only fields that are needed below.
@@ -98,6 +102,8 @@ class Deduplicate(TimedCommitter):
         """Pass on the rows whose keys are not remembered, and remember these."""
         rows = _first_of_each(rows, self._key)  # they are still in the order of merged()
         new = rows.filter(pc.invert(self._state.holds(rows.select(self._key))))
+        self.context.count("passed", new.num_rows)
+        self.context.count("repeated", rows.num_rows - new.num_rows)
         if new.num_rows:
             self._state.append(new.select([*self._key, EXPIRES]))
             self.emit(new.drop_columns([EXPIRES]), DEFAULT_STREAM)
@@ -108,7 +114,9 @@ class Deduplicate(TimedCommitter):
 
     def expire(self, until: int) -> None:
         """Forget keys."""
-        self._state.take_expired(until)
+        expired = self._state.take_expired(until)
+        self.context.count("forgotten", expired.num_rows)
+        self.context.gauge("remembered", self._state.rows_held())
 
 
 def _first_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:

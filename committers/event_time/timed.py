@@ -80,13 +80,8 @@ class TimedCommitter(SpillingCommitter):
     def expire(self, until: int) -> None:
         """Take what expires up to a time, after all rows of the transaction were added."""
 
-    def expired_until(self, watermark: Watermark) -> int | None:
-        """Return the time up to which rows came too late before this transaction; None if none did.
-
-        It is what the state says: with another lateness than at the start of the transaction before, a time that
-        follows from the watermark would be another one.
-        """
-        del watermark
+    def taken_until(self) -> int | None:
+        """Return the time up to which earlier transactions have taken what expires; None if nothing was taken."""
         return self._state.taken_until()
 
     def prepare(
@@ -168,19 +163,25 @@ class TimedCommitter(SpillingCommitter):
     def _split(self, rows: pa.Table, watermark: Watermark) -> None:
         is_timed = rows[EXPIRES].is_valid()
         if rows[EXPIRES].null_count:
-            self.refuse(rows.filter(pc.invert(is_timed)), UNTIMED)
+            self._refuse(rows.filter(pc.invert(is_timed)), UNTIMED)
             rows = rows.filter(is_timed)
         refused: list[npt.NDArray[np.bool_]] = []
-        expired_until = self.expired_until(watermark)
-        if expired_until is not None:
-            refused.append(pc.less_equal(rows[EXPIRES], _scalar(expired_until)).to_numpy())
+        # With less lateness before the last restart, more was taken than follows from the watermark.
+        untils = [self.taken_until(), None if watermark.before is None else watermark.before - self._lateness]
+        until = max((each for each in untils if each is not None), default=None)
+        if until is not None:
+            refused.append(pc.less_equal(rows[EXPIRES], _scalar(until)).to_numpy())
         refused.append(self.earliest(rows) > watermark.limit)
         if any(each.any() for each in refused):
             is_refused = np.logical_or.reduce(refused)
-            self.refuse(rows.filter(pa.array(is_refused)), LATE)
+            self._refuse(rows.filter(pa.array(is_refused)), LATE)
             rows = rows.filter(pa.array(~is_refused))
         if rows.num_rows:
             self.add(rows)
+
+    def _refuse(self, rows: pa.Table, stream: str) -> None:
+        self.context.count(stream, rows.num_rows)
+        self.refuse(rows, stream)
 
     def emit(self, rows: pa.Table, stream: str) -> None:
         """Emit rows as columns."""

@@ -21,6 +21,8 @@ from txtopo.errors import FieldsError
 class TimerCommitter(BatchBolt, ICommitter):
     """A committer that keeps a value for each key, and sets timers that fire when the watermark passes them.
 
+    It counts timers that have ``fired``; the gauge ``timers`` is the number of those that wait.
+
     *You* subclass it; subscribe it to the stream by ``fields_grouping`` on the key, and to an :class:`EventClock` by
     ``all_grouping``; and give both states to ``builder.set_state``: one of values, any keyed state, and one of timers,
     from :meth:`timers_state`. What it emits goes to bolts of the commit phase.
@@ -133,6 +135,8 @@ class TimerCommitter(BatchBolt, ICommitter):
         due = {(datetime_at(micros_at(time)), *key) for *key, time in passed}
         if watermark is not None:
             due.update(_rows(self._timers.take_expired(watermark), [EXPIRES, *self._key]))
+            self.context.gauge("timers", self._timers.rows_held())
+        self.context.count("fired", len(due))
         return sorted(due, key=_order)
 
 

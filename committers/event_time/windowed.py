@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from committers.aggregates import Aggregate, Aggregation
-from committers.event_time.clock import Watermark
 from committers.event_time.timed import EXPIRES, LATE, UNTIMED, TimedCommitter, with_expiry
 from committers.event_time.times import TIMESTAMP, Micros, micros_in, micros_of, timestamps
 from committers.event_time.windows import END, START, Window, sessions, with_windows
@@ -145,6 +144,9 @@ class WindowCommitter(WindowedCommitter):
     stream; on ``late`` what came too late, or is further ahead than the clock allows; and on ``untimed``, without the
     two times, the rows whose event time is null.
 
+    It counts ``closed`` windows and the rows that it emits on ``late`` and ``untimed``; the gauge ``open_rows`` is the
+    number of partial aggregates of open windows, at least one for each.
+
     At a restart the settings may change. With another size, windows that are open close as they were, beside those of
     the new size. With another gap, rows that came before keep the old one, and sessions that touch are one. Another
     lateness holds for open windows, too; what was closed stays closed. For sessions instead of other windows, or the
@@ -192,8 +194,10 @@ class WindowCommitter(WindowedCommitter):
         rows = self._state.take_expired(until)
         if rows.num_rows and self._window.merges:
             rows = self._ended(rows, until)
+        self.context.gauge("open_rows", self._state.rows_held())
         if rows.num_rows:
             merged = self._aggregation.merged(rows.drop_columns([EXPIRES]))
+            self.context.count("closed", merged.num_rows)
             self.emit(self._aggregation.results(merged), DEFAULT_STREAM)
 
     def _ended(self, rows: pa.Table, until: int) -> pa.Table:
@@ -262,9 +266,9 @@ class WindowUpdateCommitter(WindowedCommitter):
         reductions = Reductions(tuple(self._aggregation.reductions.items()))
         self._state.multi_reduce(rows.drop_columns([EXPIRES]), reductions)
 
-    def expired_until(self, watermark: Watermark) -> int | None:
-        """Return the end of the windows that had closed."""
-        return None if watermark.before is None else watermark.before - self._lateness
+    def taken_until(self) -> int | None:
+        """Return None: nothing is taken out of the table."""
+        return None
 
     def expire(self, until: int) -> None:
         """Leave the windows in the table."""

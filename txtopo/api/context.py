@@ -114,6 +114,40 @@ class TopologyContext(ABC):
         """
         raise self._no_transaction("is_at_end")
 
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to a count of this component, in the commit phase; see :meth:`gauge`.
+
+        Args:
+            name: the name of the count, such as ``"late"``.
+            by: how much to add.
+        """
+        raise self._no_readings("count")
+
+    def gauge(self, name: str, value: float | dt.datetime, of: str = "") -> None:
+        """Set a gauge of this component, in the commit phase.
+
+        *txtopo* guarantees that the counts and gauges of a transaction show once it is committed: in metrics, in the
+        report of the run and in ``txtopo explain``. Those of an attempt that fails do not. They begin anew with each
+        run, as other metrics do, so decide nothing by them.
+
+        Args:
+            name: the name of the gauge, such as ``"open"``.
+            value: its value, or a time with a time zone.
+            of: what it is about, if the component has several, such as a partition. There should be few: each is kept
+                in memory as long as the run lasts, and anyone who may see metrics sees it.
+
+        Raises:
+            StateAccessError: this is not the commit phase, or the topology is a plain one.
+        """
+        raise self._no_readings("gauge")
+
+    def _no_readings(self, what: str) -> StateAccessError:
+        return StateAccessError(
+            f"{what}() was called outside of a commit phase; call it in finish_batch() of a committer or of a bolt "
+            "below one",
+            component=self.this_component_id,
+        )
+
     def _no_transaction(self, what: str) -> StateAccessError:
         return StateAccessError(
             f"there is no transaction here that {what} could be of; ask the context of a bolt of a transactional "

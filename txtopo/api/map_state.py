@@ -141,6 +141,14 @@ class MapState(ABC):
         """
         raise expires_nothing(self)
 
+    def rows_held(self) -> int:
+        """Return the number of rows that are not taken; see :meth:`holds` for which ones count.
+
+        Raises:
+            StateAccessError: the rows of this state do not expire.
+        """
+        raise expires_nothing(self)
+
     def holds(self, keys: pa.Table) -> pa.BooleanArray:
         """Return for each key whether it has a row that is not taken, in the order of the keys.
 

@@ -433,6 +433,9 @@ class ExpiresRows(Protocol):
     def taken_until(self) -> int:
         """Return the time up to which rows are taken; a time before all others if none is."""
 
+    def count(self, after: int) -> int:
+        """Return the number of rows that expire after a time, at least :meth:`taken_until`."""
+
     def expired(self, after: int, until: int) -> pa.Table:
         """Return the rows, with the table's fields, that expire after one time and up to another.
 

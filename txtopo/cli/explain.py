@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import time
 from collections.abc import Sequence
@@ -43,6 +44,7 @@ from txtopo.transactional.run.snapshot import (
     topologies_with_snapshot,
 )
 from txtopo.transactional.run.storage import metadata_dir_of
+from txtopo.transactional.tasks.readings import Reading, ReadingKind
 
 SILENT_SECS = 10.0
 """If a run's process is alive but its snapshot is older than this, the run is reported as silent."""
@@ -157,7 +159,8 @@ def _lines(known: _Known, txid: int) -> list[str]:
         far = f"the last one that has is {last_begun}, the last committed one is {known.committed or 'none yet'}"
         raise ConfigError(f"transaction {txid} has not begun: {far if last_begun else 'none has yet'}")
     pending = _pending_lines(known.snapshot, txid, known.writer, is_live=_is_alive(known))
-    return [*pending, *_run_lines(known.snapshot, known.writer, known.resumption)]
+    run = _run_lines(known.snapshot, known.writer, known.resumption)
+    return [*pending, *run, *_reading_lines(known.snapshot.readings)]
 
 
 def _is_alive(known: _Known) -> bool:
@@ -315,6 +318,21 @@ def _run_lines(snapshot: Snapshot, writer: Writer, resumes: str) -> list[str]:
         doubt = "it is alive" if alive else "this machine can't see whether it is alive"
         return [f"run       {who}: {doubt}, but its last report is {clock(age_secs)} old"]
     return [f"run       {who}, is running; as of {age_secs:.1f} s ago"]
+
+
+def _reading_lines(readings: Sequence[Reading]) -> list[str]:
+    """Return what each component has counted and measured, a line for each of its parts."""
+    lines = []
+    for (component, of), own in itertools.groupby(readings, lambda each: (each.component, each.of)):
+        about = f"{component} {of!r}" if of else component
+        lines.append(f"measured  {about}: " + ", ".join(f"{each.name} {_value_of(each)}" for each in own))
+    return lines
+
+
+def _value_of(reading: Reading) -> str:
+    if reading.kind is not ReadingKind.TIME:
+        return f"{reading.value:,.12g}"
+    return f"{EPOCH + dt.timedelta(seconds=reading.value):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _time_of(writer: Writer, snapshot: Snapshot, at_ms: int) -> str:

@@ -134,6 +134,10 @@ class RowsByTime:
                 self._runs[-1] = Run.of(pa.concat_tables([self._runs[-1].rows, last.rows]), self._column, self._key)
         return self._runs
 
+    def count(self, after: int) -> int:
+        """Return the number of rows after a time."""
+        return sum(run.count(after) for run in self.runs)
+
     def between(self, after: int, until: int) -> list[pa.Table]:
         """Return the rows after one time and up to another, in parts."""
         return [run.between(after, until) for run in self.runs]

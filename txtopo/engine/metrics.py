@@ -7,7 +7,8 @@ tuple. It computes everything else when somebody asks.
 :func:`serving` answers ``/metrics`` and ``/health`` over HTTP, for ``txtopo run --metrics``. A driver of a cluster has
 no port: :func:`written` writes the same text to a file every few seconds, and its supervisor serves it.
 
-No metric takes text from settings, metadata, tuples or error messages, so none can show a secret.
+No metric takes text from settings, metadata or error messages, so none can show a secret. From tuples it takes what a
+component passes to ``context.gauge`` by itself: an ``EventClock`` the names of partitions.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from txtopo.topology.topology import Topology, TransactionalTopology
 from txtopo.transactional.core.actions import Action, Commit, DeadLetter, Process
 from txtopo.transactional.core.events import Committed, Event, JobLost, MetadataCreated, Processed, Recovered
 from txtopo.transactional.run.report import Progress
+from txtopo.transactional.tasks.readings import ReadingKind
 
 _LOG = logging.getLogger(__name__)
 
@@ -132,6 +134,21 @@ RUN_METRICS: Mapping[str, RunMetric] = {
             "duration of a Delta write, or of another state's",
             _TRANSACTIONAL,
             ("state",),
+        ),
+        RunMetric(
+            "txtopo_component_count",
+            "counter",
+            "what a component counts in committed transactions, by name",
+            _TRANSACTIONAL,
+            ("component", "name"),
+        ),
+        RunMetric(
+            "txtopo_component_gauge",
+            "gauge",
+            "what a component has measured in the last committed transaction that says it; times are in seconds since "
+            "1970 UTC",
+            _TRANSACTIONAL,
+            ("component", "name", "of"),
         ),
         RunMetric(
             "txtopo_source_remaining_transactions",
@@ -367,6 +384,13 @@ class RunMetrics(Collector):
             "jobs_lost": self._jobs_lost,
             "executors_lost": self._executors_lost(),
             "run_seconds": progress.elapsed_secs,
+        }
+        counts = [each for each in progress.readings if each.kind is ReadingKind.COUNT]
+        values["component_count"] = {(each.component, each.name): each.value for each in counts}
+        values["component_gauge"] = {
+            (each.component, each.name, each.of): each.value
+            for each in progress.readings
+            if each.kind is not ReadingKind.COUNT
         }
         if progress.total is not None:
             single["source_remaining_transactions"] = max(0, progress.total - progress.committed_txid)

@@ -25,6 +25,8 @@ class PlainContext(TopologyContext):
         states: the states that :meth:`state` returns, by name.
         planned_at: when the transaction was planned.
         is_at_end: whether it ends a bounded source.
+        counts: what :meth:`count` was told, by name.
+        gauges: what :meth:`gauge` was told last, by name and what it is of.
     """
 
     this_component_id: str = "spout"
@@ -35,6 +37,16 @@ class PlainContext(TopologyContext):
     states: Mapping[str, MapState] = attrs.field(factory=dict)
     planned_at: dt.datetime = EPOCH
     is_at_end: bool = False
+    counts: dict[str, int] = attrs.field(factory=dict)
+    gauges: dict[tuple[str, str], float | dt.datetime] = attrs.field(factory=dict)
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to a count."""
+        self.counts[name] = self.counts.get(name, 0) + by
+
+    def gauge(self, name: str, value: float | dt.datetime, of: str = "") -> None:
+        """Set a gauge."""
+        self.gauges[name, of] = value
 
     def component_tasks(self, component: str) -> list[int]:
         """Return the task indices of a component.

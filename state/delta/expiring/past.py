@@ -41,6 +41,10 @@ class PastDeltaExpiringRows(PastDeltaRows, ExpiresRows):
         """Return the time up to which rows are taken in this version."""
         return taken_until(self._table, self._application)
 
+    def count(self, after: int) -> int:
+        """Return the number of rows that expire after a time."""
+        return self._run.count(after)
+
     def expired(self, after: int, until: int) -> pa.Table:
         """Return the rows that expire after one time and up to another."""
         return self._run.between(after, until).select(self._form.fields.names)

@@ -189,6 +189,10 @@ class OpenedDeltaExpiringRows(KeylessRows, OpenedDeltaTable, TakesRows, ExpiresR
         found = [run.between(after, until) for run in self._held().values()]
         return pa.concat_tables([self._schema.empty_table(), *found]).select(self._form.fields.names)
 
+    def count(self, after: int) -> int:
+        """Return the number of rows that expire after a time; see :meth:`ExpiresRows.count`."""
+        return sum(run.count(after) for run in self._held().values())
+
     def holds(self, keys: pa.Table, after: int) -> pa.BooleanArray:
         """Return for each key whether it has a row that expires after a time; see :meth:`ExpiresRows.holds`."""
         return pa.array(held_in(list(self._held().values()), keys, after))

@@ -169,6 +169,23 @@ class ExpiringRowsConformance:
             seen.append(view.taken_until())
         assert seen == [None, 7_000_000, None, *[5_000_000] * 3]
 
+    def test_how_many_rows_are_held(self, declared: State) -> None:
+        """All rows that are not taken count: durable ones, those of the group, and the transaction's own."""
+        state = opened(declared)
+        commit(state, (1, [[("a", 10), ("a", 20), ("b", 30)]]))
+        group = GroupState(state)
+        first = group.begin(2)
+        call(first, [("c", 5)], 10)
+        held = [first.rows_held()]
+        first.finish()
+        second = group.begin(3)
+        call(second, [("d", 40), ("d", 40)])
+        held.append(second.rows_held())
+        second.finish()
+        state.write(3, group.writes())
+        held += [GroupState(again).begin(4).rows_held() for again in (state, opened(declared, epoch=2))]
+        assert held == [2, 4, 4, 4]
+
     def test_rows_without_a_time_are_refused(self, declared: State) -> None:
         """A row needs a time at which it expires."""
         view = GroupState(opened(declared)).begin(1)

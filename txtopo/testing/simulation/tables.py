@@ -270,6 +270,11 @@ class OpenedSimulatedExpiringRows(OpenedSimulatedRows, ExpiresRows):
         """Return a time before all others, because the rows that are taken are not in the table."""
         return BEFORE_ALL
 
+    def count(self, after: int) -> int:
+        """Return the number of rows that expire after a time."""
+        count: int = self.expired(after, AFTER_ALL).num_rows
+        return count
+
     def of_keys(self, keys: pa.Table, after: int) -> pa.Table:
         """Return the rows of some keys that expire after a time."""
         wanted = {tuple(row.values()) for row in keys.to_pylist()}

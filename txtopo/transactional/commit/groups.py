@@ -49,6 +49,7 @@ from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.failures import failed
 from txtopo.transactional.tasks.fingerprint import Fingerprint, Fingerprints, joined
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
+from txtopo.transactional.tasks.readings import Readings
 
 logger = logging.getLogger("txtopo")
 
@@ -123,6 +124,8 @@ class GroupCommitter:
         """The total time of each step so far, in seconds."""
         self.rows_put: dict[str, int] = {}
         """The number of rows or keys put into each state so far."""
+        self.readings = Readings()
+        """What components have counted and measured in the transactions that are committed."""
         self._now_secs = now_secs
         self._task_factory = task_factory
         self._states = states
@@ -155,6 +158,7 @@ class GroupCommitter:
                 fingerprints = {a: joined([results[a].fingerprints, outcome.fingerprints[a]]) for a in outcome.finished}
                 done = action.group[: len(outcome.finished)]
                 self._write(done, outcome.writes, fingerprints)
+                self.readings.add(outcome.readings)
                 events.append(Committed(outcome.finished))
                 self._maintain()
             events += _failure_events(outcome)

@@ -32,6 +32,10 @@ class PendingRows(ExpiresRows):
         """Return the time up to which rows are taken, in µs since 1970 UTC."""
         return self._taken
 
+    def count(self, after: int) -> int:
+        """Return the number of rows of this layer and those below it that expire after a time."""
+        return self._below.count(after) + self._own.count(after)
+
     def expired(self, after: int, until: int) -> pa.Table:
         """Return the rows of this layer and those below it that expire after one time and up to another."""
         return pa.concat_tables([self._below.expired(after, until), *self._own.between(after, until)])

@@ -23,6 +23,7 @@ from txtopo.transactional.tasks.batch_run import BatchRun, CarriedBolt
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.fingerprint import Fingerprints
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
+from txtopo.transactional.tasks.readings import Readings
 
 LoadCarried = Callable[[TransactionAttempt], Sequence[CarriedBolt]]
 """Returns the bolts carried over from an attempt's processing phase."""
@@ -46,6 +47,8 @@ class GroupOutcome:
     failure: TxtopoError | None = None
     fingerprints: Mapping[TransactionAttempt, Fingerprints] = attrs.field(factory=dict)
     """The fingerprints of the finished attempts' components in the commit phase."""
+    readings: Readings = attrs.field(factory=Readings)
+    """The readings of the finished attempts."""
 
 
 def run_commit_phases(
@@ -71,15 +74,18 @@ def _run_group(
     group = GroupState.of(states)
     finished: list[TransactionAttempt] = []
     fingerprints: dict[TransactionAttempt, Fingerprints] = {}
+    readings = Readings()
     failed, failure = None, None
     for each in assigned:
         attempt = each.attempt
         try:
-            fingerprints[attempt] = _run_commit_phase(task_factory, group, each, load_carried(attempt), probe)
+            run = _run_commit_phase(task_factory, group, each, load_carried(attempt), probe)
         except TxtopoError as error:
             failed, failure = attempt, error
             break
         finished.append(attempt)
+        fingerprints[attempt] = run.tracer.fingerprints()
+        readings.add(run.readings)
     try:
         written = {name: state.writes() for name, state in group.items()}
     except RuleError as error:
@@ -94,7 +100,7 @@ def _run_group(
         before = _run_group(task_factory, states, assigned[:at], load_carried, probe)
         return attrs.evolve(before, failed=failed, failure=error)
     writes = {name: each for name, each in written.items() if each}
-    return GroupOutcome(tuple(finished), writes, failed, failure, fingerprints)
+    return GroupOutcome(tuple(finished), writes, failed, failure, fingerprints, readings)
 
 
 def _run_commit_phase(
@@ -103,7 +109,7 @@ def _run_commit_phase(
     assigned: AssignedAttempt,
     carried: Sequence[CarriedBolt],
     probe: ProgressProbe,
-) -> Fingerprints:
+) -> BatchRun:
     attempt = assigned.attempt
     views = {name: state.begin(attempt.txid) for name, state in group.items()}
     run = BatchRun(
@@ -135,4 +141,4 @@ def _run_commit_phase(
     # Last: nothing of a transaction that fails may reach the group's writes.
     for view in views.values():
         view.finish()
-    return run.tracer.fingerprints()
+    return run

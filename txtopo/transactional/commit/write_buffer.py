@@ -409,6 +409,11 @@ class TransactionView(StateView):
         until: int = self._of_expiring(lambda pending: pending.taken_until())
         return None if until == BEFORE_ALL else until
 
+    def rows_held(self) -> int:
+        """Return the number of rows that are not taken."""
+        held: int = self._of_expiring(lambda pending: pending.count(pending.taken_until()))
+        return held
+
     def holds(self, keys: pa.Table) -> pa.BooleanArray:
         """Return for each key whether it has a row that is not taken."""
         return self._of_expiring(lambda pending: pending.holds_now(keys))

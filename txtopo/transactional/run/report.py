@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import attrs
 
+from txtopo.transactional.tasks.readings import Reading
+
 
 @attrs.frozen
 class RunReport:
@@ -28,6 +30,7 @@ class RunReport:
         last_failure: the reason of the last failed attempt; empty if none failed.
         spout_rows: the number of rows written to the spout's own tables, by the name of the state, such as
             ``spout.bad-records``; without states that got none.
+        readings: what components have counted and measured in the committed transactions.
     """
 
     topology_id: str
@@ -45,6 +48,7 @@ class RunReport:
     step_secs: Mapping[str, float] = attrs.field(factory=dict)
     last_failure: str = ""
     spout_rows: Mapping[str, int] = attrs.field(factory=dict)
+    readings: tuple[Reading, ...] = ()
 
     @property
     def replays(self) -> int:
@@ -85,3 +89,5 @@ class Progress:
     """The number of attempts whose processing phase began."""
     lag: int | None = None
     """The records of the source that no transaction has taken; None if the spout does not know them."""
+    readings: tuple[Reading, ...] = ()
+    """What components have counted and measured in the committed transactions."""

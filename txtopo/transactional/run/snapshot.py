@@ -31,6 +31,7 @@ from txtopo.records import DAMAGE, from_json, to_json, written_as
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.core.history import History
 from txtopo.transactional.journal.journal import JournalHeader
+from txtopo.transactional.tasks.readings import Reading
 
 logger = logging.getLogger("txtopo")
 
@@ -75,6 +76,8 @@ class Snapshot:
     """Why the run ended; empty while it runs."""
     failed_txid: int | None = None
     failed_component: str | None = None
+    readings: tuple[Reading, ...] = ()
+    """The first of what components have counted and measured in the transactions that this run has committed."""
 
 
 @attrs.frozen

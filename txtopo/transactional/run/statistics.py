@@ -30,6 +30,9 @@ SNAPSHOT_TRANSACTIONS_MAX = 100
 """Maximum number of transactions in a snapshot: the lowest uncommitted ones."""
 
 
+SNAPSHOT_READINGS_MAX = 100
+
+
 @attrs.define(eq=False)
 class Times:
     """The times that the threads of a run have taken."""
@@ -116,6 +119,7 @@ class RunStatistics:
                 total=self._total(),
                 attempts=self._attempts,
                 lag=self._parts.source.lag,
+                readings=self._parts.committer.readings.listed(),
             )
         )
 
@@ -143,6 +147,7 @@ class RunStatistics:
             step_secs=dict(committer.step_secs),
             last_failure=self._last_failure(),
             spout_rows={name: rows for name, rows in committer.rows_put.items() if name.startswith(OWN_PREFIX)},
+            readings=committer.readings.listed(),
         )
 
     def _snapshot(self, end: StopReason | Exception | None) -> Snapshot:
@@ -170,6 +175,7 @@ class RunStatistics:
             ended=ended,
             failed_txid=failed_txid,
             failed_component=getattr(end, "component", None),
+            readings=self._parts.committer.readings.listed()[:SNAPSHOT_READINGS_MAX],
         )
 
     def _transaction_snapshot(

@@ -30,6 +30,7 @@ from txtopo.transactional.tasks.edge_tally import EdgeTally
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.fingerprint import Tracer
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
+from txtopo.transactional.tasks.readings import Readings
 from txtopo.transactional.tasks.routing import Router
 
 
@@ -94,6 +95,7 @@ class BatchRun:
         self._is_local = is_local
         self._send = send
         self._views = views
+        self.readings = Readings()
         self._carried = dict(carried or {})
         self._probe = probe or ProgressProbe()
         self._tasks: dict[tuple[str, int], BoltTask] = {}
@@ -243,7 +245,13 @@ class BatchRun:
             self._distribute(component, task, chunk, direct)
 
         context = TaskContext(
-            self._plan, component, task, self._views, self._task_factory.staging_dir, planned=self._planned
+            self._plan,
+            component,
+            task,
+            self._views,
+            self._task_factory.staging_dir,
+            planned=self._planned,
+            readings=None if self._views is None else self.readings,
         )
         self._contexts.append(context)
         collector = TaskCollector(component, task, self.attempt, forward, self._task_factory.note_late)

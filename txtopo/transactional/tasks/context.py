@@ -12,6 +12,7 @@ from txtopo.errors import StateAccessError
 from txtopo.topology.plan import Phase, Plan, PlannedComponent
 from txtopo.transactional.core.events import Planned, Turn
 from txtopo.transactional.tasks.objects import Local, LocalReference
+from txtopo.transactional.tasks.readings import Readings
 from txtopo.transactional.tasks.state_handle import NoteLate, StateHandle, StateView
 
 StateViews = Mapping[str, StateView]
@@ -32,6 +33,7 @@ class TaskContext(TopologyContext, Local):
         staging_dir: str = "",
         *,
         planned: Planned | None = None,
+        readings: Readings | None = None,
     ) -> None:
         self.staging_dir = staging_dir
         self.topology_id = plan.topology_id
@@ -42,6 +44,7 @@ class TaskContext(TopologyContext, Local):
         self._phase = component.phase
         self._views = views
         self._planned = planned
+        self._readings = readings
         self._handles: list[StateHandle] = []
 
     @property
@@ -53,6 +56,19 @@ class TaskContext(TopologyContext, Local):
     def is_at_end(self) -> bool:
         """Whether the transaction ends a bounded source."""
         return super().is_at_end if self._planned is None else self._planned.turn is Turn.END
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to a count."""
+        self._reached("count").count(self.this_component_id, name, by)
+
+    def gauge(self, name: str, value: float | dt.datetime, of: str = "") -> None:
+        """Set a gauge."""
+        self._reached("gauge").gauge(self.this_component_id, name, value, of)
+
+    def _reached(self, what: str) -> Readings:
+        if self._readings is None:
+            raise self._no_readings(what)
+        return self._readings
 
     def component_tasks(self, component: str) -> list[int]:
         """Return the task indices of a component."""

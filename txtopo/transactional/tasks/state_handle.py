@@ -187,6 +187,11 @@ class StateHandle(MapState, Local):
         with self._lock:
             return self._reach().taken_until()
 
+    def rows_held(self) -> int:
+        """Return the number of rows that are not taken."""
+        with self._lock:
+            return self._reach().rows_held()
+
     def holds(self, keys: pa.Table) -> pa.BooleanArray:
         """Return for each key whether it has a row that is not taken."""
         with self._lock:
