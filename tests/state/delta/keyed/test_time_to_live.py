@@ -293,6 +293,17 @@ def test_the_fold_of_a_key_that_expires_is_cut(tmp_path: Path) -> None:
     assert live(tmp_path) == {"a": (10, at(20)), "b": (22, at(20)), "e": (1, at(20))}
 
 
+def test_a_row_that_expires_within_a_group_replaces_the_stored_one(tmp_path: Path) -> None:
+    """A stored key without a time gets one that has expired by the end of the group: it does not live on without."""
+    states = opened(declared(tmp_path))
+    put(states, 1, 20, {"b": (1, 30)})
+    group = group_of(states, 2, (20, [table(("a", 1, None))]))
+    states["keys"].write(2, group["keys"].writes())
+    group = group_of(states, 3, (20, [table(("a", 2, at(0)))]), (20, [table(("b", 2, at(31)))]))
+    states["keys"].write(4, group["keys"].writes())
+    assert live(tmp_path) == {"b": (3, at(31))}
+
+
 def test_a_transaction_that_the_table_has_sees_its_own_value(tmp_path: Path) -> None:
     """A replay on top of itself finds what it has put, even if that comes so late that it expires next."""
     states = opened(declared(tmp_path))
