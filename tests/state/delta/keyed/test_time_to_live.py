@@ -299,7 +299,7 @@ def test_a_row_that_expires_within_a_group_replaces_the_stored_one(tmp_path: Pat
     put(states, 1, 20, {"b": (1, 30)})
     group = group_of(states, 2, (20, [table(("a", 1, None))]))
     states["keys"].write(2, group["keys"].writes())
-    group = group_of(states, 3, (20, [table(("a", 2, at(0)))]), (20, [table(("b", 2, at(31)))]))
+    group = group_of(states, 3, (20, [table(("a", 2, at(0)))]), (20, [table(("b", 2, at(31)), ("e", 1, at(0)))]))
     states["keys"].write(4, group["keys"].writes())
     assert live(tmp_path) == {"b": (3, at(31))}
 
