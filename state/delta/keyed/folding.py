@@ -65,8 +65,9 @@ def reduced_in_turn(
         if made is None:
             return None
         if own.num_rows:
-            txid = pc.min(own[TXID_FIELD])
-            is_over = pc.and_(are_up_to(made, time, until), pc.less(made[TXID_FIELD], txid))
+            # Not of a key that this transaction leaves alone: its row must still replace the stored one, which may have
+            # no time, and would live on.
+            is_over = pc.and_(are_up_to(made, time, until), pc.less(made[TXID_FIELD], pc.min(own[TXID_FIELD])))
             is_over = pc.and_(is_over, key_mask(made, own.select(list(keys))))
             made = reduced(pa.concat_tables([made.filter(pc.invert(is_over)), own]), keys, reductions)
     unaffected = [part.filter(pc.invert(key_mask(part, over))) for part in parts]

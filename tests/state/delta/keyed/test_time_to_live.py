@@ -244,6 +244,76 @@ def test_upkeep_drops_what_has_expired(tmp_path: Path, monkeypatch: pytest.Monke
     assert live(tmp_path) == alive
 
 
+def group_of(states: dict[str, Any], first: int, *transactions: tuple[int, list[pa.Table]]) -> dict[str, GroupState]:
+    """Return a group whose transactions each fold the rows of some tasks, and then move the clock."""
+    group = GroupState.of(states)
+    for txid, (watermark, tasks) in enumerate(transactions, first):
+        views = {name: each.begin(txid) for name, each in group.items()}
+        for own in tasks:
+            views["keys"].multi_reduce(own, SUM)
+        move(views["clock"], watermark)
+        for view in views.values():
+            view.finish()
+    return group
+
+
+@pytest.mark.parametrize("executors", [None, 1], ids=["driver", "executors"])
+@pytest.mark.parametrize("is_by_key", [False, True], ids=["columns", "by key"])
+def test_a_fold_is_cut_within_a_group(tmp_path: Path, executors: int | None, is_by_key: bool) -> None:
+    """A stored key that expires between two transactions starts anew in the second one; tasks of one share a key."""
+    states = opened(declared(tmp_path))
+    if executors is not None:
+        states["keys"].use_executors(InlineExecutors(), executors)
+    put(states, 1, 0, {"a": (1, 3), "b": (2, 3), "c": (3, -9)})
+    late = [table(("d", 10, at(-9))), table(("d", 20, at(-8)))]
+    group = group_of(
+        states,
+        2,
+        (4, [table(("a", 10, at(9)), ("c", 1, at(9))), *late]),
+        (8, [table(("b", 20, at(9)))]),
+        (9, [table(("a", 30, at(10)), ("b", 30, at(10)))]),
+    )
+    if is_by_key:
+        group["keys"].begin(5).get("a")
+    writes = group["keys"].writes()
+    states["keys"].write(4, writes)
+    assert live(tmp_path) == {"a": (41, at(10)), "b": (52, at(10)), "c": (1, at(9))}
+    if is_by_key:
+        found = states["keys"].multi_get(["d"])[0].value
+        assert tuple(found) == (30, at(-8)), "for its own transaction, what it puts has not expired"
+
+
+def test_the_fold_of_a_key_that_expires_is_cut(tmp_path: Path) -> None:
+    """The stored time alone lies between the watermarks of the group; what the group brings is fresh."""
+    states = opened(declared(tmp_path))
+    put(states, 1, 0, {"a": (1, 0), "b": (2, 4)})
+    fresh = table(("a", 10, at(20)), ("b", 20, at(20)))
+    group = group_of(states, 2, (6, [table(("e", 1, at(20)))]), (6, [fresh]))
+    states["keys"].write(3, group["keys"].writes())
+    assert live(tmp_path) == {"a": (10, at(20)), "b": (22, at(20)), "e": (1, at(20))}
+
+
+def test_a_row_that_expires_within_a_group_replaces_the_stored_one(tmp_path: Path) -> None:
+    """A stored key without a time gets one that has expired by the end of the group: it does not live on without."""
+    states = opened(declared(tmp_path))
+    put(states, 1, 20, {"b": (1, 30)})
+    group = group_of(states, 2, (20, [table(("a", 1, None))]))
+    states["keys"].write(2, group["keys"].writes())
+    group = group_of(states, 3, (20, [table(("a", 2, at(0)))]), (20, [table(("b", 2, at(31)), ("e", 1, at(0)))]))
+    states["keys"].write(4, group["keys"].writes())
+    assert live(tmp_path) == {"b": (3, at(31))}
+
+
+def test_a_transaction_that_the_table_has_sees_its_own_value(tmp_path: Path) -> None:
+    """A replay on top of itself finds what it has put, even if that comes so late that it expires next."""
+    states = opened(declared(tmp_path))
+    put(states, 1, 20, {"b": (1, 20)})
+    put(states, 2, 20, {"a": (1, 0)})
+    keys = GroupState.of(states)["keys"]
+    assert tuple(keys.begin(2).get("a").value) == (1, at(0))
+    assert keys.begin(3).get("a") is None
+
+
 def test_a_longer_time_to_live_brings_nothing_back(tmp_path: Path) -> None:
     """What has expired stays so, whether upkeep has dropped it or not; what has not lives longer."""
     states = opened(declared(tmp_path, ttl=5))
