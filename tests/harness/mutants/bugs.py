@@ -233,8 +233,8 @@ BUGS = (
     Bug(
         "a stop that counts as silence",
         "txtopo/transactional/run/source.py",
-        "now_ms - max(before.at_ms, self._quiet_since_ms) >=",
-        "now_ms - before.at_ms >=",
+        "max(before.at_ms, self._asked_since_ms or 0)",
+        "before.at_ms",
         subjects=(),
         tests=("tests/transactional/run/test_source.py",),
     ),

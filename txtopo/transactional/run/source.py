@@ -82,7 +82,7 @@ class Source:
         self._wall_secs = wall_secs
         self._quiet_after_ms = None if quiet_after is None else quiet_after // dt.timedelta(milliseconds=1)
         self._at_end = at_end
-        self._quiet_since_ms: int | None = None
+        self._asked_since_ms: int | None = None
         self._has_resumed = False
         self._failures = FailureLog()
         self._ask_again_secs = 0.0
@@ -161,6 +161,8 @@ class Source:
         begun: list[TransactionMetadata] = []
         previous = action.previous_metadata
         attempt = TransactionAttempt(action.first_txid, 0)
+        if self._asked_since_ms is None:
+            self._asked_since_ms = self._now_ms()
         try:
             with user_code(self._spout_id, attempt):
                 self._resume(action.first_txid - 1, previous, action.previous_planned)
@@ -195,7 +197,7 @@ class Source:
             ended(attempt)
 
     def _source_failed(self, error: FailedException) -> None:
-        self._quiet_since_ms = None
+        self._asked_since_ms = None
         self._failures.source_failed(error)
 
     def _answer(
@@ -230,10 +232,8 @@ class Source:
         if self._quiet_after_ms is None or before.turn is Turn.END or committed < action.first_txid - 1:
             return None
         # Silence counts while it is heard: after a stop, or while the source can't be asked, input may have piled up.
-        now_ms = self._now_ms()
-        if self._quiet_since_ms is None:
-            self._quiet_since_ms = now_ms
-        return Turn.QUIET if now_ms - max(before.at_ms, self._quiet_since_ms) >= self._quiet_after_ms else None
+        heard_since_ms = max(before.at_ms, self._asked_since_ms or 0)
+        return Turn.QUIET if self._now_ms() - heard_since_ms >= self._quiet_after_ms else None
 
     def _owes_end(self, last: Planned) -> bool:
         return self._at_end and last.turn is not Turn.END
