@@ -42,16 +42,9 @@ class Script(TransactionalSpout):
         self.output_fields = fields.with_attempt()
         self.fields, self.transactions = fields, transactions
         self.now = 0.0
-        self.next = Planned(0, ())
-        self.is_heard = False
-        """Whether the run has seen the clock in a silence: silence counts from then on."""
 
     def wall_secs(self) -> float:
         """Return the time at which the transaction that begins now is planned."""
-        if self.next.rows is None and not self.is_heard:
-            self.is_heard = True
-        else:
-            self.now = max(self.now, self.next.second)
         return START.timestamp() + self.now
 
     def coordinator(self, config, context):
@@ -75,8 +68,8 @@ class _Follower(Coordinator):
         script = self.script
         if self.at >= len(script.transactions):
             return None
-        script.next = script.transactions[self.at]
-        return script.next
+        script.now = max(script.now, script.transactions[self.at].second)
+        return script.transactions[self.at]
 
     def resume(self, txid, metadata):
         self.at = max(self.at, txid)
