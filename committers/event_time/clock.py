@@ -178,8 +178,10 @@ class EventClock(BatchBolt, ICommitter):
         before = None if watermark is None else micros_at(watermark)
         reached = MICROS_MAX if self.context.is_at_end and self.at_end else self._reached(known.values(), now)
         after = before if reached is None else max(reached, MICROS_MIN if before is None else before)
+        # With partitions instead of none, or the other way round, the times begin anew, and the others are forgotten.
+        begins_anew = stored is not None and (partitions is None) is not (self._partition is None)
         # A transaction that changes nothing writes nothing: there is no new version of the table for it.
-        if self._seen or after != before:
+        if self._seen or after != before or begins_anew:
             self._put(known, after)
         self.collector.emit((self.attempt, before, after, self._limit(self.context.planned_at)))
         self._measure(known, after, now)

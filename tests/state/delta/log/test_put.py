@@ -62,7 +62,7 @@ def plain_rows(root: Path, version: int, partition: pa.Field | None) -> Rows:
     """Read a table as the protocol says, from the log and its Parquet files alone."""
     added: dict[str, Any] = {}
     for number in range(version + 1):
-        for line in (root / entry_path(number)).read_text().splitlines():
+        for line in (root / entry_path(number)).read_bytes().splitlines():
             action = json.loads(line)
             if "add" in action:
                 added[action["add"]["path"]] = action["add"]
