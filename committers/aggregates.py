@@ -528,7 +528,7 @@ class AggregateCombiner(Combiner):
         """The fields that the aggregation reads."""
         return self.aggregation.inputs
 
-    def combine(self, batch: pa.RecordBatch, planned_at: dt.datetime | None) -> pa.RecordBatch | None:
+    def combine(self, batch: pa.RecordBatch, planned_at: dt.datetime) -> pa.RecordBatch | None:
         """Return partials; None if something does not fit, which the bolt itself reports."""
         del planned_at
         try:

@@ -12,22 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from committers.event_time.combining import FirstStep
-from committers.event_time.times import (
-    MICROS_MAX,
-    MICROS_MIN,
-    TIMESTAMP,
-    datetime_at,
-    event_times,
-    micros_at,
-    micros_in,
-    micros_of,
-)
+from committers.event_time.times import MICROS_MAX, TIMESTAMP, event_times, micros_in, micros_of
 from state import DeltaState
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.reduction import Combiner
+from txtopo.api.time_to_live import CLOCK_FIELD, CLOCK_KEY
 from txtopo.errors import TopologyError
+from txtopo.utc import MICROS_MIN, datetime_at, micros_at
 
-_ALL = ""
+_ALL = CLOCK_KEY
 """The key of the row that holds the watermark, and of the only row if the stream names no partition."""
 
 
@@ -111,7 +104,9 @@ class EventClock(BatchBolt, ICommitter):
         return DeltaState(
             path,
             key=Fields("partition: string"),
-            value=Fields("seen: timestamp", "active: timestamp", "watermark: timestamp", "partitions: array<string>"),
+            value=Fields(
+                "seen: timestamp", "active: timestamp", f"{CLOCK_FIELD}: timestamp", "partitions: array<string>"
+            ),
         )
 
     def prepare(
@@ -130,6 +125,8 @@ class EventClock(BatchBolt, ICommitter):
             )
         self._state = context.state(self._state_name)
         self._seen: dict[str, int] = {}
+        self._last = self._limit(context.planned_at)
+        """The last event time that moves the clock."""
 
     def combiner(self) -> Combiner:
         """Return how a batch becomes its largest time, of each partition."""
@@ -183,7 +180,7 @@ class EventClock(BatchBolt, ICommitter):
         # A transaction that changes nothing writes nothing: there is no new version of the table for it.
         if self._seen or after != before or begins_anew:
             self._put(known, after)
-        self.collector.emit((self.attempt, before, after, self._limit(self.context.planned_at)))
+        self.collector.emit((self.attempt, before, after, self._last))
         self._measure(known, after, now)
 
     def _measure(self, known: Mapping[str, tuple[int, int]], watermark: int | None, now: int) -> None:
@@ -196,7 +193,7 @@ class EventClock(BatchBolt, ICommitter):
                 self.context.gauge("watermark", datetime_at(max(seen - self._delay, MICROS_MIN)), of=name)
 
     def _see(self, partition: str, micros: int) -> None:
-        if MICROS_MIN <= micros <= self._limit(self.context.planned_at):
+        if MICROS_MIN <= micros <= self._last:
             self._seen[partition] = max(micros, self._seen.get(partition, micros))
 
     def _limit(self, planned_at: dt.datetime) -> int:

@@ -156,8 +156,7 @@ class TimedCommitter(SpillingCommitter):
         if rows:
             self._split(self.merged(pa.concat_tables(rows)), self._watermark)
         # All tasks write one state, one after another, so only the last one knows what the transaction has brought.
-        last_task = context.component_tasks(context.this_component_id)[-1]
-        if self._watermark.after is not None and context.this_task_index == last_task:
+        if self._watermark.after is not None and is_last_task(context):
             self.expire(self._watermark.after - self._lateness)
 
     def _split(self, rows: pa.Table, watermark: Watermark) -> None:
@@ -201,6 +200,11 @@ class TimedCommitter(SpillingCommitter):
     @abstractmethod
     def keys(self) -> Sequence[str]:
         """The key's columns in rows of reduced form."""
+
+
+def is_last_task(context: TopologyContext) -> bool:
+    """Return whether a task is the last of its component, which finishes a batch after all others."""
+    return context.this_task_index == context.component_tasks(context.this_component_id)[-1]
 
 
 def no_watermark(clock: str, context: TopologyContext) -> TopologyError:

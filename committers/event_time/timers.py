@@ -11,11 +11,12 @@ from typing import Any
 import pyarrow as pa
 
 from committers.event_time.clock import Watermark
-from committers.event_time.timed import EXPIRES, no_watermark
-from committers.event_time.times import MICROS_MAX, datetime_at, micros_at
+from committers.event_time.timed import EXPIRES, is_last_task, no_watermark
+from committers.event_time.times import MICROS_MAX
 from state import DeltaExpiringRows
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
 from txtopo.errors import FieldsError
+from txtopo.utc import datetime_at, micros_at
 
 
 class TimerCommitter(BatchBolt, ICommitter):
@@ -101,8 +102,7 @@ class TimerCommitter(BatchBolt, ICommitter):
         if rows:
             self._values_after(list(rows), lambda key, old: self.on_rows(key, rows[key], old))
         # The last task takes the timers of all; each one fires those that it sets for a time that has passed already.
-        last_task = context.component_tasks(context.this_component_id)[-1]
-        self._fire(self._watermark.after if context.this_task_index == last_task else None)
+        self._fire(self._watermark.after if is_last_task(context) else None)
 
     def _values_after(self, keys: Sequence[Any], function: Any) -> None:
         """Replace the value of each key; a method is called once for each, however often the state asks."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.errors import ConfigError, FieldsError
+from txtopo.utc import MICROSECOND
 
 Micros = npt.NDArray[np.int64]
 """Times in microseconds since 1970, UTC."""
@@ -20,32 +21,15 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 MICROS_MAX = 253_402_300_799_999_999
 """The last microsecond of the year 9999: the watermark after the end of a bounded source."""
 
-MICROS_MIN = -62_135_596_800_000_000
-"""The first microsecond of the year 1."""
-
-_MICROSECOND = dt.timedelta(microseconds=1)
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-
 
 def micros_of(duration: dt.timedelta, what: str, *, may_be_zero: bool = False) -> int:
     """Return a duration in microseconds; ``what`` names it in the error for one that is too short."""
     if not isinstance(duration, dt.timedelta):
         raise ConfigError(f"{what} is {duration!r}; give a datetime.timedelta, such as timedelta(minutes=1)")
-    micros = duration // _MICROSECOND
+    micros = duration // MICROSECOND
     if micros < (0 if may_be_zero else 1):
         raise ConfigError(f"{what} is {duration}; it must be {'at least' if may_be_zero else 'more than'} zero")
     return micros
-
-
-def micros_at(time: dt.datetime) -> int:
-    """Return a time in microseconds since 1970; one without a zone is UTC."""
-    aware = time.replace(tzinfo=dt.UTC) if time.tzinfo is None else time
-    return (aware - _EPOCH) // _MICROSECOND
-
-
-def datetime_at(micros: int) -> dt.datetime:
-    """Return microseconds since 1970 as a time in UTC."""
-    return _EPOCH + dt.timedelta(microseconds=micros)
 
 
 def timestamps(micros: Micros) -> pa.Array:

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.event_time.times import Micros, datetime_at, micros_at, micros_in, micros_of, timestamps
+from committers.event_time.times import Micros, micros_in, micros_of, timestamps
 from txtopo.errors import ConfigError
+from txtopo.utc import datetime_at, micros_at
 
 START, END = "window_start", "window_end"
 

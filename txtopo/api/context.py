@@ -14,8 +14,6 @@ from txtopo.api.map_state import MapState
 from txtopo.api.tuples import Tuple
 from txtopo.errors import StateAccessError
 
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-
 
 class TaskHook:
     """Watches one task of a plain topology; override what you want to know. See ``TopologyContext.add_task_hook``."""

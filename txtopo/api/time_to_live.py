@@ -14,6 +14,7 @@ import attrs
 
 from txtopo.api.fields import Fields
 from txtopo.errors import ConfigError
+from txtopo.utc import EPOCH, MICROS_MIN, MICROSECOND, datetime_at
 
 __all__ = ["CLOCK_FIELD", "CLOCK_KEY", "Expiry", "TimeToLive"]
 
@@ -22,10 +23,6 @@ CLOCK_KEY = ""
 
 CLOCK_FIELD = "watermark"
 """The value field of a clock's state with the watermark."""
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MICROSECOND = dt.timedelta(microseconds=1)
-_FIRST = (dt.datetime.min.replace(tzinfo=dt.UTC) - _EPOCH) // _MICROSECOND
 
 
 @attrs.frozen
@@ -62,7 +59,7 @@ class TimeToLive:
 
     @duration.validator
     def _check_duration(self, _attribute: object, duration: Any) -> None:
-        if not isinstance(duration, dt.timedelta) or duration < _MICROSECOND:
+        if not isinstance(duration, dt.timedelta) or duration < MICROSECOND:
             raise ConfigError(f"ttl of a state is {duration!r}; give a timedelta above zero, such as timedelta(days=1)")
 
     @clock.validator
@@ -75,7 +72,7 @@ class TimeToLive:
 
     def until(self, watermark: dt.datetime) -> int:
         """Return the time up to which keys have expired at a watermark, in µs since 1970 UTC."""
-        return (watermark - _EPOCH - self.duration) // _MICROSECOND
+        return (watermark - EPOCH - self.duration) // MICROSECOND
 
     def expiry(self, until: int, fields: Fields) -> Expiry | None:
         """Return what tells expired values; None if none has.
@@ -84,7 +81,7 @@ class TimeToLive:
             until: the time up to which they have, in µs since 1970 UTC.
             fields: the state's value fields.
         """
-        if until < _FIRST:
+        if until < MICROS_MIN:
             return None
         position = None if len(fields) == 1 else fields.index(self.field)
-        return Expiry(_EPOCH + until * _MICROSECOND, position)
+        return Expiry(datetime_at(until), position)

@@ -14,7 +14,6 @@ import click
 from rich.text import Text
 
 from state.delta.read.consistent import committed_in_tables
-from txtopo.api.context import EPOCH
 from txtopo.attempts import attempt_words
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.console import Console
@@ -45,6 +44,7 @@ from txtopo.transactional.run.snapshot import (
 )
 from txtopo.transactional.run.storage import metadata_dir_of
 from txtopo.transactional.tasks.readings import Reading, ReadingKind
+from txtopo.utc import EPOCH
 
 SILENT_SECS = 10.0
 """If a run's process is alive but its snapshot is older than this, the run is reported as silent."""
@@ -211,8 +211,7 @@ def _committed_lines(
         f"group     {_span(entry)}",
     ]
     if transaction.planned != NEVER:
-        at = EPOCH + dt.timedelta(milliseconds=transaction.planned.at_ms)
-        lines.append(f"planned   {at:%Y-%m-%d %H:%M:%S.%f} UTC")
+        lines.append(f"planned   {transaction.planned.at:%Y-%m-%d %H:%M:%S.%f} UTC")
     for partition, (start, end) in (transaction.ranges or {}).items():
         lines.append(f"input     {partition}: {start} to {end}")
     for partition, gaps in transaction.skipped.items():

@@ -167,9 +167,8 @@ class Chunk:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, batch.schema) as writer:
                 writer.write_batch(batch)
-            sink.write(
-                b"C" if self.is_combined else b"A"
-            )  # at the end: in front, it would break the alignment of Arrow's buffers
+            # At the end: in front, it would break the alignment of Arrow's buffers.
+            sink.write(b"C" if self.is_combined else b"A")
             encoded: bytes = sink.getvalue().to_pybytes()
             return encoded
         content = len(self), self.columns()

@@ -70,7 +70,7 @@ class ReductionCombiner(Combiner):
         """The fields that it reads, which are those of the combined rows."""
         return (*self.key, self.value)
 
-    def combine(self, batch: pa.RecordBatch, planned_at: dt.datetime | None) -> pa.RecordBatch | None:
+    def combine(self, batch: pa.RecordBatch, planned_at: dt.datetime) -> pa.RecordBatch | None:
         """Return the combined rows of integers; None for other values, for nulls, and if a sum does not fit."""
         del planned_at
         rows = pa.Table.from_batches([batch]).select(self.fields)

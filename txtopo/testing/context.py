@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 import attrs
 
-from txtopo.api.context import EPOCH, TopologyContext
+from txtopo.api.context import TopologyContext
 from txtopo.api.map_state import MapState
 from txtopo.errors import StateAccessError, TopologyError
+from txtopo.utc import EPOCH
 
 
 @attrs.define(eq=False)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from committers import EventClock
-from committers.event_time.times import MICROS_MAX, MICROS_MIN
+from committers.event_time.times import MICROS_MAX
 from spouts import MemoryTransactionalSpout
 from state import read_table
 from tests.committers.event_time.oracle import PartitionedClock
@@ -21,6 +21,7 @@ from tests.committers.event_time.scripted import SECOND, START, Planned, Script,
 from txtopo import ArrowBatchBolt, Fields, TransactionalTopologyBuilder
 from txtopo.errors import ConfigError, FieldsError, TopologyError
 from txtopo.testing.inline import run_inline
+from txtopo.utc import MICROS_MIN
 
 TYPED = Fields("at: timestamp", "part: string")
 UNTYPED = Fields("at", "part")

@@ -25,6 +25,7 @@ from txtopo.api.state import CanBeRepaired, OpenedState, State
 from txtopo.errors import FieldsError, LostLead, StateAccessError
 from txtopo.testing.conformance.state import INCARNATION, NAME, TOPOLOGY
 from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.utc import datetime_at
 
 __all__ = ["EXPIRING_FIELDS", "ExpiringRowsConformance"]
 
@@ -49,7 +50,7 @@ def rows(*rows: Row) -> pa.Table:
 
 
 def _second(second: int) -> dt.datetime:
-    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=second)
+    return datetime_at(second * 1_000_000)
 
 
 def listed(table: pa.Table) -> list[Row]:

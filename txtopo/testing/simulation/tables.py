@@ -6,7 +6,6 @@ version meanwhile, the write starts again. Every new version is passed to the ch
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Never
 
@@ -22,6 +21,7 @@ from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL
 from txtopo.errors import DivergenceError, FailedException, LostLead, StateAccessError
 from txtopo.failpoints import reach
 from txtopo.testing.checkers import Version
+from txtopo.utc import micros_at
 
 WRITE_TRIES_MAX = 10
 
@@ -259,8 +259,7 @@ class OpenedSimulatedRows(OpenedSimulatedState):
 
     def _time(self, row: Any) -> int:
         """Return the time at which a row expires, in µs since 1970 UTC."""
-        time: dt.datetime = row[self._state.value.index(self._state.expires)]
-        return (time - _EPOCH) // dt.timedelta(microseconds=1)
+        return micros_at(row[self._state.value.index(self._state.expires)])
 
 
 class OpenedSimulatedExpiringRows(OpenedSimulatedRows, ExpiresRows):
@@ -299,9 +298,6 @@ class OpenedSimulatedExpiringRows(OpenedSimulatedRows, ExpiresRows):
         held: Sequence[Any] = [row for row in self.rows if self._time(row) > after]
         found = {tuple(row[fields.index(name)] for name in self._state.key) for row in held}
         return pa.array([tuple(row.values()) in found for row in keys.to_pylist()], pa.bool_())
-
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def _rows(part: TransactionRows) -> list[tuple[Any, ...]]:

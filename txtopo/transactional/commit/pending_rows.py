@@ -7,14 +7,13 @@ So a transaction that fails takes its layer with it, and leaves nothing.
 
 from __future__ import annotations
 
-import datetime as dt
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.api.state import ExpiresRows, State
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL, RowsByTime
 from txtopo.errors import FieldsError, StateAccessError
+from txtopo.utc import datetime_at
 
 __all__ = ["PendingRows"]
 
@@ -102,4 +101,4 @@ class PendingRows(ExpiresRows):
 def _shown(time: int) -> str:
     if time == BEFORE_ALL:
         return "any time"
-    return (dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=time)).isoformat()
+    return datetime_at(time).isoformat()

@@ -9,8 +9,7 @@ from typing import Any
 import attrs
 
 from txtopo.attempts import TransactionAttempt
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+from txtopo.utc import EPOCH
 
 
 class Turn(enum.Enum):
@@ -35,7 +34,7 @@ class Planned:
     @property
     def at(self) -> dt.datetime:
         """The time of :attr:`at_ms`, in UTC."""
-        return _EPOCH + dt.timedelta(milliseconds=self.at_ms)
+        return EPOCH + dt.timedelta(milliseconds=self.at_ms)
 
     @property
     def has_input(self) -> bool:

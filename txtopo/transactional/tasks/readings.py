@@ -7,7 +7,7 @@ from enum import Enum
 
 import attrs
 
-from txtopo.api.context import EPOCH
+from txtopo.utc import EPOCH
 
 __all__ = ["Reading", "ReadingKind", "Readings"]
 
