@@ -53,19 +53,6 @@ class KeyIndex:
         """Return the index of a table of the key columns; None if two of its keys have the same hash."""
         return cls._sorted(_hashes_of(keys), np.arange(keys.num_rows, dtype=np.uint32))
 
-    @classmethod
-    def of_last(cls, keys: pa.Table) -> KeyIndex | None:
-        """Return the index of the last row of each key, of which there may be several; None as :meth:`of`."""
-        hashes = _hashes_of(keys)
-        order = np.argsort(hashes, kind="stable")
-        hashes = hashes[order]
-        is_last = np.ones(len(hashes), dtype=bool)
-        is_last[:-1] = hashes[1:] != hashes[:-1]
-        again = np.flatnonzero(~is_last)
-        if len(again) and not _are_equal(keys.take(order[again]), keys.take(order[again + 1])).all():
-            return None
-        return cls(hashes[is_last], order[is_last].astype(np.uint32))
-
     def positions(self, rows: pa.Table, wanted: pa.Table | HashedKeys) -> Positions:
         """Return the positions of keys, a table of the key columns, in ``rows``, the table of this index."""
         looked_up = wanted if isinstance(wanted, HashedKeys) else HashedKeys.of(wanted)
@@ -112,28 +99,37 @@ class KeyIndex:
 
 
 class RowIndex:
-    """The rows of each key in a table that may have several: their sorted hashes; made by :meth:`of`."""
+    """The rows of each key in a table that may have several, by their sorted hashes.
 
-    def __init__(self, rows: pa.Table, hashes: Hashes, order: npt.NDArray[np.int64]) -> None:
-        self._rows = rows
-        self._hashes = hashes
-        self._order = order
+    Args:
+        keys: the table's key columns.
+    """
 
-    @staticmethod
-    def of(keys: pa.Table) -> RowIndex:
-        """Return the index of a table of the key columns."""
+    def __init__(self, keys: pa.Table) -> None:
         hashes = _hashes_of(keys)
-        order = np.argsort(hashes, kind="stable")
-        return RowIndex(keys, hashes[order], order)
+        self._keys = keys
+        self._order = np.argsort(hashes, kind="stable")
+        hashes = hashes[self._order]
+        is_first = np.ones(len(hashes), dtype=bool)
+        is_first[1:] = hashes[1:] != hashes[:-1]
+        self._hashes = hashes[is_first]
+        self._starts = np.append(np.flatnonzero(is_first), len(hashes))
 
-    def positions(self, wanted: HashedKeys) -> Positions:
-        """Return the positions of all rows that have one of some keys, in rising order."""
-        first, end = (np.searchsorted(self._hashes, wanted.hashes, side) for side in ("left", "right"))
-        counts = end - first
-        own = np.repeat(wanted.order, counts)
+    def found(self, wanted: HashedKeys) -> tuple[Positions, Positions]:
+        """Return the positions of the rows that have one of some keys, and for each that of its key among them."""
+        if not len(self._hashes):
+            return self._order, self._order
+        at_hash = self._hashes.searchsorted(wanted.hashes)
+        at_hash[at_hash == len(self._hashes)] = 0
+        is_there = self._hashes[at_hash] == wanted.hashes
+        at_hash = at_hash[is_there]
+        first = self._starts[at_hash]
+        counts = self._starts[at_hash + 1] - first
+        own = np.repeat(wanted.order[is_there], counts)
         at = self._order[np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(len(own))]
-        is_same = _are_equal(wanted.keys.take(own), self._rows.take(at).select(wanted.keys.column_names))
-        return np.unique(at[is_same])
+        # Other keys may have the same hash.
+        is_same = _are_equal(wanted.keys.take(own), self._keys.take(at).select(wanted.keys.column_names))
+        return at[is_same], own[is_same]
 
 
 def _hashes_of(keys: pa.Table) -> Hashes:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txtopo.columnar.key_index import HashedKeys, KeyIndex, RowIndex
+from txtopo.columnar.key_index import HashedKeys, RowIndex
 
 __all__ = ["AFTER_ALL", "BEFORE_ALL", "RowsByTime", "Run", "are_up_to", "held_in", "rows_after", "rows_of_keys"]
 
@@ -82,31 +82,24 @@ class Run:
 
     def holds(self, keys: HashedKeys, after: int) -> Held:
         """Return for each key whether it has a row after a time."""
-        first = self._position(after)
-        if first == len(self.times):
-            return np.zeros(keys.keys.num_rows, dtype=bool)
-        if self._index is not None:
-            return self._index.positions(self.rows, keys) >= first
-        left = set(_tuples(self.rows.slice(first).select(list(self.key))))
-        return np.fromiter((key in left for key in _tuples(keys.keys)), dtype=bool, count=keys.keys.num_rows)
+        first, held = self._position(after), np.zeros(keys.keys.num_rows, dtype=bool)
+        if first < len(self.times):
+            at, own = self._index.found(keys)
+            held[own[at >= first]] = True
+        return held
 
     def of_keys(self, keys: HashedKeys, after: int) -> pa.Table:
         """Return the rows of some keys after a time."""
-        positions = self._row_index.positions(keys)
-        return self.rows.take(positions[positions >= len(self.times) - self.count(after)])
+        at, _ = self._index.found(keys)
+        return self.rows.take(np.unique(at[at >= self._position(after)]))
 
     @functools.cached_property
-    def _row_index(self) -> RowIndex:
-        return RowIndex.of(self.rows.select(list(self.key)))
+    def _index(self) -> RowIndex:
+        return RowIndex(self.rows.select(list(self.key)))
 
     def _position(self, time: int) -> int:
         """Return the position of the first row after a time."""
         return int(self.times.searchsorted(time, side="right"))  # as a method: 5x faster than numpy's function
-
-    @functools.cached_property
-    def _index(self) -> KeyIndex | None:
-        """The last row of each key, which is its latest; None if two keys have the same hash."""
-        return KeyIndex.of_last(self.rows.select(list(self.key)))
 
 
 class RowsByTime:
@@ -169,7 +162,3 @@ def rows_of_keys(runs: Sequence[Run], keys: pa.Table, after: int) -> list[pa.Tab
     """Return the rows of some keys, a table of the key columns, after a time, in parts."""
     hashed = HashedKeys.of(keys)
     return [run.of_keys(hashed, after) for run in runs]
-
-
-def _tuples(rows: pa.Table) -> list[tuple[Any, ...]]:
-    return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))

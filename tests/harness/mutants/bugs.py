@@ -527,8 +527,8 @@ BUGS = (
     Bug(
         "a key goes with the first of its rows",
         "txtopo/columnar/key_index.py",
-        "return cls(hashes[is_last], order[is_last]",
-        "return cls(hashes[is_last], order[np.roll(is_last, 1)]",
+        "counts = self._starts[at_hash + 1] - first",
+        "counts = np.ones_like(first)",
         subjects=(),
         tests=("tests/state/delta/expiring/test_conformance.py",),
     ),
