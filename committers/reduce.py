@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from committers.aggregates import Aggregate, AggregateCombiner, Aggregation, Count, merged_rows
-from committers.spill import SpillingCommitter
+from committers.spill import ReducingCommitter
 from state.delta.columns import find_misfit, fit_array
 from txtopo import BatchOutputCollector, Fields, MapState, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.map_state import pairs_of
@@ -22,12 +22,6 @@ from txtopo.api.types import ddl_name
 from txtopo.columnar.reducing import ReductionCombiner, is_reducible, reduced
 from txtopo.errors import FieldsError, TopologyError
 
-ROWS_WAITING_MAX = 1_000_000
-"""How many rows wait, at least, before they are reduced together."""
-
-ROWS_REDUCED_MIN = 10_000
-"""A task reduces at least so many rows before they move; fewer are reduced faster with those of their commit group."""
-
 TUPLES_MAX = 10_000
 """How many tuples of an untyped stream become columns at a time."""
 
@@ -36,7 +30,7 @@ _ALIKE = frozenset({str, int, float, bytes, bool, dt.date})
 here, because only the sum must fit."""
 
 
-class ReduceCommitter(SpillingCommitter):
+class ReduceCommitter(ReducingCommitter):
     """Folds each key's values into a state, first within the batch, then into what the state holds.
 
     Either several fields, each by its own aggregate::
@@ -107,10 +101,7 @@ class ReduceCommitter(SpillingCommitter):
         self._tuples: list[Sequence[Any]] = []
         if self._values:
             self._aggregates = _Aggregates.of(self._state_name, self._state, self._key, self._values)
-        self._rows = []
-        self._rows_waiting = 0
-        self._rows_reduced = 0
-        self._files = []
+        self._begin()
 
     def combiner(self) -> Combiner | None:
         """Return a combiner of equal keys if it gives the same result; None if a subclass overrides the folding."""
@@ -155,14 +146,6 @@ class ReduceCommitter(SpillingCommitter):
         else:
             self.execute_batch(batch)
 
-    def _wait_for(self, rows: pa.Table) -> None:
-        """Keep rows until there are enough to reduce."""
-        self._rows.append(rows)
-        self._rows_waiting += rows.num_rows
-        # Twice what the last reduction left, or a task with many keys would reduce the same rows again and again.
-        if self._rows_waiting >= max(ROWS_WAITING_MAX, 2 * self._rows_reduced):
-            self._reduce()
-
     def finish_batch(self) -> None:
         """Fold the batch into the state."""
         self._take_tuples()
@@ -177,12 +160,9 @@ class ReduceCommitter(SpillingCommitter):
 
     def __getstate__(self) -> dict[str, Any]:
         """Reduce waiting rows before the object moves to the commit phase; spill many rows to a file."""
-        if self.__dict__.get("_tuples"):
+        if "_rows" in self.__dict__:
             self._take_tuples()
-        if self.__dict__.get("_rows"):
-            if self._rows_waiting >= ROWS_REDUCED_MIN:
-                self._reduce()
-            self._spill(self._key)
+            self._reduce_to_move(self._key)
         state = super().__getstate__()
         for name in ("_source", "_key_of", "_value_at", "_inputs_at", "_known"):  # only used in the processing phase
             state.pop(name, None)
@@ -203,22 +183,16 @@ class ReduceCommitter(SpillingCommitter):
         self._key_of = operator.itemgetter(*map(source.fields.index, self._key))
         self._value_at = source.fields.index(self._value)
 
-    def _reduce(self) -> None:
-        """Reduce the waiting rows to one row per key."""
-        rows = pa.concat_tables(self._rows)
+    def _merged(self, rows: pa.Table) -> pa.Table | None:
+        """Return the waiting rows reduced to one row per key; None once they are folded one by one."""
         if self._values:
-            self._rows = [self._aggregates.merged(rows)]
-            self._rows_waiting = self._rows_reduced = self._rows[0].num_rows
-            return
+            return self._aggregates.merged(rows)
         reduction = Reduction.of(self._function)
         assert reduction is not None, "only what can be reduced waits"
         made = reduced(rows, self._key, reduction.by_column([self._value]))
-        self._rows, self._rows_waiting, self._rows_reduced = [], 0, 0
         if made is None:
             self._fold_rows(rows)
-        else:
-            self._rows.append(made)
-            self._rows_waiting = self._rows_reduced = made.num_rows
+        return made
 
     def _fold_rows(self, rows: pa.Table) -> None:
         for key, value in pairs_of(rows, len(self._key)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,13 @@ from txtopo.columnar.rows_file import rows_of_bytes, rows_to_bytes, write_rows_f
 
 FILE_ROWS_MIN = 250_000
 """A task spills at least so many rows to a file."""
+
+ROWS_WAITING_MAX = 1_000_000
+"""How many rows wait, at least, before they are reduced together."""
+
+ROWS_REDUCED_MIN = 10_000
+"""A task reduces at least so many rows before they move; fewer are reduced faster in the commit phase, with
+others."""
 
 
 class SpillingCommitter(BatchBolt, ICommitter):
@@ -40,3 +48,37 @@ class SpillingCommitter(BatchBolt, ICommitter):
         self.__dict__.update(state)
         if "_rows" in state:
             self._rows = [rows_of_bytes(encoded) for encoded in state["_rows"]]
+
+
+class ReducingCommitter(SpillingCommitter):
+    """A committer whose rows wait to be reduced together: once they are many, and before they move."""
+
+    def _begin(self) -> None:
+        """Start with no rows."""
+        self._rows = []
+        self._files = []
+        self._rows_waiting = self._rows_reduced = 0
+
+    @abstractmethod
+    def _merged(self, rows: pa.Table) -> pa.Table | None:
+        """Return waiting rows as fewer ones that say the same; None if none has to wait any more."""
+
+    def _wait_for(self, rows: pa.Table) -> None:
+        """Keep rows until there are enough to reduce."""
+        self._rows.append(rows)
+        self._rows_waiting += rows.num_rows
+        # Twice what the last reduction left, or a task with many keys would reduce the same rows again and again.
+        if self._rows_waiting >= max(ROWS_WAITING_MAX, 2 * self._rows_reduced):
+            self._reduce()
+
+    def _reduce(self) -> None:
+        made = self._merged(pa.concat_tables(self._rows))
+        self._rows = [] if made is None else [made]
+        self._rows_waiting = self._rows_reduced = 0 if made is None else made.num_rows
+
+    def _reduce_to_move(self, keys: Sequence[str]) -> None:
+        """Reduce waiting rows that are worth it, and spill many of them to a file."""
+        if self._rows:
+            if self._rows_waiting >= ROWS_REDUCED_MIN:
+                self._reduce()
+            self._spill(keys)

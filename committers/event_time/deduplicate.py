@@ -80,9 +80,9 @@ class Deduplicate(TimedCommitter):
 
     def reduced(self, rows: pa.Table, times: pa.Array) -> pa.Table:
         """Return the first row of each key and time, and all rows without a time."""
-        return self.merged(with_expiry(rows.select(self._inputs.names).cast(self._schema), times, self._within))
+        return self._merged(with_expiry(rows.select(self._inputs.names).cast(self._schema), times, self._within))
 
-    def merged(self, rows: pa.Table) -> pa.Table:
+    def _merged(self, rows: pa.Table) -> pa.Table:
         """Return the first row of each key and time, and all rows without a time.
 
         Of rows with different times, the first may be late and the second not: only the commit phase knows.
@@ -100,7 +100,7 @@ class Deduplicate(TimedCommitter):
 
     def add(self, rows: pa.Table) -> None:
         """Pass on the rows whose keys are not remembered, and remember these."""
-        rows = _first_of_each(rows, self._key)  # they are still in the order of merged()
+        rows = _first_of_each(rows, self._key)  # they are still in the order of _merged()
         new = rows.filter(pc.invert(self._state.holds(rows.select(self._key))))
         self.context.count("passed", new.num_rows)
         self.context.count("repeated", rows.num_rows - new.num_rows)

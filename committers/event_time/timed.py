@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from committers.event_time.clock import Watermark
 from committers.event_time.combining import FirstStep
 from committers.event_time.times import TIMESTAMP, Micros, event_times, timestamps
-from committers.spill import SpillingCommitter
+from committers.spill import ReducingCommitter
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.reduction import Combiner
 from txtopo.columnar.rows_file import read_rows_file
@@ -26,17 +26,11 @@ EXPIRES = "expires"
 
 LATE, UNTIMED = "late", "untimed"
 
-ROWS_WAITING_MAX = 1_000_000
-"""How many rows wait, at least, before they are reduced together."""
-
-ROWS_REDUCED_MIN = 10_000
-"""A task reduces at least so many rows before they move; fewer are reduced in the commit phase."""
-
 TUPLES_WAITING_MAX = 10_000
 """The maximum number of tuples that wait to be converted to columns."""
 
 
-class TimedCommitter(SpillingCommitter):
+class TimedCommitter(ReducingCommitter):
     """Reduces the rows of a batch, and splits what is left by the watermark in the commit phase.
 
     Rows of reduced form have a column ``expires``, which is null if they have no event time.
@@ -61,7 +55,7 @@ class TimedCommitter(SpillingCommitter):
         """Return input rows, whose event times are given, in reduced form."""
 
     @abstractmethod
-    def merged(self, rows: pa.Table) -> pa.Table:
+    def _merged(self, rows: pa.Table) -> pa.Table:
         """Return rows of reduced form as fewer ones that say the same."""
 
     @abstractmethod
@@ -95,9 +89,7 @@ class TimedCommitter(SpillingCommitter):
         self._state = context.state(self._state_name)
         self._watermark: Watermark | None = None
         self._tuples: list[list[Any]] = []
-        self._rows = []
-        self._files = []
-        self._rows_waiting = self._rows_reduced = 0
+        self._begin()
 
     def execute(self, tuple: Tuple) -> None:
         """Take a row of the stream, or the watermark."""
@@ -111,7 +103,7 @@ class TimedCommitter(SpillingCommitter):
     def execute_batch(self, batch: pa.RecordBatch) -> None:
         """Take rows of the stream as columns."""
         rows = pa.Table.from_batches([batch])
-        self._take(self.reduced(rows, event_times(rows, self._time)))
+        self._wait_for(self.reduced(rows, event_times(rows, self._time)))
 
     def combiner(self) -> Combiner:
         """Return how a batch becomes rows of reduced form."""
@@ -123,19 +115,11 @@ class TimedCommitter(SpillingCommitter):
 
     def execute_combined(self, batch: pa.RecordBatch) -> None:
         """Take rows of reduced form."""
-        self._take(pa.Table.from_batches([batch]).select(batch.schema.names[1:]))
-
-    def _take(self, rows: pa.Table) -> None:
-        self._rows.append(rows)
-        self._rows_waiting += rows.num_rows
-        # Twice what the last reduction left, or a task with many keys would reduce the same rows again and again.
-        if self._rows_waiting >= max(ROWS_WAITING_MAX, 2 * self._rows_reduced):
-            self._reduce()
+        self._wait_for(pa.Table.from_batches([batch]).select(batch.schema.names[1:]))
 
     def _reduce(self) -> None:
-        if len(self._rows) > 1:
-            self._rows = [self.merged(pa.concat_tables(self._rows))]
-            self._rows_waiting = self._rows_reduced = self._rows[0].num_rows
+        if len(self._rows) > 1:  # what has come at once is reduced already
+            super()._reduce()
 
     def _make_columns(self) -> None:
         """Convert the waiting tuples to columns; raise FieldsError if a value does not fit its field."""
@@ -144,7 +128,7 @@ class TimedCommitter(SpillingCommitter):
         tuples, self._tuples = self._tuples, []
         columns = zip(self._inputs.arrow_schema(), zip(*tuples, strict=True), strict=True)
         rows = pa.table({field.name: _column(field, values) for field, values in columns})
-        self._take(self.reduced(rows, event_times(rows, self._time)))
+        self._wait_for(self.reduced(rows, event_times(rows, self._time)))
 
     def finish_batch(self) -> None:
         """Add the batch; the last task then goes on to the watermark after this transaction."""
@@ -154,7 +138,7 @@ class TimedCommitter(SpillingCommitter):
             raise no_watermark(self._clock, context)
         rows = [*self._rows, *map(read_rows_file, self._files)]
         if rows:
-            self._split(self.merged(pa.concat_tables(rows)), self._watermark)
+            self._split(self._merged(pa.concat_tables(rows)), self._watermark)
         # All tasks write one state, one after another, so only the last one knows what the transaction has brought.
         if self._watermark.after is not None and is_last_task(context):
             self.expire(self._watermark.after - self._lateness)
@@ -189,11 +173,9 @@ class TimedCommitter(SpillingCommitter):
 
     def __getstate__(self) -> dict[str, Any]:
         """Reduce waiting rows before the object moves to the commit phase; spill many rows to a file."""
-        if self.__dict__.get("_rows") or self.__dict__.get("_tuples"):
+        if "_rows" in self.__dict__:
             self._make_columns()
-            if self._rows_waiting >= ROWS_REDUCED_MIN:
-                self._reduce()
-            self._spill(self.keys)
+            self._reduce_to_move(self.keys)
         return super().__getstate__()
 
     @property

@@ -107,7 +107,7 @@ class WindowedCommitter(TimedCommitter):
         windows = self._window.widened(panes, self.keys)
         return self._closing(panes if windows is panes else self._aggregation.merged(windows))
 
-    def merged(self, rows: pa.Table) -> pa.Table:
+    def _merged(self, rows: pa.Table) -> pa.Table:
         """Return partial aggregates merged to one row for each key and window."""
         return self._closing(self._aggregation.merged(self._regrown(rows.drop_columns([EXPIRES]))))
 

@@ -150,7 +150,7 @@ def test_large_rows_travel_in_files(tmp_path, monkeypatch, rows_max) -> None:
 @pytest.mark.parametrize("setting", ["ROWS_WAITING_MAX", "ROWS_REDUCED_MIN"])
 def test_many_rows_are_reduced_on_the_way(tmp_path, monkeypatch, fields, setting) -> None:
     """Rows that wait are reduced as soon as they are many; nothing is lost between two such steps."""
-    monkeypatch.setattr(committers.reduce, setting, 3)
+    monkeypatch.setattr(committers.spill, setting, 3)
     run_inline(topology(tmp_path, ReduceCommitter("words", "word", "n"), fields))
     assert totals(tmp_path) == expected(operator.add)
 
@@ -167,7 +167,7 @@ def reduce_untyped(rows, state, batch_size=10, tasks=1, function=operator.add) -
 @pytest.mark.parametrize("reduced_from", [0, 1_000])
 def test_keys_of_several_types(monkeypatch, reduced_from) -> None:
     """Chunks whose columns differ are folded all the same, where the state takes any key."""
-    monkeypatch.setattr(committers.reduce, "ROWS_REDUCED_MIN", reduced_from)
+    monkeypatch.setattr(committers.spill, "ROWS_REDUCED_MIN", reduced_from)
     rows = {0: [("a", 1), ("b", 2)], 1: [(7, 3), (8, 4)], 2: [("a", 5), (7, 6)], 3: [(7, 7), (1.5, 8)]}
     state = MemoryState(Fields("word"), Fields("n"))
     reduce_untyped(rows, state, batch_size=2, tasks=4)
@@ -178,7 +178,7 @@ def test_keys_of_several_types(monkeypatch, reduced_from) -> None:
 @pytest.mark.parametrize("reduced_from", [0, 1_000])
 def test_sum_beyond_64_bits(monkeypatch, reduced_from) -> None:
     """A sum of columns that leaves 64 bits goes on in whole numbers of Python."""
-    monkeypatch.setattr(committers.reduce, "ROWS_REDUCED_MIN", reduced_from)
+    monkeypatch.setattr(committers.spill, "ROWS_REDUCED_MIN", reduced_from)
     state = MemoryState(Fields("word"), Fields("n"))
     reduce_untyped({0: [("a", 2**62)] * 5}, state, batch_size=2)
     assert state.items()["a"].value == 5 * 2**62
@@ -334,7 +334,7 @@ def test_several_values(tmp_path, monkeypatch, fields, way) -> None:
     """Each field has its own aggregate, nulls are skipped, and the result is a plain loop's, whoever folds how."""
     if way == "files":
         monkeypatch.setattr(committers.spill, "FILE_ROWS_MIN", 1)
-        monkeypatch.setattr(committers.reduce, "ROWS_REDUCED_MIN", 1)
+        monkeypatch.setattr(committers.spill, "ROWS_REDUCED_MIN", 1)
     combined: list[int] = []
     if way == "combined":
         monkeypatch.setattr(routing, "COMBINED_ROWS_MIN", 1)

@@ -1128,8 +1128,8 @@ BUGS = (
     ),
     Bug(
         "many rows that do not go to a file",
-        "committers/reduce.py",
-        "            self._spill(self._key)\n",
+        "committers/spill.py",
+        "            self._spill(keys)\n",
         "            pass\n",
         subjects=(),
         tests=("tests/committers/test_reduce.py",),
@@ -1137,8 +1137,8 @@ BUGS = (
     Bug(
         "rows lost whose sum leaves 64 bits before they move",
         "committers/reduce.py",
-        "            self._fold_rows(rows)\n        else",
-        "            pass\n        else",
+        "            self._fold_rows(rows)\n        return made",
+        "            pass\n        return made",
         subjects=(),
         tests=("tests/committers/test_reduce.py",),
     ),
