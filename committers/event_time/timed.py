@@ -105,7 +105,7 @@ class TimedCommitter(ReducingCommitter):
         rows = pa.Table.from_batches([batch])
         self._wait_for(self.reduced(rows, event_times(rows, self._time)))
 
-    def combiner(self) -> Combiner:
+    def combiner(self) -> Combiner | None:
         """Return how a batch becomes rows of reduced form."""
 
         def reduced(rows: pa.Table, _planned_at: dt.datetime) -> pa.Table:

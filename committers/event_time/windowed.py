@@ -17,7 +17,7 @@ from committers.event_time.times import TIMESTAMP, Micros, micros_in, micros_of,
 from committers.event_time.windows import END, START, Window, sessions, with_windows
 from state import DeltaExpiringRows, DeltaState
 from txtopo import Fields, OutputFieldsDeclarer
-from txtopo.api.reduction import Reductions
+from txtopo.api.reduction import Combiner, Reductions
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.api.types import ddl_name
 from txtopo.errors import FieldsError
@@ -34,6 +34,7 @@ class WindowedCommitter(TimedCommitter):
         aggregates: the name of each result, and how it is computed. A field needs a type in one of them.
         key: the key fields, each with a type; without any, there is one window at a time for all rows.
         lateness: how long a window is kept open after the watermark has passed its end.
+        late_rows: the fields of whole late rows; None: what is late is emitted as aggregates.
 
     Raises:
         FieldsError: two columns have the same name, a field has no type, or sessions have no key.
@@ -49,13 +50,16 @@ class WindowedCommitter(TimedCommitter):
         aggregates: Mapping[str, Aggregate],
         key: Fields | None = None,
         lateness: dt.timedelta = dt.timedelta(),
+        late_rows: Fields | None = None,
     ) -> None:
         own = Fields(f"{START}: timestamp", f"{END}: timestamp")
         self._key = key or Fields()
-        taken = [name for name in (*self._key, *aggregates) if name in {START, END, EXPIRES}]
+        self._late_rows = late_rows
+        whole = late_rows or Fields()
+        taken = [name for name in (*self._key, *aggregates, *whole) if name in {START, END, EXPIRES}]
         if taken:
             raise FieldsError(f"a {type(self).__name__} has a column {taken[0]!r} of its own; give yours another name")
-        every = (self._key, Fields(f"{time}: timestamp"), *(each.inputs for each in aggregates.values()))
+        every = (self._key, Fields(f"{time}: timestamp"), *(each.inputs for each in aggregates.values()), whole)
         types = {
             name: kind
             for fields in every
@@ -65,14 +69,14 @@ class WindowedCommitter(TimedCommitter):
         untyped = [name for fields in every for name in fields if name not in types]
         if untyped:
             raise FieldsError(
-                f"field {untyped[0]!r} has no type; write '{untyped[0]}: long' or another Spark type, in the key or in "
-                "one of the aggregates"
+                f"field {untyped[0]!r} has no type; write '{untyped[0]}: long' or another Spark type, in the key, in "
+                "one of the aggregates, or in late_rows"
             )
         if window.merges:
             self._check_sessions()
         self._aggregation = Aggregation(self._key + own, aggregates).typed(pa.schema(types))
         self._window = window
-        names = dict.fromkeys([*self._key, *(name for each in aggregates.values() for name in each.inputs)])
+        names = dict.fromkeys([*self._key, *(name for each in aggregates.values() for name in each.inputs), *whole])
         inputs = _fields(pa.schema({name: types[name] for name in names}))
         super().__init__(
             state, clock, time, inputs, micros_of(lateness, f"lateness of a {type(self).__name__}", may_be_zero=True)
@@ -82,11 +86,26 @@ class WindowedCommitter(TimedCommitter):
     def _check_sessions(self) -> None:
         """Raise a FieldsError if the windows can't be sessions."""
 
+    @abstractmethod
+    def fold(self, partials: pa.Table) -> None:
+        """Take partial aggregates that are in time."""
+
     def _declare_refused(self, declarer: OutputFieldsDeclarer) -> None:
-        results = _fields(self._aggregation.result_schema)
-        declarer.declare_stream(LATE, results.with_attempt())
-        untimed = [name for name in results if name not in {START, END}]
-        declarer.declare_stream(UNTIMED, results.subset(untimed).with_attempt())
+        late = self._refused_fields()
+        declarer.declare_stream(LATE, late.with_attempt())
+        untimed = [name for name in late if name not in {START, END}]
+        declarer.declare_stream(UNTIMED, late.subset(untimed).with_attempt())
+
+    def _refused_fields(self) -> Fields:
+        """Return the fields of what is late."""
+        if self._late_rows is None:
+            return _fields(self._aggregation.result_schema)
+        typed = [f"{name}: {ddl_name(self._inputs.arrow_schema().field(name).type)}" for name in self._late_rows]
+        return Fields(*typed, f"{START}: timestamp", f"{END}: timestamp")
+
+    def combiner(self) -> Combiner | None:
+        """Return how a batch becomes partial aggregates; None if late rows must stay whole until they are known."""
+        return super().combiner() if self._late_rows is None else None
 
     @property
     def keys(self) -> Sequence[str]:
@@ -94,7 +113,10 @@ class WindowedCommitter(TimedCommitter):
         return self._key.names
 
     def reduced(self, rows: pa.Table, times: pa.Array) -> pa.Table:
-        """Return the partial aggregates of rows by key and window; null windows for rows without a time."""
+        """Return the partial aggregates of rows by key and window; null windows for rows without a time.
+
+        If late rows stay whole, these are the rows themselves, once for each of their windows.
+        """
         starts = ends = pa.nulls(rows.num_rows, TIMESTAMP)
         if not times.null_count:
             starts, ends = map(timestamps, self._window.panes(micros_in(times)))
@@ -102,23 +124,33 @@ class WindowedCommitter(TimedCommitter):
             is_timed = times.is_valid()
             found = map(timestamps, self._window.panes(micros_in(times.drop_null())))
             starts, ends = (pc.replace_with_mask(starts, is_timed.combine_chunks(), each) for each in found)
+        if self._late_rows is not None:
+            whole = rows.select(self._inputs.names).cast(self._inputs.arrow_schema())
+            whole = whole.append_column(START, starts).append_column(END, ends)
+            return self._closing(self._window.widened(whole, self.keys))
         wanted = [name for name in self._inputs if name in self._aggregation.inputs]
         panes = self._aggregation.partials(rows.select(wanted).append_column(START, starts).append_column(END, ends))
         windows = self._window.widened(panes, self.keys)
         return self._closing(panes if windows is panes else self._aggregation.merged(windows))
 
     def _merged(self, rows: pa.Table) -> pa.Table:
-        """Return partial aggregates merged to one row for each key and window."""
-        return self._closing(self._aggregation.merged(self._regrown(rows.drop_columns([EXPIRES]))))
+        """Return partial aggregates merged to one row for each key and window; whole rows with their windows."""
+        regrown = self._regrown(rows.drop_columns([EXPIRES]))
+        return self._closing(regrown if self._late_rows is not None else self._aggregation.merged(regrown))
+
+    def add(self, rows: pa.Table) -> None:
+        """Take rows that are in time."""
+        self.fold(rows if self._late_rows is None else self._closing(self._aggregation.partials(rows)))
 
     def earliest(self, rows: pa.Table) -> Micros:
         """Return the start of each window."""
         return micros_in(rows[START])
 
     def refuse(self, rows: pa.Table, stream: str) -> None:
-        """Emit the results of rows that do not count."""
-        results = self._aggregation.results(rows)
-        self.emit(results if stream == LATE else results.drop_columns([START, END]), stream)
+        """Emit rows that do not count, or their results."""
+        refused = self._aggregation.results(rows) if self._late_rows is None else rows
+        names = [name for name in self._refused_fields() if stream == LATE or name not in {START, END}]
+        self.emit(refused.select(names), stream)
 
     def _regrown(self, rows: pa.Table) -> pa.Table:
         return self._window.widened(rows, self.keys) if self._window.merges else rows
@@ -160,6 +192,9 @@ class WindowCommitter(WindowedCommitter):
         aggregates: the name of each result, and how it is computed. A field needs a type in one of them.
         key: the key fields, each with a type; without any, there is one window at a time for all rows.
         lateness: how long a window is kept open after the watermark has passed its end.
+        late_rows: the fields of rows that are late or untimed, to emit these whole: a late row comes once for each
+            window that it is late for, with the window's times. Then no batch is reduced before the commit phase, so
+            every row goes to the coordinator. None: what is late or untimed is emitted as aggregates.
 
     Raises:
         FieldsError: two columns have the same name, a field has no type, or sessions have no key.
@@ -185,9 +220,9 @@ class WindowCommitter(WindowedCommitter):
         declarer.declare(self.results().with_attempt())
         self._declare_refused(declarer)
 
-    def add(self, rows: pa.Table) -> None:
+    def fold(self, partials: pa.Table) -> None:
         """Append partial aggregates to the open windows: nothing is read, and nothing is looked up."""
-        self._state.append(rows)
+        self._state.append(partials)
 
     def expire(self, until: int) -> None:
         """Emit the windows that end up to a time."""
@@ -240,6 +275,9 @@ class WindowUpdateCommitter(WindowedCommitter):
         aggregates: the name of each result, and how it is computed. A field needs a type in one of them.
         key: the key fields, each with a type; without any, there is one window at a time for all rows.
         lateness: how long a window is kept open after the watermark has passed its end.
+        late_rows: the fields of rows that are late or untimed, to emit these whole: a late row comes once for each
+            window that it is late for, with the window's times. Then no batch is reduced before the commit phase, so
+            every row goes to the coordinator. None: what is late or untimed is emitted as aggregates.
 
     Raises:
         FieldsError: two columns have the same name, a field has no type, or the windows are sessions.
@@ -261,10 +299,10 @@ class WindowUpdateCommitter(WindowedCommitter):
         """Declare the two streams."""
         self._declare_refused(declarer)
 
-    def add(self, rows: pa.Table) -> None:
+    def fold(self, partials: pa.Table) -> None:
         """Fold partial aggregates into the windows of the table."""
         reductions = Reductions(tuple(self._aggregation.reductions.items()))
-        self._state.multi_reduce(rows.drop_columns([EXPIRES]), reductions)
+        self._state.multi_reduce(partials.drop_columns([EXPIRES]), reductions)
 
     def taken_until(self) -> int | None:
         """Return None: nothing is taken out of the table."""

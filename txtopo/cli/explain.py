@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import itertools
 import json
 import time
 from collections.abc import Sequence
@@ -17,7 +15,7 @@ from state.delta.read.consistent import committed_in_tables
 from txtopo.attempts import attempt_words
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.console import Console
-from txtopo.cli.display.wording import STATUS_WORDS, clock, count_of
+from txtopo.cli.display.wording import STATUS_WORDS, clock, count_of, readings_of
 from txtopo.cli.target import OutputFolder, takes_folder_or_target
 from txtopo.errors import ConfigError
 from txtopo.topology.loading import Target
@@ -43,8 +41,7 @@ from txtopo.transactional.run.snapshot import (
     topologies_with_snapshot,
 )
 from txtopo.transactional.run.storage import metadata_dir_of
-from txtopo.transactional.tasks.readings import Reading, ReadingKind
-from txtopo.utc import EPOCH
+from txtopo.transactional.tasks.readings import Reading
 
 SILENT_SECS = 10.0
 """If a run's process is alive but its snapshot is older than this, the run is reported as silent."""
@@ -145,7 +142,8 @@ def _lines(known: _Known, txid: int) -> list[str]:
     """Describe a transaction in lines, its headline first."""
     entered = _entry_of(known.parts, txid)
     if txid <= known.committed:
-        return _committed_lines(known, txid, entered)
+        readings = () if known.snapshot is None else known.snapshot.readings
+        return [*_committed_lines(known, txid, entered), *_reading_lines(readings)]
     last_begun = known.committed if known.snapshot is None else known.snapshot.last_begun
     is_unseen = known.snapshot is None or known.writer is None or txid > last_begun or not _is_alive(known)
     if entered is not None and is_unseen:  # no live run could report whether its writes have landed
@@ -321,17 +319,9 @@ def _run_lines(snapshot: Snapshot, writer: Writer, resumes: str) -> list[str]:
 
 def _reading_lines(readings: Sequence[Reading]) -> list[str]:
     """Return what each component has counted and measured, a line for each of its parts."""
-    lines = []
-    for (component, of), own in itertools.groupby(readings, lambda each: (each.component, each.of)):
-        about = f"{component} {of!r}" if of else component
-        lines.append(f"measured  {about}: " + ", ".join(f"{each.name} {_value_of(each)}" for each in own))
-    return lines
-
-
-def _value_of(reading: Reading) -> str:
-    if reading.kind is not ReadingKind.TIME:
-        return f"{reading.value:,.12g}"
-    return f"{EPOCH + dt.timedelta(seconds=reading.value):%Y-%m-%d %H:%M:%S} UTC"
+    return [
+        f"measured  {component}{f' {of!r}' if of else ''}: {values}" for component, of, values in readings_of(readings)
+    ]
 
 
 def _time_of(writer: Writer, snapshot: Snapshot, at_ms: int) -> str:

@@ -13,6 +13,7 @@ from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.display.rate import TupleRate
 from txtopo.cli.display.wording import activity
 from txtopo.transactional.run.report import Progress, RunReport
+from txtopo.transactional.tasks.readings import Reading, ReadingKind
 
 PROGRESS = Progress(
     topology_id="words",
@@ -27,6 +28,12 @@ PROGRESS = Progress(
     tuples=30_000,
     failures=3,
     elapsed_secs=65.0,
+)
+
+READINGS = (
+    Reading("clock", "late", ReadingKind.COUNT, 1_200),
+    Reading("clock", "watermark", ReadingKind.TIME, 90),
+    Reading("clock", "watermark", ReadingKind.TIME, 91, "p1"),
 )
 
 REPORT = RunReport(
@@ -106,7 +113,9 @@ def test_a_terminal_shows_every_phase():
         display.update(attrs.evolve(PROGRESS, transactions=0))
         display._live.refresh()
         assert "nothing yet: committing the first 4 transactions" in out.getvalue()
-        display.update(attrs.evolve(PROGRESS, total=160, last_failure="transaction 31: no  luck\nat all"))
+        display.update(
+            attrs.evolve(PROGRESS, total=160, last_failure="transaction 31: no  luck\nat all", readings=READINGS)
+        )
         display._live.refresh()
         display.finish(attrs.evolve(REPORT, spout_rows={"spout.bad-records": 3}))
     shown = out.getvalue()
@@ -117,6 +126,7 @@ def test_a_terminal_shows_every_phase():
         "30 transactions, 40 with those of earlier runs",
         "transaction 41 is in its commit phase",
         "25 % of about 160, about 4:20 left",
+        "clock  late 1,200, watermark 1970-01-01 00:01:30 UTC",
         "30,000   462/s, recently 462/s",
         "the last failure: transaction 31: no luck at all",
         "failures       3  of 33 attempts",
@@ -130,7 +140,7 @@ def test_elsewhere_lines_are_plain_and_rare(capsys):
     with PlainLines() as display:
         display.stage("starting Spark")
         for _ in range(50):
-            display.update(attrs.evolve(PROGRESS, total=160))
+            display.update(attrs.evolve(PROGRESS, total=160, readings=READINGS))
         display.stopping()
         display.update(PROGRESS)
         display.finish(attrs.evolve(REPORT, spout_rows={"spout.bad-records": 3}))
@@ -138,7 +148,8 @@ def test_elsewhere_lines_are_plain_and_rare(capsys):
     assert first == "starting Spark …"
     assert snapshot == (
         "words:   65.0 s, 30 committed (the last is 40, 25 % of about 160), 4 committing, 6 waiting, 12 processing, "
-        "2 ready, 30,000 tuples (462/s, recently 462/s), about 4:20 left, 3 failures"
+        "2 ready, 30,000 tuples (462/s, recently 462/s), about 4:20 left, "
+        "clock: late 1,200, watermark 1970-01-01 00:01:30 UTC, 3 failures"
     )
     assert news == "stopping: the commit in progress is finished; Ctrl-C again stops immediately"
     assert last == (

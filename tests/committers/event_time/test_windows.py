@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from spouts import MemoryTransactionalSpout
 from state import DeltaRows, read_table
 from tests.committers.event_time import oracle
 from tests.committers.event_time.oracle import Row
+from tests.committers.event_time.scripted import declared
 from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.errors import ConfigError
 from txtopo.testing.inline import run_inline
@@ -69,14 +71,7 @@ def built(
     builder.set_state("open", committer.state(root / "open"))
     for name, stream in (("said", "default"), ("late", "late"), ("untimed", "untimed")):
         builder.set_committer_bolt(name, AppendCommitter(name)).shuffle_grouping("timed", stream)
-    if isinstance(committer, WindowCommitter):
-        said = committer.results()
-        keys = said.subset([name for name in said if not name.startswith("window_")])
-    else:
-        said = keys = TYPED
-    builder.set_state("said", DeltaRows(root / "said", said))
-    builder.set_state("late", DeltaRows(root / "late", said))
-    builder.set_state("untimed", DeltaRows(root / "untimed", keys))
+        builder.set_state(name, DeltaRows(root / name, declared(committer)[stream]))
     return builder.build()
 
 
@@ -148,6 +143,51 @@ def test_sessions(transactions, fields, gap, delay, group) -> None:
     )
     with ran(transactions, fields, committer, delay, group) as root:
         check(root, oracle.sessions(padded(transactions), gap * SECOND, delay * SECOND))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    transactions=streams,
+    fields=st.sampled_from([TYPED, UNTYPED]),
+    window=st.sampled_from([Tumbling(10 * SECOND), Sliding(12 * SECOND, 8 * SECOND), Sessions(15 * SECOND)]),
+    delay=st.integers(0, 10),
+    group=st.integers(1, 4),
+)
+def test_whole_late_rows(transactions, fields, window, delay, group) -> None:
+    """On request, what is late or untimed is emitted as whole rows, of the same windows; the others say the same."""
+    found = []
+    for late_rows in (None, TYPED):
+        committer = WindowCommitter(
+            "open", clock="clock", time="at", key=Fields("key: string"), window=window, aggregates=AGGREGATES,
+            late_rows=late_rows,
+        )  # fmt: skip
+        with ran(transactions, fields, committer, delay, group) as root:
+            times = ("txid", "key", "window_start", "window_end")
+            values = ("rows", "total") if late_rows is None else ("at", "n")
+            found.append(
+                (
+                    table(root, "said", *times, "rows", "total"),
+                    table(root, "late", *times, *values),
+                    table(root, "untimed", "txid", "key", *values),
+                )
+            )
+    reduced, whole = found
+    assert whole[0] == reduced[0]
+    assert summed(whole[1]) == reduced[1]
+    assert summed(whole[2]) == reduced[2]
+    assert all(start <= at < end for _, _, start, end, at, _ in whole[1])
+
+
+def summed(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return whole rows, which end with time and value, as counts and sums by what is before."""
+    values: dict[Any, list[Any]] = defaultdict(list)
+    for *key, _, value in rows:
+        values[tuple(key)].append(value)
+    made = [
+        (*key, len(each), sum(n for n in each if n is not None) if any(n is not None for n in each) else None)
+        for key, each in values.items()
+    ]
+    return sorted(made, key=repr)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

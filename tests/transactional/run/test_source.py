@@ -226,7 +226,7 @@ def test_a_source_that_has_waited_long_is_asked_seldom() -> None:
     """A hundred times a second after half a second; once it has had something, every two milliseconds again."""
     clock = Clock()
     coordinator = Late(clock, 102.0)
-    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep)
+    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS)
     waited = [source.create(ask(1, 1, None), committed=0) for _ in range(10)]
     before, coordinator.asked = coordinator.asked, 0
     waited += [source.create(ask(1, 1, None), committed=0) for _ in range(5)]
@@ -252,7 +252,7 @@ def test_a_slow_answer_keeps_the_source_waiting_for_a_second_at_most() -> None:
     """A question to a dead broker takes half a second, and the broker may be back in the next."""
     clock = Clock()
     coordinator = Late(clock, 110.0, answer_secs=0.5)
-    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep)
+    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS)
     while source.create(ask(1, 1, None), committed=0) == NOTHING:
         assert clock.now < 120.0
     assert clock.now <= 110.0 + 1.0 + 3 * coordinator.answer_secs
@@ -272,8 +272,9 @@ def test_a_failing_source_is_asked_after_a_pause() -> None:
     assert coordinator.asked <= 2 * 0.1 / 0.02 + 1
 
 
-def test_a_source_that_can_wait_wakes_the_request() -> None:
-    """It is asked again as soon as it says so, and not in between."""
+@pytest.mark.parametrize("answer_secs", [0.0, 0.005, 0.02])
+def test_a_source_that_can_wait_wakes_the_request(answer_secs: float) -> None:
+    """It is asked again as soon as it says so, and not in between, however slow its answers are."""
 
     class Waking(Late):
         def wait_ready(self, secs: float) -> bool:
@@ -281,11 +282,14 @@ def test_a_source_that_can_wait_wakes_the_request() -> None:
             return clock.now >= self.ready_at
 
     clock = Clock()
-    coordinator = Waking(clock, 100.05)
-    (event,) = asked(coordinator, clock)
+    coordinator = Waking(clock, 101.05, answer_secs)
+    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS)
+    while (event := source.create(ask(1, 1, None), committed=0)) == NOTHING:
+        assert clock.now < 102.0
     assert event.begun == (planned(1, 1),)
-    assert (clock.now, coordinator.asked) == (100.05, 3)
-    assert sum(clock.slept) < 0.01, "it sleeps in wait_ready"
+    assert clock.now <= 101.05 + 4 * answer_secs + 1e-6
+    assert coordinator.asked * answer_secs <= 0.05 + 4 * answer_secs
+    assert sum(clock.slept) == 0.0, "it sleeps in wait_ready"
 
 
 class Status(Coordinator):

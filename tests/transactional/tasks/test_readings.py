@@ -67,12 +67,13 @@ def test_readings(tmp_path: Path, group: int) -> None:
 
 
 def test_explain(tmp_path: Path, command_line) -> None:
-    """Explain says what the run has counted and measured so far."""
+    """Explain says what the run has counted and measured so far, of whichever transaction it is asked."""
     with pytest.raises(Exception, match="once"):
         run_counting(tmp_path, Counting(stuck=3))
-    explained = command_line("explain", str(tmp_path), "3").stdout
-    assert "measured  counting: tuples 4, txid 2\n" in explained
-    assert "measured  counting 'part': newest 2026-03-01 14:00:00 UTC\n" in explained
+    for txid in ("1", "3"):
+        explained = command_line("explain", str(tmp_path), txid).stdout
+        assert "measured  counting: tuples 4, txid 2\n" in explained
+        assert "measured  counting 'part': newest 2026-03-01 14:00:00 UTC\n" in explained
 
 
 def test_too_early(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from txtopo.cli.display.rate import TupleRate
 from txtopo.cli.display.summary import print_summary
-from txtopo.cli.display.wording import STATUS_WORDS, activity, clock, reason_of, share_of, time_left
+from txtopo.cli.display.wording import STATUS_WORDS, activity, clock, readings_of, reason_of, share_of, time_left
 from txtopo.transactional.run.report import Progress, RunReport
 
 WIDTH_MAX = 84
@@ -109,6 +109,9 @@ class LiveDisplay(Display):
         average, recent = f"{self._rate.average:,.0f}/s", f"{self._rate.recent:,.0f}/s"
         rate = Text.assemble((f"{progress.tuples:,}", "bold"), f"   {average}, recently {recent}   ")
         yield "tuples", rate.append(self._rate.history, "green")
+        for component, of, values in readings_of(progress.readings):
+            if not of:
+                yield component, Text(values)
         yield "failures", Text(f"{progress.failures:,}", "bold yellow" if progress.failures else "")
         if progress.last_failure:
             yield "", Text(f"the last failure: {reason_of(progress, _REASON_MAX)}", "yellow")

@@ -9,7 +9,7 @@ import click
 
 from txtopo.cli.display.rate import TupleRate
 from txtopo.cli.display.summary import summary_line
-from txtopo.cli.display.wording import activity, count_of, reason_of, share_of, time_left
+from txtopo.cli.display.wording import activity, count_of, readings_of, reason_of, share_of, time_left
 from txtopo.transactional.run.report import Progress, RunReport
 
 INTERVAL_SECS = 10.0
@@ -88,6 +88,7 @@ def _line(progress: Progress, rate: TupleRate) -> str:
         ]
     if rate.secs_left is not None:
         parts.append(time_left(rate.secs_left))
+    parts += [f"{component}: {values}" for component, of, values in readings_of(progress.readings) if not of]
     parts.append(count_of(progress.failures, "failure"))
     if progress.last_failure:
         parts.append(f"the last failure: {reason_of(progress, _REASON_MAX)}")

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import itertools
+from collections.abc import Iterator, Sequence
+
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.run.report import Progress
+from txtopo.transactional.tasks.readings import Reading, ReadingKind
+from txtopo.utc import EPOCH
 
 STATUS_WORDS = {
     Status.READY.value: "waits to be processed",
@@ -62,3 +68,18 @@ def reason_of(progress: Progress, width_max: int) -> str:
     """Return the reason of the last failure as one line."""
     line = " ".join(progress.last_failure.split())
     return line if len(line) <= width_max else f"{line[: width_max - 1]}…"
+
+
+def readings_of(readings: Sequence[Reading]) -> Iterator[tuple[str, str, str]]:
+    """Yield what each component has counted and measured: the component, the part of its input or "", and the values.
+
+    ``readings`` are in the order of a report.
+    """
+    for (component, of), own in itertools.groupby(readings, lambda each: (each.component, each.of)):
+        yield component, of, ", ".join(f"{each.name} {_value_of(each)}" for each in own)
+
+
+def _value_of(reading: Reading) -> str:
+    if reading.kind is not ReadingKind.TIME:
+        return f"{reading.value:,.12g}"
+    return f"{EPOCH + dt.timedelta(seconds=reading.value):%Y-%m-%d %H:%M:%S} UTC"

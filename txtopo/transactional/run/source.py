@@ -117,16 +117,36 @@ class Source:
                 return event
             self._pause_after(started)
             while not self._failures.is_source_failing and self._is_due_before(deadline):
-                if self._has_come(deadline):
+                if self._has_come():
                     break
         return _NOTHING
 
     def _is_due_before(self, deadline: float) -> bool:
-        """Wait until the source is to be asked again, or until the deadline; return whether it is to be asked."""
-        now = self._now_secs()
-        if now < self._ask_again_secs:
-            self._sleep(max(0.0, min(self._ask_again_secs, deadline) - now))
+        """Wait until the source is to be asked again, or until the deadline; return whether it is to be asked.
+
+        A coordinator that can wait for its source is let wait, and is asked once something has come: the pauses are
+        there because asking costs something.
+        """
+        now, until = self._now_secs(), min(self._ask_again_secs, deadline)
+        if now < until:
+            if self._is_woken(until - now):
+                self._ask_again_secs = self._now_secs()
+                return True
+            self._sleep(max(0.0, until - self._now_secs()))
         return max(now, self._ask_again_secs) < deadline
+
+    def _is_woken(self, secs: float) -> bool:
+        """Let a coordinator that can wait do so, up to some seconds; return whether something has come."""
+        if self._waits_since is None or self._failures.is_source_failing:
+            return False
+        started = self._now_secs()
+        try:
+            with user_code(self._spout_id, None):
+                return bool(call_if_there(self._coordinator, "wait_ready", secs, default=False))
+        except FailedException as error:
+            self._source_failed(error)
+            self._pause_after(started)
+            return False
 
     def _pause_after(self, started: float) -> None:
         """Set when the source is asked again, after an answer to a question of that time."""
@@ -138,18 +158,11 @@ class Source:
             pause_secs = FAILED_SECS
         self._ask_again_secs = now + max(pause_secs, min(ASK_SHARE * (now - started), ASK_PAUSE_MAX_SECS))
 
-    def _has_come(self, deadline: float) -> bool:
-        """Ask a waiting source whether it has something now, which costs less than to begin a transaction in vain.
-
-        A coordinator that can wait is let wait first.
-        """
+    def _has_come(self) -> bool:
+        """Ask a waiting source whether it has something now, which costs less than to begin a transaction in vain."""
         started = self._now_secs()
         try:
             with user_code(self._spout_id, None):
-                if call_if_there(self._coordinator, "wait_ready", deadline - self._now_secs(), default=False):
-                    self._ask_again_secs = self._now_secs()
-                    return True
-                started = self._now_secs()
                 if self._status() is not SourceStatus.WAITING:
                     return True
         except FailedException as error:
