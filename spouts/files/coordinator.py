@@ -27,7 +27,7 @@ from typing import Any
 import attrs
 
 from spouts.files.format import FileFormat
-from spouts.files.listing import InputFile, Listing, folders_of
+from spouts.files.listing import InputFile, Listing, folders_of, look_at
 from spouts.files.ranges import (
     Cutter,
     Place,
@@ -46,6 +46,9 @@ from txtopo.errors import InputError
 
 START = Place(0, 0)
 """The place where the first transaction begins."""
+
+_NAMED_MAX = 3
+"""How many missing files an error names."""
 
 
 @attrs.frozen
@@ -78,6 +81,28 @@ class FilesCoordinator(Coordinator):
     def open_store(self, store: Store, lead: Lead, root: str) -> None:
         """Remember the store and path of the log."""
         self._log_place = LogPlace(store, lead, root)
+
+    def rewind(self, txid: int, metadata: Metadata, undone: Sequence[Metadata]) -> bool:
+        """Check that the files that later transactions took are there; the log needs no change.
+
+        All files from the place in the metadata on count as not taken, and the log keeps their order.
+        """
+        del metadata
+        gone = dict.fromkeys(
+            path
+            for each in undone
+            for name, _, _, size, mtime_ns in each["ranges"]
+            for path in [path_of(each["root"], name)]
+            if not _is_unchanged(path, size, mtime_ns)
+        )
+        if gone:
+            named = ", ".join(list(gone)[:_NAMED_MAX])
+            more = f" and {len(gone) - _NAMED_MAX} more" if len(gone) > _NAMED_MAX else ""
+            raise InputError(
+                f"transactions after {txid} took {named}{more}, and these files are missing or have changed since; put "
+                "them back to have them read again"
+            )
+        return True
 
     def resume(self, txid: int, metadata: Metadata) -> None:
         """Continue after a transaction."""
@@ -288,6 +313,11 @@ class ListingCoordinator(FilesCoordinator):
     def _taken_with(self, plan: Plan) -> list[Any]:
         taken = self._taken_to[plan.last.number]
         return [taken.count, f"{taken.digest:032x}"]
+
+
+def _is_unchanged(path: str, size: int, mtime_ns: int) -> bool:
+    now = look_at(path, path)
+    return now is not None and (now.size, now.mtime_ns) == (size, mtime_ns)
 
 
 def is_same(file: Admitted, now: InputFile | None) -> bool:

@@ -106,6 +106,15 @@ class _OpaqueCoordinator(PartitionedCoordinator):
             self.planner.begun()
             self._publisher.begun(txid, positions)
 
+    def rewind(self, txid: int, metadata: Mapping[str, Metadata], undone: Sequence[Mapping[str, Metadata]]) -> bool:
+        """Check that Kafka has the records; a published group goes back when the next run begins."""
+        begins = {}
+        for key in {key: None for each in undone for key in each}:
+            topic, number, _, begin = json.loads(key)
+            begins[TopicPartition(topic, number)] = metadata[key]["end"] if key in metadata else begin
+        self.planner.check_rewind(begins, is_to_the_start=not txid)
+        return True
+
     def partitions(self) -> list[Any]:
         self._begun += 1
         left = self.planner.next_spans()

@@ -161,6 +161,37 @@ class Planner:
         self.ids.update(ids)
         self._is_first_look = self._is_first_look and not positions
 
+    def check_rewind(self, begins: Mapping[TopicPartition, int], *, is_to_the_start: bool) -> None:
+        """Check that the records that a rewind is to have read again would be.
+
+        Args:
+            begins: where they begin in each partition.
+            is_to_the_start: whether the rewind goes back behind the first transaction, so that ``first_poll`` says anew
+                where partitions begin.
+
+        Raises:
+            InputError: some are gone, unless ``on_lost`` says that these are skipped; or ``first_poll`` would name
+                another place now.
+            SourceFailure: Kafka does not answer.
+        """
+        if is_to_the_start and begins and self._options.first_poll.place in {"latest", "group"}:
+            raise InputError(
+                f"first_poll is {self._options.first_poll.place!r}, which is another place now than when the topology "
+                "began; go back to its first transaction at most"
+            )
+        if self._options.on_lost is OnLostRecords.SKIP or not begins:
+            return
+        first = self._log.starts(sorted(begins))
+        gone = [
+            f"{each}: offsets {at} to {first[each] - 1}"
+            for each, at in sorted(begins.items())
+            if first.get(each, at) > at
+        ]
+        if gone:
+            raise InputError(
+                f"records that are to be read again are gone (retention, or somebody deleted them): {'; '.join(gone)}"
+            )
+
     def check_topics(self) -> None:
         """Check that the topics exist; if Kafka does not answer, leave that to the first look.
 

@@ -268,6 +268,19 @@ class _KafkaCoordinator(Coordinator):
             self.planner.begun()  # this metadata is durable, and says where each partition begins
         self._publisher.begun(txid, positions)
 
+    def rewind(self, txid: int, metadata: Metadata, undone: Sequence[Metadata]) -> bool:
+        """Check that Kafka has the records; a published group goes back when the next run begins."""
+        del metadata  # the undone transactions begin where it ends
+        begins: dict[TopicPartition, int] = {}
+        for each in reversed(undone):
+            begins |= {
+                TopicPartition(topic, number): _skipped_from(planned, number, start)
+                for topic, planned in each["topics"].items()
+                for number, start, _ in planned["partitions"]
+            }
+        self.planner.check_rewind(begins, is_to_the_start=not txid)
+        return True
+
     def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
         positions, ids = _planned(previous_metadata)
         self.planner.resume(positions, ids)

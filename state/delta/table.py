@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 from state.delta.former import content_of
 from state.delta.log.damage import empty_version, state_failure
 from state.delta.log.data_files import DataFile, DataFolder, files_in, files_of
-from state.delta.log.entries import foreign_change, stale, version_after
+from state.delta.log.entries import complete_transactions, foreign_change, stale, version_after
 from state.delta.log.location import Location
 from state.delta.log.ownership import (
     WORLD_ERRORS,
@@ -113,6 +113,14 @@ class DeltaStateTable(StateTable):
         if not txid:
             return True
         return kept_version(self._location, self._location.handle().version(), txid, self._partition_by) is not None
+
+    def kept(self, txids: Collection[int]) -> set[int]:
+        """Return those of some transactions whose versions are still complete; see :meth:`StateTable.kept`."""
+        table = self._location.handle()
+        folder = DataFolder(self._location)
+        files = (file.path for file in files_of(table, self._partition_by).values())
+        complete = complete_transactions(self._location, table.version(), files, folder.presence())
+        return complete.intersection(txids) | {0}.intersection(txids)
 
     def asides(self) -> list[int]:
         """Return the numbers of the folders to which this table was moved aside."""

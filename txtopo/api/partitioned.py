@@ -120,8 +120,11 @@ class _AdaptedCoordinator(Coordinator):
         call_if_there(self._coordinator, "open_store", store, lead, root)
 
     def resume(self, txid: int, metadata: Metadata) -> None:
-        last = _Shares.decode(metadata).last
-        self._tell(txid, last)
+        self._tell(txid, _last_of(metadata))
+
+    def rewind(self, txid: int, metadata: Metadata, undone: Sequence[Metadata]) -> bool:
+        shares = _last_of(metadata), [_last_of(each) for each in undone]
+        return bool(call_if_there(self._coordinator, "rewind", txid, *shares, default=False))
 
     def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
         last = dict(_Shares.decode(previous_metadata).last)
@@ -140,13 +143,13 @@ class _AdaptedCoordinator(Coordinator):
                     json.loads(_encode(metadata, f"the metadata of partition {key}", txid)),
                 )
                 last.pop(key, None)  # what remains is carried on
-        shares = _Shares(taken, last)
-        self._tell(txid, shares.last)
-        return shares.encode()
+        metadata = _Shares(taken, last).encode()
+        self._tell(txid, _last_of(metadata))
+        return metadata
 
-    def _tell(self, txid: int, last: Mapping[str, tuple[Any, Metadata]]) -> None:
+    def _tell(self, txid: int, last: Mapping[str, Metadata]) -> None:
         """Report each partition's last metadata to the coordinator."""
-        call_if_there(self._coordinator, "resume", txid, {key: copied_json(value) for key, (_, value) in last.items()})
+        call_if_there(self._coordinator, "resume", txid, last)
 
     def cleanup_before(self, txid: int) -> None:
         call_if_there(self._coordinator, "cleanup_before", txid)
@@ -211,6 +214,11 @@ class _Shares:
     @property
     def last(self) -> Mapping[str, tuple[Any, Metadata]]:
         return {**self.carried, **self.taken}
+
+
+def _last_of(metadata: Metadata) -> dict[str, Metadata]:
+    """Return the last metadata of each partition, by partition key."""
+    return {key: copied_json(value) for key, (_, value) in _Shares.decode(metadata).last.items()}
 
 
 class _ForgettingCollector(BatchOutputCollector):

@@ -150,6 +150,31 @@ class Coordinator(ABC):
             InputError: the source has changed, and continuing would lose or duplicate input.
         """
 
+    def rewind(self, txid: int, metadata: Metadata, undone: Sequence[Metadata]) -> bool:
+        """Bring what this coordinator keeps in its store back to a committed transaction, for ``txtopo rewind``.
+
+        *You* check that the source still has what is to be read again, and write what ``resume`` needs to go on after
+        ``txid`` as if no later transaction had ever begun. A coordinator that keeps nothing in its store, or nothing
+        that later transactions change, has only the check to make.
+
+        *txtopo* guarantees to call it on a fresh coordinator, after ``open_store`` and before ``resume``, and to apply
+        its writes in the step in which the coordinator state goes back; until then reads do not show them. If that
+        step is interrupted, it is called again. The former values are kept aside.
+
+        Args:
+            txid: the transaction that the topology goes back to; 0 for the time before all of them.
+            metadata: its metadata; None for 0.
+            undone: the metadata of the later transactions, in order, as far as known; they begin anew.
+
+        Returns:
+            Whether the values belong to ``txid`` now. With False, the default, a rewind is refused if there are any.
+
+        Raises:
+            InputError: the source no longer has what is to be read again.
+        """
+        del txid, metadata, undone
+        return False
+
     def cleanup_before(self, txid: int) -> None:
         """Release what belongs to transactions below ``txid``, which are committed; does nothing by default.
 
@@ -327,6 +352,14 @@ class PartitionedCoordinator(ABC):
         Raises:
             InputError: the source has changed, and continuing would lose or duplicate input.
         """
+
+    def rewind(self, txid: int, metadata: Mapping[str, Metadata], undone: Sequence[Mapping[str, Metadata]]) -> bool:
+        """Bring the stored values back to a committed transaction; see :meth:`Coordinator.rewind`.
+
+        Each metadata is by partition key, as in :meth:`resume`.
+        """
+        del txid, metadata, undone
+        return False
 
     def cleanup_before(self, txid: int) -> None:
         """Release what belongs to committed transactions; see :meth:`Coordinator.cleanup_before`."""

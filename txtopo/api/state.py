@@ -24,7 +24,7 @@ import base64
 import functools
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol, assert_never, runtime_checkable
 
 import attrs
@@ -559,6 +559,10 @@ class StateTable(ABC):
     @abstractmethod
     def is_kept(self, txid: int | None) -> bool:
         """Return whether the version after the write of transaction ``txid`` (None: before any) is still complete."""
+
+    def kept(self, txids: Collection[int]) -> set[int]:
+        """Return those of many transactions that :meth:`is_kept` finds complete; override it to ask once for all."""
+        return {txid for txid in txids if self.is_kept(txid)}
 
     @abstractmethod
     def asides(self) -> list[int]:

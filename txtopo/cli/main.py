@@ -25,6 +25,7 @@ _COMMANDS = {
     "rebalance": "cluster.asking:rebalance",
     "repair": "repair:repair",
     "replay": "replay:replay_command",
+    "rewind": "rewind:rewind",
     "run": "run:run",
     "settings": "settings_command:settings_command",
     "show": "show:show",

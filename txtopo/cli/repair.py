@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+import attrs
 import click
 
-from txtopo.api.store import Store
+from txtopo.api.store import Change
 from txtopo.cli.command import Command, CommandLineError
 from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
@@ -18,9 +19,11 @@ from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, drafts_of
 from txtopo.transactional.recovery.diagnosis import Adopt, Diagnosis, GoTo, RepairSubject, StartAnew, diagnose
 from txtopo.transactional.recovery.repair import carry_out
+from txtopo.transactional.recovery.rewind import metadata_after
+from txtopo.transactional.run.rewinding import changes_of_spout
 from txtopo.transactional.run.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
 
-OWNER = "txtopo repair"
+Repair = GoTo | StartAnew | Adopt
 
 NOTHING_CHANGED = "nothing was changed"
 
@@ -53,34 +56,73 @@ def repair(target: Target, yes: bool, is_accepting: bool, is_anew: bool) -> None
     """
     if is_accepting and is_anew:
         raise CommandLineError("--accept-foreign-writes and --start-anew exclude each other; give one of them")
-    subject = _subject(target)
-    with contextlib.ExitStack() as stack:
-        store = make_store(target.plan, target.config)
-        stack.callback(store.close)
-        coordinator_state = _lead(store, subject, stack, 1)
-        diagnosis = diagnose(subject, coordinator_state)
+    subject = subject_of(target)
+
+    def show(diagnosis: Diagnosis) -> None:
         for line in _diagnosis_lines(subject, diagnosis):
             click.echo(line)
-        plan = _choose(diagnosis, is_accepting=is_accepting, is_anew=is_anew)
-        if plan is None:
-            click.echo("nothing to repair")
-            return
+
+    def decide(diagnosis: Diagnosis) -> Repair | None:
+        return _choose(diagnosis, is_accepting=is_accepting, is_anew=is_anew)
+
+    def agree(diagnosis: Diagnosis, plan: Repair) -> None:
         _agree(diagnosis, plan, is_agreed=yes)
+
+    if not carried_out(target, subject, Procedure("txtopo repair", show, decide, agree)):
+        click.echo("nothing to repair")
+
+
+@attrs.frozen
+class Procedure:
+    """What a command that brings coordinator state and tables together does before it changes anything."""
+
+    owner: str
+    """The name of the command, for whoever finds that it holds the lead."""
+    show: Callable[[Diagnosis], None]
+    """Tells what was found."""
+    decide: Callable[[Diagnosis], Repair | None]
+    """Returns what to do; None if there is nothing to do. Asked again if the lead is taken again."""
+    agree: Callable[[Diagnosis, Repair], None]
+    """Tells what will be done, and asks; raises StopError if there is no agreement."""
+
+
+def carried_out(target: Target, subject: RepairSubject, procedure: Procedure) -> bool:
+    """Take the lead, and carry out what a procedure decides; return whether there was anything to do."""
+    with contextlib.ExitStack() as stack:
+        coordinator_state = _lead(target, subject, procedure.owner, stack, 1)
+        diagnosis = diagnose(subject, coordinator_state)
+        procedure.show(diagnosis)
+        plan = procedure.decide(diagnosis)
+        if plan is None:
+            return False
+        # Before the question, and before anything is changed: the spout may refuse to go back.
+        of_spout = _of_spout(target, subject, coordinator_state, plan)
+        procedure.agree(diagnosis, plan)
         if coordinator_state.epoch < diagnosis.epoch_min:
             # A store that was wiped counts epochs anew, and tables refuse one below their own. So take the lead again
             # from the lowest epoch that they accept, and diagnose again: another process may have led in between.
             stack.pop_all().close()
-            store = make_store(target.plan, target.config)
-            stack.callback(store.close)
-            coordinator_state = _lead(store, subject, stack, diagnosis.epoch_min)
-            again = _choose(diagnose(subject, coordinator_state), is_accepting=is_accepting, is_anew=is_anew)
+            coordinator_state = _lead(target, subject, procedure.owner, stack, diagnosis.epoch_min)
+            again = procedure.decide(diagnose(subject, coordinator_state))
             if again is not None and again != plan:
                 raise StopError(f"the tables or the coordinator state changed meanwhile; {NOTHING_CHANGED}; try again")
-        carry_out(subject, coordinator_state, plan)
+            of_spout = _of_spout(target, subject, coordinator_state, plan)
+        carry_out(subject, coordinator_state, plan, of_spout)
     click.echo(f"done; to continue: {shlex.join(['txtopo', 'run', *target.words])}")
+    return True
 
 
-def _subject(target: Target) -> RepairSubject:
+def _of_spout(
+    target: Target, subject: RepairSubject, coordinator_state: CoordinatorState, plan: Repair
+) -> Sequence[Change]:
+    """Return what a rewind changes of the spout's own values; nothing for other plans."""
+    if not isinstance(plan, GoTo) or not plan.is_rewind:
+        return ()
+    return changes_of_spout(target.plan, target.config, coordinator_state, plan, metadata_after(subject, plan))
+
+
+def subject_of(target: Target) -> RepairSubject:
+    """Return the topology that a target names as a subject of repair."""
     plan, metadata_dir = target.plan, metadata_dir_of(target.plan, target.config)
     states = states_of(plan, target.config)
     return RepairSubject(
@@ -97,14 +139,18 @@ def _subject(target: Target) -> RepairSubject:
     )
 
 
-def _lead(store: Store, subject: RepairSubject, stack: contextlib.ExitStack, epoch_min: int) -> CoordinatorState:
-    lead = store.take_lead(subject.topology_id, OWNER, epoch_min)
+def _lead(
+    target: Target, subject: RepairSubject, owner: str, stack: contextlib.ExitStack, epoch_min: int
+) -> CoordinatorState:
+    store = make_store(target.plan, target.config)
+    stack.callback(store.close)
+    lead = store.take_lead(subject.topology_id, owner, epoch_min)
     stack.callback(lead.release)
     drafts = drafts_of(subject.metadata_dir, subject.topology_id)
     return CoordinatorState(store, lead, subject.topology_id, drafts)
 
 
-def _choose(diagnosis: Diagnosis, *, is_accepting: bool, is_anew: bool) -> GoTo | StartAnew | Adopt | None:
+def _choose(diagnosis: Diagnosis, *, is_accepting: bool, is_anew: bool) -> Repair | None:
     """Return the repair to make, None if none is needed; raise StopError if it is impossible."""
     if is_anew:
         if diagnosis.anew is None:
@@ -133,11 +179,11 @@ def _choose(diagnosis: Diagnosis, *, is_accepting: bool, is_anew: bool) -> GoTo 
     return diagnosis.go_to
 
 
-def _agree(diagnosis: Diagnosis, plan: GoTo | StartAnew | Adopt, *, is_agreed: bool) -> None:
+def _agree(diagnosis: Diagnosis, plan: Repair, *, is_agreed: bool) -> None:
     """Print the repair, and ask for agreement if it is needed; raise StopError without it."""
     text = _remedy_text(diagnosis, plan)
     if diagnosis.unfinished == plan:
-        click.echo("finishing an interrupted repair")
+        click.echo(f"finishing an interrupted {diagnosis.unfinished.command}")
         return
     if plan == diagnosis.go_to:
         for obstacle in diagnosis.obstacles:
@@ -145,6 +191,11 @@ def _agree(diagnosis: Diagnosis, plan: GoTo | StartAnew | Adopt, *, is_agreed: b
     if plan == diagnosis.go_to and diagnosis.is_safe:
         click.echo(f"safe: {text}")
         return
+    ask(text, is_agreed=is_agreed)
+
+
+def ask(text: str, *, is_agreed: bool) -> None:
+    """Print what is to be done, and ask for agreement unless it is given; raise StopError without it."""
     click.echo(f"needs your agreement: {text}")
     if is_agreed:
         return
@@ -176,7 +227,7 @@ def _diagnosis_lines(subject: RepairSubject, diagnosis: Diagnosis) -> Iterator[s
         yield f"found: {text}"
 
 
-def _remedy_text(diagnosis: Diagnosis, plan: GoTo | StartAnew | Adopt) -> str:
+def _remedy_text(diagnosis: Diagnosis, plan: Repair) -> str:
     """Return the effect of a plan, without a full stop."""
     match plan:
         case StartAnew(number):

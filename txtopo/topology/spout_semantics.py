@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import attrs
@@ -70,6 +70,11 @@ class SpoutSemantics(ABC):
 
         ``is_first`` says whether this is the first call in this run.
         """
+
+    def rewind(self, coordinator: Any, txid: int, metadata: Any, undone: Sequence[Any]) -> bool:
+        """Let the spout's coordinator go back to a transaction; return whether it can."""
+        known = copied_json(metadata), copied_json(list(undone))
+        return bool(call_if_there(coordinator, "rewind", txid, *known, default=False))
 
     @abstractmethod
     def begin(self, coordinator: Any, txid: int, previous_metadata: Any) -> Any:
@@ -169,6 +174,9 @@ class _Opaque(SpoutSemantics):
     def resume(self, coordinator: Any, txid: int, metadata: Any, *, is_first: bool) -> None:
         del is_first  # the coordinator needs every call: it does not see the emitters' metadata otherwise
         call_if_there(coordinator, "resume", txid, copied_json(metadata) or {})
+
+    def rewind(self, coordinator: Any, txid: int, metadata: Any, undone: Sequence[Any]) -> bool:
+        return super().rewind(coordinator, txid, metadata or {}, undone)
 
     def begin(self, coordinator: Any, txid: int, previous_metadata: Any) -> Any:
         del txid, previous_metadata

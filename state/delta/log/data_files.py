@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import functools
 import json
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,18 @@ class DataFolder:
                 what = "is gone" if size is None else f"has {size} bytes and not {file.size}"
                 return f"the file {file.place}, but that {what}"
         return None
+
+    def presence(self) -> Callable[[str], bool]:
+        """Return a function that says of a path in the log whether its file is there; the folder is listed once."""
+        folder = self.location.folder
+        own = {item.path for item in folder.list(DATA_FOLDER)}
+
+        @functools.cache  # those outside, of other writers, are asked for one by one
+        def is_there(path: str) -> bool:
+            place = unquote(path)
+            return place in own if place.startswith(f"{DATA_FOLDER}/") else folder.size(place) is not None
+
+        return is_there
 
     def check_there(self, files: Iterable[DataFile]) -> None:
         """Raise a StateFailure unless files that executors have written are there."""

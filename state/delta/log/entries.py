@@ -10,7 +10,7 @@ even if the log has grown since, and leaves out versions without commit informat
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -24,6 +24,7 @@ __all__ = [
     "LogEntry",
     "change_on_top",
     "change_since",
+    "complete_transactions",
     "entry_path",
     "foreign_change",
     "log_entries",
@@ -98,14 +99,66 @@ def version_after(location: Location, latest: int, txid: int) -> int | None:
     return None
 
 
+def complete_transactions(
+    location: Location, latest: int, files: Iterable[str], is_there: Callable[[str], bool]
+) -> set[int]:
+    """Return the transactions whose versions can still be read, with all of their files, in one pass over the log.
+
+    The pass begins with the newest version's files and takes back one version after another: what a version has added
+    was not there before it, and what it has removed was.
+
+    Args:
+        location: the table.
+        latest: its newest version.
+        files: the paths of that version's files, as in the log.
+        is_there: says of such a path whether the file is in the table's folder.
+    """
+    missing = {path for path in files if not is_there(path)}
+    found: list[tuple[int, int]] = []
+    lowest: int | None = None
+    version = latest
+    while version >= 0:
+        content = _content(location, version)
+        if content is None:
+            break
+        txid = _entry_of(location, version, content).txid
+        if txid is not None and (lowest is None or txid < lowest):  # others were rolled back, see version_after()
+            lowest = txid
+            if not missing:
+                found.append((version, txid))
+        for line in content.splitlines():
+            action = json.loads(line)
+            if "add" in action:
+                missing.discard(action["add"]["path"])
+            elif "remove" in action and not is_there(action["remove"]["path"]):
+                missing.add(action["remove"]["path"])
+        version -= 1
+    oldest = 0 if version < 0 else _first_readable(location, version, latest)
+    return {txid for version, txid in found if version >= oldest}
+
+
+def _first_readable(location: Location, missing: int, latest: int) -> int:
+    """Return the first version that a checkpoint allows to be read, given the last one without a log entry."""
+    names = (item.path.removeprefix(f"{LOG_FOLDER}/") for item in location.folder.list(LOG_FOLDER))
+    checkpoints = (int(name[:20]) for name in names if ".checkpoint." in name and name[:20].isdecimal())
+    return min((version for version in checkpoints if version >= missing), default=latest)
+
+
 def _entry(location: Location, version: int) -> LogEntry | None:
     """Return a version's entry; None if its log file is missing."""
+    content = _content(location, version)
+    return None if content is None else _entry_of(location, version, content)
+
+
+def _content(location: Location, version: int) -> bytes | None:
     try:
-        information = _information(
-            f"{location.address}/{entry_path(version)}", location.folder.get(entry_path(version))
-        )
+        return location.folder.get(entry_path(version))
     except FileNotFoundError:
         return None
+
+
+def _entry_of(location: Location, version: int, content: bytes) -> LogEntry:
+    information = _information(f"{location.address}/{entry_path(version)}", content)
     epoch, txid, restored = (_number(information, name) for name in (EPOCH_NOTE, TXID_NOTE, RESTORED_NOTE))
     return LogEntry(version, str(information.get("operation", "an unknown operation")), epoch, txid, restored)
 

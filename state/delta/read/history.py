@@ -324,6 +324,11 @@ class PastDeltaTable(OpenedState):
         """The last transaction in this version of the table; None before the first."""
         return self._table.transaction_version(self._application)
 
+    @property
+    def version(self) -> int:
+        """The number of this version."""
+        return self._table.version()
+
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) of this version, or as of an earlier transaction."""
         schema = shown_schema(self._table, self.declared.kind)

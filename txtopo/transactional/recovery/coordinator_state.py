@@ -352,20 +352,34 @@ class CoordinatorState:
         return self._read(_REPAIR)
 
     def begin_repair(self, plan: Any) -> None:
-        """Record the plan of a repair; no run starts until the repair is done."""
-        self._lead.write([Put(self._path(_REPAIR), _encode(plan))])
+        """Record the plan of a repair or a rewind; no run starts until it is carried out.
+
+        From here on a version of txtopo that knows only earlier formats refuses this coordinator state: it would carry
+        out a part of the plan.
+        """
+        # The format goes first, in case a store splits the step.
+        is_older = self._format.number < COORDINATOR_STATE.number
+        newest = [Put(self._path(_FORMAT), _encode(to_json(COORDINATOR_STATE)))] if is_older else []
+        self._lead.write([*newest, Put(self._path(_REPAIR), _encode(plan))])
 
     def end_repair(self, mark: CommittedMark) -> None:
         """End a repair that keeps the begun transactions and the group in progress."""
         self._lead.write([Put(self._path(_COMMITTED), _encode(to_json(mark))), Delete(self._path(_REPAIR))])
 
-    def rewrite(self, incarnation: str, spout: str, mark: CommittedMark, number: int) -> None:
-        """End a repair by replacing the coordinator state; the old values move below ``before-repair-<number>``."""
+    def rewrite(
+        self, incarnation: str, spout: str, mark: CommittedMark, number: int, of_spout: Sequence[Change] = ()
+    ) -> None:
+        """End a repair by replacing the coordinator state; the old values move below ``before-repair-<number>``.
+
+        ``of_spout`` are changes of the spout's own values, whose former state is kept there too.
+        """
         names = (_INCARNATION, _SPOUT, _COMMITTED, _GROUP, _METADATA)
         changes: list[Change] = [
             *self._set_aside_changes(names, number),
             Put(self._path(_INCARNATION), _encode(incarnation)),
         ]
+        if of_spout:
+            changes += [*self._copies([_SOURCE], number), *of_spout]
         changes += [Put(self._path(_SPOUT), _encode(spout)), Put(self._path(_COMMITTED), _encode(to_json(mark)))]
         # The plan goes last: if a store splits the step and a crash comes in between, no run starts, and the next
         # repair carries the plan out again.
@@ -384,6 +398,9 @@ class CoordinatorState:
 
     def _set_aside_changes(self, names: Sequence[str], number: int) -> list[Change]:
         """Return changes that copy all values below some names, followed by changes that remove them."""
+        return [*self._copies(names, number), *(Delete(self._path(name)) for name in names)]
+
+    def _copies(self, names: Sequence[str], number: int) -> list[Change]:
         copies: list[Change] = []
         waiting = list(names)
         while waiting:
@@ -395,7 +412,7 @@ class CoordinatorState:
             if value is not None and self._store.read(aside) is None:
                 copies.append(Put(aside, value))
             waiting += [f"{name}/{child}" for child in self._store.children(self._path(name))]
-        return [*copies, *(Delete(self._path(name)) for name in names)]
+        return copies
 
     def _path(self, name: str) -> str:
         return f"{self.topology_id}/{name}"

@@ -1,6 +1,7 @@
 """Diagnosis: finds where coordinator state and tables disagree, and proposes a repair.
 
-It changes nothing; :mod:`txtopo.transactional.recovery.repair` does. It proposes the first of these that is possible:
+It changes nothing; :mod:`txtopo.transactional.recovery.repair` does, which also carries out the plan of a rewind (see
+:mod:`txtopo.transactional.recovery.rewind`). It proposes the first of these that is possible:
 
 1. *As it is*: every table is at the txid in the coordinator state. Other writers' changes are rolled back.
 2. *The newest checkpoint* that all tables can be brought to, from the journal or the coordinator state. If all tables
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -77,6 +78,13 @@ class GoTo:
     """The marks of all states that the topology had or has had at that transaction."""
     planned: Planned = NEVER
     """When that transaction was planned."""
+    is_rewind: bool = False
+    """Whether ``txtopo rewind`` made it: then the spout's own values go back, too."""
+
+    @property
+    def command(self) -> str:
+        """The command that made it."""
+        return "rewind" if self.is_rewind else "repair"
 
 
 @attrs.frozen
@@ -85,6 +93,8 @@ class StartAnew:
 
     number: int
     """They are kept as ``before-repair-<number>``."""
+    command: ClassVar[str] = "repair"
+    """The command that made it."""
 
 
 @attrs.frozen
@@ -123,6 +133,8 @@ class Diagnosis:
     """The plan to accept other writers' changes; None if that would not help."""
     anew: StartAnew | None
     """The plan to start anew; None if that is impossible."""
+    number: int
+    """Under this number a plan keeps what it replaces."""
 
     @property
     def is_sound(self) -> bool:
@@ -141,7 +153,7 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Dia
     to_begin = [name for name, mark in record.committed.states.items() if mark.is_beginning]
     compared = find_divergences(record, tables, [*to_begin, *(each.state for each in strangers)])
     divergences = (*compared, *strangers)
-    descriptions = _descriptions(tables)
+    descriptions = descriptions_of(tables)
     damage = _damage_of_state(coordinator_state, record)
     checkpoints = _checkpoints(subject, record, descriptions, parts)
     # Higher than anything that is aside anywhere, so that no repair overwrites what an earlier one has kept.
@@ -153,7 +165,7 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Dia
             *(n for t in tables.values() for n in t.asides()),
         ]
     )
-    choice = _Choice(record, tables, descriptions, divergences, subject.optional)
+    choice = Choice(record, tables, descriptions, divergences, subject.optional)
     go_to, rolled_back, obstacles = choice.best(checkpoints, subject.spout, number, is_damaged=bool(damage))
     foreign = tuple(each.state for each in divergences if each.kind is DivergenceKind.FOREIGN_CHANGE)
     can_adopt = bool(foreign) and all(each.kind in _ADOPTABLE for each in divergences) and not damage
@@ -176,6 +188,7 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Dia
         obstacles=obstacles,
         adopt=Adopt(foreign) if can_adopt else None,
         anew=StartAnew(number) if can_move else None,
+        number=number,
     )
 
 
@@ -192,14 +205,16 @@ def decode_plan(value: Any) -> GoTo | StartAnew | None:
 
 
 @attrs.frozen
-class _Choice:
-    """Chooses a repair from the facts found."""
+class Choice:
+    """Chooses where to go from the facts found."""
 
     record: CoordinatorRecord
     tables: Mapping[str, StateTable]
     descriptions: Mapping[str, TableDescription]
     divergences: tuple[Divergence, ...]
     optional: Collection[str]
+    kept: Mapping[str, Collection[int]] | None = None
+    """By state, the transactions whose versions its table keeps; None: each table is asked for one at a time."""
 
     def best(
         self, checkpoints: list[Checkpoint], spout: str, number: int, *, is_damaged: bool
@@ -214,18 +229,18 @@ class _Choice:
             at = {name: description.last_txid for name, description in self.descriptions.items()}
             marks = {name: own.states.get(name, StateMark("", None)) for name in at}
             own = attrs.evolve(own, states={name: attrs.evolve(mark, txid=at[name]) for name, mark in marks.items()})
-            rolled_back, obstacles = self._rollbacks(own)
+            rolled_back, obstacles = self.rollbacks(own)
             if not obstacles:
-                return self._plan(own, number, is_as_it_is=True), rolled_back, ()
+                return self.plan(own, number, is_as_it_is=True), rolled_back, ()
         seen: list[str] = []
         for checkpoint in checkpoints:
-            rolled_back, obstacles = self._rollbacks(checkpoint)
+            rolled_back, obstacles = self.rollbacks(checkpoint)
             if not obstacles:
-                return self._plan(checkpoint, number, is_as_it_is=False), rolled_back, tuple(seen)
+                return self.plan(checkpoint, number, is_as_it_is=False), rolled_back, tuple(seen)
             seen += [each for each in obstacles if each not in seen]
         return None, (), tuple(seen)
 
-    def _rollbacks(self, checkpoint: Checkpoint) -> tuple[tuple[str, ...], list[str]]:
+    def rollbacks(self, checkpoint: Checkpoint) -> tuple[tuple[str, ...], list[str]]:
         """Return the states whose tables must be rolled back to a checkpoint, and the obstacles to it."""
         rolled_back, obstacles = [], []
         for name, table in self.tables.items():
@@ -238,7 +253,7 @@ class _Choice:
                 continue
             elif (description.last_txid or 0) < wanted:
                 obstacles.append(f"{name!r} is only at transaction {description.last_txid or 0}, not at {wanted}")
-            elif not table.is_kept(wanted):
+            elif not (table.is_kept(wanted) if self.kept is None else wanted in self.kept[name]):
                 obstacles.append(
                     f"the version of {name!r} after transaction {wanted} is gone (vacuumed, or its log was deleted)"
                 )
@@ -281,7 +296,8 @@ class _Choice:
             return StateMark("", None, begun_after=checkpoint.txid)
         return checkpoint.states.get(name, StateMark("", None))
 
-    def _plan(self, checkpoint: Checkpoint, number: int, *, is_as_it_is: bool) -> GoTo:
+    def plan(self, checkpoint: Checkpoint, number: int, *, is_as_it_is: bool) -> GoTo:
+        """Return the plan that brings everything to a checkpoint to which there is no obstacle."""
         marks = {name: self._mark_at(checkpoint, name) for name in {**checkpoint.states, **self.tables}}
         return GoTo(
             checkpoint.txid,
@@ -306,7 +322,8 @@ def _gives_up_nothing(go_to: GoTo, record: CoordinatorRecord) -> bool:
     )
 
 
-def _descriptions(tables: Mapping[str, StateTable]) -> dict[str, TableDescription]:
+def descriptions_of(tables: Mapping[str, StateTable]) -> dict[str, TableDescription]:
+    """Return the descriptions of those tables that are there and are txtopo's."""
     descriptions = {}
     for name, table in tables.items():
         try:

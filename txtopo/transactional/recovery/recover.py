@@ -29,6 +29,7 @@ from txtopo.failpoints import durable_step
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.journal.journal import JournalPart
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark
+from txtopo.transactional.recovery.diagnosis import decode_plan
 from txtopo.transactional.recovery.divergence import (
     WAY_OUT,
     CoordinatorRecord,
@@ -185,10 +186,12 @@ def marks_after(
 
 
 def _refuse_unfinished_repair(coordinator_state: CoordinatorState) -> None:
-    if coordinator_state.repair() is not None:
+    unfinished = decode_plan(coordinator_state.repair())
+    if unfinished is not None:
         raise DivergenceError(
-            f"a repair of topology {coordinator_state.topology_id!r}, whose coordinator state is at transaction "
-            f"{coordinator_state.committed().txid}, was interrupted: run 'txtopo repair' again to finish it"
+            f"a {unfinished.command} of topology {coordinator_state.topology_id!r}, whose coordinator state is at "
+            f"transaction {coordinator_state.committed().txid}, was interrupted: run 'txtopo {unfinished.command}' "
+            "again to finish it"
         )
 
 

@@ -1,4 +1,4 @@
-"""Repair: carries out a plan of :mod:`txtopo.transactional.recovery.diagnosis`, safely even if it crashes.
+"""Repair: carries out a plan of a diagnosis or of a rewind, safely even if it crashes.
 
 1. It takes the lead with an epoch that no table has seen, so nobody else can write.
 2. It records the plan in the coordinator state. From now on no run starts until the repair is done, and an interrupted
@@ -6,17 +6,19 @@
 3. It brings each table to its transaction in the plan, in one Delta write; it does not change a table that is there
    already.
 4. It adds a part to the journal, with a header that describes the new state.
-5. It replaces the coordinator state and removes the plan, in one step. The old values are kept aside.
+5. It replaces the coordinator state and, for a rewind, the spout's own values, and removes the plan, in one step. The
+   old values are kept aside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 import attrs
 
 from txtopo.api.state import CanBeRepaired, OpenedState
+from txtopo.api.store import Change
 from txtopo.errors import StateAccessError
 from txtopo.failpoints import durable_step
 from txtopo.transactional.journal.journal import (
@@ -34,10 +36,16 @@ from txtopo.transactional.recovery.diagnosis import Adopt, GoTo, RepairSubject, 
 from txtopo.transactional.recovery.membership import fence_former_table
 
 
-def carry_out(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo | StartAnew | Adopt) -> None:
+def carry_out(
+    subject: RepairSubject,
+    coordinator_state: CoordinatorState,
+    plan: GoTo | StartAnew | Adopt,
+    of_spout: Sequence[Change] = (),
+) -> None:
     """Carry out a plan, or continue one that was interrupted.
 
-    The lead of ``coordinator_state`` must have an epoch that no table has seen.
+    The lead of ``coordinator_state`` must have an epoch that no table has seen. ``of_spout`` are the changes of the
+    spout's own values that belong to the plan, which is that of a rewind.
 
     Raises:
         StateAccessError: a table no longer keeps the version to roll back to.
@@ -47,7 +55,7 @@ def carry_out(subject: RepairSubject, coordinator_state: CoordinatorState, plan:
     match plan:
         case GoTo():
             _note(coordinator_state, plan)
-            _go_to(subject, coordinator_state, plan)
+            _go_to(subject, coordinator_state, plan, of_spout)
         case StartAnew():
             _note(coordinator_state, plan)
             _start_anew(subject, coordinator_state, plan)
@@ -63,7 +71,7 @@ def _note(coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:
         coordinator_state.begin_repair(encode_plan(plan))
 
 
-def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo) -> None:
+def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo, of_spout: Sequence[Change]) -> None:
     # All tables are fenced before the first is rolled back, so no older coordinator writes to any of them in between.
     opened = _opened(subject, coordinator_state, plan.incarnation, is_as_it_is=plan.is_as_it_is)
     # After a crash, some tables are at their transaction and others are not; the next repair rolls back the rest.
@@ -91,6 +99,7 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
                 plan.spout,
                 CommittedMark(plan.txid, plan.metadata, marks, plan.planned),
                 plan.number,
+                of_spout,
             )
     for state in opened.values():
         state.close()

@@ -1,0 +1,281 @@
+"""``txtopo rewind``: bring a topology back to an earlier transaction, so that later ones run again."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import attrs
+import click
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txtopo.api.optional import call_if_there
+from txtopo.api.state import State
+from txtopo.api.values import ROWS_KINDS
+from txtopo.cli.command import Command, CommandLineError, WholeNumber
+from txtopo.cli.display.wording import count_of
+from txtopo.cli.repair import NOTHING_CHANGED, Procedure, Repair, ask, carried_out, subject_of
+from txtopo.cli.target import takes_target
+from txtopo.errors import StopError
+from txtopo.topology.loading import Target
+from txtopo.topology.plan import Phase, Plan
+from txtopo.transactional.core.events import NEVER
+from txtopo.transactional.journal.ending import metadata_dir_with_journal
+from txtopo.transactional.journal.journal import JournalTransaction, find_journal, read_journal
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.recovery.diagnosis import Diagnosis, GoTo, RepairSubject, decode_plan
+from txtopo.transactional.recovery.rewind import Past, Point, metadata_after
+from txtopo.transactional.run.rewinding import GatheringLead, changes_of_spout
+from txtopo.transactional.run.storage import make_store
+from txtopo.utc import micros_at
+
+PARTITIONS_SHOWN = 10
+"""How many partitions of the input are listed."""
+
+_REACH = (
+    "The journal reaches as far back as topology.journal.bytes.max allows; a table's log 30 days, or what its property "
+    "delta.logRetentionDuration says; old data files as long as vacuum_retention_hours of its state, if that is set"
+)
+
+
+class _Time(click.ParamType):  # type: ignore[type-arg] # generic since click 8.4 only
+    """A point in time; the converted value is in ms since 1970."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Convert a text such as ``2026-11-20 14:00``."""
+        try:
+            return micros_at(dt.datetime.fromisoformat(str(value))) // 1000
+        except ValueError:
+            self.fail(f"{value!r} is not a time; write it as '2026-11-20 14:00', in UTC, or with a zone", param, ctx)
+
+
+@click.command(cls=Command)
+@takes_target
+@click.argument("txid", metavar="[TXID]", type=WholeNumber(0), required=False)
+@click.option("--to", "time_ms", metavar="TIME", type=_Time(), help="The last transaction planned by then; UTC.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Only show what would change; the topology may be running.")
+@click.option("--yes", "-y", is_flag=True, help="Answer yes to the question.")
+def rewind(target: Target, txid: int | None, time_ms: int | None, is_dry: bool, yes: bool) -> None:  # noqa: FBT001
+    """Bring a topology back to an earlier transaction; the later ones run again, with the code that is there then.
+
+    All tables, the coordinator state, what the spout keeps, and the journal go back together, to the newest point at or
+    before TXID at which all can stand. TXID 0 is the time before the first transaction. Without TXID and --to, the
+    points are listed, and what bounds them; nothing is changed.
+
+    The topology must not be running. What is replaced is kept, under a name that ends in 'before-repair-N'. If a rewind
+    is interrupted, no run begins; the same command, or 'txtopo repair', finishes it. What bolts did outside the
+    topology's tables is not undone.
+    """
+    if txid is not None and time_ms is not None:
+        raise CommandLineError("TXID and --to exclude each other; give one of them")
+    if txid is None and time_ms is None:
+        if is_dry:
+            raise CommandLineError("--dry-run needs a TXID or --to")
+        _echo(_point_lines(_Looked.of(target)))
+    elif is_dry:
+        looked = _Looked.of(target)
+        _echo(_dry_lines(looked, looked.past.at(time_ms) if txid is None else txid))
+    else:
+        _rewind(target, txid, time_ms, is_agreed=yes)
+
+
+def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed: bool) -> None:
+    subject = subject_of(target)
+    found: list[tuple[Past, Point, list[str]]] = []
+
+    def decide(diagnosis: Diagnosis) -> Repair | None:
+        if diagnosis.unfinished is not None:
+            return diagnosis.unfinished
+        if not diagnosis.is_sound:
+            raise StopError(f"coordinator state and tables disagree: run 'txtopo repair' first; {NOTHING_CHANGED}")
+        past = _past(subject)
+        wanted = past.at(time_ms or 0) if txid is None else txid
+        point, reasons = past.nearest(wanted)
+        found[:] = [(past, point, reasons)]
+        return None if point.txid == past.committed.txid else past.plan(point, diagnosis.number)
+
+    def agree(diagnosis: Diagnosis, plan: Repair) -> None:
+        if diagnosis.unfinished is not None:
+            click.echo(f"finishing an interrupted {diagnosis.unfinished.command}")
+            return
+        past, point, reasons = found[0]
+        assert isinstance(plan, GoTo), "decide() has made it"
+        _echo(_plan_lines(target.plan, past, point, reasons))
+        ask(_effect(past, point), is_agreed=is_agreed)
+
+    if not carried_out(target, subject, Procedure("txtopo rewind", _show_nothing, decide, agree)):
+        click.echo(f"the topology is at transaction {found[0][1].txid} already; nothing to rewind")
+
+
+def _show_nothing(_diagnosis: Diagnosis) -> None:
+    pass
+
+
+def _past(subject: RepairSubject) -> Past:
+    metadata_dir_with_journal(subject.metadata_dir)
+    return Past.of(subject, read_journal(find_journal(subject.metadata_dir, subject.topology_id)))
+
+
+@attrs.frozen
+class _Looked:
+    """A topology that is only looked at, and may be running."""
+
+    target: Target
+    subject: RepairSubject
+    past: Past
+
+    @classmethod
+    def of(cls, target: Target) -> _Looked:
+        """Read journal and tables; raise StopError if a repair or a rewind is unfinished."""
+        subject = subject_of(target)
+        past = _past(subject)
+        store = make_store(target.plan, target.config)
+        try:
+            unfinished = decode_plan(CoordinatorState(store, GatheringLead(), subject.topology_id).repair())
+        finally:
+            store.close()
+        if unfinished is not None:
+            raise StopError(f"a {unfinished.command} was interrupted: run 'txtopo repair' to finish it")
+        return cls(target, subject, past)
+
+    def check_spout(self, plan: GoTo) -> None:
+        """Raise what the spout would refuse a rewind with; nothing is written."""
+        store = make_store(self.target.plan, self.target.config)
+        try:
+            coordinator_state = CoordinatorState(store, GatheringLead(), self.subject.topology_id)
+            undone = metadata_after(self.subject, plan)
+            changes_of_spout(self.target.plan, self.target.config, coordinator_state, plan, undone)
+        finally:
+            store.close()
+
+
+def _echo(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def _point_lines(looked: _Looked) -> Iterator[str]:
+    """Yield the points that a topology can be brought back to, and what bounds them."""
+    past = looked.past
+    yield f"topology {looked.subject.topology_id!r}: at transaction {_named(past.points[0])}"
+    standing = [point for point in past.standing if 0 < point.txid < past.committed.txid]
+    if past.lost:
+        yield f"it can't be brought back: state {past.lost[0]!r} has no table that keeps earlier versions"
+        return
+    if standing:
+        spans = ", ".join(_spans([point for point in past.points if point.txid], standing))
+        yield f"it can be brought back to {count_of(len(standing), 'point')}: {spans}"
+        yield f"  newest  {_named(standing[0])}"
+        yield f"  oldest  {_named(standing[-1])}"
+    else:
+        yield "it can be brought back to no point after its first transaction"
+    if not past.points[-1].obstacles:
+        yield "  and to 0, before its first transaction"
+    bounds = [point for point in past.points if point.obstacles]
+    if bounds:
+        for obstacle in bounds[0].obstacles:
+            yield f"not to {bounds[0].txid}: {obstacle}"
+    oldest = past.transactions[0].txid if past.transactions else past.committed.txid
+    yield f"the journal begins with transaction {oldest}"
+    yield _REACH
+
+
+def _spans(points: Sequence[Point], standing: Sequence[Point]) -> Iterator[str]:
+    """Yield the runs of points, of all in turn, that have no obstacle, oldest first."""
+    wanted = {point.txid for point in standing}
+    for is_wanted, group in itertools.groupby(reversed(points), lambda point: point.txid in wanted):
+        run = list(group)
+        if is_wanted:
+            yield str(run[0].txid) if len(run) == 1 else f"{run[0].txid} to {run[-1].txid}"
+
+
+def _named(point: Point) -> str:
+    planned = point.checkpoint.planned
+    return str(point.txid) if planned == NEVER else f"{point.txid}, planned {planned.at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _plan_lines(plan: Plan, past: Past, point: Point, reasons: Sequence[str]) -> Iterator[str]:
+    """Yield why it is not a nearer point, and what is not undone."""
+    for reason in reasons:
+        yield f"a later point is not possible: {reason}"
+    bolts = [
+        component.id
+        for component in plan.of_phase(Phase.COMMIT)
+        if not type(component.component).__module__.startswith(("committers.", "txtopo."))
+    ]
+    if bolts:
+        yield f"not undone: what the bolts {', '.join(bolts)} did outside the topology's tables, if anything"
+    left = past.left_behind(point)
+    if left:
+        yield f"not undone: rows in the tables of {', '.join(left)}, which left the topology"
+    if not point.txid:
+        yield "the spout begins where its options say"
+
+
+def _effect(past: Past, point: Point) -> str:
+    tables = ", ".join(map(repr, point.rolled_back)) or "no table"
+    return (
+        f"{tables} rolled back, each by a new version that equals the old one; the topology goes back to transaction "
+        f"{_named(point)}, and transactions {point.txid + 1} to {past.committed.txid} run again"
+    )
+
+
+def _dry_lines(looked: _Looked, txid: int) -> Iterator[str]:
+    """Yield what a rewind would change: versions and rows of tables, and the input that is read again."""
+    past = looked.past
+    point, reasons = past.nearest(txid)
+    if point.txid == past.committed.txid:
+        yield f"the topology is at transaction {point.txid} already; nothing to rewind"
+        return
+    looked.check_spout(past.plan(point, 0))
+    yield f"to transaction {_named(point)}; transactions {point.txid + 1} to {past.committed.txid} would run again"
+    yield from _plan_lines(looked.target.plan, past, point, reasons)
+    for name in past.descriptions:
+        yield f"state {name!r}: {_change_text(looked, name, point)}"
+    yield from _input_lines(past.undone(point))
+    yield NOTHING_CHANGED
+
+
+def _change_text(looked: _Looked, name: str, point: Point) -> str:
+    """Describe what going back to a point changes in a table."""
+    description = looked.past.descriptions[name]
+    if name not in point.rolled_back:
+        return f"version {description.version}, no change"
+    state, mark = looked.subject.states[name], point.checkpoint.states.get(name)
+    txid = 0 if mark is None else mark.txid or 0
+    then = call_if_there(state, "open_as_of", looked.subject.topology_id, name, txid) if txid else None
+    like = "an empty table" if then is None else f"version {then.version}"
+    versions = f"version {description.version}; a new one would equal {like}"
+    now = state.snapshot(None)
+    before = now.slice(0, 0) if then is None else then.snapshot()
+    return f"{versions}, {_counts_text(state, now, before, txid)}"
+
+
+def _counts_text(state: State, now: pa.Table, then: pa.Table, txid: int) -> str:
+    """Count the rows that would go, come back and change, given a table's rows now and after a transaction.
+
+    A row that has no later transaction is as it was then.
+    """
+    newer = now.filter(pc.greater(now["txid"], txid))
+    keys = list(state.key.names) if getattr(state, "kind", None) not in ROWS_KINDS else []
+    changed = newer.select(keys).join(then.select(keys), keys, join_type="left semi").num_rows if keys else 0
+    gone, back = newer.num_rows - changed, then.num_rows - (now.num_rows - newer.num_rows) - changed
+    return f"{count_of(gone, 'row')} would go, {back:,} come back, {changed:,} change back"
+
+
+def _input_lines(undone: Sequence[JournalTransaction]) -> Iterator[str]:
+    spans: dict[str, tuple[Any, Any]] = {}
+    for transaction in undone:
+        for partition, (start, end) in (transaction.ranges or {}).items():
+            spans[partition] = (spans.get(partition, (start, end))[0], end)
+    for partition, (start, end) in itertools.islice(spans.items(), PARTITIONS_SHOWN):
+        yield f"input {partition}: {start} to {end} again"
+    if len(spans) > PARTITIONS_SHOWN:
+        yield f"and {count_of(len(spans) - PARTITIONS_SHOWN, 'more partition')}"
+    if not spans:
+        yield f"input: that of {count_of(len(undone), 'transaction')} again; the spout reports no ranges"

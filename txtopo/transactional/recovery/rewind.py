@@ -1,0 +1,186 @@
+"""Rewind: the points that a topology can be brought back to, and the plan to go to one.
+
+A *point* is the end of a commit group: at every other transaction, no table has a version. The journal knows the points
+and what belongs to each: metadata, the states and their last transactions. A topology can be brought back to a point if
+every table keeps its version of it. :mod:`txtopo.transactional.recovery.repair` carries the plan out, in the steps of
+any repair; then the transactions after the point begin anew.
+
+Transaction 0 is a point as well: no table needs an old version to become empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.api.state import StateTable, TableDescription
+from txtopo.errors import StateAccessError
+from txtopo.transactional.core.events import NEVER
+from txtopo.transactional.journal.journal import (
+    JournalPart,
+    JournalTransaction,
+    counting_entries,
+    find_journal,
+    read_journal,
+)
+from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
+from txtopo.transactional.recovery.coordinator_state import CommittedMark
+from txtopo.transactional.recovery.diagnosis import Choice, GoTo, RepairSubject, descriptions_of
+from txtopo.transactional.recovery.divergence import CoordinatorRecord
+
+
+@attrs.frozen
+class Point:
+    """A transaction that a topology can be brought back to, unless there are obstacles."""
+
+    checkpoint: Checkpoint
+    first: int
+    """The first transaction of the commit group that ends here."""
+    rolled_back: tuple[str, ...]
+    """The states whose tables would get the rows of an earlier version."""
+    obstacles: tuple[str, ...]
+
+    @property
+    def txid(self) -> int:
+        """The last transaction that would stay committed."""
+        return self.checkpoint.txid
+
+
+@attrs.frozen
+class Past:
+    """What a topology can be brought back to, as journal and tables have it; read without the lead."""
+
+    points: tuple[Point, ...]
+    """Newest first: the first is where the topology is, the last is transaction 0."""
+    transactions: tuple[JournalTransaction, ...]
+    """The committed transactions that the journal has, oldest first."""
+    descriptions: Mapping[str, TableDescription]
+    lost: tuple[str, ...]
+    """The states without a table that can be brought back."""
+
+    _choice: Choice
+
+    @classmethod
+    def of(cls, subject: RepairSubject, parts: Sequence[JournalPart]) -> Past:
+        """Read the tables, and find the points in a journal, which must have a part."""
+        newest = parts[-1].header
+        tables = subject.tables()
+        descriptions = descriptions_of(tables)
+        checkpoints = checkpoints_in(parts, subject.topology_id, newest.incarnation, descriptions)
+        if checkpoints[-1].txid:
+            checkpoints.append(Checkpoint(0, None, newest.incarnation, newest.spout, {}, "the tables"))
+        entries = counting_entries(
+            [part for part in parts if part.header.incarnation == newest.incarnation],
+            lambda entry: entry.last <= checkpoints[0].txid,
+        )
+        now = checkpoints[0]
+        mark = CommittedMark(now.txid, now.metadata, now.states, now.planned)
+        record = CoordinatorRecord(subject.topology_id, newest.incarnation, newest.epoch, mark, None)
+        choice = Choice(record, tables, descriptions, (), subject.optional, _kept(tables, descriptions, checkpoints))
+        firsts = {entry.last: entry.first for entry in entries}
+        points = [
+            Point(each, firsts.get(each.txid, each.txid), rolled_back, tuple(obstacles))
+            for each in checkpoints
+            for rolled_back, obstacles in [choice.rollbacks(each)]
+        ]
+        transactions = {each.txid: each for entry in entries for each in entry.transactions}
+        return cls(
+            tuple(points),
+            tuple(transactions[txid] for txid in sorted(transactions)),
+            descriptions,
+            tuple(name for name in subject.states if name not in tables),
+            choice,
+        )
+
+    @property
+    def committed(self) -> Checkpoint:
+        """The last committed transaction."""
+        return self.points[0].checkpoint
+
+    @property
+    def standing(self) -> tuple[Point, ...]:
+        """The points without obstacles, newest first."""
+        return tuple(point for point in self.points if not point.obstacles)
+
+    def undone(self, point: Point) -> tuple[JournalTransaction, ...]:
+        """Return the transactions after a point, which would begin anew, in order, as far as the journal has them."""
+        return tuple(each for each in self.transactions if each.txid > point.txid)
+
+    def left_behind(self, point: Point) -> list[str]:
+        """Return the states that left the topology with transactions after a point, of which they keep their rows."""
+        return [
+            name
+            for name, mark in self.committed.states.items()
+            if name not in self._choice.tables and (mark.txid or 0) > point.txid
+        ]
+
+    def at(self, time_ms: int) -> int:
+        """Return the last transaction that was planned at or before a time, in ms since 1970; 0 if none was.
+
+        Raises:
+            StateAccessError: the journal does not go back to that time.
+        """
+        known = [each for each in self.transactions if each.planned != NEVER]
+        if not known or (known[0].planned.at_ms > time_ms and self.transactions[0].txid > 1):
+            since = f": it begins with {known[0].txid}, of {known[0].planned.at:%F %T} UTC" if known else ""
+            raise StateAccessError(f"the journal does not say which transaction was the last then{since}; give a TXID")
+        return max((each.txid for each in known if each.planned.at_ms <= time_ms), default=0)
+
+    def nearest(self, txid: int) -> tuple[Point, list[str]]:
+        """Return the newest point at or before a transaction, and in words why not a nearer one.
+
+        Raises:
+            StateAccessError: the transaction is not committed, or a state has no table that could be brought back.
+        """
+        if txid > self.committed.txid:
+            raise StateAccessError(
+                f"transaction {txid} is not committed; the last one is {self.committed.txid}", txid=txid
+            )
+        if self.lost:
+            names = ", ".join(map(repr, self.lost))
+            raise StateAccessError(f"the tables of {names} keep no earlier versions, so they can't be brought back")
+        reasons: list[str] = []
+        for point in self._before(txid, reasons):
+            if not point.obstacles and self._is_kept(point):
+                return point, list(dict.fromkeys(reasons))
+            reasons += point.obstacles
+        raise StateAccessError("; ".join(dict.fromkeys(reasons)), txid=txid)
+
+    def plan(self, point: Point, number: int) -> GoTo:
+        """Return the plan to go to a point."""
+        return attrs.evolve(self._choice.plan(point.checkpoint, number, is_as_it_is=False), is_rewind=True)
+
+    def _before(self, txid: int, reasons: list[str]) -> Iterable[Point]:
+        """Return the points up to a transaction; note why it is not one itself."""
+        at_or_after = [point for point in self.points if point.txid >= txid]
+        group = at_or_after[-1]
+        if group.txid != txid:
+            if group.first <= txid:
+                reasons.append(f"transactions {group.first} to {group.txid} were committed together")
+            else:
+                reasons.append(f"the journal no longer has transaction {txid}")
+        return [point for point in self.points if point.txid <= txid]
+
+    def _is_kept(self, point: Point) -> bool:
+        """Whether the tables that are to be rolled back really have their version: a recorded plan must not fail."""
+        states = self._choice.plan(point.checkpoint, 0, is_as_it_is=False).states
+        return all(self._choice.tables[name].is_kept(states[name]) for name in point.rolled_back)
+
+
+def _kept(
+    tables: Mapping[str, StateTable], descriptions: Mapping[str, TableDescription], checkpoints: Sequence[Checkpoint]
+) -> dict[str, Collection[int]]:
+    wanted = {name: {each.states[name].txid or 0 for each in checkpoints if name in each.states} for name in tables}
+    return {name: {0, *table.kept(wanted[name])} for name, table in tables.items() if name in descriptions}
+
+
+def metadata_after(subject: RepairSubject, plan: GoTo) -> list[Any]:
+    """Return the metadata of the transactions after a plan's that have input, in order, as far as the journal has them.
+
+    Once the journal has the plan's own part, it has none of them any more.
+    """
+    parts = read_journal(find_journal(subject.metadata_dir, subject.topology_id))
+    transactions = Past.of(subject, parts).transactions if parts else ()
+    return [each.metadata for each in transactions if each.txid > plan.txid and each.planned.has_input]
