@@ -16,16 +16,18 @@ import pytest
 
 from spouts.files.listing import InputFile
 from spouts.files.taken_log import Admitted, FileLog, LogPlace
-from state import MemoryState, MemoryStore, SqliteStore, read_table
+from state import MemoryState, MemoryStore, SqliteStore, read_table, read_tables
 from state.stores.zookeeper import ZooKeeperStore
 from tests.cli.test_audit import audited
 from tests.spouts.files.growing import Growing
 from tests.spouts.files.run_growing import counting_lines
 from tests.transactional.recovery.crashes import CrashError, CrashingLead, Fuse
-from txtopo import Fields
+from txtopo import Config, Fields
 from txtopo.api.store import Put
+from txtopo.testing.inline import run_inline
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
 from txtopo.testing.zookeeper import ZooKeeperServer
+from txtopo.topology.loading import load_target
 
 
 def arrive(folder: Path, *names: str) -> None:
@@ -42,6 +44,42 @@ def run_until(folder: Path, output: Path, until: int, *settings: str, failpoints
 
 def counts_in(output: Path) -> dict[str, int]:
     return {row["line"]: row["n"] for row in read_table(output / "lines").to_pylist()}
+
+
+def test_a_rewind_takes_files_again_unless_they_are_gone(tmp_path: Path, command_line) -> None:
+    """The log needs no change: files from the place on are taken again; a file that was moved away is asked for."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    command_line.write_module(
+        "growing",
+        """
+from state import DeltaState
+from tests.spouts.files.run_growing import counting_lines
+from txtopo import Fields
+
+def topology():
+    return counting_lines("in", DeltaState("out/lines", key=Fields("line: string"), value=Fields("n: long")))
+""",
+    )
+
+    def run(until: int) -> None:
+        run_inline(load_target("growing", {}).topology, Config(group_transactions_max=1), until=until)
+
+    for number, name in enumerate("zyxw", 1):
+        arrive(folder, name)
+        run(number)
+    (folder / "x").rename(tmp_path / "x")
+    before = read_tables(tmp_path / "out").txid
+    refusal = command_line.refusal("rewind", "growing", "2", "--yes")
+    assert f"transactions after 2 took {folder / 'x'}, and these files are missing or have changed" in refusal
+    assert read_tables(tmp_path / "out").txid == before == 4
+    (tmp_path / "x").rename(folder / "x")
+    command_line.told("rewind", "growing", "2", "--yes")
+    assert counts_in(tmp_path / "out") == {"z": 1, "y": 1}
+    arrive(folder, "a")
+    run(5)
+    assert counts_in(tmp_path / "out") == dict.fromkeys("zyxwa", 1)
+    command_line.told("audit", "out")
 
 
 KILLS = (

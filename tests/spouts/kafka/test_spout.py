@@ -425,6 +425,50 @@ def test_offsets_of_what_an_earlier_run_began_are_published(world):
     assert published(world) == 5
 
 
+@pytest.mark.parametrize("kind", ["transactional", "opaque"])
+def test_after_a_rewind_the_published_group_goes_back(world, kind):
+    """The next run publishes where it begins, which is behind what was published before."""
+    make = Driven if kind == "transactional" else Opaque
+    world.append("t", [b"x"] * 25, 0)
+    driven = make(world, publish_group="shown")
+    metadata = []
+    for _ in range(3):
+        driven.take()
+        metadata.append(dict(driven.metadata))
+    driven.coordinator.cleanup_before(4)
+    driven.coordinator.close()
+    assert published(world) == 25
+    later = make(world, publish_group="shown")
+    assert later.coordinator.rewind(1, metadata[0], metadata[1:])
+    later.coordinator.close()
+    assert published(world) == 25, "asking changes nothing"
+    resumed = make(world, txid=1, metadata=metadata[0], publish_group="shown")
+    resumed.coordinator.cleanup_before(2)
+    assert published(world) == 10
+
+
+@pytest.mark.parametrize("kind", ["transactional", "opaque"])
+def test_a_rewind_is_refused_if_records_are_gone(world, kind):
+    """It names the offsets; unless lost records are to be skipped. And before the first transaction, if the spout would
+    begin elsewhere now."""
+    make = Driven if kind == "transactional" else Opaque
+    world.append("t", [b"x"] * 25, 0)
+    driven = make(world)
+    metadata = []
+    for _ in range(3):
+        driven.take()
+        metadata.append(dict(driven.metadata))
+    none = None if kind == "transactional" else {}
+    world.delete_records("t", {0: 15})
+    assert make(world).coordinator.rewind(3, metadata[2], [])
+    for kept, last in ((1, metadata[0]), (0, none)):
+        with pytest.raises(InputError, match=f"are gone .*: t-0: offsets {kept * 10} to 14"):
+            make(world).coordinator.rewind(kept, last, metadata[kept:])
+    assert make(world, on_lost="skip").coordinator.rewind(1, metadata[0], metadata[1:])
+    with pytest.raises(InputError, match="first_poll is 'latest'"):
+        make(world, first_poll="latest").coordinator.rewind(0, none, metadata)
+
+
 def test_a_group_that_cannot_be_published_to_is_no_failure(world, caplog):
     world.append("t", [b"x"] * 5, 0)
     driven = Driven(world, publish_group="shown")

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 import state.delta.upkeep
-from state import DeltaRows, DeltaState, read_table
+from state import DeltaRows, DeltaState, TransactionalValue, read_table
 from state.delta.log.data_files import DATA_FOLDER
 from tests.state.delta.delta_tables import fold
 from tests.state.delta.inline_executors import InlineExecutors
@@ -131,3 +131,26 @@ def test_prepared_files_stay(tmp_path, monkeypatch, kind):
     state.maintain()
     state.publish(2, note)
     assert read_table(tmp_path)["n"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("is_vacuumed", [False, True])
+def test_the_versions_that_are_kept(tmp_path, monkeypatch, is_vacuumed):
+    """Asked for all at once, a table keeps what it keeps if asked one by one: after a vacuum, and after a roll-back."""
+    declared = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), **OFTEN)
+    opened = declared.open("topology", "s", "life", 1)
+    for txid in range(1, 9):
+        opened.write(txid, {f"k{txid % 3}": TransactionalValue(txid, txid)})
+    if is_vacuumed:
+        age(tmp_path / "t")
+        wait_days(monkeypatch, 60)
+        opened.maintain()
+        for version in range(3):
+            (tmp_path / "t" / "_delta_log" / f"{version:020d}.json").unlink()
+    opened.write(9, {"new": TransactionalValue(9, 9)})
+    table, txids = declared.table(), range(12)
+    kept = {0, *range(8 if is_vacuumed else 1, 10)}
+    assert table.kept(txids) == kept == {txid for txid in txids if table.is_kept(txid)}
+    opened.write(10, {"later": TransactionalValue(10, 10)})
+    opened.roll_back(8)
+    opened.write(9, {"again": TransactionalValue(9, 9)})
+    assert table.kept(txids) == kept == {txid for txid in txids if table.is_kept(txid)}

@@ -224,6 +224,20 @@ class TransactionalSpoutConformance(SpoutConformance):
             rest = self._plan(spout, plan[:begun], self.rest_within(plan))
             assert self._emit_all(spout, [*plan[:begun], *rest]) == everything
 
+    def test_a_rewind_takes_the_same_input_again(self, spout: Any) -> None:
+        """A coordinator that can go back to a transaction goes on from there as if no later one had begun."""
+        plan = self._plan(spout)
+        everything = self._emit_all(spout, plan)
+        for kept in spread(len(plan) + 1):
+            coordinator = self._coordinator(spout)
+            last = plan[kept - 1] if kept else None
+            can_go_back = call_if_there(coordinator, "rewind", kept, last, plan[kept:], default=False)
+            coordinator.close()
+            if not can_go_back:
+                return
+            rest = self._plan(spout, plan[:kept], self.rest_within(plan))
+            assert self._emit_all(spout, [*plan[:kept], *rest]) == everything
+
     def test_it_ends(self, spout: Any) -> None:
         """A source that ends is exhausted at its end, and only there, also for a coordinator that resumes."""
         if self.is_endless:

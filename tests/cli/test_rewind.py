@@ -1,0 +1,330 @@
+"""``txtopo rewind``: where it can go, what it changes, what it refuses; and a crash or a kill at each of its steps."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from state import SqliteStore, read_tables
+from state.transactional import TransactionalState
+from tests.cli.test_repair import MODULE, ROOT
+from tests.transactional.recovery.divergences import TRANSACTIONS, Crash, Place, crash_at
+from tests.variants import variants
+from txtopo import Config
+from txtopo.errors import StateAccessError
+from txtopo.failpoints import armed
+from txtopo.testing.inline import run_inline
+from txtopo.topology.loading import load_target
+
+STEPS = (
+    *(f"repair.{step}.{side}" for step in ("begin", "table", "journal", "end") for side in ("before", "after")),
+    "delta.write.checked",
+    "delta.write.landed",
+)
+
+
+@pytest.fixture
+def place(command_line, tmp_path):
+    command_line.write_module("counting", MODULE)
+    return Place(tmp_path)
+
+
+def seen_together(place: Place) -> int | None:
+    """Read the tables as anybody may at any moment; return the transaction, or None if the reader was refused."""
+    try:
+        view = read_tables(place.folder)
+    except StateAccessError as refusal:
+        if "rolled back" not in str(refusal):
+            raise
+        return None
+    words, total = (view.tables[name].to_pydict()["n"] for name in ("words", "total"))
+    assert sum(words) == sum(total), f"a mixture at {view.txid}"
+    return view.txid
+
+
+def test_all_goes_back_and_runs_again(command_line, place):
+    """Tables and journal are as after the transaction; the run after it gives the totals of an undisturbed one."""
+    place.run()
+    text = command_line.told("rewind", "counting", "3", "--yes")
+    assert "the topology goes back to transaction 3, planned " in text
+    assert "and transactions 4 to 6 run again\n" in text
+    assert "not undone: what the bolts count, sum did outside the topology's tables, if anything\n" in text
+    assert text.endswith("done; to continue: txtopo run counting\n")
+    assert place.txids() == {"words": 3, "total": 3}
+    assert seen_together(place) == 3
+    command_line.told("audit", ".")
+    place.finish(TRANSACTIONS - 3)
+    command_line.told("audit", ".")
+    command_line.told("replay", "counting", "5")
+    assert len(place.words_as_of(2)) > 0
+
+
+def test_again_and_further_back_to_before_the_first(command_line, place):
+    """A rewind after a rewind; what was undone is no point any more, and 0 empties the tables."""
+    place.run()
+    for txid in (5, 2):
+        command_line.told("rewind", "counting", str(txid), "--yes")
+    assert "transaction 3 is not committed; the last one is 2" in command_line.refusal("rewind", "counting", "3", "-y")
+    place.run(4)
+    command_line.told("rewind", "counting", "0", "--yes")
+    assert read_tables(place.folder).txid == 0
+    place.finish(TRANSACTIONS)
+    command_line.told("audit", ".")
+
+
+def test_the_code_that_is_there_now_runs_again(command_line, place):
+    """A bolt that had counted wrong from a transaction on is mended: all totals are those of the mended one."""
+    command_line.write_module(
+        "mended",
+        """
+from tests.acceptance.topologies import CountWords, make_data, words_topology
+
+class Wrong(CountWords):
+    def execute(self, tuple):
+        self.counts[tuple["word"]] += tuple["n"] * (2 if self.attempt.txid > 3 else 1)
+
+    def prepare(self, config, context, collector, attempt):
+        super().prepare(config, context, collector, attempt)
+        self.attempt = attempt
+
+def topology(wrong: bool = False):
+    committer = Wrong() if wrong else None
+    return words_topology(".", make_data(2, 20), take=4, committer=committer)
+
+def config():
+    from txtopo import Config
+    return Config(group_transactions_max=1)
+""",
+    )
+    target = load_target("mended", {"wrong": "true"}, place.folder)
+    run_inline(target.topology, target.config)
+    with pytest.raises(AssertionError):
+        place.check_totals()
+    command_line.told("rewind", "mended", "3", "--yes")
+    target = load_target("mended", {}, place.folder)
+    run_inline(target.topology, target.config)
+    place.check_totals()
+    command_line.told("audit", ".")
+
+
+@pytest.mark.parametrize("finisher", ["rewind", "repair"])
+@pytest.mark.parametrize("step", variants(*STEPS[1::3], long=[each for each in STEPS if each not in STEPS[1::3]]))
+def test_a_crash_at_a_step_is_finished_or_undone(command_line, place, step, finisher):
+    """Until the plan is on record nothing has happened; after that no run begins before either command ends it."""
+    place.run()
+    before = place.seen()
+    with armed(crash_at(step)):
+        crashed = command_line("rewind", "counting", "3", "--yes")
+    assert isinstance(crashed.exception, Crash)
+    if step == "repair.begin.before":
+        assert place.seen() == before
+        assert seen_together(place) == TRANSACTIONS
+    elif step != "repair.end.after":
+        assert seen_together(place) in {None, 3, TRANSACTIONS}
+        assert "a rewind of topology 'words'" in command_line.refusal("run", "counting")
+        assert "a rewind was interrupted" in command_line.refusal("rewind", "counting")
+        again = ["rewind", "counting", "5", "--yes"] if finisher == "rewind" else ["repair", "counting"]
+        assert "finishing an interrupted rewind" in command_line.told(*again)
+    if step != "repair.begin.before":
+        assert place.txids() == {"words": 3, "total": 3}
+        assert seen_together(place) == 3
+    command_line.told("audit", ".")
+    place.finish()
+    command_line.told("audit", ".")
+
+
+def test_readers_see_no_mixture_at_any_step(command_line, place):
+    """At every failpoint a reader sees all tables as they were, or as they become, or is refused."""
+    place.run()
+    found: list[tuple[str, int | None]] = []
+
+    def look(name: str) -> None:
+        if not name.startswith("folder."):  # a reader writes nothing, so it reaches none itself
+            found.append((name, seen_together(place)))
+
+    with armed(look):
+        command_line.told("rewind", "counting", "2", "--yes")
+    seen = [txid for _, txid in found]
+    assert {name for name, _ in found} >= set(STEPS)
+    assert (seen[0], seen[-1]) == (TRANSACTIONS, 2)
+    assert set(seen) == {TRANSACTIONS, None, 2}
+    assert seen == sorted(seen, key=[TRANSACTIONS, None, 2].index), "first as they were, then as they become"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", variants("delta.write.landed", long=STEPS))
+def test_a_kill_at_a_step(command_line, place, step):
+    """``kill -9`` leaves what a crash does."""
+    place.run()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TXTOPO_FAILPOINTS": f"{step}=kill"}
+    command = [sys.executable, "-m", "txtopo.cli", "rewind", "counting", "3", "--yes"]
+    assert subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False).returncode == -9
+    command_line.told("rewind", "counting", "3", "--yes")
+    assert place.txids() == {"words": 3, "total": 3}
+    place.finish(TRANSACTIONS - 3)
+    command_line.told("audit", ".")
+
+
+def test_the_points_are_listed_while_it_runs(command_line, place):
+    """Without a transaction nothing is changed or locked: the points, how far back, and the settings that bound that."""
+    place.run(5)
+    running = SqliteStore(place.store)
+    running.take_lead("words", "the run")
+    before = place.seen()
+    lines = command_line.told("rewind", "counting").splitlines()
+    assert re.fullmatch(r"topology 'words': at transaction 5, planned \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", lines[0])
+    assert lines[1] == "it can be brought back to 4 points: 1 to 4"
+    assert lines[2].startswith("  newest  4, planned ")
+    assert lines[3].startswith("  oldest  1, planned ")
+    assert lines[4] == "  and to 0, before its first transaction"
+    assert "topology.journal.bytes.max" in lines[-1]
+    assert "vacuum_retention_hours" in lines[-1]
+    refusal = command_line.refusal("rewind", "counting", "3", "--yes")
+    running.close()
+    assert "'the run'" in refusal
+    assert place.seen() == before
+
+
+def test_a_dry_run_counts_what_would_change(command_line, place):
+    """Rows that would go, come back and change, versions, and the input; nothing is written."""
+    place.run()
+    before = place.seen()
+    then, now = ({row["word"]: row for row in place.words_as_of(txid)} for txid in (4, TRANSACTIONS))
+    text = command_line.told("rewind", "counting", "4", "--dry-run")
+    changed = sum(now[word] != row for word, row in then.items())
+    gone = len(now) - len(then)
+    assert f" equal version 5, {gone} rows would go, 0 come back, {changed} change back\n" in text
+    assert "state 'total': " in text
+    assert "transactions 5 to 6 would run again" in text
+    assert text.endswith("nothing was changed\n")
+    assert "nothing to rewind" in command_line.told("rewind", "counting", "6", "--dry-run")
+    assert place.seen() == before
+
+
+def test_by_time(command_line, place):
+    """The last transaction that was planned by then; a time before the first one is transaction 0."""
+    place.run()
+    text = command_line.told("rewind", "counting", "--to", "9999-01-01", "--yes")
+    assert text == "the topology is at transaction 6 already; nothing to rewind\n"
+    text = command_line.told("rewind", "counting", "--to", "2000-01-01 12:00", "--dry-run")
+    assert "transactions 1 to 6 would run again" in text
+    assert "write it as '2026-11-20 14:00'" in command_line.refusal("rewind", "counting", "--to", "noon", status=2)
+    assert "exclude each other" in command_line.refusal("rewind", "counting", "3", "--to", "2000-01-01", status=2)
+
+
+def test_it_goes_to_the_newest_point_that_all_can_stand_at(command_line, place):
+    """A version that is gone, and a transaction inside a group, are passed over; the reasons are told."""
+    place.run(3)
+    at_3 = {path.name for path in (place.folder / "words" / "_data").iterdir()}
+    place.run(4)
+    new = {path for path in (place.folder / "words" / "_data").iterdir() if path.name not in at_3}
+
+    run_inline(place.topology(), Config(group_transactions_max=2))
+    for path in new:
+        path.unlink()
+    listed = command_line.told("rewind", "counting")
+    assert "it can be brought back to 3 points: 1 to 3\n" in listed
+    gone = "the version of 'words' after transaction 4 is gone (vacuumed, or its log was deleted)"
+    assert f"not to 4: {gone}\n" in listed
+    text = command_line.told("rewind", "counting", "5", "--yes")
+    assert "a later point is not possible: transactions 5 to 6 were committed together\n" in text
+    assert f"a later point is not possible: {gone}\n" in text
+    assert place.txids() == {"words": 3, "total": 3}
+    place.finish(TRANSACTIONS - 3)
+
+
+def test_what_is_not_sound_is_to_be_repaired_first(command_line, place):
+    place.run(4)
+    place.append_word()
+    before = place.seen()
+    assert "run 'txtopo repair' first; nothing was changed" in command_line.refusal("rewind", "counting", "2", "--yes")
+    assert place.seen() == before
+
+
+def test_without_agreement_nothing_is_changed(command_line, place):
+    place.run()
+    before = place.seen()
+    assert "agree with --yes; nothing was changed" in command_line.refusal("rewind", "counting", "2")
+    assert place.seen() == before
+
+
+KEEPING = """
+from spouts import MemoryTransactionalSpout
+from state import DeltaState
+from state.transactional import TransactionalState
+from tests.acceptance.topologies import CountTuples
+from txtopo import Config, Fields, TransactionalTopologyBuilder
+
+class Keeping:
+    def __init__(self, inner, goes_back):
+        self.inner, self.goes_back = inner, goes_back
+
+    def open_store(self, store, lead, root):
+        self.state = TransactionalState(store, lead, root)
+
+    def resume(self, txid, metadata):
+        kept = self.state.get_data("last")
+        assert kept == (txid or None), f"kept {kept}, but resumed after {txid}"
+        self.inner.resume(txid, metadata)
+
+    def rewind(self, txid, metadata, undone):
+        if self.goes_back:
+            assert [self.state.get_data("last")] == [txid + len(undone)]
+            self.state.set_data("last", txid or None)
+        return self.goes_back
+
+    def initialize_transaction(self, txid, previous):
+        self.state.set_data("last", txid)
+        return self.inner.initialize_transaction(txid, previous)
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+class Spout(MemoryTransactionalSpout):
+    goes_back = True
+
+    def coordinator(self, config, context):
+        return Keeping(super().coordinator(config, context), self.goes_back)
+
+def topology(goes_back: bool = True):
+    spout = Spout({0: [["a"]] * 6}, Fields("word"), 1)
+    spout.goes_back = goes_back
+    builder = TransactionalTopologyBuilder("keeping", "spout", spout, 1)
+    builder.set_committer_bolt("count", CountTuples(), 1).global_grouping("spout")
+    builder.set_state("total", DeltaState("total", key=Fields("name: string"), value=Fields("n: long")))
+    return builder.build()
+
+def config():
+    return Config(group_transactions_max=1, max_spout_pending=1)
+"""
+
+
+def test_the_spouts_own_values_go_back_in_the_same_step(command_line, place):
+    """A spout that can't take them back is refused by name; the former values are kept."""
+    command_line.write_module("keeping", KEEPING)
+    target = load_target("keeping", {}, place.folder)
+    run_inline(target.topology, target.config)
+
+    def kept(below: str = "keeping/source") -> object:
+        store = SqliteStore(place.store)
+        try:
+            return TransactionalState(store, None, below).get_data("last")
+        finally:
+            store.close()
+
+    for dry in ([], ["--dry-run"]):
+        refusal = command_line.refusal("rewind", "keeping", "2", "--yes", *dry, "--set", "goes_back=false")
+        assert "the coordinator of spout 'spout' keeps values of its own" in refusal
+    assert "would run again" in command_line.told("rewind", "keeping", "2", "--dry-run")
+    for step in ("repair.end.before", "repair.end.after"):
+        with armed(crash_at(step)):
+            command_line("rewind", "keeping", "2", "--yes")
+        assert kept() == (6 if step == "repair.end.before" else 2)
+    assert kept("keeping/before-repair-1/source") == 6
+    report = run_inline(target.topology, target.config)
+    assert (report.transactions, kept()) == (4, 6)
+    command_line.told("audit", ".")
