@@ -240,7 +240,15 @@ SETTINGS: Mapping[str, Setting] = {
             "topology.journal.bytes.max",
             1024 * 1024 * 1024,
             whole(0),
-            "maximum size of the journal, which audit, replay and repair read; oldest parts go first; 0: no journal",
+            "maximum size of the journal, which audit, replay, repair and rewind read; oldest parts go first; "
+            "0: no journal",
+        ),
+        Setting(
+            "topology.rewind.hours",
+            7 * 24,
+            whole(1),
+            "how many hours back a rewind, replays and reads of the past reach at least, as far as the journal does: "
+            "whatever a state says, its table keeps what versions of that time need",
         ),
         Setting("topology.debug", False, FLAG, "log every event and action", only=None, is_of_component=True),
         Setting(

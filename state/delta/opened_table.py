@@ -17,7 +17,7 @@ from state.delta.read.history import read_snapshot, shown_schema
 from state.delta.table import kept_version
 from state.delta.upkeep import Upkeep, compacted, vacuum, vacuum_data_folder
 from state.delta.writer import WRITE_TRIES_MAX, TableWriter
-from txtopo.api.state import CanBeRepaired, Executors, OpenedState, State, UsesExecutors, Writes
+from txtopo.api.state import CanBeRepaired, Executors, KeepsHistory, OpenedState, State, UsesExecutors, Writes
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import StateAccessError
 from txtopo.failpoints import reach
@@ -25,7 +25,7 @@ from txtopo.failpoints import reach
 __all__ = ["OpenedDeltaTable"]
 
 
-class OpenedDeltaTable(OpenedState, UsesExecutors, CanBeRepaired):
+class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
     """A Delta table opened by one coordinator, whose marker is written.
 
     Its subclasses say what a write consists of; all else is here.
@@ -78,6 +78,10 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, CanBeRepaired):
         """Use the executors for groups with more than ``driver_rows_max`` rows."""
         self._executors = executors
         self._driver_rows_max = driver_rows_max
+
+    def keep_history(self, hours: int) -> None:
+        """Keep all versions of the last ``hours`` readable; see :meth:`KeepsHistory.keep_history`."""
+        self._upkeep = self._upkeep.reaching(hours)
 
     def prepare(self, txid: int, values: Writes | pa.Table) -> Any:
         """Write the data files of a write where no reader of the table sees them; see :meth:`OpenedState.prepare`.
@@ -213,7 +217,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, CanBeRepaired):
             # The entries that it replaces may be removed once it is durable.
             if location.root is not None:
                 sync_log(location.root)
-            writer.table.cleanup_metadata()
+            self._upkeep.clean_log(writer.table, location.folder)
             change = self._compacted()
             if change is not None and writer.put_next(change, None):
                 self._landed(None)

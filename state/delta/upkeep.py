@@ -1,7 +1,7 @@
 """Upkeep of a Delta table: checkpoints, compaction and vacuum, between writes and with the same fence.
 
 - A *checkpoint* of the log, and the removal of log entries older than the table's ``delta.logRetentionDuration``
-  (30 days by default).
+  (30 days by default), and older than ``topology.rewind.hours``.
 - *Compaction* replaces the small files of a partition with one file, and leaves the others unchanged, if that saves at
   least ``files_max`` files. So its cost depends on the rows written since the last compaction, not on the table.
   ``optimize.compact`` does not stop a coordinator that has lost its lead.
@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
@@ -34,6 +35,12 @@ __all__ = ["RETENTION_HOURS_MIN", "Upkeep", "compacted", "vacuum", "vacuum_data_
 RETENTION_HOURS_MIN = 7 * 24
 """The minimum retention of vacuum: Delta's default."""
 
+_LOG_RETENTION = "delta.logRetentionDuration"
+_LOG_HOURS = 30 * 24
+"""How long Delta keeps log entries of tables without that property."""
+
+_LOG_ENTRY = re.compile(rf"{LOG_FOLDER}/(\d{{20}})\.(?:json|checkpoint\.parquet)")
+
 _CHECKPOINTS_PER_VACUUM = 20
 """Vacuum lists all files, so it runs only at every 20th checkpoint, including the first."""
 
@@ -46,11 +53,13 @@ class Upkeep:
         every_writes: the number of own writes between two checkpoints.
         files_max: small files are combined when that saves at least this many.
         vacuum_retention_hours: how long unreferenced files are kept, in hours; None: forever.
+        log_hours: how long log entries are kept at least, in hours, unless a property of the table says how long.
     """
 
     every_writes: int = attrs.field(default=50)
     files_max: int = attrs.field(default=32)
     vacuum_retention_hours: int | None = attrs.field(default=None)
+    log_hours: int = _LOG_HOURS
 
     @every_writes.validator
     @files_max.validator
@@ -65,6 +74,26 @@ class Upkeep:
                 f"vacuum_retention_hours of a table is {value}; it must be at least "
                 f"{RETENTION_HOURS_MIN}, or recovery could miss files that it needs",
             )
+
+    def reaching(self, hours: int) -> Upkeep:
+        """Return a schedule that keeps all that versions of the last ``hours`` need."""
+        vacuum_hours = self.vacuum_retention_hours
+        longer = None if vacuum_hours is None else max(vacuum_hours, hours)
+        return attrs.evolve(self, vacuum_retention_hours=longer, log_hours=hours)
+
+    def clean_log(self, table: DeltaTable, folder: Folder) -> None:
+        """Remove log entries that are too old, behind a checkpoint that is durable."""
+        if self.log_hours <= _LOG_HOURS or _LOG_RETENTION in table.metadata().configuration:
+            table.cleanup_metadata()  # by the table's property, or Delta's default
+            return
+        oldest_secs = time.time() - self.log_hours * 3600
+        entries = {item.path: item.modified_secs for item in folder.list(LOG_FOLDER)}
+        numbers = {path: int(found[1]) for path in entries if (found := _LOG_ENTRY.fullmatch(path)) is not None}
+        # The newest checkpoint that is too old itself: all later versions can be read from it on.
+        kept = max((numbers[p] for p in numbers if p.endswith(".parquet") and entries[p] < oldest_secs), default=0)
+        for path, number in numbers.items():
+            if number < kept:
+                folder.delete(path)
 
     def is_vacuum_due(self, checkpoints: int) -> bool:
         """Whether vacuum follows the checkpoint of this number, counted from 0."""

@@ -181,8 +181,8 @@ def test_the_points_are_listed_while_it_runs(command_line, place):
     assert lines[2].startswith("  newest  4, planned ")
     assert lines[3].startswith("  oldest  1, planned ")
     assert lines[4] == "  and to 0, before its first transaction"
-    assert "topology.journal.bytes.max" in lines[-1]
-    assert "vacuum_retention_hours" in lines[-1]
+    assert "topology.rewind.hours = 168 at least" in lines[-1]
+    assert "topology.journal.bytes.max = 1,073,741,824 bytes" in lines[-1]
     refusal = command_line.refusal("rewind", "counting", "3", "--yes")
     running.close()
     assert "'the run'" in refusal

@@ -52,6 +52,7 @@ __all__ = [
     "ExpiresKeys",
     "ExpiresRows",
     "FoldsRows",
+    "KeepsHistory",
     "Key",
     "KeyedWrites",
     "MapState",
@@ -470,8 +471,16 @@ class UsesExecutors(Protocol):
 
 
 @runtime_checkable
+class KeepsHistory(Protocol):
+    """Removes in its maintenance what only earlier versions of its table need."""
+
+    def keep_history(self, hours: int) -> None:
+        """Keep all that is needed to return to any version of the last ``hours``; txtopo says so at the start."""
+
+
+@runtime_checkable
 class CanBeRepaired(Protocol):
-    """Can return to an earlier transaction and adopt other writers' changes, for ``txtopo repair``."""
+    """Can return to an earlier transaction and adopt other writers' changes, for ``txtopo repair`` and ``rewind``."""
 
     def roll_back(self, txid: int | None) -> None:
         """Restore the table to its content after the write of transaction ``txid``, in one atomic step.

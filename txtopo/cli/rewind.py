@@ -36,8 +36,8 @@ PARTITIONS_SHOWN = 10
 """How many partitions of the input are listed."""
 
 _REACH = (
-    "The journal reaches as far back as topology.journal.bytes.max allows; a table's log 30 days, or what its property "
-    "delta.logRetentionDuration says; old data files as long as vacuum_retention_hours of its state, if that is set"
+    "tables keep what a rewind needs for topology.rewind.hours = {hours} at least, from the next run on; the journal "
+    "keeps topology.journal.bytes.max = {bytes:,} bytes"
 )
 
 
@@ -182,7 +182,8 @@ def _point_lines(looked: _Looked) -> Iterator[str]:
             yield f"not to {bounds[0].txid}: {obstacle}"
     oldest = past.transactions[0].txid if past.transactions else past.committed.txid
     yield f"the journal begins with transaction {oldest}"
-    yield _REACH
+    config = looked.target.config
+    yield _REACH.format(hours=config["topology.rewind.hours"], bytes=config["topology.journal.bytes.max"])
 
 
 def _spans(points: Sequence[Point], standing: Sequence[Point]) -> Iterator[str]:

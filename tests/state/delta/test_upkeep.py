@@ -154,3 +154,39 @@ def test_the_versions_that_are_kept(tmp_path, monkeypatch, is_vacuumed):
     opened.roll_back(8)
     opened.write(9, {"again": TransactionalValue(9, 9)})
     assert table.kept(txids) == kept == {txid for txid in txids if table.is_kept(txid)}
+
+
+@pytest.mark.parametrize(("hours", "is_kept"), [(7 * 24, False), (80 * 24, True)])
+def test_a_longer_history_is_kept(tmp_path, monkeypatch, hours, is_kept):
+    """``topology.rewind.hours`` keeps log entries and files that the state and Delta's own defaults would let go."""
+    declared = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), **OFTEN)
+    opened = declared.open("topology", "s", "life", 1)
+    opened.keep_history(hours)
+    for txid in range(1, 6):
+        opened.write(txid, {"k": TransactionalValue(txid, txid)})
+        opened.maintain()
+    for file in [*(tmp_path / "t" / DATA_FOLDER).iterdir(), *(tmp_path / "t" / "_delta_log").iterdir()]:
+        os.utime(file, (time.time() - 60 * DAY_SECS,) * 2)
+    opened.write(6, {"k": TransactionalValue(6, 6)})
+    wait_days(monkeypatch, 15)
+    opened.maintain()
+    kept = set(range(7)) if is_kept else {0, 6}
+    assert declared.table().kept(range(7)) == kept
+
+
+def test_the_log_is_still_cleaned_of_what_is_too_old(tmp_path):
+    """Behind a checkpoint that is itself too old, so that every later version can be read."""
+    declared = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), upkeep_every_writes=1)
+    opened = declared.open("topology", "s", "life", 1)
+    opened.keep_history(40 * 24)
+    log = tmp_path / "t" / "_delta_log"
+    for txid in range(1, 6):
+        opened.write(txid, {"k": TransactionalValue(txid, txid)})
+        if txid == 3:
+            opened.maintain()
+            for file in log.iterdir():
+                os.utime(file, (time.time() - 60 * DAY_SECS,) * 2)
+    opened.maintain()
+    assert declared.table().kept(range(6)) == {0, 3, 4, 5}
+    assert read_table(tmp_path / "t", 4)["n"].to_pylist() == [4]
+    assert not (log / f"{1:020d}.json").exists()

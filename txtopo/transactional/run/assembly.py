@@ -19,7 +19,7 @@ from state.delta.keyed.state import DeltaState
 from state.stores.memory import MemoryStore
 from txtopo.api.fields import Fields
 from txtopo.api.optional import call_if_there
-from txtopo.api.state import State, UsesExecutors
+from txtopo.api.state import KeepsHistory, State, UsesExecutors
 from txtopo.api.store import Store
 from txtopo.config import Config
 from txtopo.errors import ConfigError, DivergenceError
@@ -137,6 +137,8 @@ def assembled(
         for state in recovered.states.values():
             if isinstance(state, UsesExecutors):
                 state.use_executors(runner, config["topology.driver.rows.max"])
+            if isinstance(state, KeepsHistory):
+                state.keep_history(config["topology.rewind.hours"])
         committer = GroupCommitter(
             task_factory,
             recovered.states,
