@@ -76,6 +76,24 @@ def test_an_interrupted_folder_goes_on(command_line, tmp_path, name):
     assert command_line("repair", "interrupted").stdout.endswith("nothing to repair\n")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", variants(FOLDERS[0], long=FOLDERS[1:]))
+def test_a_folder_is_rewound(command_line, tmp_path, name):
+    """Also one with a group under way, whose staged writes are dropped; then it goes on as if never stopped."""
+    unpack(name, tmp_path)
+    command_line.write_module("interrupted", MODULE)
+    assert "nothing was changed" in command_line.told("rewind", "interrupted", "100", "--dry-run")
+    text = command_line.told("rewind", "interrupted", "100", "--yes")
+    point = read_tables(tmp_path).txid
+    assert f"goes back to transaction {point}, and" in text
+    assert 0 < point <= 100
+    assert tables_in(tmp_path) == expected_rows(point)
+    run_inline(topology(tmp_path), config_of(name))
+    assert tables_in(tmp_path) == expected_rows()
+    assert staged_in(tmp_path) == []
+    assert command_line("audit", str(tmp_path)).exit_code == 0
+
+
 def test_compacted_while_it_was_down(tmp_path):
     """A group whose files to replace were compacted is finished from what was staged."""
     unpack("0.1.0-executors", tmp_path)

@@ -26,7 +26,7 @@ These histories show why a view is never torn. A, B and C are coordinators, each
   continues and enters a group: in its own file, which readers no longer use; or, before B's file is begun, in the
   newest file. Its tables refuse the group then, so the reader takes N from before it: A's last committed transaction,
   as B found it.
-- *A repair.* 1. ``txtopo repair`` rolls X back to 4. 2. The reader finds X at 4, rolled back in an epoch without a
+- *A repair or a rewind.* 1. It rolls X back to 4. 2. The reader finds X at 4, rolled back in an epoch without a
   file, and Y at 8. Nothing shows what both have, so it refuses until a coordinator begins its file.
 - *A truncated header.* 1. B's file has no complete line yet. 2. The reader uses A's file. B has written no group
   of its own, and has only finished A's, as in the first history.
@@ -212,8 +212,8 @@ def _refuse_repair(handles: Mapping[str, _Handle], header: JournalHeader) -> Non
         rolled_back = handle.table.transaction_version(rolled_back_application(handle.application)) or 0
         if rolled_back and epoch_of(handle.location.handle(rolled_back), header.topology) > header.epoch:
             raise StateAccessError(
-                f"state {name!r}: its table was rolled back by a repair, and no coordinator has run since; run the "
-                "topology and read again"
+                f"state {name!r}: its table was rolled back by a repair or a rewind, which the journal does not show "
+                "yet; wait for its end, or run the topology, and read again"
             )
 
 
