@@ -241,7 +241,7 @@ def test_what_is_not_sound_is_to_be_repaired_first(command_line, place):
     place.run(4)
     place.append_word()
     before = place.seen()
-    assert "run 'txtopo repair' first; nothing was changed" in command_line.refusal("rewind", "counting", "2", "--yes")
+    assert "Run 'txtopo repair' first; nothing was changed" in command_line.refusal("rewind", "counting", "2", "--yes")
     assert place.seen() == before
 
 
@@ -273,7 +273,7 @@ class Keeping:
 
     def rewind(self, txid, metadata, undone):
         if self.goes_back:
-            assert [self.state.get_data("last")] == [txid + len(undone)]
+            assert self.state.get_data("last") == txid + len(undone) or not undone, undone
             self.state.set_data("last", txid or None)
         return self.goes_back
 

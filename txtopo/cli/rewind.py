@@ -92,7 +92,8 @@ def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed:
         if diagnosis.unfinished is not None:
             return diagnosis.unfinished
         if not diagnosis.is_sound:
-            raise StopError(f"coordinator state and tables disagree: run 'txtopo repair' first; {NOTHING_CHANGED}")
+            wrong = "; ".join([each.text for each in diagnosis.divergences] or diagnosis.damage)
+            raise StopError(f"{wrong}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
         past = _past(subject)
         wanted = past.at(time_ms or 0) if txid is None else txid
         point, reasons = past.nearest(wanted)
@@ -207,7 +208,7 @@ def _plan_lines(plan: Plan, past: Past, point: Point, reasons: Sequence[str]) ->
     bolts = [
         component.id
         for component in plan.of_phase(Phase.COMMIT)
-        if not type(component.component).__module__.startswith(("committers.", "txtopo."))
+        if not type(component.component).__module__.startswith(("committers.", "spouts.", "txtopo."))
     ]
     if bolts:
         yield f"not undone: what the bolts {', '.join(bolts)} did outside the topology's tables, if anything"

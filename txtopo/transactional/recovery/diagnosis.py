@@ -214,7 +214,8 @@ class Choice:
     divergences: tuple[Divergence, ...]
     optional: Collection[str]
     kept: Mapping[str, Collection[int]] | None = None
-    """By state, the transactions whose versions its table keeps; None: each table is asked for one at a time."""
+    """By state, the transactions whose versions its table keeps, if many checkpoints are compared of a topology that is
+    sound; None: each table is asked, for one at a time."""
 
     def best(
         self, checkpoints: list[Checkpoint], spout: str, number: int, *, is_damaged: bool
@@ -249,7 +250,7 @@ class Choice:
             obstacle = self._obstacle(checkpoint, name, description)
             if obstacle is not None:
                 obstacles.append(obstacle)
-            elif description is None or _is_at(table, description, wanted):
+            elif description is None or self._is_at(table, description, wanted):
                 continue
             elif (description.last_txid or 0) < wanted:
                 obstacles.append(f"{name!r} is only at transaction {description.last_txid or 0}, not at {wanted}")
@@ -260,6 +261,10 @@ class Choice:
             else:
                 rolled_back.append(name)
         return tuple(rolled_back), obstacles
+
+    def _is_at(self, table: StateTable, description: TableDescription, txid: int) -> bool:
+        is_sound = self.kept is not None
+        return (description.last_txid or 0) == txid and (is_sound or table.foreign_change(None) is None)
 
     def _obstacle(self, checkpoint: Checkpoint, name: str, description: TableDescription | None) -> str | None:
         wrong = next((each for each in self.divergences if each.state == name), None)
@@ -310,10 +315,6 @@ class Choice:
             marks,
             checkpoint.planned,
         )
-
-
-def _is_at(table: StateTable, description: TableDescription, txid: int) -> bool:
-    return (description.last_txid or 0) == txid and table.foreign_change(None) is None
 
 
 def _gives_up_nothing(go_to: GoTo, record: CoordinatorRecord) -> bool:
