@@ -91,6 +91,15 @@ class _OpaqueCoordinator(PartitionedCoordinator):
         """How many transactions in a row could read nothing, although there are records."""
         self._ready_at_secs = float("-inf")
 
+    def rewind(self, txid: int, metadata: Mapping[str, Metadata], undone: Sequence[Mapping[str, Metadata]]) -> bool:
+        """Check that Kafka has the records; a published group goes back when the next run begins."""
+        begins = {}
+        for key in {key: None for each in undone for key in each}:
+            topic, number, _, begin = json.loads(key)
+            begins[TopicPartition(topic, number)] = metadata[key]["end"] if key in metadata else begin
+        self.planner.check_rewind(begins, is_to_the_start=not txid)
+        return True
+
     def resume(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
         self._note_fruitless(txid, metadata)
         positions = dict(self._begins)
@@ -105,15 +114,6 @@ class _OpaqueCoordinator(PartitionedCoordinator):
         if metadata:
             self.planner.begun()
             self._publisher.begun(txid, positions)
-
-    def rewind(self, txid: int, metadata: Mapping[str, Metadata], undone: Sequence[Mapping[str, Metadata]]) -> bool:
-        """Check that Kafka has the records; a published group goes back when the next run begins."""
-        begins = {}
-        for key in {key: None for each in undone for key in each}:
-            topic, number, _, begin = json.loads(key)
-            begins[TopicPartition(topic, number)] = metadata[key]["end"] if key in metadata else begin
-        self.planner.check_rewind(begins, is_to_the_start=not txid)
-        return True
 
     def partitions(self) -> list[Any]:
         self._begun += 1

@@ -261,13 +261,6 @@ class _KafkaCoordinator(Coordinator):
         self._log = log
         self._publisher = Publisher(log, spout.publish_group, spout.options.now_secs)
 
-    def resume(self, txid: int, metadata: Metadata) -> None:
-        positions, ids = _planned(metadata)
-        self.planner.resume(positions, ids)
-        if positions:
-            self.planner.begun()  # this metadata is durable, and says where each partition begins
-        self._publisher.begun(txid, positions)
-
     def rewind(self, txid: int, metadata: Metadata, undone: Sequence[Metadata]) -> bool:
         """Check that Kafka has the records; a published group goes back when the next run begins."""
         del metadata  # the undone transactions begin where it ends
@@ -280,6 +273,13 @@ class _KafkaCoordinator(Coordinator):
             }
         self.planner.check_rewind(begins, is_to_the_start=not txid)
         return True
+
+    def resume(self, txid: int, metadata: Metadata) -> None:
+        positions, ids = _planned(metadata)
+        self.planner.resume(positions, ids)
+        if positions:
+            self.planner.begun()  # this metadata is durable, and says where each partition begins
+        self._publisher.begun(txid, positions)
 
     def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
         positions, ids = _planned(previous_metadata)

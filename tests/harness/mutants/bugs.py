@@ -3661,4 +3661,28 @@ BUGS = (
         subjects=(),
         tests=("tests/cluster/code/test_distribution.py",),
     ),
+    Bug(
+        "a rewind that leaves the spout's own values",
+        "txtopo/transactional/recovery/coordinator_state.py",
+        "changes += [*self._copies([_SOURCE], number), *of_spout]",
+        "changes += self._copies([_SOURCE], number)",
+        subjects=(),
+        tests=("tests/cli/test_rewind.py",),
+    ),
+    Bug(
+        "a rewind to a transaction inside a commit group",
+        "txtopo/transactional/recovery/rewind.py",
+        "return [point for point in self.points if point.txid <= txid]",
+        "return [point for point in self.points if point.first <= txid]",
+        subjects=(),
+        tests=("tests/cli/test_rewind.py",),
+    ),
+    Bug(
+        "versions that a vacuum has damaged count as kept",
+        "state/delta/log/entries.py",
+        "            if not missing:\n                found.append((version, txid))",
+        "            found.append((version, txid))",
+        subjects=(),
+        tests=("tests/state/delta/test_upkeep.py",),
+    ),
 )
