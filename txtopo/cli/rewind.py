@@ -79,7 +79,7 @@ def rewind(target: Target, txid: int | None, time_ms: int | None, is_dry: bool, 
         _echo(_point_lines(_Looked.of(target)))
     elif is_dry:
         looked = _Looked.of(target)
-        _echo(_dry_lines(looked, looked.past.at(time_ms) if txid is None else txid))
+        _echo(_dry_lines(looked, _wanted(looked.past, txid, time_ms)))
     else:
         _rewind(target, txid, time_ms, is_agreed=yes)
 
@@ -95,8 +95,7 @@ def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed:
             wrong = "; ".join([each.text for each in diagnosis.divergences] or diagnosis.damage)
             raise StopError(f"{wrong}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
         past = _past(subject)
-        wanted = past.at(time_ms or 0) if txid is None else txid
-        point, reasons = past.nearest(wanted)
+        point, reasons = past.nearest(_wanted(past, txid, time_ms))
         found[:] = [(past, point, reasons)]
         return None if point.txid == past.committed.txid else past.plan(point, diagnosis.number)
 
@@ -111,6 +110,10 @@ def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed:
 
     if not carried_out(target, subject, Procedure("txtopo rewind", _show_nothing, decide, agree)):
         click.echo(f"the topology is at transaction {found[0][1].txid} already; nothing to rewind")
+
+
+def _wanted(past: Past, txid: int | None, time_ms: int | None) -> int:
+    return past.at(time_ms or 0) if txid is None else txid
 
 
 def _show_nothing(_diagnosis: Diagnosis) -> None:

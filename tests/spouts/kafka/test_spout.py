@@ -462,7 +462,7 @@ def test_a_rewind_is_refused_if_records_are_gone(world, kind):
     world.delete_records("t", {0: 15})
     assert make(world).coordinator.rewind(3, metadata[2], [])
     for kept, last in ((1, metadata[0]), (0, none)):
-        with pytest.raises(InputError, match=f"are gone .*: t-0: offsets {kept * 10} to 14"):
+        with pytest.raises(InputError, match=f"are gone .*, partition 0: offsets {kept * 10} to 14"):
             make(world).coordinator.rewind(kept, last, metadata[kept:])
     assert make(world, on_lost="skip").coordinator.rewind(1, metadata[0], metadata[1:])
     with pytest.raises(InputError, match="first_poll is 'latest'"):
