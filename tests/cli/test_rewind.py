@@ -328,3 +328,44 @@ def test_the_spouts_own_values_go_back_in_the_same_step(command_line, place):
     report = run_inline(target.topology, target.config)
     assert (report.transactions, kept()) == (4, 6)
     command_line.told("audit", ".")
+
+
+OPAQUE = """
+from spouts import OpaqueMemoryTransactionalSpout
+from state import DeltaRows, DeltaState
+from committers import AppendCommitter
+from tests.acceptance.topologies import CountTuples
+from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo.api.state import StateKind
+
+def topology(output: str = "."):
+    spout = OpaqueMemoryTransactionalSpout({0: [[n] for n in range(9)], 1: [[n] for n in range(14)]}, Fields("n: long"), 2)
+    builder = TransactionalTopologyBuilder("opaque", "spout", spout, 2)
+    builder.set_committer_bolt("count", CountTuples(), 1).global_grouping("spout")
+    builder.set_committer_bolt("copy", AppendCommitter("rows"), 2).shuffle_grouping("spout")
+    counts = DeltaState(f"{output}/total", Fields("name: string"), Fields("n: long"), StateKind.OPAQUE)
+    builder.set_state("total", counts)
+    builder.set_state("rows", DeltaRows(f"{output}/rows", Fields("n: long")))
+    return builder.build()
+
+def config():
+    return Config(group_transactions_max=1)
+"""
+
+
+def test_an_opaque_source_and_a_table_of_rows(command_line, tmp_path):
+    """As after an undisturbed run: rows, the values before each, and the input that was taken."""
+    command_line.write_module("opaque", OPAQUE)
+    targets = {name: load_target("opaque", {"output": name}, tmp_path) for name in ("whole", "rewound")}
+    for target in targets.values():
+        run_inline(target.topology, target.config)
+    text = command_line.told("rewind", "opaque", "4", "--dry-run", "--set", "output=rewound")
+    assert "state 'rows': version 8; a new one would equal version 5, 7 rows would go, 0 come back, 0 change" in text
+    command_line.told("rewind", "opaque", "4", "--yes", "--set", "output=rewound")
+    assert len(read_tables(tmp_path / "rewound").tables["rows"]) == 16
+    run_inline(targets["rewound"].topology, targets["rewound"].config)
+    seen = [read_tables(tmp_path / name).tables for name in targets]
+    rows = [sorted(map(repr, table["rows"].to_pylist())) for table in seen]
+    assert rows[0] == rows[1]
+    assert seen[0]["total"]["n"].to_pylist() == seen[1]["total"]["n"].to_pylist() == [23]
+    command_line.told("audit", "rewound")
