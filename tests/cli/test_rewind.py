@@ -52,7 +52,7 @@ def test_all_goes_back_and_runs_again(command_line, place):
     text = command_line.told("rewind", "counting", "3", "--yes")
     assert "the topology goes back to transaction 3, planned " in text
     assert "and transactions 4 to 6 run again\n" in text
-    assert "not undone: what the bolts count, sum did outside the topology's tables, if anything\n" in text
+    assert "not undone: what 'count', 'sum' did outside the topology's tables, if anything\n" in text
     assert text.endswith("done; to continue: txtopo run counting\n")
     assert place.txids() == {"words": 3, "total": 3}
     assert seen_together(place) == 3
@@ -177,7 +177,7 @@ def test_the_points_are_listed_while_it_runs(command_line, place):
     before = place.seen()
     lines = command_line.told("rewind", "counting").splitlines()
     assert re.fullmatch(r"topology 'words': at transaction 5, planned \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", lines[0])
-    assert lines[1] == "it can be brought back to 4 points: 1 to 4"
+    assert lines[1] == "it can be brought back to 4 points: 1, 2, 3, 4"
     assert lines[2].startswith("  newest  4, planned ")
     assert lines[3].startswith("  oldest  1, planned ")
     assert lines[4] == "  and to 0, before its first transaction"
@@ -227,7 +227,7 @@ def test_it_goes_to_the_newest_point_that_all_can_stand_at(command_line, place):
     for path in new:
         path.unlink()
     listed = command_line.told("rewind", "counting")
-    assert "it can be brought back to 3 points: 1 to 3\n" in listed
+    assert "it can be brought back to 3 points: 1, 2, 3\n" in listed
     gone = "the version of 'words' after transaction 4 is gone (vacuumed, or its log was deleted)"
     assert f"not to 4: {gone}\n" in listed
     text = command_line.told("rewind", "counting", "5", "--yes")
@@ -349,7 +349,7 @@ def topology(output: str = "."):
     return builder.build()
 
 def config():
-    return Config(group_transactions_max=1)
+    return Config(group_transactions_max=1, max_spout_pending=4)
 """
 
 

@@ -35,6 +35,9 @@ from txtopo.utc import micros_at
 PARTITIONS_SHOWN = 10
 """How many partitions of the input are listed."""
 
+POINTS_SHOWN = 10
+"""With more points, only the ends of their runs are listed."""
+
 _REACH = (
     "tables keep what a rewind needs for topology.rewind.hours = {hours} at least, from the next run on; the journal "
     "keeps topology.journal.bytes.max = {bytes:,} bytes"
@@ -144,7 +147,7 @@ class _Looked:
         finally:
             store.close()
         if unfinished is not None:
-            raise StopError(f"a {unfinished.command} was interrupted: run 'txtopo repair' to finish it")
+            raise StopError(f"a {unfinished.command} was interrupted: {unfinished.way_on}")
         return cls(target, subject, past)
 
     def check_spout(self, plan: GoTo) -> None:
@@ -172,7 +175,8 @@ def _point_lines(looked: _Looked) -> Iterator[str]:
         yield f"it can't be brought back: state {past.lost[0]!r} has no table that keeps earlier versions"
         return
     if standing:
-        spans = ", ".join(_spans([point for point in past.points if point.txid], standing))
+        few = [str(point.txid) for point in reversed(standing)]
+        spans = ", ".join(few if len(few) <= POINTS_SHOWN else _spans(past.points[:-1], standing))
         yield f"it can be brought back to {count_of(len(standing), 'point')}: {spans}"
         yield f"  newest  {_named(standing[0])}"
         yield f"  oldest  {_named(standing[-1])}"
@@ -214,7 +218,7 @@ def _plan_lines(plan: Plan, past: Past, point: Point, reasons: Sequence[str]) ->
         if not type(component.component).__module__.startswith(("committers.", "spouts.", "txtopo."))
     ]
     if bolts:
-        yield f"not undone: what the bolts {', '.join(bolts)} did outside the topology's tables, if anything"
+        yield f"not undone: what {', '.join(map(repr, bolts))} did outside the topology's tables, if anything"
     left = past.left_behind(point)
     if left:
         yield f"not undone: rows in the tables of {', '.join(left)}, which left the topology"

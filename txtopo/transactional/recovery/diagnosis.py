@@ -36,6 +36,7 @@ from txtopo.transactional.recovery.divergence import (
 )
 
 _ADOPTABLE = {DivergenceKind.FOREIGN_CHANGE, DivergenceKind.NEWER_EPOCH}
+_REPAIR_AGAIN = "run 'txtopo repair' again to finish it"
 _NOT_OURS = {DivergenceKind.NO_TABLE_OF_OURS, DivergenceKind.OTHER_OWNER}
 
 
@@ -86,6 +87,11 @@ class GoTo:
         """The command that made it."""
         return "rewind" if self.is_rewind else "repair"
 
+    @property
+    def way_on(self) -> str:
+        """How to finish it if it was interrupted, as an advice."""
+        return "run 'txtopo rewind' with a TXID, or 'txtopo repair', to finish it" if self.is_rewind else _REPAIR_AGAIN
+
 
 @attrs.frozen
 class StartAnew:
@@ -95,6 +101,8 @@ class StartAnew:
     """They are kept as ``before-repair-<number>``."""
     command: ClassVar[str] = "repair"
     """The command that made it."""
+    way_on: ClassVar[str] = _REPAIR_AGAIN
+    """How to finish it if it was interrupted, as an advice."""
 
 
 @attrs.frozen

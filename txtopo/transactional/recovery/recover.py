@@ -190,8 +190,7 @@ def _refuse_unfinished_repair(coordinator_state: CoordinatorState) -> None:
     if unfinished is not None:
         raise DivergenceError(
             f"a {unfinished.command} of topology {coordinator_state.topology_id!r}, whose coordinator state is at "
-            f"transaction {coordinator_state.committed().txid}, was interrupted: run 'txtopo {unfinished.command}' "
-            "again to finish it"
+            f"transaction {coordinator_state.committed().txid}, was interrupted: {unfinished.way_on}"
         )
 
 
