@@ -70,6 +70,7 @@ def test_each_write(command_line, run):
     oldest = next(line for line in told.splitlines() if line.strip().startswith("1"))
     assert (newest.split()[1], oldest.split()[1]) == ("2", "1"), "the epochs"
     assert "0: 7 to 8" in newest
+    assert cells(command_line.told("blame", "out", "c")) == [("6", "3")], "somebody else's removal is not its own"
     told = command_line.told("blame", "out", "--limit", "2", "a")
     assert (cells(told)[-1], told.splitlines()[-1]) == (("7", "7"), "and earlier ones; --limit shows more than 2")
     assert cells(command_line.told("blame", "out", "--state", "pairs", "a", "2")) == [("3", "True")]

@@ -163,7 +163,7 @@ class _KeyReader:
             txid = row.pop(TXID_FIELD)
             entry = next((each for each in reversed(groups) if each.first <= txid <= each.last), None)
             yield KeyWrite(txid, {name: row[name] for name in row if name not in key.column_names}, entry)
-            at = (txid if entry is None else entry.first) - 1
+            at = txid - 1
 
     def _row(self, key: pa.Table, txid: int) -> dict[str, Any] | None:
         """Return the row of a key as of a transaction, at which or before which a group ends; None if there is none."""
