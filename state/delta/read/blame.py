@@ -110,6 +110,8 @@ class _KeyReader:
     schema: pa.Schema
     name: str
     parts: Sequence[JournalPart]
+    expires: bool
+    """Whether a key may also go by its time to live."""
 
     @staticmethod
     def of(name: str, location: Location, parts: Sequence[JournalPart]) -> _KeyReader | str:
@@ -121,7 +123,8 @@ class _KeyReader:
         if owner.kind not in KEYED_KINDS:
             return "its table has no keys"
         application = state_application(owner.topology_id, owner.state)
-        return _KeyReader(location, latest, application, shown_schema(latest, owner.kind), name, parts)
+        schema = shown_schema(latest, owner.kind)
+        return _KeyReader(location, latest, application, schema, name, parts, expires=bool(owner.expires))
 
     def misfit(self, key: Sequence[str]) -> str | None:
         """Describe why a key does not fit; None if it does."""
@@ -183,6 +186,8 @@ class _KeyReader:
             _, removed = entry.states[self.name]
             if entry.last <= at and removed and self._row(key, entry.first - 1) is not None:
                 return KeyWrite(entry.last, None, entry)
+        if self.expires:
+            return KeyEnd("no earlier write is known: keys of this state expire, and one that has leaves no trace")
         begin = min((part.header.committed for part in self.parts), default=0)
         begun_after = self.parts[-1].header.begun_after.get(self.name, 0)
         if begin <= begun_after:
