@@ -29,8 +29,10 @@ from txtopo.transactional.tasks.factory import prototypes_of
 @click.command("replay", cls=Command)
 @takes_target
 @click.argument("txid", metavar="TXID", type=WholeNumber(1), required=False)
-@click.option("--from", "first", type=WholeNumber(1), metavar="N", help="Replay all transactions from this one …")
-@click.option("--to", "last", type=WholeNumber(1), metavar="M", help="… to this one.")
+@click.option(
+    "--from", "first", type=WholeNumber(1), metavar="N", help="Replay all transactions from this one to that of --to."
+)
+@click.option("--to", "last", type=WholeNumber(1), metavar="M", help="The last transaction to replay, with --from.")
 @click.pass_context
 def replay_command(ctx: click.Context, target: Target, txid: int | None, first: int | None, last: int | None) -> None:
     """Run committed transactions again, write nothing, and report whether the results are the same.
