@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from state.delta.log.damage import state_failure
+from state.delta.log.growth import Growth
 from state.delta.log.location import Location, parent_of
 from state.delta.log.ownership import WORLD_ERRORS, Fence, Owner
 from state.delta.opened_table import OpenedDeltaTable
@@ -16,7 +17,7 @@ from state.delta.read.history import read_table
 from state.delta.table import DeltaStateTable
 from state.delta.upkeep import Upkeep
 from state.delta.writer import TableWriter
-from txtopo.api.state import State
+from txtopo.api.state import SchemaEvolution, State
 from txtopo.errors import ConfigError
 
 __all__ = ["DeclaredDeltaTable"]
@@ -25,13 +26,22 @@ __all__ = ["DeclaredDeltaTable"]
 class DeclaredDeltaTable(State):
     """A state in a Delta table of its own."""
 
-    def __init__(self, path: str | os.PathLike[str], storage_options: Mapping[str, str] | None, upkeep: Upkeep) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        storage_options: Mapping[str, str] | None,
+        upkeep: Upkeep,
+        schema_evolution: SchemaEvolution | None = None,
+    ) -> None:
         if not os.fspath(path):
             name = type(self).__name__
             raise ConfigError(f"a {name} needs the path of its table; write {name}('out/counts', …)")
         self.path = os.fspath(path)
         self._storage = dict(storage_options) if storage_options is not None else None
         self._upkeep = upkeep
+        if schema_evolution not in {None, "add"}:
+            raise ConfigError(f"schema_evolution is {schema_evolution!r}; it can only be 'add', or be left out")
+        self.schema_evolution = schema_evolution
 
     @property
     def address(self) -> str | None:
@@ -68,7 +78,7 @@ class DeclaredDeltaTable(State):
         try:
             # The owner first: nothing is written to the table of another topology.
             table = Owner(topology_id, name, incarnation, self.kind, self.expires).take(
-                location, self._schema(), self.partition_by
+                location, self._schema(), self.partition_by, self._growth
             )
             writer = TableWriter.open(location, table, fence, self.partition_by)
         except WORLD_ERRORS as error:
@@ -79,7 +89,12 @@ class DeclaredDeltaTable(State):
 
     def table(self) -> DeltaStateTable:
         """Return the table, which can be inspected without opening it."""
-        return DeltaStateTable(self._location(), self.kind, self._schema(), self.partition_by)
+        return DeltaStateTable(self._location(), self.kind, self._schema(), self.partition_by, growth=self._growth)
+
+    @property
+    def _growth(self) -> Growth:
+        """When the table gets the columns that it lacks."""
+        return Growth.ASKED if self.schema_evolution is None else Growth.OPENED
 
     @abstractmethod
     def _schema(self) -> pa.Schema:

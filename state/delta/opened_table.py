@@ -10,6 +10,7 @@ import pyarrow as pa
 from state.delta.former import content_of, remove_former
 from state.delta.log.data_files import DataFile, DataFolder, files_in
 from state.delta.log.entries import foreign_change
+from state.delta.log.growth import growth_of, lacking
 from state.delta.log.ownership import WORLD_ERRORS, state_application
 from state.delta.log.put import Change
 from state.delta.log.sync import sync_log
@@ -20,7 +21,7 @@ from state.delta.writer import WRITE_TRIES_MAX, TableWriter
 from txtopo.api.state import CanBeRepaired, Executors, KeepsHistory, OpenedState, State, UsesExecutors, Writes
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import StateAccessError
-from txtopo.failpoints import reach
+from txtopo.failpoints import durable_step, reach
 
 __all__ = ["OpenedDeltaTable"]
 
@@ -199,6 +200,22 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
     def _is_undisturbed(self) -> bool:
         """Whether nobody else has changed rows since the last transaction."""
         return foreign_change(self._location, self._writer.version, None) is None
+
+    def grow(self) -> None:
+        """Add the columns that the fields have and the table lacks; see :meth:`GrowsColumns.grow`."""
+        writer = self._writer
+        for _ in range(WRITE_TRIES_MAX):
+            table = writer.table
+            if not lacking(table, self._schema, self.declared.partition_by):
+                return
+            # A crash before this leaves the table as it was, and the next start does it; one after it leaves a table
+            # that has the columns already.
+            with durable_step("table.grow"):
+                is_put = writer.put_next(Change(growth=growth_of(table, self._schema)), None)
+            if is_put:
+                self._landed(None)
+                return
+        raise writer.overtaken(None)
 
     def maintain(self) -> None:
         """Checkpoint the log after every ``every_writes`` own writes; compact and vacuum if that is due.

@@ -23,7 +23,7 @@ from txtopo.api.types import ddl_name
 from txtopo.api.values import StateKind, StateValue, stored_values
 from txtopo.errors import FieldsError
 
-__all__ = ["PREVIOUS_PREFIX", "TXID_FIELD", "FittedRows", "RowFormat", "checked_fields"]
+__all__ = ["PREVIOUS_PREFIX", "TXID_FIELD", "FittedRows", "RowFormat", "checked_fields", "twice_among"]
 
 TXID_FIELD = "txid"
 """The column of the last transaction that touched a row."""
@@ -71,11 +71,17 @@ def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) 
                     "use a string, an integer, a decimal, a date, a timestamp, a boolean or a binary",
                 )
     names = [*key, *value, *_previous_names(value, kind), TXID_FIELD]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice == TXID_FIELD:
-        raise FieldsError(f"a field of a state is named {TXID_FIELD!r}, which txtopo adds itself; rename the field")
+    twice = twice_among(names)
+    if twice is not None and twice.lower() == TXID_FIELD:
+        raise FieldsError(f"a field of a state is named {twice!r}, which txtopo adds itself; rename the field")
     if twice is not None:
         raise FieldsError(f"column {twice!r} would be in the table twice; rename a field of {key} or {value}")
+
+
+def twice_among(names: Sequence[str]) -> str | None:
+    """Return the first name that occurs again, if only in other case, which Delta does not tell apart; None if none."""
+    lower = [name.lower() for name in names]
+    return next((name for name in names if lower.count(name.lower()) > 1), None)
 
 
 class RowFormat:

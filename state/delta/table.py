@@ -14,11 +14,11 @@ from state.delta.former import content_of
 from state.delta.log.damage import empty_version, state_failure
 from state.delta.log.data_files import DataFile, DataFolder, files_in, files_of
 from state.delta.log.entries import complete_transactions, foreign_change, stale, version_after
+from state.delta.log.growth import Growth, columns_misfit, field_text, lacking
 from state.delta.log.location import Location
 from state.delta.log.ownership import (
     WORLD_ERRORS,
     Owner,
-    columns_misfit,
     epoch_of,
     not_empty,
     not_ours,
@@ -37,9 +37,16 @@ class DeltaStateTable(StateTable):
     """A Delta table, inspected without a running topology and compared with its declaration."""
 
     def __init__(
-        self, location: Location, kind: StateKind, schema: pa.Schema, partition_by: Sequence[str] = ()
+        self,
+        location: Location,
+        kind: StateKind,
+        schema: pa.Schema,
+        partition_by: Sequence[str] = (),
+        *,
+        growth: Growth = Growth.ASKED,
     ) -> None:
         self._partition_by = tuple(partition_by)
+        self._growth = growth
         self._location = location
         self._kind = kind
         self._schema = schema
@@ -72,6 +79,7 @@ class DeltaStateTable(StateTable):
             epoch=epoch_of(table, owner.topology_id),
             version=table.version(),
             misfit=self._misfit(table, owner),
+            lacks=self._lacking(table),
             damage=None if self._location.root is None else empty_version(self._location.root, table.version()),
         )
 
@@ -149,7 +157,12 @@ class DeltaStateTable(StateTable):
     def _misfit(self, table: DeltaTable, owner: Owner) -> str | None:
         if owner.kind is not self._kind:
             return f"its kind is {owner.kind.value!r}, not {self._kind.value!r}"
-        return columns_misfit(table, self._schema, self._partition_by)
+        return columns_misfit(table, self._schema, self._partition_by, self._growth)
+
+    def _lacking(self, table: DeltaTable) -> tuple[str, ...]:
+        if self._growth is Growth.NEVER:
+            return ()
+        return tuple(map(field_text, lacking(table, self._schema, self._partition_by)))
 
 
 def kept_version(

@@ -331,3 +331,72 @@ def test_data_frames_are_replayed_by_spark(spark, command_line):
     Settings.counter = 1
     other = command_line("replay", "tests.cli.test_replay:framed", "2")
     assert (other.exit_code, "✘ 'keep': all components emit the same" in other.stdout) == (1, True), other.output
+
+
+class Fixed(BasicBolt):
+    """Passes words on, some of them corrected."""
+
+    output_fields = Fields("attempt", "word")
+
+    def __init__(self, corrected):
+        self.corrected = corrected
+
+    def execute(self, tuple, collector):
+        collector.emit((tuple[0], self.corrected.get(tuple["word"], tuple["word"])))
+
+
+RANGE = """
+from tests.cli.test_replay import ranged
+def topology(corrected: str = ""):
+    return ranged({output!r}, corrected)
+"""
+
+
+def ranged(output, corrected=""):
+    words = [["w1"], ["w1"], ["bad"], ["w2"], ["w2"], ["bad"], ["w3"], ["w3"]]
+    spout = MemoryTransactionalSpout(words, Fields("word"), 1)
+    builder = TransactionalTopologyBuilder("ranged", "spout", spout)
+    builder.set_bolt("fix", Fixed({"bad": corrected} if corrected else {})).shuffle_grouping("spout")
+    builder.set_bolt("partial", Partial()).fields_grouping("fix", Fields("word"))
+    builder.set_committer_bolt("count", CountWords()).fields_grouping("partial", Fields("word"))
+    builder.set_state("words", DeltaState(f"{output}/words", Fields("word: string"), Fields("n: long")))
+    return builder.build()
+
+
+@pytest.mark.parametrize("group", [1, 3])
+def test_a_range_with_the_code_that_is_here(command_line, tmp_path, group):
+    """What new code makes of each transaction of a range is counted by component and state; nothing is written."""
+    output = str(tmp_path / "out")
+    command_line.write_module("ranged", RANGE.format(output=output))
+    run_inline(ranged(output), Config(max_spout_pending=6, group_transactions_max=group))
+    before = everything_in(output)
+    told = command_line.told("replay", "ranged", "--from", "1", "--to", "8")
+    assert told.splitlines()[0].startswith("transactions 1 to 8: 8 in ")
+    assert told.splitlines()[-3:] == [
+        "  count: 8 transactions, the same",
+        "  state words: 8 transactions, the same",
+        "✔ the same",
+    ]
+    result = command_line("replay", "ranged", "--set", "corrected=good", "--from", "2", "--to", "7")
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert lines[:2] == ["the first that differs:", lines[1]]
+    assert lines[1].startswith("transaction 3: ")
+    assert "✘ 'fix': it is not deterministic, or its code has changed: it emits different tuples" in result.stdout
+    assert "  spout: 6 transactions, the same" in lines
+    assert "  fix: 2 of 6 transactions differ, first 3" in lines
+    assert "  state words: 2 of 6 transactions differ, first 3" in lines
+    assert lines[-1] == "✘ 2 of 6 transactions differ, first 3"
+    assert everything_in(output) == before
+
+
+def test_ranges_that_are_refused(command_line, tmp_path):
+    """A range needs both ends, in order, all of it committed."""
+    output = str(tmp_path / "out")
+    command_line.write_module("ranged", RANGE.format(output=output))
+    run_inline(ranged(output), Config())
+    for words in (("--from", "1"), ("3", "--from", "1", "--to", "2"), ()):
+        assert "either a TXID, or both" in command_line.refusal("replay", "ranged", *words, status=2)
+    assert "is after" in command_line.refusal("replay", "ranged", "--from", "3", "--to", "2", status=2)
+    refused = command_line.refusal("replay", "ranged", "--from", "3", "--to", "9")
+    assert "the journal does not have all of transactions 3 to 9; it has 1 to 8" in refused

@@ -25,7 +25,7 @@ import functools
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Protocol, assert_never, runtime_checkable
+from typing import Any, Literal, Protocol, assert_never, runtime_checkable
 
 import attrs
 import pyarrow as pa
@@ -52,11 +52,13 @@ __all__ = [
     "ExpiresKeys",
     "ExpiresRows",
     "FoldsRows",
+    "GrowsColumns",
     "KeepsHistory",
     "Key",
     "KeyedWrites",
     "MapState",
     "OpenedState",
+    "SchemaEvolution",
     "State",
     "StateKind",
     "StateTable",
@@ -68,6 +70,9 @@ __all__ = [
     "by_key",
     "put_and_removed",
 ]
+
+SchemaEvolution = Literal["add"]
+"""How a state's table may change its columns: by adding those of fields that are new."""
 
 _PICKLED = "pickled"
 """In the note of a state that can't hide what it writes: the values."""
@@ -85,6 +90,8 @@ class State(ABC):
     """The field with the time by which a row expires; empty if rows do not expire."""
     time_to_live: TimeToLive | None = None
     """How long the keys of a keyed state live; None if they do not expire."""
+    schema_evolution: SchemaEvolution | None = None
+    """``"add"`` if the table gets the columns that it lacks when a run begins; None if they are refused."""
 
     def as_rows(self, name: str, rows: Rows) -> pa.Table:
         """Return ``rows`` as an Arrow table with the columns of this rows table; see :meth:`MapState.as_rows`.
@@ -501,6 +508,20 @@ class CanBeRepaired(Protocol):
         """
 
 
+@runtime_checkable
+class GrowsColumns(Protocol):
+    """Can add the columns of new fields to its table."""
+
+    def grow(self) -> None:
+        """Add the columns that the declared fields have and the table lacks, in one atomic step; rows have nulls there.
+
+        *txtopo* calls it when a run begins, after recovery. Does nothing if the table has them all.
+
+        Raises:
+            LostLead: a newer epoch has opened the table; nothing was written.
+        """
+
+
 # The table, inspected without opening the state
 
 
@@ -526,6 +547,8 @@ class TableDescription:
     """How its columns or its kind differ from the topology's declaration, in words; None if they don't."""
     damage: str | None = None
     """A problem with its files that does not prevent reading it, in words; None if there is none."""
+    lacks: tuple[str, ...] = ()
+    """The columns, ``name: type``, that the declaration has and the table lacks, if it can get them."""
 
 
 class StateTable(ABC):

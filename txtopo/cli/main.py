@@ -13,8 +13,10 @@ import click
 _COMMANDS = {
     "activate": "cluster.asking:activate",
     "audit": "audit:audit_command",
+    "blame": "blame:blame_command",
     "cluster": "cluster.dev:cluster",
     "deactivate": "cluster.asking:deactivate",
+    "evolve": "evolve:evolve",
     "explain": "explain:explain_command",
     "kafka": "kafka:kafka",
     "kill": "cluster.asking:kill",

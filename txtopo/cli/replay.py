@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from txtopo.attempts import attempt_words
-from txtopo.cli.command import Command, WholeNumber
+from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.console import Console
 from txtopo.cli.display.wording import count_of
 from txtopo.cli.target import takes_target
@@ -17,7 +17,7 @@ from txtopo.config import Config
 from txtopo.topology.loading import Target
 from txtopo.topology.output import user_output_logged
 from txtopo.topology.plan import Plan
-from txtopo.transactional.audit.replay import Replay, ReplayReport
+from txtopo.transactional.audit.replay import RangeReport, Replay, ReplayReport, Tally
 from txtopo.transactional.jobs.inline_runner import InlineJobRunner
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.journal.ending import metadata_dir_with_journal
@@ -28,23 +28,43 @@ from txtopo.transactional.tasks.factory import prototypes_of
 
 @click.command("replay", cls=Command)
 @takes_target
-@click.argument("txid", metavar="TXID", type=WholeNumber(1))
+@click.argument("txid", metavar="TXID", type=WholeNumber(1), required=False)
+@click.option(
+    "--from", "first", type=WholeNumber(1), metavar="N", help="Replay all transactions from this one to that of --to."
+)
+@click.option("--to", "last", type=WholeNumber(1), metavar="M", help="The last transaction to replay, with --from.")
 @click.pass_context
-def replay_command(ctx: click.Context, target: Target, txid: int) -> None:
-    """Run a committed transaction again, write nothing, and report whether the results are the same.
+def replay_command(ctx: click.Context, target: Target, txid: int | None, first: int | None, last: int | None) -> None:
+    """Run committed transactions again, write nothing, and report whether the results are the same.
 
     If they are not, the command names the first component whose output differs (a spout whose source is not repeatable,
-    or a bolt that is not deterministic), and the exit status is 1. The topology may be running meanwhile.
+    or a bolt that is not deterministic or whose code has changed), and the exit status is 1. The topology may be
+    running meanwhile.
+
+    With --from and --to it replays all transactions from one to another, with the code that is here: the first that
+    differs is shown in full, and the others are counted by component and state. Each commit group runs on the tables as
+    they were before it, so a difference in one group does not carry over to the next.
     """
+    if (txid is None) == (first is None) or (first is None) != (last is None):
+        raise CommandLineError("give either a TXID, or both --from and --to")
+    if first is not None and last is not None and last < first:
+        raise CommandLineError(f"--from {first} is after --to {last}")
     plan, config = target.plan, target.config
     parts = read_journal(find_journal(metadata_dir_with_journal(metadata_dir_of(plan, config)), plan.topology_id))
     prototypes = prototypes_of(plan)
     with user_output_logged(), _runner(plan, config, prototypes) as runner:
         replay = Replay(plan, config, prototypes, runner, has_edge_tallies=config.acker_executors > 0)
         with contextlib.closing(replay):
-            report = replay.run(parts, txid)
-    _print(report, Console(highlight=False))
-    if report.difference is not None:
+            console = Console(highlight=False)
+            if txid is None:
+                found = replay.run_range(parts, first or 1, last or 1)
+                difference = found.earliest
+                _print_range(found, console)
+            else:
+                report = replay.run(parts, txid)
+                difference = None if report.difference is None else report
+                _print(report, console)
+    if difference is not None:
         ctx.exit(1)
 
 
@@ -60,6 +80,34 @@ def _runner(plan: Plan, config: Config, prototypes: Mapping[str, bytes]) -> Iter
 
     with spark_job_runner(plan, config, prototypes) as on_spark:
         yield on_spark
+
+
+def _print_range(report: RangeReport, console: Console) -> None:
+    if report.earliest is not None:
+        console.print(Text("the first that differs:"), soft_wrap=True)
+        _print(report.earliest, console)
+        console.print()
+    replayed = report.transactions.compared
+    given_up = f", {report.given_up:,} given up and not replayed" if report.given_up else ""
+    head = f"transactions {report.first} to {report.last}: {replayed:,} in {count_of(report.groups, 'group')}{given_up}"
+    console.print(Text(head, "bold"), soft_wrap=True)
+    for name in report.changed:
+        console.print(Text(f"  {name}: no longer in the topology"), soft_wrap=True)
+    tallies = {**report.components, **{f"state {name}": tally for name, tally in report.states.items()}}
+    for name, tally in tallies.items():
+        console.print(Text(f"  {name}: {_tally_text(tally)}", "red" if tally.differing else ""), soft_wrap=True)
+    if report.earliest is None:
+        console.print(Text("✔ the same", "bold green"))
+        return
+    text = f"✘ {_tally_text(report.transactions)}"
+    console.print(Text(text, "bold red"), soft_wrap=True)
+
+
+def _tally_text(tally: Tally) -> str:
+    if not tally.differing:
+        return f"{count_of(tally.compared, 'transaction')}, the same"
+    verb = "differs" if tally.differing == 1 else "differ"
+    return f"{tally.differing:,} of {count_of(tally.compared, 'transaction')} {verb}, first {tally.first}"
 
 
 def _print(report: ReplayReport, console: Console) -> None:

@@ -60,7 +60,7 @@ class PastDeltaExpiringRows(PastDeltaRows, ExpiresRows):
 
     @functools.cached_property
     def _run(self) -> Run:
-        return Run.of(self._read(self._form.schema()), self.declared.expires, tuple(self.declared.key))
+        return Run.of(self._all, self.declared.expires, tuple(self.declared.key))
 
     def compare(self, txid: int, writes: Writes, last: int, *, may_be_removed: bool) -> StateComparison:
         """Compare this table's rows of a transaction with the rows that a replay has put; see :class:`PastDeltaRows`.

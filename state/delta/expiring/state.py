@@ -23,6 +23,7 @@ import pyarrow as pa
 from state.delta.columns import is_key_type
 from state.delta.expiring.past import PastDeltaExpiringRows
 from state.delta.log.data_files import DataFile, files_in
+from state.delta.log.growth import Growth
 from state.delta.log.put import Change
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.rows.files import with_txid
@@ -130,6 +131,11 @@ class DeltaExpiringRows(DeltaRows):
 
     def _opened(self, writer: TableWriter) -> OpenedDeltaExpiringRows:
         return OpenedDeltaExpiringRows(self, writer, self._upkeep)
+
+    @property
+    def _growth(self) -> Growth:
+        """Never: what a committer has left open in its rows would be without a value of a field that is new."""
+        return Growth.NEVER
 
     def __repr__(self) -> str:
         return f"DeltaExpiringRows({self.path!r}, {self.value}, expires={self.expires!r})"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import attrs
+import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from state.delta.keyed.cache import TableCache
+from state.delta.log.data_files import fitted
 from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, taken_until
 from state.delta.read.history import PastDeltaTable
@@ -67,7 +70,7 @@ class PastDeltaState(PastDeltaTable, ExpiresKeys):
         if self._rows.kind is StateKind.NON_TRANSACTIONAL and txid != last:
             return StateComparison(name, 0, None, is_compared=False)
         then, writes = self._put_by(txid), by_key(writes)
-        now = self._rows.fit(txid, {key: value for key, value in writes.items() if self._is_of(value, txid)}).values
+        now = self._values_at(last, txid, {key: value for key, value in writes.items() if self._is_of(value, txid)})
         expiry = self._expiry()
         if expiry is not None:  # nobody sees them again, and upkeep may have dropped them
             then = {key: value for key, value in then.items() if not expiry.has(value.value)}
@@ -110,8 +113,19 @@ class PastDeltaState(PastDeltaTable, ExpiresKeys):
         return None if ttl is None else ttl.expiry(self.expired_until(), self.declared.value)
 
     def _put_by(self, txid: int) -> dict[Key, StateValue]:
-        rows = self._read(self._rows.schema())
-        return self._rows.read(rows.filter(pc.equal(rows[TXID_FIELD], txid)))
+        return self._rows.read(self._all.filter(pc.equal(self._all[TXID_FIELD], txid)))
+
+    @functools.cached_property
+    def _all(self) -> pa.Table:
+        return self._read(self._rows.schema())
+
+    def _values_at(self, last: int, txid: int, values: dict[Key, StateValue | None]) -> dict[Key, StateValue | None]:
+        """Return values as they are read back, with nulls in fields that the table did not have at ``last``."""
+        found, known = self._rows.fit(txid, values), self._columns_at(last)
+        hidden = [name for name in found.table.column_names if name not in known]
+        if not hidden:
+            return found.values
+        return {**self._rows.read(fitted(found.table.drop_columns(hidden), self._rows.schema()))}
 
     @staticmethod
     def _is_of(value: Any, txid: int) -> bool:

@@ -27,7 +27,7 @@ from state.delta.writer import TableWriter
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
 from txtopo.api.reduction import Folding, PreparedWrites, Reducible, RowsFile, TransactionRows
-from txtopo.api.state import Executors, ExpiresKeys, FoldsRows, KeyedWrites, Writes, by_key
+from txtopo.api.state import Executors, ExpiresKeys, FoldsRows, KeyedWrites, SchemaEvolution, Writes, by_key
 from txtopo.api.time_to_live import TimeToLive
 from txtopo.api.types import ddl_name
 from txtopo.api.values import StateKind, StateValue
@@ -72,6 +72,8 @@ class DeltaState(DeclaredDeltaTable):
         clock: the name of the state of an ``EventClock``, which has the watermark.
         time: the value field with a key's time, a ``timestamp``, for which a committer keeps the maximum; by default
             the only field of that type.
+        schema_evolution: ``"add"``: when a run begins, the table gets the value fields that it lacks, and earlier
+            rows have nulls there. By default they are refused; ``txtopo evolve`` adds them once.
 
     Expired rows go away when their files are written anew, by upkeep at the latest where they are most of a file.
     Until then readers may see them; ``read_table(path, live=True)`` leaves them out.
@@ -98,9 +100,11 @@ class DeltaState(DeclaredDeltaTable):
         ttl: dt.timedelta | None = None,
         clock: str | None = None,
         time: str | None = None,
+        schema_evolution: SchemaEvolution | None = None,
     ) -> None:
         checked_fields(key, value, kind, typed=True)
-        super().__init__(path, storage_options, Upkeep(upkeep_every_writes, files_max, vacuum_retention_hours))
+        upkeep = Upkeep(upkeep_every_writes, files_max, vacuum_retention_hours)
+        super().__init__(path, storage_options, upkeep, schema_evolution)
         if cached_keys_max < 1:
             raise ConfigError(f"cached_keys_max of a DeltaState is {cached_keys_max}; it must be at least 1")
         self.key = key

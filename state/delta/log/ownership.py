@@ -30,10 +30,11 @@ from pathlib import Path
 
 import attrs
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 
 from state.delta.log.entries import EPOCH_NOTE, RESTORED_NOTE, TXID_NOTE
+from state.delta.log.growth import Growth, columns_misfit
 from state.delta.log.location import Location
 from txtopo.api.state import StateKind
 from txtopo.columnar.rows_by_time import BEFORE_ALL
@@ -45,7 +46,6 @@ __all__ = [
     "WORLD_ERRORS",
     "Fence",
     "Owner",
-    "columns_misfit",
     "epoch_application",
     "epoch_of",
     "not_empty",
@@ -189,8 +189,16 @@ class Owner:
             return None
         return Owner(topology_id, state, incarnation, StateKind(kind), configuration.get(_EXPIRES) or "")
 
-    def take(self, location: Location, schema: pa.Schema, partition_by: Sequence[str] = ()) -> DeltaTable:
+    def take(
+        self,
+        location: Location,
+        schema: pa.Schema,
+        partition_by: Sequence[str] = (),
+        growth: Growth = Growth.ASKED,
+    ) -> DeltaTable:
         """Return a handle of this owner's table; create the table if it does not exist.
+
+        ``growth`` says whether it may lack columns; see :func:`~state.delta.log.growth.columns_misfit`.
 
         Raises:
             DivergenceError: the table has another owner, or the path holds something else.
@@ -199,7 +207,8 @@ class Owner:
         found = Owner.of(table)
         if found is None:
             raise not_ours(location)
-        misfit = columns_misfit(table, schema, partition_by) if found == self else f"it belongs to {found.text()}"
+        is_own = found == self
+        misfit = columns_misfit(table, schema, partition_by, growth) if is_own else f"it belongs to {found.text()}"
         if misfit is not None:
             raise self._divergence(location, table, misfit)
         return table
@@ -266,17 +275,3 @@ def not_empty(location: Location, foreign: Path) -> DivergenceError:
     return DivergenceError(
         f"{location.address} is not a Delta table, and it is not empty: it contains {foreign.name}. {_WAY_OUT}."
     )
-
-
-def columns_misfit(table: DeltaTable, schema: pa.Schema, partition_by: Sequence[str]) -> str | None:
-    """Describe a difference of a table's columns or partition columns; return None if they are the same."""
-    if table.schema() != Schema.from_arrow(schema):
-        return f"its columns are {_columns_text(pa.schema(table.schema()))}, not {_columns_text(schema)}"
-    found = list(table.metadata().partition_columns)
-    if found == list(partition_by):
-        return None
-    return f"it is partitioned by ({', '.join(found)}), not by ({', '.join(partition_by)})"
-
-
-def _columns_text(schema: pa.Schema) -> str:
-    return "(" + ", ".join(f"{field.name}: {field.type}" for field in schema) + ")"

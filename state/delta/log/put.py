@@ -45,12 +45,21 @@ class Change:
         removed: data files that the version no longer has.
         is_of_rows: whether rows are added or removed; False if they only move between files.
         taken: the time up to which expired rows are taken out; None if that stays.
+        growth: the log's actions that add columns.
     """
 
     added: Sequence[DataFile] = ()
     removed: Sequence[DataFile] = ()
     is_of_rows: bool = True
     taken: int | None = None
+    growth: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def operation(self) -> str:
+        """Delta's word for it."""
+        if self.growth:
+            return "ADD COLUMNS"
+        return "WRITE" if self.is_of_rows else "OPTIMIZE"
 
 
 def entry_of(change: Change, notes: Mapping[str, str], applications: Mapping[str, int], time_ms: int) -> bytes:
@@ -64,13 +73,14 @@ def entry_of(change: Change, notes: Mapping[str, str], applications: Mapping[str
     """
     information = {
         "timestamp": time_ms,
-        "operation": "WRITE" if change.is_of_rows else "OPTIMIZE",
+        "operation": change.operation,
         "operationParameters": {"mode": "Overwrite" if change.removed else "Append"},
         "engineInfo": "txtopo",
         **notes,
     }
     actions: list[Mapping[str, Any]] = [
         {"commitInfo": information},
+        *change.growth,
         *({"txn": {"appId": name, "version": number}} for name, number in applications.items()),
         *(
             {

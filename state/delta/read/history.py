@@ -30,6 +30,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from state.delta.log.damage import plain_text
+from state.delta.log.entries import version_after
 from state.delta.log.location import LOG_FOLDER, Location, parent_of
 from state.delta.log.ownership import (
     WORLD_ERRORS,
@@ -339,6 +340,15 @@ class PastDeltaTable(OpenedState):
     def write(self, txid: int, values: Writes) -> Never:  # noqa: ARG002 - refused
         """Raise a ``StateAccessError``."""
         raise self._refusal()
+
+    def _columns_at(self, txid: int) -> frozenset[str]:
+        """Return the columns that the table had when transaction ``txid``, at which this version is, was written.
+
+        This version may be a later one without a transaction of its own, which has added some.
+        """
+        version = version_after(self._location, self._table.version(), txid)
+        table = self._table if version is None else self._location.handle(version)
+        return frozenset(field.name for field in table.schema().fields)
 
     def _read(self, schema: pa.Schema) -> pa.Table:
         try:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.delta.columns import column_values, find_misfit, fit_column
-from state.delta.schema import TXID_FIELD
+from state.delta.schema import TXID_FIELD, twice_among
 from txtopo.api.fields import Fields
 from txtopo.api.reduction import Rows, RowsFile, RowsMode
 from txtopo.api.state import Key, OpenedState
@@ -28,8 +28,11 @@ def checked_rows_fields(fields: Fields, partition_by: Sequence[str]) -> None:
     for name, declared in zip(fields.names, fields.types, strict=True):
         if declared is None:
             raise FieldsError(f"field {name!r} has no type; write '{name}: string' or another Spark type")
-        if name == TXID_FIELD:
-            raise FieldsError(f"a field is named {TXID_FIELD!r}, which txtopo adds itself; rename the field")
+        if name.lower() == TXID_FIELD:
+            raise FieldsError(f"a field is named {name!r}, which txtopo adds itself; rename the field")
+    twice = twice_among(fields.names)
+    if twice is not None:
+        raise FieldsError(f"column {twice!r} would be in the table twice; rename a field of {fields}")
     for position, name in enumerate(partition_by):
         kind = fields.types[fields.index(name)]
         if not any(is_kind(kind) for is_kind in _PARTITION_KINDS):

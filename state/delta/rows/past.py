@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
@@ -53,7 +54,7 @@ class PastDeltaRows(KeylessRows, PastDeltaTable):
         Partitions that a later transaction of the group has replaced are left out. ``writes`` are the rows that the
         replay of the group has put, up to this transaction.
         """
-        held = self._read(self._form.schema())
+        held = self._all
         then = held.filter(pc.equal(held[TXID_FIELD], txid))
         match writes:
             case PastWrites():
@@ -65,7 +66,14 @@ class PastDeltaRows(KeylessRows, PastDeltaTable):
                 assert_never(writes)
         now, replaced = rows_left(parts, self._form)
         now = self._without_replaced_later(now, held, then, txid)
+        # The table had no column for what is put into a new field now.
+        known = self._columns_at(last)
+        then, now = (rows.select([name for name in rows.column_names if name in known]) for rows in (then, now))
         return StateComparison(self._state, then.num_rows, self._first_difference(then, now, held, replaced, txid))
+
+    @functools.cached_property
+    def _all(self) -> pa.Table:
+        return self._read(self._form.schema())
 
     def _without_replaced_later(self, now: pa.Table, held: pa.Table, then: pa.Table, txid: int) -> pa.Table:
         names = list(self._form.partition_by)

@@ -20,7 +20,7 @@ from state.delta.upkeep import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.fields import Fields
 from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
-from txtopo.api.state import StateKind, TakesRows, Writes
+from txtopo.api.state import SchemaEvolution, StateKind, TakesRows, Writes
 from txtopo.columnar.rows_file import in_memory
 
 __all__ = ["DeltaRows", "OpenedDeltaRows"]
@@ -44,6 +44,8 @@ class DeltaRows(DeclaredDeltaTable):
         files_max: small files are combined when that saves at least this many files.
         vacuum_retention_hours: how long unreferenced data files are kept, in hours, at least 168; None (the default):
             forever.
+        schema_evolution: ``"add"``: when a run begins, the table gets the fields that it lacks, and earlier
+            rows have nulls there. By default they are refused; ``txtopo evolve`` adds them once.
 
     Raises:
         ConfigError: an option is out of range.
@@ -60,10 +62,12 @@ class DeltaRows(DeclaredDeltaTable):
         upkeep_every_writes: int = 50,
         files_max: int = 32,
         vacuum_retention_hours: int | None = None,
+        schema_evolution: SchemaEvolution | None = None,
     ) -> None:
         self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
         checked_rows_fields(fields, self.partition_by)
-        super().__init__(path, storage_options, Upkeep(upkeep_every_writes, files_max, vacuum_retention_hours))
+        upkeep = Upkeep(upkeep_every_writes, files_max, vacuum_retention_hours)
+        super().__init__(path, storage_options, upkeep, schema_evolution)
         self.key = Fields()
         self.value = fields
         self.kind = StateKind.ROWS

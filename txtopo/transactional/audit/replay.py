@@ -12,6 +12,9 @@ table as it was before the group. It writes nothing, takes no lead and fences no
 3. Components of the commit phase also depend on the earlier transactions of the group. If one of those emits different
    tuples, this transaction cannot be judged, and the report names the other one.
 
+A range of transactions is replayed group by group, each once, on the tables as they were before it: so what one group
+does differently does not count again in the next. The topology may have got other components since.
+
 An opaque spout's metadata contains only where each partition ended. The replay continues from the metadata of the
 transaction before, and passes only the partitions that moved.
 """
@@ -21,7 +24,7 @@ from __future__ import annotations
 import enum
 import itertools
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -42,6 +45,7 @@ from txtopo.transactional.jobs.jobs import JobPlanner, Processing
 from txtopo.transactional.journal.journal import (
     DEAD_LETTERS,
     JournalEntry,
+    JournalHeader,
     JournalPart,
     JournalTransaction,
     counting_entries,
@@ -101,6 +105,52 @@ class ReplayReport:
     difference: Difference | None
 
 
+@attrs.define
+class Tally:
+    """How many transactions of a range differ in one component or state."""
+
+    compared: int = 0
+    differing: int = 0
+    first: int | None = None
+    """The first one that does."""
+
+    def add(self, txid: int, *, differs: bool) -> None:
+        """Count a transaction."""
+        self.compared += 1
+        if differs:
+            self.differing += 1
+            self.first = self.first or txid
+
+
+@attrs.define
+class RangeReport:
+    """The comparison of a range of transactions with their replay."""
+
+    first: int
+    last: int
+    groups: int = 0
+    transactions: Tally = attrs.field(factory=Tally)
+    given_up: int = 0
+    """The number of transactions that were given up, which have nothing to compare."""
+    components: dict[str, Tally] = attrs.field(factory=dict)
+    states: dict[str, Tally] = attrs.field(factory=dict)
+    changed: tuple[str, ...] = ()
+    """The components that the topology had at some of them and does not have now."""
+    earliest: ReplayReport | None = None
+    """That of the first transaction that differs; None if none does."""
+
+    def add(self, report: ReplayReport) -> None:
+        """Count one transaction."""
+        self.transactions.add(report.txid, differs=report.difference is not None)
+        for component in report.components:
+            self.components.setdefault(component.component, Tally()).add(report.txid, differs=not component.is_same)
+        for state in report.states:
+            if state.is_compared:
+                self.states.setdefault(state.state, Tally()).add(report.txid, differs=state.difference is not None)
+        if report.difference is not None and self.earliest is None:
+            self.earliest = report
+
+
 class PastState(Protocol):
     """An earlier version of a state, read only."""
 
@@ -138,8 +188,8 @@ class _Run:
     metadata: Mapping[int, Any]
     """The metadata that the emitters returned, by txid; None for a repeatable spout."""
     writes: Mapping[str, Writes]
-    writers: Mapping[str, Sequence[str]]
-    """The components that have written each state in the last transaction."""
+    writers: Mapping[int, Mapping[str, Sequence[str]]]
+    """The components that have written each state, by txid."""
 
 
 class Replay:
@@ -182,12 +232,62 @@ class Replay:
             RuleError: a spout or bolt broke a rule during the replay.
         """
         group = self._group(parts, txid)
+        runs = self._runs_of(group, [group.transaction])
+        return self._report(group, runs, self._as_of_end(group))
+
+    def run_range(self, parts: Sequence[JournalPart], first: int, last: int) -> RangeReport:
+        """Replay the transactions from ``first`` to ``last`` and compare the results.
+
+        Raises:
+            ConfigError: a transaction is not committed or not in the journal, or a state is in memory.
+            DivergenceError: the states, or a table, are not those that committed the transactions.
+            StateAccessError: a table's version before one of the groups no longer exists.
+            RuleError: a spout or bolt broke a rule during the replay.
+        """
+        entries, metadata = self._entries(parts)
+        known = [entry for entry in entries if entry.last >= first and entry.first <= last]
+        if not known or known[0].first > first or known[-1].last < last:
+            raise ConfigError(f"the journal does not have all of transactions {first} to {last}; {_span_of(entries)}")
+        self._check_tables(parts)
+        report = RangeReport(first, last, groups=len(known))
+        changed = {name for entry in known for t in entry.transactions for name in t.fingerprints}
+        report.changed = tuple(sorted(changed - set(self._plan.by_id)))
+        headers = {id(entry): part.header for part in parts for entry in part.entries}
+        for entry in known:
+            self._check_states(headers[id(entry)], parts[-1].header, entry)
+            transactions = tuple(t for t in entry.transactions if t.txid <= last)
+            wanted = [t for t in transactions if t.txid >= first]
+            if any(t.is_dead_letter for t in transactions):
+                report.given_up += len(wanted)
+                continue
+            group = _Group(entry, transactions, metadata.get(entry.first - 1))
+            for each in self._reports(group, wanted):
+                report.add(each)
+        return report
+
+    def _reports(self, group: _Group, wanted: Sequence[JournalTransaction]) -> Iterator[ReplayReport]:
+        """Run a group, and yield the comparison of each of its transactions that are wanted."""
+        runs, then = self._runs_of(group, wanted), self._as_of_end(group)
+        for transaction in wanted:
+            upto = tuple(t for t in group.transactions if t.txid <= transaction.txid)
+            yield self._report(attrs.evolve(group, transactions=upto), runs, then)
+
+    def _runs_of(self, group: _Group, wanted: Sequence[JournalTransaction]) -> list[_Run]:
+        """Run a group; twice if that is needed to compare one of its transactions."""
         runs = [self._run_group(group)]
-        if self._needs_second_run(group.transaction, runs[0]):
+        if any(self._needs_second_run(each, runs[0]) for each in wanted):
             runs.append(self._run_group(group))
+        return runs
+
+    def _as_of_end(self, group: _Group) -> dict[str, PastState]:
+        return {name: self._as_of(name, group.entry.last) for name in self._plan.states}
+
+    def _report(self, group: _Group, runs: Sequence[_Run], then: Mapping[str, PastState]) -> ReplayReport:
+        """Compare a group's last transaction; the runs may be of later ones, too."""
+        txid = group.transaction.txid
         earlier = [t for t in group.transactions[:-1] if not all(c.is_same for c in self._compare_components(t, runs))]
         components = self._compare_components(group.transaction, runs)
-        states = self._compare_states(group, runs[0])
+        states = self._compare_states(group, runs[0], then)
         difference = self._difference(group, runs, components, states)
         depends = difference is not None and not self._is_of_processing(difference.component)
         if depends and earlier:
@@ -207,13 +307,10 @@ class Replay:
     # Finding the group.
 
     def _group(self, parts: Sequence[JournalPart], txid: int) -> _Group:
-        entries = counting_entries(parts, self._is_written)
-        metadata = {part.header.committed: part.header.metadata for part in parts}
-        metadata |= {t.txid: t.metadata for entry in entries for t in entry.transactions}
+        entries, metadata = self._entries(parts)
         entry = next((entry for entry in entries if entry.first <= txid <= entry.last), None)
         if entry is None:
-            known = f"it has {entries[0].first} to {entries[-1].last}" if entries else "it has no transactions"
-            raise ConfigError(f"the journal has no committed transaction {txid}; {known}")
+            raise ConfigError(f"the journal has no committed transaction {txid}; {_span_of(entries)}")
         transactions = tuple(t for t in entry.transactions if t.txid <= txid)
         if transactions[-1].is_dead_letter:
             raise ConfigError(
@@ -225,17 +322,24 @@ class Replay:
                 f"transaction {txid} was committed by a topology with {min(unknown)!r}, which this one does not have; "
                 "replay it with the topology that committed it"
             )
-        self._check_states(parts, entry)
+        header = next(part.header for part in reversed(parts) if any(each is entry for each in part.entries))
+        self._check_states(header, parts[-1].header, entry)
         self._check_tables(parts)
         return _Group(entry, transactions, metadata.get(entry.first - 1))
+
+    def _entries(self, parts: Sequence[JournalPart]) -> tuple[list[JournalEntry], dict[int, Any]]:
+        """Return the committed groups, and the metadata of transactions by txid."""
+        entries = counting_entries(parts, self._is_written)
+        metadata = {part.header.committed: part.header.metadata for part in parts}
+        metadata |= {t.txid: t.metadata for entry in entries for t in entry.transactions}
+        return entries, metadata
 
     def _is_written(self, entry: JournalEntry) -> bool:
         named = [name for name in entry.states if name in self._plan.states]
         return all((self._as_of(name, entry.last).last_txid or 0) == entry.last for name in named)
 
-    def _check_states(self, parts: Sequence[JournalPart], entry: JournalEntry) -> None:
+    def _check_states(self, header: JournalHeader, newest: JournalHeader, entry: JournalEntry) -> None:
         """Check that the topology had the same states at a group, and that their tables still hold it."""
-        header = next(p.header for p in reversed(parts) if any(each is entry for each in p.entries))
         others = (header.states.keys() ^ self._plan.states.keys()) - {DEAD_LETTERS}
         for name in sorted(name for name in others if not name.startswith(OWN_PREFIX)):
             which, this = ("with", "does not have") if name in header.states else ("without", "has")
@@ -243,7 +347,7 @@ class Replay:
                 f"transaction {entry.last} was committed by a topology {which} state {name!r}, which this one {this}; "
                 "replay it with the topology that committed it"
             )
-        for name, begun_after in parts[-1].header.begun_after.items():
+        for name, begun_after in newest.begun_after.items():
             if name in self._plan.states and entry.first <= begun_after:
                 raise DivergenceError(
                     f"state {name!r} was begun empty after transaction {begun_after}, so its table has nothing to "
@@ -278,17 +382,19 @@ class Replay:
         assigned = [AssignedAttempt(attempt, t.metadata, t.planned) for attempt, t in by_attempt.items()]
         previous = [group.previous_metadata, *(t.metadata for t in group.transactions)]
         processed: dict[int, Processing] = {}
-        writers: dict[str, list[str]] = {}
+        writers: dict[int, dict[str, list[str]]] = {}
+        current: dict[str, list[str]] = {}
 
         def load(attempt: TransactionAttempt) -> Any:
             before = previous[attempt.txid - group.entry.first]
+            nonlocal current
             outcome = processed[attempt.txid] = self._process(by_attempt[attempt], before)
-            writers.clear()  # the commit phase comes next; in the end the last transaction's writers are left
+            current = writers[attempt.txid] = {}  # its commit phase comes next
             return outcome.load()
 
         def note(component: str, state: str) -> None:
-            if component not in writers.setdefault(state, []):
-                writers[state].append(component)
+            if component not in current.setdefault(state, []):
+                current[state].append(component)
 
         with writes_noted(note):
             outcome = run_commit_phases(self._task_factory, states, assigned, load)
@@ -348,7 +454,7 @@ class Replay:
             comparisons.append(ComponentComparison(component.id, then.tuples, now.tuples, comparison, is_same))
         return tuple(comparisons)
 
-    def _compare_states(self, group: _Group, run: _Run) -> tuple[StateComparison, ...]:
+    def _compare_states(self, group: _Group, run: _Run, then: Mapping[str, PastState]) -> tuple[StateComparison, ...]:
         comparisons = []
         entry, txid = group.entry, group.transaction.txid
         for name in self._plan.states:
@@ -356,8 +462,7 @@ class Replay:
             if not writes and name not in entry.states:
                 continue
             _, removed = entry.states.get(name, (0, 0))
-            past: PastState = self._as_of(name, entry.last)
-            comparisons.append(past.compare(txid, writes, entry.last, may_be_removed=removed > 0))
+            comparisons.append(then[name].compare(txid, writes, entry.last, may_be_removed=removed > 0))
         return tuple(comparisons)
 
     def _difference(
@@ -380,11 +485,12 @@ class Replay:
         state = next((each for each in states if each.difference is not None), None)
         if state is None:
             return None
-        writers = runs[0].writers.get(state.state, ())
+        writers = runs[0].writers[txid].get(state.state, ())
         who = " or ".join(repr(name) for name in writers) or "a committer"
         text = (
             f"all components emit the same tuples, but {who} writes different values to state {state.state!r}: "
-            f"{state.difference}; it is not deterministic, or external data that it reads has changed"
+            f"{state.difference}; its code has changed, it is not deterministic, or external data that it reads has "
+            "changed"
         )
         return Difference(text, writers[0] if writers else None)
 
@@ -397,7 +503,8 @@ class Replay:
         )
         if found.comparison is Comparison.TWO_RUNS and found.tuples_then == found.tuples_now:
             return f"it is not deterministic: two replays emit different tuples for the same input{caveat}"
-        return f"it is not deterministic: it emits different tuples for the same input ({_counts(found)}){caveat}"
+        reason = "it is not deterministic, or its code has changed"
+        return f"{reason}: it emits different tuples for the same input ({_counts(found)}){caveat}"
 
     def _is_of_processing(self, component: str | None) -> bool:
         return component is not None and self._plan.by_id[component].phase is Phase.PROCESSING
@@ -406,6 +513,10 @@ class Replay:
 def _then(transaction: JournalTransaction, component: str) -> Fingerprint:
     tuples, checksum = transaction.fingerprints.get(component, (0, 0))
     return Fingerprint(tuples, checksum)
+
+
+def _span_of(entries: Sequence[JournalEntry]) -> str:
+    return f"it has {entries[0].first} to {entries[-1].last}" if entries else "it has no transactions"
 
 
 def _counts(found: ComponentComparison) -> str:

@@ -33,6 +33,10 @@ WAY_OUT = (
 )
 
 
+GUIDE = "docs/guides/changing-a-topology.md says what may change between two runs"
+
+AS_IT_WAS = f"Declare the state as it was, or give it another path. {GUIDE}"
+
 START_EMPTY = "topology.state.start.empty"
 
 
@@ -205,7 +209,7 @@ def find_strangers(
         f"Take {which} out of the topology again; or start {'it' if len(strangers) == 1 else 'them'} empty from here "
         f"on, with {START_EMPTY}={pairs}, which 'txtopo audit' shows for ever; or run 'txtopo repair' with this "
         "topology: it goes back to where the topology had all of its states, if it can, or starts anew with "
-        "--start-anew"
+        f"--start-anew. {GUIDE}"
     )
     found = []
     for name, kind in strangers.items():
@@ -285,7 +289,8 @@ def _of_table(record: CoordinatorRecord, name: str, look: _Look) -> Divergence |
     kind, what = found
     last = look.description.last_txid
     damage = "" if look.description.damage is None else f"; {look.description.damage}"
-    return Divergence(kind, name, f"{where}: its table, {address}, is at transaction {last or 0}{what}{damage}", last)
+    text = f"{where}: its table, {address}, is at transaction {last or 0}{what}{damage}"
+    return Divergence(kind, name, text, last, AS_IT_WAS if kind is DivergenceKind.MISFIT else WAY_OUT)
 
 
 def _of_table_to_replace(record: CoordinatorRecord, name: str, look: _Look) -> Divergence | None:

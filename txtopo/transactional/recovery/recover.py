@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 
-from txtopo.api.state import OpenedState, State
+from txtopo.api.state import GrowsColumns, OpenedState, State
 from txtopo.errors import DivergenceError, LostLead
 from txtopo.failpoints import durable_step
 from txtopo.transactional.core.events import TransactionMetadata
@@ -149,6 +149,10 @@ def recover(
         for state in opened.values():
             state.clean_up()
         coordinator_state.remove_drafts()
+        # Last: nothing refuses this run any more, and what was prepared before is in its table.
+        for state in opened.values():
+            if isinstance(state, GrowsColumns):
+                state.grow()
         begun_transactions = coordinator_state.begun(committed.txid)
         # A crash before this leaves nothing for the next recovery to do. The write itself proves that nobody else has
         # taken the lead since the values above were read.

@@ -118,7 +118,12 @@ def assembled(
         environment.on_stage("looking at the input")
         source = _make_source(plan, task_factory, threads)
         stack.callback(source.close)
-        coordinator_state = _take_lead(plan, config, environment, stack)
+        store = make_store(plan, config) if environment.make_store is None else environment.make_store()
+        stack.callback(store.close)
+        environment.on_stage("recovering")
+        if environment.make_journal is None:
+            check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
+        coordinator_state = _take_lead(plan, config, store, stack)
         recovered = _recover(plan, config, states, coordinator_state, stack)
         source.open_store(*coordinator_state.source_place)
         header = _journal_header(plan, config, states, recovered, coordinator_state)
@@ -197,12 +202,20 @@ def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads) -> Sou
     )
 
 
-def _take_lead(plan: Plan, config: Config, environment: Environment, stack: ExitStack) -> CoordinatorState:
-    store = make_store(plan, config) if environment.make_store is None else environment.make_store()
-    stack.callback(store.close)
-    environment.on_stage("recovering")
-    if environment.make_journal is None:
+def recover_alone(plan: Plan, config: Config, states: Mapping[str, State]) -> None:
+    """Do what a run does before its first transaction: take the lead, recover, and open the states; then end.
+
+    Raises:
+        DivergenceError: coordinator state and tables do not belong together.
+    """
+    with ExitStack() as stack:
+        store = make_store(plan, config)
+        stack.callback(store.close)
         check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
+        _recover(plan, config, states, _take_lead(plan, config, store, stack), stack)
+
+
+def _take_lead(plan: Plan, config: Config, store: Store, stack: ExitStack) -> CoordinatorState:
     # A crash before this step leaves nothing. After it, the epoch has risen, which fences all earlier coordinators; the
     # store frees the lead of a dead process, and a gap in the epochs harms nobody.
     with durable_step("lead.take"):

@@ -61,9 +61,10 @@ ELSEWHERE = (
     "recovery.begin.",
     "recovery.aside.",
     "recovery.begun.",
+    "table.grow.",
 )
 """The beginnings of failpoints that have tests of their own: of repairs, of a spout that keeps something, of a
-cluster's daemons, and of states that are begun empty.
+cluster's daemons, of states that are begun empty, and of tables that get new columns.
 """
 
 RUN_FAILPOINTS = tuple(name for name in FAILPOINTS if not name.startswith(ELSEWHERE))

@@ -1,0 +1,130 @@
+"""A table's columns: how they differ from those that its state declares, and how a table gets those that it lacks.
+
+A table *grows* by one version that has a new schema and moves no file. Only columns that may be null can be added, with
+the fields' names and types: every data file that was written before lacks them, and every reader of Delta finds nulls
+there. Nothing else about a table's columns ever changes, so a version of the table, old or new, can be read with the
+columns of any later one.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+
+from txtopo.api.types import ddl_name
+
+__all__ = ["Growth", "columns_misfit", "field_text", "growth_of", "lacking"]
+
+
+class Growth(enum.Enum):
+    """When a table gets the columns that its state has and it lacks."""
+
+    NEVER = "never"
+    ASKED = "if the user asks for it once"
+    OPENED = "when it is opened"
+
+
+_NAIVE = "timestampNtz"
+"""The table feature of timestamps without a time zone."""
+
+_IMPLIED = ("appendOnly", "invariants")
+"""The features that a table of writer version 2 has without listing them."""
+
+_READER_VERSION, _WRITER_VERSION = 3, 7
+"""The versions from which a protocol lists its features."""
+
+
+def lacking(table: DeltaTable, schema: pa.Schema, partition_by: Sequence[str]) -> list[pa.Field]:
+    """Return the columns of ``schema`` that the table lacks, if it can get them and then has exactly its columns."""
+    held = pa.schema(table.schema())
+    added = [field for field in schema if field.name not in held.names]
+    known = pa.schema([field for field in schema if field.name in held.names])
+    can_grow = (
+        all(field.nullable for field in added)
+        and table.schema() == Schema.from_arrow(known)
+        and list(table.metadata().partition_columns) == list(partition_by)
+    )
+    return added if can_grow else []
+
+
+def columns_misfit(
+    table: DeltaTable, schema: pa.Schema, partition_by: Sequence[str], growth: Growth = Growth.ASKED
+) -> str | None:
+    """Describe a difference of a table's columns or partition columns; return None if they are the same.
+
+    ``schema`` and ``partition_by`` are the columns that its state declares. Columns that the table will get when it is
+    opened, by its ``growth``, are no difference.
+    """
+    added = lacking(table, schema, partition_by)
+    if added and growth is Growth.OPENED:
+        return None
+    if added and growth is Growth.ASKED:
+        return (
+            f"it lacks {', '.join(map(field_text, added))}, which the state has; 'txtopo evolve MODULE' adds it once, "
+            "and schema_evolution='add' in the state's declaration whenever a run begins"
+        )
+    if table.schema() != Schema.from_arrow(schema):
+        found = pa.schema(table.schema())
+        removed = [name for name in found.names if name not in schema.names]
+        hint = f"; no column can be removed, so keep {', '.join(removed)}" if removed else ""
+        return f"its columns are {_columns_text(found)}, not {_columns_text(schema)}{hint}"
+    held = list(table.metadata().partition_columns)
+    if held == list(partition_by):
+        return None
+    return f"it is partitioned by ({', '.join(held)}), not by ({', '.join(partition_by)})"
+
+
+def growth_of(table: DeltaTable, schema: pa.Schema) -> list[Mapping[str, Any]]:
+    """Return the log's actions that give a table the columns of ``schema``; see :func:`lacking`.
+
+    Source: the actions ``metaData`` and ``protocol`` of
+    https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
+    """
+    known = table.metadata()
+    metadata = {
+        "id": str(known.id),
+        "name": known.name,
+        "description": known.description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": Schema.from_arrow(schema).to_json(),
+        "partitionColumns": list(known.partition_columns),
+        "configuration": dict(known.configuration),
+        "createdTime": known.created_time,
+    }
+    return [*_protocol_of(table, schema), {"metaData": metadata}]
+
+
+def field_text(field: pa.Field) -> str:
+    """Return a column of a declaration as its field is declared."""
+    return f"{field.name}: {ddl_name(field.type)}"
+
+
+def _columns_text(schema: pa.Schema) -> str:
+    return "(" + ", ".join(f"{field.name}: {field.type}" for field in schema) + ")"
+
+
+def _protocol_of(table: DeltaTable, schema: pa.Schema) -> list[Mapping[str, Any]]:
+    """Return the action for a protocol that has timestamps without a time zone, if they are new to the table."""
+    found = table.protocol()
+    readers, writers = {*(found.reader_features or ())}, {*(found.writer_features or ())}
+    if _NAIVE in readers or not any(map(_has_naive, schema.types)):
+        return []
+    if found.min_writer_version < _WRITER_VERSION:
+        writers |= {*_IMPLIED}
+    protocol = {
+        "minReaderVersion": _READER_VERSION,
+        "minWriterVersion": _WRITER_VERSION,
+        "readerFeatures": sorted({*readers, _NAIVE}),
+        "writerFeatures": sorted({*writers, _NAIVE}),
+    }
+    return [{"protocol": protocol}]
+
+
+def _has_naive(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return kind.tz is None
+    return any(_has_naive(kind.field(position).type) for position in range(kind.num_fields))

@@ -1,0 +1,199 @@
+"""The writes of one key of a keyed table, newest first: from the table's versions and the journal.
+
+A row names the last transaction that wrote it. So the version before that transaction's group has the row of the write
+before, and so on: one version is read for each write, however many versions there are. A key that is missing in a
+version was removed, or never written. Only groups that removed keys, as the journal knows, can have removed it, so the
+newest of them before which the key was there has.
+
+Transactions that committed together are one version. Of those that wrote the key only the last one is in it, and an
+opaque state's value before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from state.delta.log.location import Location
+from state.delta.log.ownership import WORLD_ERRORS, Owner, state_application
+from state.delta.read.history import shown_schema, version_as_of
+from state.delta.read.reading import rows_of
+from state.delta.schema import TXID_FIELD
+from txtopo.api.values import KEYED_KINDS
+from txtopo.errors import ConfigError
+from txtopo.transactional.journal.ending import table_path
+from txtopo.transactional.journal.journal import JournalEntry, JournalPart, JournalTransaction, counting_parts
+
+__all__ = ["Blame", "KeyEnd", "KeyWrite", "blame"]
+
+
+@attrs.frozen
+class KeyWrite:
+    """One write of a key."""
+
+    txid: int
+    """The last transaction of its group that wrote the key; of a removal, the last one of the group."""
+    value: Mapping[str, Any] | None
+    """Its value fields afterwards, by name; None if the group removed the key."""
+    entry: JournalEntry | None
+    """Its group; None if the journal does not have it any more."""
+
+    @property
+    def transaction(self) -> JournalTransaction | None:
+        """The transaction in the journal."""
+        found = () if self.entry is None else self.entry.transactions
+        return next((each for each in found if each.txid == self.txid), None)
+
+
+@attrs.frozen
+class KeyEnd:
+    """Where the history of a key begins."""
+
+    text: str
+    """Why nothing is known of earlier writes; or that there are none."""
+
+
+@attrs.frozen
+class Blame:
+    """The writes of a key in one state."""
+
+    state: str
+    key: Mapping[str, Any]
+    steps: Iterator[KeyWrite | KeyEnd]
+    """Each write, newest first, found one by one; then the end."""
+
+
+def blame(
+    metadata_dir: Path, parts: Sequence[JournalPart], key: Sequence[str], state: str | None = None
+) -> list[Blame]:
+    """Return the writes of a key by state: in every keyed table whose key fields it fits, or in that of one state.
+
+    Args:
+        metadata_dir: the metadata directory.
+        parts: the journal.
+        key: the key's fields as text.
+        state: the state; None for all.
+
+    Raises:
+        ConfigError: there is no such keyed table, or the key does not fit its key fields.
+    """
+    tables = parts[-1].header.tables
+    if state is not None and state not in tables:
+        raise ConfigError(f"the topology has no table of a state {state!r}; there are {', '.join(tables)}")
+    found, misfits = [], []
+    for name, known in tables.items():
+        if state in {None, name}:
+            reader = _KeyReader.of(name, Location.resolve(table_path(metadata_dir, known), None), parts)
+            misfit = reader if isinstance(reader, str) else reader.misfit(key)
+            if misfit is None and not isinstance(reader, str):
+                rows = reader.keys_of(key)
+                found.append(Blame(name, rows.to_pylist()[0], reader.steps(rows)))
+            else:
+                misfits.append(f"state {name!r}: {misfit}")
+    if not found:
+        raise ConfigError("; ".join(misfits))
+    return found
+
+
+@attrs.frozen
+class _KeyReader:
+    """Reads the versions of one keyed table for a key."""
+
+    location: Location
+    latest: DeltaTable
+    application: str
+    schema: pa.Schema
+    name: str
+    parts: Sequence[JournalPart]
+    expires: bool
+    """Whether a key may also go by its time to live."""
+
+    @staticmethod
+    def of(name: str, location: Location, parts: Sequence[JournalPart]) -> _KeyReader | str:
+        """Return the reader of a state's table; as a text, why it has none."""
+        latest = location.existing()
+        owner = None if latest is None else Owner.of(latest)
+        if latest is None or owner is None:
+            return f"there is no table of a txtopo state at {location.address}"
+        if owner.kind not in KEYED_KINDS:
+            return "its table has no keys"
+        application = state_application(owner.topology_id, owner.state)
+        schema = shown_schema(latest, owner.kind)
+        return _KeyReader(location, latest, application, schema, name, parts, expires=bool(owner.expires))
+
+    def misfit(self, key: Sequence[str]) -> str | None:
+        """Describe why a key does not fit; None if it does."""
+        fields = [field for field in self.schema if not field.nullable]
+        if len(fields) != len(key):
+            return f"its key is {', '.join(field.name for field in fields)}: give {len(fields)}, not {len(key)}"
+        for field, text in zip(fields, key, strict=True):
+            try:
+                pa.scalar(text).cast(field.type)
+            except pa.ArrowException:
+                return f"{text!r} is no {field.type}, the type of key field {field.name!r}"
+        return None
+
+    def keys_of(self, key: Sequence[str]) -> pa.Table:
+        """Return a table of the key columns with the key in its only row."""
+        fields = [field for field in self.schema if not field.nullable]
+        columns = [pa.array([text]).cast(field.type) for field, text in zip(fields, key, strict=True)]
+        return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+    def steps(self, key: pa.Table) -> Iterator[KeyWrite | KeyEnd]:
+        """Yield the writes of a key, newest first, then the end."""
+        groups = [entry for part in counting_parts(self.parts, lambda _: True) for entry in part.entries]
+        last = self.latest.transaction_version(self.application) or 0
+        groups = [entry for entry in groups if self.name in entry.states and entry.last <= last]
+        at = last
+        while True:
+            try:
+                row = self._row(key, at)
+                if row is None:
+                    removal = self._removal(key, groups, at)
+                    yield removal
+                    if isinstance(removal, KeyEnd):
+                        return
+                    at = (removal.entry.first if removal.entry is not None else removal.txid) - 1
+                    continue
+            except _GoneError as error:
+                yield KeyEnd(str(error))
+                return
+            txid = row.pop(TXID_FIELD)
+            entry = next((each for each in reversed(groups) if each.first <= txid <= each.last), None)
+            yield KeyWrite(txid, {name: row[name] for name in row if name not in key.column_names}, entry)
+            at = txid - 1
+
+    def _row(self, key: pa.Table, txid: int) -> dict[str, Any] | None:
+        """Return the row of a key as of a transaction, at which or before which a group ends; None if there is none."""
+        gone = f"the table no longer keeps its version of transaction {txid}, so earlier writes are not known"
+        try:
+            table = version_as_of(self.location, self.latest, self.application, txid)
+            if table is None:
+                raise _GoneError(gone)
+            rows: list[dict[str, Any]] = rows_of(table, self.schema, key).to_pylist()
+        except WORLD_ERRORS as error:
+            raise _GoneError(f"{gone}: its files were vacuumed, or can't be read") from error
+        return rows[0] if rows else None
+
+    def _removal(self, key: pa.Table, groups: Sequence[JournalEntry], at: int) -> KeyWrite | KeyEnd:
+        """Return the newest write up to ``at`` that removed a key which is missing then; or the end."""
+        for entry in reversed(groups):
+            _, removed = entry.states[self.name]
+            if entry.last <= at and removed and self._row(key, entry.first - 1) is not None:
+                return KeyWrite(entry.last, None, entry)
+        if self.expires:
+            return KeyEnd("no earlier write is known: keys of this state expire, and one that has leaves no trace")
+        begin = min((part.header.committed for part in self.parts), default=0)
+        begun_after = self.parts[-1].header.begun_after.get(self.name, 0)
+        if begin <= begun_after:
+            return KeyEnd("no earlier transaction wrote it")
+        return KeyEnd(f"the journal begins at transaction {begin + 1}: whether earlier ones wrote it is not known")
+
+
+class _GoneError(Exception):
+    """A version is not kept; the message says which."""

@@ -1,0 +1,106 @@
+"""``txtopo blame``: the transactions that wrote a key."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from state.delta.read.blame import Blame, KeyEnd, KeyWrite, blame
+from txtopo.attempts import TransactionAttempt
+from txtopo.cli.command import Command, WholeNumber
+from txtopo.cli.console import Console
+from txtopo.cli.target import OutputFolder, takes_folder_or_target
+from txtopo.errors import ConfigError
+from txtopo.printable import escaped
+from txtopo.topology.loading import Target
+from txtopo.transactional.core.events import NEVER
+from txtopo.transactional.journal.ending import metadata_dir_below, metadata_dir_with_journal
+from txtopo.transactional.journal.journal import find_journal, read_journal, topologies_with_journal
+from txtopo.transactional.run.storage import metadata_dir_of
+
+PIPE_WIDTH = 1000
+"""The width when the output is no terminal: lines are not wrapped, so that they can be searched."""
+
+PARTITIONS_SHOWN = 3
+
+
+@click.command("blame", cls=Command)
+@takes_folder_or_target
+@click.argument("key", metavar="KEY", nargs=-1, required=True)
+@click.option("--state", metavar="NAME", help="Look only into this state; by default into all whose keys KEY fits.")
+@click.option(
+    "--limit", type=WholeNumber(1), default=20, metavar="N", help="Show the last N writes of each state; 20 by default."
+)
+def blame_command(target: OutputFolder | Target, key: tuple[str, ...], state: str | None, limit: int) -> None:
+    """Show which transactions wrote a key: when, in which epoch, from which input, and the value after each.
+
+    OUTPUT is the folder that holds a topology's tables and its folder '_txtopo'; MODULE stands for the folder of that
+    topology. KEY is given once for each key field.
+
+    The newest write comes first. Transactions that were committed together are one write of a table: only the last of
+    them that wrote the key is shown, with its group. The last line says where the history begins, and why. Nothing is
+    run or written; the topology may be running.
+    """
+    if isinstance(target, OutputFolder):
+        metadata_dir = metadata_dir_below(target.path)
+        topology_id = target.choose(topologies_with_journal(metadata_dir))
+    else:
+        metadata_dir = metadata_dir_with_journal(metadata_dir_of(target.plan, target.config))
+        topology_id = target.topology.id
+    parts = read_journal(find_journal(metadata_dir, topology_id))
+    if not parts:
+        raise ConfigError(f"the journal in {metadata_dir} has no complete line yet: nothing is written")
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=PIPE_WIDTH)
+    for number, found in enumerate(blame(metadata_dir, parts, key, state)):
+        if number:
+            console.print()
+        _print(found, limit, console)
+
+
+def _print(found: Blame, limit: int, console: Console) -> None:
+    shown = ", ".join(f"{name} {escaped(str(value))}" for name, value in found.key.items())
+    console.print(Text(f"state {found.state}, {shown}", "bold"), soft_wrap=True)
+    steps = list(itertools.islice(found.steps, limit + 1))
+    writes = [step for step in steps[:limit] if isinstance(step, KeyWrite)]
+    if writes:
+        console.print(_drawn(writes))
+    end = steps[-1]
+    text = end.text if isinstance(end, KeyEnd) else f"and earlier ones; --limit shows more than {limit}"
+    console.print(Text(text if writes or not isinstance(end, KeyEnd) else f"no write: {text}", "dim"), soft_wrap=True)
+
+
+def _drawn(writes: list[KeyWrite]) -> Table:
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("transaction", "group", "epoch"):
+        drawn.add_column(name, justify="right")
+    names = list(dict.fromkeys(name for write in writes for name in write.value or ()))
+    for name in ("planned (UTC)", "input", *names):
+        drawn.add_column(name)
+    for write in writes:
+        drawn.add_row(*map(Text, _cells(write, names)))
+    return drawn
+
+
+def _cells(write: KeyWrite, names: list[str]) -> Iterator[str]:
+    """Yield the cells of a write: what the journal does not have is empty."""
+    entry, transaction = write.entry, write.transaction
+    yield f"{write.txid}"
+    yield "" if entry is None or entry.first == entry.last else f"{entry.first}-{entry.last}"
+    yield "" if transaction is None else f"{TransactionAttempt(write.txid, transaction.attempt).epoch}"
+    is_dated = transaction is not None and transaction.planned != NEVER
+    yield f"{transaction.planned.at:%Y-%m-%d %H:%M:%S}" if transaction is not None and is_dated else ""
+    ranges = [] if transaction is None or transaction.ranges is None else list(transaction.ranges.items())
+    more = "" if len(ranges) <= PARTITIONS_SHOWN else f", and {len(ranges) - PARTITIONS_SHOWN} more"
+    yield ", ".join(f"{partition}: {start} to {end}" for partition, (start, end) in ranges[:PARTITIONS_SHOWN]) + more
+    if write.value is None:
+        yield from ["removed" if not number else "" for number, _ in enumerate(names or [""])]
+        return
+    for name in names:
+        value = write.value[name]
+        yield "" if value is None else escaped(str(value))
