@@ -1,8 +1,8 @@
 """Format versions: an older txtopo refuses what a newer one has written, and names the version that reads it.
 
-Coordinator state, journal and table each carry the number of their format and the first version of txtopo that reads
-it. The number rises when an older txtopo would misread what a newer one writes, for example because it ignores a new
-field. Whatever has no number was written by 0.1.0 and has format 1.
+Coordinator state, journal, table and fork each carry the number of their format and the first version of txtopo that
+reads it. The number rises when an older txtopo would misread what a newer one writes, for example because it ignores a
+new field. Whatever has no number was written by 0.1.0 and has format 1.
 
 Reading never changes a format. The leading coordinator raises it, in a write that it makes anyway, before it writes
 anything that needs it. So a new version resumes the folder of an old one, and from then on the old version refuses it.
@@ -14,7 +14,7 @@ import attrs
 
 from txtopo.errors import StopError
 
-__all__ = ["COORDINATOR_STATE", "FIRST", "JOURNAL", "TABLE", "Format", "refuse_newer"]
+__all__ = ["COORDINATOR_STATE", "FIRST", "FORK", "JOURNAL", "TABLE", "Format", "refuse_newer"]
 
 
 @attrs.frozen
@@ -39,6 +39,8 @@ JOURNAL = Format(3, "0.2.0")
 have no input, whatever its metadata says, and records when it was planned."""
 
 TABLE = FIRST
+
+FORK = FIRST
 
 
 def refuse_newer(what: str, found: Format, known: Format) -> None:

@@ -10,12 +10,13 @@ continues.
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from spouts.bad_records import BAD_RECORDS, WithBadRecords
 from spouts.kafka.confluent import DRIVER_ANSWER_SECS, RESERVED, BrokerLog, shared_log
@@ -106,6 +107,12 @@ class KafkaInput(WithBadRecords):
     def make_format(self) -> RecordFormat:
         """Return what makes tuples of records; raise FieldsError if the fields do not suit the deserializer."""
         return record_format(self.values, self.deserializer)
+
+    def forked(self) -> Self:
+        """Return this spout without a group to publish to: the group is the original's."""
+        fork = copy.copy(self)
+        fork.publish_group = None
+        return fork
 
     def make_log(self, config: Mapping[str, Any], *, is_shared: bool) -> KafkaLog:
         """Return a client of the cluster: this thread's, which tasks share, or a new one that the caller closes."""

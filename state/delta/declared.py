@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from abc import abstractmethod
 from collections.abc import Mapping
+from typing import Self
 
 import pyarrow as pa
 
+from state.delta.forking import fork_table
 from state.delta.log.damage import state_failure
 from state.delta.log.growth import Growth
 from state.delta.log.location import Location, parent_of
@@ -86,6 +89,26 @@ class DeclaredDeltaTable(State):
                 f"state {name!r}: the table at {location.address} cannot be opened", error, location.root
             ) from error
         return self._opened(writer)
+
+    def moved(self, path: str) -> Self:
+        """Return this state with its table at another path; see :meth:`CanBeForked.moved`."""
+        elsewhere = copy.copy(self)
+        vars(elsewhere).update(path=path, _storage=None)
+        return elsewhere
+
+    def fork(self, origin: str, txid: int, topology_id: str, name: str, incarnation: str, epoch: int) -> None:  # noqa: PLR0913, PLR0917 - those of open(), and what to make it from
+        """Make the table as another one was after a transaction; see :meth:`CanBeForked.fork`.
+
+        Raises:
+            FailedException: one of the tables cannot be reached.
+        """
+        location = Location.resolve(origin, None)
+        owner = Owner(topology_id, name, incarnation, self.kind, self.expires)
+        try:
+            fork_table(location, txid, self._location(), owner, epoch)
+        except WORLD_ERRORS as error:
+            what = f"state {name!r}: the table at {location.address} cannot be forked"
+            raise state_failure(what, error, location.root) from error
 
     def table(self) -> DeltaStateTable:
         """Return the table, which can be inspected without opening it."""

@@ -4,7 +4,7 @@ import attrs
 import pytest
 
 from txtopo.api.fields import Fields
-from txtopo.api.partitioned import as_transactional, partition_key, partition_list
+from txtopo.api.partitioned import as_transactional, partition_key, partition_list, spout_as_written
 from txtopo.api.spout import PartitionedCoordinator, PartitionedEmitter, PartitionedTransactionalSpout
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import UserCodeError
@@ -151,3 +151,15 @@ def test_metadata_that_is_not_json_is_named():
 
     with pytest.raises(UserCodeError, match=r"txid 4.*the metadata of partition \"a\" must be JSON"):
         begin(Wrong(Log({"a": ["x"]})), 4)
+
+
+def test_a_fork_has_the_fork_of_the_spout():
+    """What a partitioned spout leaves out in a fork, it leaves out behind the adapter, too."""
+
+    class Telling(LogSpout):
+        def forked(self):
+            return LogSpout(self.log)
+
+    adapted = as_transactional(Telling(Log({})))
+    assert type(spout_as_written(adapted.forked())) is LogSpout
+    assert type(spout_as_written(adapted)) is Telling

@@ -90,6 +90,9 @@ class _AdaptedSpout(TransactionalSpout):
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         self.partitioned.declare_output_fields(declarer)
 
+    def forked(self) -> _AdaptedSpout:
+        return _AdaptedSpout(call_if_there(self.partitioned, "forked", default=self.partitioned))
+
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
         return _AdaptedCoordinator(
             self.partitioned.coordinator(config, context), self.partitioned.emitter(config, context)

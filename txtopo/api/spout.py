@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import attrs
 
@@ -276,6 +276,14 @@ class _WithTables(Component):
         emitted tuple once, with its transaction.
         """
         return {}
+
+    def forked(self) -> Self:
+        """Return this spout as a fork of its topology has it; by default as it is.
+
+        *You* leave out what must not be done twice outside the topology, such as publishing offsets under a name that
+        the original has, and nothing that changes a batch. *txtopo* guarantees that only forks have the result.
+        """
+        return self
 
 
 class _ReportsInput(Component):

@@ -47,6 +47,7 @@ from txtopo.errors import InternalError
 
 __all__ = [
     "KEYED_KINDS",
+    "CanBeForked",
     "CanBeRepaired",
     "Executors",
     "ExpiresKeys",
@@ -519,6 +520,33 @@ class GrowsColumns(Protocol):
 
         Raises:
             LostLead: a newer epoch has opened the table; nothing was written.
+        """
+
+
+@runtime_checkable
+class CanBeForked(Protocol):
+    """Is a declared state whose table can be made anew as of a transaction, in another place, for ``txtopo fork``."""
+
+    def moved(self, path: str) -> State:
+        """Return this state, with its table at another path in the file system."""
+
+    def fork(self, origin: str, txid: int, topology_id: str, name: str, incarnation: str, epoch: int) -> None:  # noqa: PLR0913, PLR0917 - those of open(), and what to make it from
+        """Make this state's table as another one was after the write of a transaction, in one atomic step.
+
+        Others may write to that table meanwhile, and whatever happens to it later must not change the new one. What a
+        crash leaves is removed with the new table's folder.
+
+        Args:
+            origin: the address of the other table, of a state that is declared like this one.
+            txid: the last transaction in the new table.
+            topology_id: the new table's owner, as for :meth:`State.open`; so are the others.
+            name: the state's name.
+            incarnation: the fork's.
+            epoch: the epoch of the coordinator that makes it.
+
+        Raises:
+            StateAccessError: the table no longer keeps that version.
+            ConfigError: such a table can't be forked.
         """
 
 

@@ -1,4 +1,4 @@
-"""The arguments ``MODULE[:ATTRIBUTE]``, ``--set`` and ``OUTPUT`` of commands."""
+"""The arguments ``MODULE[:ATTRIBUTE]``, ``--set``, ``--fork`` and ``OUTPUT`` of commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ import click
 from txtopo.cli.command import parse_pairs
 from txtopo.errors import ConfigError, NoTopology
 from txtopo.topology.loading import NoModule, Target, load_target
+from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.journal.ending import METADATA_DIR
+from txtopo.transactional.run.forking import moved
 
 _FOLDERS_NAMED_MAX = 5
 
@@ -44,7 +46,7 @@ class OutputFolder:
 
 
 def takes_target(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the arguments ``MODULE[:ATTRIBUTE]`` and ``--set`` to a command, which receives the :class:`Target`."""
+    """Add ``MODULE[:ATTRIBUTE]``, ``--set`` and ``--fork`` to a command, which receives the :class:`Target`."""
     return _takes("MODULE[:ATTRIBUTE]", _target, function)
 
 
@@ -69,7 +71,7 @@ def takes_folder_or_target(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _takes(
-    metavar: str, load: Callable[[str, tuple[str, ...]], Any], function: Callable[..., Any]
+    metavar: str, load: Callable[[str, tuple[str, ...], str | None], Any], function: Callable[..., Any]
 ) -> Callable[..., Any]:
     @click.argument("target", metavar=metavar)
     @click.option(
@@ -80,29 +82,38 @@ def _takes(
         help="A parameter of the topology's function, or a setting, as in 'max_spout_pending=8' or "
         "'topology.spark.log.level=WARN'; names that begin with 'spark.' go to Spark. May be given several times.",
     )
+    @click.option(
+        "--fork",
+        metavar="FOLDER",
+        help="The topology of MODULE as it was forked into this folder by 'txtopo fork', instead of itself.",
+    )
     @functools.wraps(function)
-    def command(target: str, pairs: tuple[str, ...], **options: Any) -> Any:
-        return function(target=load(target, pairs), **options)
+    def command(target: str, pairs: tuple[str, ...], fork: str | None, **options: Any) -> Any:
+        return function(target=load(target, pairs, fork), **options)
 
     return command
 
 
-def _target(target: str, pairs: Sequence[str]) -> Target:
-    return load_target(target, parse_pairs(pairs))
+def _target(target: str, pairs: Sequence[str], fork: str | None) -> Target:
+    found = load_target(target, parse_pairs(pairs))
+    if fork is None:
+        return found
+    plan, config = moved(found.plan, found.config, fork)
+    return attrs.evolve(found, topology=TransactionalTopology(plan), config=config, fork=fork)
 
 
-def _folder_or_target(target: str, pairs: tuple[str, ...]) -> Path | Target:
+def _folder_or_target(target: str, pairs: tuple[str, ...], fork: str | None) -> Path | Target:
     """Return the output folder or the topology, whichever ``target`` names."""
     if Path(target).is_dir():
-        if pairs:
-            raise ConfigError(f"{target} is a folder; --set needs a MODULE")
+        if pairs or fork is not None:
+            raise ConfigError(f"{target} is a folder; {'--set' if pairs else '--fork'} needs a MODULE")
         return Path(target)
     near = _near_folder(Path(target))
     if os.sep in target and not target.endswith(".py"):
         advice = near or "; give a module, or the folder that holds a topology's tables"
         raise ConfigError(f"there is no folder {target}{advice}")
     try:
-        return _target(target, pairs)
+        return _target(target, pairs, fork)
     except NoModule as error:
         raise NoTopology(
             f"there is neither a folder nor a module {target!r}{near or error.near or _folders_with_records()}"

@@ -47,11 +47,14 @@ class Target:
     config: Config
     arguments: dict[str, Any]
     """The arguments of the topology's function, including defaults."""
+    fork: str | None = None
+    """The folder of the fork that the topology was moved to; None if it is the one that the module declares."""
 
     @property
     def words(self) -> tuple[str, ...]:
         """The arguments that name it on a command line."""
-        return (self.text, *(word for name, value in self.values.items() for word in ("--set", f"{name}={value}")))
+        settings = (word for name, value in self.values.items() for word in ("--set", f"{name}={value}"))
+        return (self.text, *settings, *(() if self.fork is None else ("--fork", self.fork)))
 
     @property
     def plan(self) -> Plan:
@@ -64,9 +67,12 @@ class Target:
         return self.topology.plan
 
     def call_hook(self, name: str, *positional: Any) -> None:
-        """Call a function of the module, if it exists, with those of the topology's arguments that it accepts."""
+        """Call a function of the module, if it exists, with those of the topology's arguments that it accepts.
+
+        It knows where the tables of the topology are, but not those of a fork, so for one it is not called.
+        """
         hook = getattr(self.module, name, None)
-        if hook is not None:
+        if hook is not None and self.fork is None:
             taken = {n: self.arguments[n] for n in settable_parameters(hook) if n in self.arguments}
             _call(f"{self.module.__name__}.{name}()", hook, *positional, **taken)
 

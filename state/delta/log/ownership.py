@@ -213,6 +213,24 @@ class Owner:
             raise self._divergence(location, table, misfit)
         return table
 
+    @property
+    def configuration(self) -> dict[str, str]:
+        """The properties of this owner's table."""
+        return {
+            _TOPOLOGY: self.topology_id,
+            _STATE: self.state,
+            _INCARNATION: self.incarnation,
+            _KIND: self.kind.value,
+            _FORMAT: str(TABLE.number),
+            _NEEDS: TABLE.needs,
+            **({_EXPIRES: self.expires} if self.expires else {}),
+        }
+
+    @property
+    def description(self) -> str:
+        """What the table says of itself to people."""
+        return f"State {self.state} of the txtopo topology {self.topology_id}"
+
     def text(self) -> str:
         """Return the owner in words."""
         kind, expires = self.kind.value, f", expires {self.expires!r}" if self.expires else ""
@@ -233,16 +251,8 @@ class Owner:
                 schema=schema,
                 partition_by=list(partition_by) or None,
                 name=self.state,
-                description=f"State {self.state} of the txtopo topology {self.topology_id}",
-                configuration={
-                    _TOPOLOGY: self.topology_id,
-                    _STATE: self.state,
-                    _INCARNATION: self.incarnation,
-                    _KIND: self.kind.value,
-                    _FORMAT: str(TABLE.number),
-                    _NEEDS: TABLE.needs,
-                    **({_EXPIRES: self.expires} if self.expires else {}),
-                },
+                description=self.description,
+                configuration=self.configuration,
                 storage_options=location.options,
                 commit_properties=CommitProperties(custom_metadata={EPOCH_NOTE: "0"}),
                 raise_if_key_not_exists=False,

@@ -47,7 +47,15 @@ from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.transactional.journal.ending import metadata_dir_below
 from txtopo.transactional.journal.journal import find_journal, read_journal
 
-__all__ = ["PastDeltaTable", "read_snapshot", "read_table", "rows_between", "shown_schema", "version_as_of"]
+__all__ = [
+    "PastDeltaTable",
+    "last_transaction",
+    "read_snapshot",
+    "read_table",
+    "rows_between",
+    "shown_schema",
+    "version_as_of",
+]
 
 
 def read_table(
@@ -98,6 +106,15 @@ def read_table(
     application = state_application(owner.topology_id, owner.state)
     schema = shown_schema(table, owner.kind)
     return read_snapshot(location, application, schema, txid, is_exact=not nearest, live=live)
+
+
+def last_transaction(path: str | os.PathLike[str]) -> int | None:
+    """Return the last transaction in a table; None if it has none yet, or is of no state, or is missing."""
+    table = Location.resolve(os.fspath(path), None).existing()
+    owner = None if table is None else Owner.of(table)
+    if table is None or owner is None:
+        return None
+    return table.transaction_version(state_application(owner.topology_id, owner.state))
 
 
 def _advice(location: Location) -> str:

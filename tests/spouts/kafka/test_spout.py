@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from spouts.kafka import TransactionalKafkaSpout
+from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
 from spouts.kafka.log import StoredOffset, TopicPartition
 from spouts.kafka.planner import DISCOVERY_SECS, LATE_SECS, PUBLISH_SECS, SHORTER_SECS
 from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
@@ -665,3 +665,10 @@ def test_without_the_client():
     """Everything imports without confluent-kafka; whoever wants to connect is told how to install it."""
     said = subprocess.run([sys.executable, "-c", WITHOUT_CLIENT], capture_output=True, text=True, check=True, cwd=ROOT)
     assert said.stdout == "the spout needs confluent-kafka: in txtopo's checkout, .venv/bin/pip install '.[kafka]'\n"
+
+
+@pytest.mark.parametrize("kind", [TransactionalKafkaSpout, OpaqueKafkaSpout])
+def test_a_fork_publishes_to_no_group(kind):
+    """The group is the original's, whose spout stays as it is."""
+    spout = kind("broker:9092", "clicks", publish_group="shown")
+    assert (spout.forked().publish_group, spout.publish_group) == (None, "shown")

@@ -22,7 +22,16 @@ from typing import Any
 import pytest
 
 from txtopo.api.fields import Fields
-from txtopo.api.state import KEYED_KINDS, CanBeRepaired, Key, OpenedState, State, StateKind, StateTable
+from txtopo.api.state import (
+    KEYED_KINDS,
+    CanBeForked,
+    CanBeRepaired,
+    Key,
+    OpenedState,
+    State,
+    StateKind,
+    StateTable,
+)
 from txtopo.api.values import StateValue, stored_value
 from txtopo.errors import DivergenceError, FieldsError, LostLead, RuleError, StateAccessError, StateFailure
 
@@ -446,6 +455,32 @@ class StateConformance:
         expected = [("a", 3, 3), ("b", 1, 1), ("bb", 2, 2), ("bbb", 3, 3)]
         assert (rows_of(opened), opened.last_txid) == (expected, 3)
         assert rows_of(opened, 1) == [("a", 1, 1), ("b", 1, 1)]
+
+    @EVERY_KIND
+    def test_forking(self, place: StatePlace, kind: StateKind) -> None:
+        """A fork has what the state had after a transaction, and neither changes the other from then on."""
+        state = place.state(kind=kind)
+        if not isinstance(state, CanBeForked):
+            pytest.skip("this state can't be forked")
+        opened, origin = place.opened(kind=kind), str(place.state(kind=kind).address)
+        for txid in (1, 2, 3):
+            put(opened, txid, {"a": txid, txid * "b": txid})
+        then, now = rows_of(opened, 2), rows_of(opened)
+        fork = state.moved(f"{origin}-fork")
+        assert isinstance(fork, CanBeForked)
+        fork.fork(origin, 2, "fork", NAME, "second-life", 1)
+        forked = fork.open("fork", NAME, "second-life", 1)
+        assert (rows_of(forked), forked.last_txid, values_of(forked, "a", "bbb")) == (then, 2, [2, None])
+        assert forked.identity != opened.identity
+        put(forked, 3, {"a": 30})
+        assert values_of(forked, "a", "b") == [30, 1]
+        assert (rows_of(opened), rows_of(forked, 2)) == (now, then)
+        put(opened, 4, {"a": 4})
+        assert values_of(forked, "a") == [30]
+        other = state.moved(f"{origin}-other")
+        assert isinstance(other, CanBeForked)
+        with pytest.raises(StateAccessError):
+            other.fork(origin, 7, "fork", NAME, "second-life", 1)
 
     # The table, looked at without opening it
 

@@ -27,7 +27,7 @@ import threading
 import time
 import urllib.parse
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ METADATA_BYTES_MAX = VALUE_BYTES_MAX - 100
 
 NOTE_BYTES_MAX = VALUE_BYTES_MAX
 """A note of more bytes becomes a draft."""
+
+_COPY_TRIES_MAX = 20
 
 _FORMAT = "format"
 _INCARNATION, _SPOUT, _COMMITTED, _METADATA, _GROUP = "life", "spout", "committed", "metadata", "group"
@@ -241,12 +243,7 @@ class CoordinatorState:
 
     def save_metadata(self, begun: Sequence[TransactionMetadata]) -> None:
         """Make durable the metadata of begun transactions, and when they were planned."""
-        self._write(
-            [
-                Put(self._metadata_path(each.txid), _encode(each.metadata) + b"\n" + _encode(to_json(each.planned)))
-                for each in begun
-            ]
-        )
+        self._write([Put(self._metadata_path(each.txid), _encode_begun(each)) for each in begun])
 
     def decide(self, group: Group) -> None:
         """Decide a group, whose writes are prepared: from here on it will be finished, whoever leads.
@@ -348,6 +345,36 @@ class CoordinatorState:
                 "what may change between two runs"
             )
 
+    def begin_fork(
+        self,
+        incarnation: str,
+        mark: CommittedMark,
+        begun: Sequence[TransactionMetadata],
+        source: Mapping[str, bytes],
+    ) -> None:
+        """Begin the coordinator state of a fork, in place of what an interrupted try has left.
+
+        :meth:`check_spout` must have been called.
+
+        Args:
+            incarnation: that of the fork.
+            mark: the last committed transaction.
+            begun: the transactions after it that are begun.
+            source: the values of the spout's coordinator, by path below its own.
+        """
+        values = {
+            **{f"{_SOURCE}/{path}": value for path, value in source.items()},
+            **{f"{_METADATA}/{each.txid:020d}": _encode_begun(each) for each in begun},
+            _FORMAT: _encode(to_json(COORDINATOR_STATE)),
+            _COMMITTED: _encode(to_json(mark)),
+            _SPOUT: _encode(self._spout),
+            _INCARNATION: _encode(incarnation),  # last: a store may split the step
+        }
+        puts = [Put(self._path(name), value) for name, value in values.items()]
+        self._lead.write([*(Delete(self._path(name)) for name in (_SOURCE, _METADATA)), *puts])
+        self._known_incarnation = self.incarnation = incarnation
+        self._format = COORDINATOR_STATE
+
     def repair(self) -> Any:
         """Return the plan of an unfinished repair; None if there is none."""
         return self._read(_REPAIR)
@@ -426,6 +453,36 @@ class CoordinatorState:
         return None if value is None else json.loads(str(value, "utf-8"))
 
 
+def copy_of(store: Store, topology_id: str) -> dict[str, bytes] | None:
+    """Return a topology's coordinator state as of one moment, by path below the topology; without earlier repairs.
+
+    The topology may be running. None if it writes faster than it can be read.
+    """
+    found: dict[str, bytes] | None = None
+    for _ in range(_COPY_TRIES_MAX):
+        names = [name for name in store.children(topology_id) if not name.startswith(_ASIDE)]
+        again = {path: value for name in names for path, value in _values(store, topology_id, name)}
+        if again == found:
+            return found
+        found = again
+    return None
+
+
+def source_in(values: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the values of the spout's coordinator in a copy of coordinator state, by path below its own."""
+    own = f"{_SOURCE}/"
+    return {path.removeprefix(own): value for path, value in values.items() if path.startswith(own)}
+
+
+def _values(store: Store, topology_id: str, name: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the value of a name, if any, and of all names below it."""
+    value = store.read(f"{topology_id}/{name}")
+    if value is not None:
+        yield name, value
+    for child in store.children(f"{topology_id}/{name}"):
+        yield from _values(store, topology_id, f"{name}/{child}")
+
+
 def drafts_of(metadata_dir: Path, topology_id: str) -> Folder:
     """Return the folder for notes that are too large for a store, in a topology's metadata directory."""
     return LocalFolder(metadata_dir.absolute() / "notes" / urllib.parse.quote(topology_id, safe=""))
@@ -460,6 +517,12 @@ def as_json(metadata: Any) -> Any:
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 """Shared, because json.dumps() would create one for each value."""
+
+
+def _encode_begun(begun: TransactionMetadata) -> bytes:
+    # Without a stamp, as versions before format 4 wrote it, if it is not known when the transaction was planned.
+    stamp = b"" if begun.planned == NEVER else b"\n" + _encode(to_json(begun.planned))
+    return _encode(begun.metadata) + stamp
 
 
 def _encode(value: Any, bytes_max: int = VALUE_BYTES_MAX) -> bytes:

@@ -1,0 +1,182 @@
+"""A fork's table: a new table whose first version has the files that another table had after a transaction.
+
+Version 0 is one log entry: the protocol, a new table id, the new owner, the files, and the application transactions of
+the fork. Until that entry is put there is no table, only files that nothing names; so a fork's table is whole or is not
+there.
+
+The files get a second name, by a hard link, or are copied where the file system has none or is another one. Data files
+never change, and a vacuum of either table removes only that table's name of a file. So neither table can take a file
+from the other.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import errno
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from state.delta.log.data_files import DataFile
+from state.delta.log.entries import entry_path
+from state.delta.log.location import LOG_FOLDER, Location
+from state.delta.log.ownership import (
+    Fence,
+    Owner,
+    not_empty,
+    not_ours,
+    state_application,
+    taken_until,
+)
+from state.delta.log.put import Change, entry_of
+from state.delta.log.sync import sync_files
+from state.delta.table import kept_version
+from txtopo.durable import make_folder
+from txtopo.errors import ConfigError, StateAccessError
+from txtopo.failpoints import reach
+
+__all__ = ["fork_table"]
+
+_NOT_LINKED = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+"""Why a file has to be copied: it would be on another file system, or the file system has no further link to it."""
+
+
+def fork_table(origin: Location, txid: int, place: Location, owner: Owner, epoch: int) -> None:
+    """Make a new table that is as ``origin`` was after the write of a transaction.
+
+    A crash leaves files that no log names; the caller removes the folder.
+
+    Args:
+        origin: the table of a state; others may write to it meanwhile.
+        txid: the transaction, with which a write to it was made.
+        place: a free local folder.
+        owner: the owner of the new table, which keeps the kind and the expiry of ``origin``.
+        epoch: the epoch of whoever makes it.
+
+    Raises:
+        ConfigError: one of the tables is in an object store.
+        StateAccessError: ``origin`` no longer keeps that version.
+        DivergenceError: ``origin`` is no table of a state, or the folder is not free.
+    """
+    if origin.root is None or place.root is None:
+        raise ConfigError(
+            f"the table at {origin.address if origin.root is None else place.address} is in an object store, and only "
+            "tables in folders can be forked"
+        )
+    foreign = place.foreign_file()
+    if foreign is not None:
+        raise not_empty(place, foreign)
+    latest = origin.existing()
+    found = None if latest is None else Owner.of(latest)
+    if latest is None or found is None:
+        raise not_ours(origin)
+    # The table is labelled as what it is: a state that is declared otherwise by now is refused when it is opened.
+    owner = attrs.evolve(owner, kind=found.kind, expires=found.expires)
+    partition_by = latest.metadata().partition_columns
+    kept = kept_version(origin, latest.version(), txid, partition_by)
+    if kept is None:
+        raise _gone(origin, txid)
+    version, files = kept
+    table = origin.handle(version)
+    try:
+        _share(origin.root, place.root, files.values())
+    except FileNotFoundError as error:  # a vacuum was faster
+        raise _gone(origin, txid) from error
+    taken = taken_until(table, state_application(found.topology_id, found.state)) if found.expires else None
+    change = Change(list(_with_stats(table, files)), taken=taken)
+    make_folder(place.root / LOG_FOLDER)
+    reach("delta.fork.shared")
+    if not place.folder.put_if_absent(entry_path(0), _first_entry((table, latest), change, owner, txid, epoch)):
+        raise not_empty(place, place.root / entry_path(0))
+
+
+def _share(origin: Path, place: Path, files: Iterable[DataFile]) -> None:
+    """Give each file a name in another folder too, durably."""
+    made = []
+    for file in files:
+        target = place / file.place
+        make_folder(target.parent)
+        try:
+            os.link(origin / file.place, target)
+        except OSError as error:
+            if error.errno not in _NOT_LINKED:
+                raise
+            shutil.copyfile(origin / file.place, target)
+        made.append(target)
+    sync_files(made)
+
+
+def _first_entry(versions: tuple[DeltaTable, DeltaTable], change: Change, owner: Owner, txid: int, epoch: int) -> bytes:
+    """Return the entry of a table with the columns of the first of two versions, and the properties of the second."""
+    table, latest = versions
+    protocol, metadata = latest.protocol(), latest.metadata()
+    features = {"readerFeatures": protocol.reader_features, "writerFeatures": protocol.writer_features}
+    now_ms = int(time.time() * 1000)
+    actions: list[dict[str, Any]] = [
+        {
+            "protocol": {
+                "minReaderVersion": protocol.min_reader_version,
+                "minWriterVersion": protocol.min_writer_version,
+                **{name: list(each) for name, each in features.items() if each is not None},
+            }
+        },
+        {
+            "metaData": {
+                "id": str(uuid.uuid4()),
+                "name": owner.state,
+                "description": owner.description,
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": table.schema().to_json(),
+                "partitionColumns": list(metadata.partition_columns),
+                "configuration": {**metadata.configuration, **owner.configuration},
+                "createdTime": now_ms,
+            }
+        },
+    ]
+    fence = Fence(owner.topology_id, owner.state, epoch)
+    lines = [json.dumps(action, separators=(",", ":"), ensure_ascii=False).encode() for action in actions]
+    return b"\n".join(
+        [*lines, entry_of(change, fence.notes(txid), fence.applications(txid, taken=change.taken), now_ms)]
+    )
+
+
+def _with_stats(table: DeltaTable, files: dict[str, DataFile]) -> Iterator[DataFile]:
+    """Yield each file with what the log has of its columns: the bounds of integers, texts and dates, and the nulls."""
+    names = [field.name for field in pa.schema(table.schema()) if not pa.types.is_nested(field.type)]
+    for row in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+
+        def of_columns(key: str, row: dict[str, Any] = row) -> dict[str, Any]:
+            found = {name: row.get(f"{key}.{name}") for name in names}
+            # By type() and not isinstance(), because a datetime is a date, and True is an int.
+            return {name: _in_log(each) for name, each in found.items() if type(each) in _BOUNDED}
+
+        stats = {
+            "numRecords": row["num_records"],
+            "minValues": of_columns("min"),
+            "maxValues": of_columns("max"),
+            "nullCount": of_columns("null_count"),
+        }
+        is_known = row["num_records"] is not None
+        yield attrs.evolve(files[row["path"]], stats=json.dumps(stats, ensure_ascii=False) if is_known else "")
+
+
+_BOUNDED = (int, str, dt.date)
+
+
+def _in_log(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, dt.date) else value
+
+
+def _gone(origin: Location, txid: int) -> StateAccessError:
+    return StateAccessError(
+        f"the table at {origin.address} no longer keeps its version of transaction {txid}", txid=txid
+    )

@@ -1,0 +1,69 @@
+"""The making of a fork; ``tests/cli/test_fork.py`` has the rest."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from state.stores.memory import MemoryPlace, MemoryStore
+from txtopo.errors import ConfigError, StopError
+from txtopo.transactional.core.events import NEVER, Planned, TransactionMetadata
+from txtopo.transactional.recovery.checkpoints import Checkpoint
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
+from txtopo.transactional.recovery.diagnosis import RepairSubject
+from txtopo.transactional.recovery.fork import Fork, ForkSubject, claim, find_fork, make
+
+
+@pytest.fixture
+def subject(tmp_path):
+    origin = RepairSubject("first", "repeatable", {}, tmp_path / "out" / "_txtopo", {})
+    point = Checkpoint(3, "metadata", "a life", "repeatable", {}, "the journal")
+    begun = [TransactionMetadata(4, "next", Planned(1000)), TransactionMetadata(5, "last", NEVER)]
+    return ForkSubject(Fork("second", "own life", "first"), tmp_path / "side", origin, point, {}, begun, {"a/b": b"1"})
+
+
+def coordinator_state(store: MemoryStore) -> CoordinatorState:
+    state = CoordinatorState(store, store.take_lead("second", "test"), "second")
+    state.check_spout("repeatable")
+    return state
+
+
+def test_the_coordinator_state_of_a_fork(subject):
+    """It has the fork's incarnation, the transactions and what the spout keeps, and nothing of an earlier try."""
+    store = MemoryStore(MemoryPlace())
+    state = coordinator_state(store)
+    earlier = [TransactionMetadata(7, "another", NEVER)]
+    state.begin_fork("own life", CommittedMark(6, "another"), earlier, {"old": b"0"})
+    claim(subject)
+    make(subject, state)
+    assert (state.incarnation, state.committed()) == ("own life", CommittedMark(3, "metadata"))
+    assert [(each.txid, each.metadata) for each in state.begun(3)] == [(4, "next"), (5, "last")]
+    assert state.begun(3)[0].planned == Planned(1000)
+    assert (store.children("second/source"), store.read("second/source/a/b")) == (["a"], b"1")
+
+
+def test_an_id_that_the_store_has_is_refused(subject):
+    """In a store that several topologies share, nobody's coordinator state is taken for that of a fork."""
+    state = coordinator_state(MemoryStore(MemoryPlace()))
+    state.begin()
+    claim(subject)
+    with pytest.raises(ConfigError, match="the store has a topology 'second' already: choose another id"):
+        make(subject, state)
+
+
+def test_a_fork_of_a_newer_version_is_refused(subject):
+    """It names the version that reads it."""
+    claim(subject)
+    path = subject.metadata_dir / "fork.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": {"number": 99, "needs": "9.0"}}))
+    with pytest.raises(StopError, match=r"9\.0 or newer"):
+        find_fork(subject.folder)
+
+
+def test_one_folder_is_of_one_fork(subject):
+    """Two forks with different ids, whose leads do not exclude each other, never share a folder."""
+    claim(subject)
+    other = ForkSubject(Fork("third", "other life", "first"), subject.folder, subject.origin, subject.point, {}, (), {})
+    with pytest.raises(ConfigError, match="holds a fork 'second' that is not finished: make it with --id second"):
+        claim(other)

@@ -1,0 +1,177 @@
+"""``txtopo diff``: compare the tables of two outputs as of the same transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+import pyarrow as pa
+from rich.text import Text
+
+from state.delta.log.location import LOG_FOLDER
+from state.delta.read.consistent import committed_in_tables, read_tables
+from state.delta.read.difference import TableDifference, difference
+from state.delta.read.history import last_transaction, read_table
+from txtopo.cli.command import Command, CommandLineError, WholeNumber
+from txtopo.cli.console import Console
+from txtopo.cli.display.wording import count_of
+from txtopo.errors import ConfigError
+from txtopo.printable import escaped
+from txtopo.transactional.journal.ending import metadata_dir_below
+from txtopo.transactional.journal.journal import counting_parts, find_journal, read_journal
+
+SAMPLES_SHOWN = 5
+
+_Tables = Mapping[str, pa.Table]
+
+
+@click.command("diff", cls=Command)
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@click.option("--to", "--txid", "to", type=WholeNumber(0), metavar="M", help="Compare as of this transaction.")
+@click.option(
+    "--from", "since", type=WholeNumber(1), metavar="N", help="Only what transactions from N on have written."
+)
+@click.option("--txids", "with_txids", is_flag=True, help="Rows differ, too, if other transactions wrote them.")
+@click.option(
+    "--limit",
+    type=WholeNumber(0),
+    metavar="N",
+    default=SAMPLES_SHOWN,
+    help="Show at most N rows of a kind. Default: 5.",
+)
+@click.pass_context
+def diff(  # noqa: PLR0913, PLR0917 - one for each option
+    ctx: click.Context,
+    a: str,
+    b: str,
+    to: int | None,
+    since: int | None,
+    with_txids: bool,  # noqa: FBT001 - an option
+    limit: int,
+) -> None:
+    """Compare the tables of two outputs, for example of a topology and its fork, as of the same transaction.
+
+    A and B are folders that hold a topology's tables and its folder '_txtopo', or two tables. Nothing is run or
+    written, and the topologies may be running. Tables are compared as of M; by default as of the newest transaction
+    that ends a commit group in both outputs, because between two Delta writes a table can't always be shown.
+
+    Rows with equal keys are compared by their other columns; those of a table without keys as a multiset. The exit
+    status is 1 if there is a difference.
+    """
+    if since is not None and to is not None and since > to:
+        raise CommandLineError(f"--from {since} is after --to {to}")
+    if _is_table(a) != _is_table(b):
+        raise CommandLineError("A and B must both be tables, or both be folders with the tables of a topology")
+    console = Console(highlight=False)
+
+    def say(text: str, style: str = "") -> None:
+        console.print(Text(text, style), soft_wrap=True)
+
+    tables_a, tables_b = _tables(a, b, to, say) if _is_table(a) else _outputs(a, b, to, say)
+    names = [name for name in tables_a if name in tables_b]
+    if not names:
+        raise ConfigError(f"{a} and {b} have no state in common")
+    found = {name: difference(tables_a[name], tables_b[name], since=since, with_txids=with_txids) for name in names}
+    for name, each in found.items():
+        say(f"{name}: {_numbers(each)}", "bold" if each.count else "")
+        for line in _samples(each, limit):
+            say(f"  {line}")
+    for here, others, which in ((tables_a, tables_b, "A"), (tables_b, tables_a, "B")):
+        missing = [name for name in here if name not in others]
+        if missing:
+            say(f"not compared, because only {which} has them: {', '.join(missing)}")
+    if any(each.count for each in found.values()):
+        say("✘ different", "bold red")
+        ctx.exit(1)
+    say("✔ the same", "bold green")
+
+
+@attrs.frozen
+class _Output:
+    """A topology's output folder, as far as it is committed."""
+
+    committed: int
+    """The last transaction that all tables have."""
+    ends: frozenset[int]
+    """The transactions up to it that end a commit group, as far as the journal goes back."""
+
+    @classmethod
+    def of(cls, folder: str) -> _Output:
+        metadata_dir = metadata_dir_below(folder)
+        found = committed_in_tables(metadata_dir, None)
+        # If it can't be told, reading the tables says why.
+        committed = read_tables(folder).txid if found is None else found[0]
+        parts = counting_parts(read_journal(find_journal(metadata_dir)), lambda entry: entry.last <= committed)
+        ends = {part.header.committed for part in parts} | {entry.last for part in parts for entry in part.entries}
+        return cls(committed, frozenset(end for end in ends if end <= committed))
+
+
+def _outputs(a: str, b: str, to: int | None, say: Callable[[str], None]) -> tuple[_Tables, _Tables]:
+    """Return the tables of both folders as of the same transaction."""
+    if to is None:
+        found_a, found_b = _Output.of(a), _Output.of(b)
+        common = found_a.ends & found_b.ends
+        if not common:
+            raise ConfigError(
+                f"no transaction ends a commit group in both {a} and {b}: name one with --to that both can show"
+            )
+        to = max(common)
+        say(f"A, {a}, is at transaction {found_a.committed}; B, {b}, at {found_b.committed}")
+        behind, ahead = sorted((found_a, found_b), key=lambda each: each.committed)
+        later = min((end for end in ahead.ends if end > behind.committed), default=None)
+        if to < behind.committed and later is not None:
+            say(f"to compare them later, run {'A' if behind is found_a else 'B'} with --until {later}")
+    tables = read_tables(a, to).tables, read_tables(b, to).tables
+    say(f"as of transaction {to}")
+    return tables
+
+
+def _tables(a: str, b: str, to: int | None, say: Callable[[str], None]) -> tuple[_Tables, _Tables]:
+    """Return two single tables, by default as of the last transaction that both have."""
+    last = [last_transaction(a), last_transaction(b)]
+    if to is None and None not in last and last[0] != last[1]:
+        to = min(each for each in last if each is not None)
+        say(f"as of transaction {to}")
+    name = Path(a).name
+    return {name: read_table(a, to)}, {name: read_table(b, to)}
+
+
+def _numbers(found: TableDifference) -> str:
+    rows = [
+        (f"{count_of(found.only_in_a.num_rows, 'row')} only in A", found.only_in_a.num_rows),
+        (f"{count_of(found.only_in_b.num_rows, 'row')} only in B", found.only_in_b.num_rows),
+        (f"{count_of(found.differing_a.num_rows, 'row')} with other values", found.differing_a.num_rows),
+        (f"{count_of(found.equal, 'row')} equal", 1),
+    ]
+    unlike = f"; not compared: column {', '.join(found.unlike)}" if found.unlike else ""
+    return ", ".join(text for text, number in rows if number) + unlike
+
+
+def _samples(found: TableDifference, limit: int) -> Iterator[str]:
+    for rows, which in ((found.only_in_a, "only in A"), (found.only_in_b, "only in B")):
+        for row in rows.slice(0, limit).to_pylist():
+            yield f"{which}  {_shown(row)}"
+    pairs = zip(
+        found.differing_a.slice(0, limit).to_pylist(), found.differing_b.slice(0, limit).to_pylist(), strict=True
+    )
+    for in_a, in_b in pairs:
+        key = {name: in_a[name] for name in found.keys}
+        changed = [name for name in found.values if repr(in_a[name]) != repr(in_b[name])]
+        values = ", ".join(f"{name}: {_text(in_a[name])} in A, {_text(in_b[name])} in B" for name in changed)
+        yield f"differs    {_shown(key)}  {values}"
+
+
+def _shown(row: Mapping[str, Any]) -> str:
+    return "  ".join(f"{name}={_text(value)}" for name, value in row.items())
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else escaped(str(value))
+
+
+def _is_table(path: str) -> bool:
+    return "://" in path or (Path(path) / LOG_FOLDER).is_dir()

@@ -1,0 +1,320 @@
+"""A fork: a second topology that goes on from a committed transaction of another one, in a folder of its own.
+
+It has another id, an incarnation and a coordinator state of its own, and tables that are as the origin's were. What the
+origin has begun since then is begun in the fork as well: its transactions get the same input and have the same times,
+so that the tables of both can be compared. The origin is only read, and may be running.
+
+1. The fork is named in its folder, in ``_txtopo/fork.json``, as one that is not finished. No run starts with such a
+   fork.
+2. Whoever makes it takes the lead of the new topology, so that nobody else makes it too, and removes what an
+   interrupted try has left.
+3. Each table is made, with the rows of the transaction; a state that had none gets an empty one.
+4. A journal is begun. Its header says what is committed: from here on the fork can be read and audited.
+5. The coordinator state is begun, in one step.
+6. The fork is named as finished.
+
+A crash at any moment leaves a fork that is not finished; to run ``txtopo fork`` again makes it anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+from txtopo.api.state import CanBeForked, OpenedState, State, StateTable, TableDescription
+from txtopo.errors import ConfigError, DivergenceError, StateAccessError
+from txtopo.failpoints import durable_step
+from txtopo.folder import LocalFolder
+from txtopo.formats import FIRST, FORK, Format, refuse_newer
+from txtopo.records import DAMAGE, WRITTEN_AS_LIFE, from_json, to_json
+from txtopo.transactional.core.events import TransactionMetadata
+from txtopo.transactional.journal.ending import METADATA_DIR
+from txtopo.transactional.journal.journal import (
+    PART_BYTES_MAX,
+    JournalHeader,
+    JournalPart,
+    JournalTable,
+    JournalWriter,
+    find_journal,
+)
+from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
+from txtopo.transactional.recovery.diagnosis import RepairSubject
+
+_FILE = "fork.json"
+
+
+@attrs.frozen
+class Fork:
+    """What a fork's folder says of it."""
+
+    topology: str
+    """Its id."""
+    incarnation: str = attrs.field(metadata=WRITTEN_AS_LIFE)
+    declared: str
+    """The id that its module declares."""
+    origin: str = ""
+    """The folder that it was forked from, for people."""
+    txid: int = 0
+    """The last transaction that it has from there."""
+    tables: Mapping[str, str] = attrs.field(factory=dict)
+    """The path of each state's table, relative to the folder."""
+    is_made: bool = False
+    """Whether it is finished."""
+    format: Format = FORK
+
+
+@attrs.frozen
+class ForkPoint:
+    """The transaction from which a fork goes on."""
+
+    checkpoint: Checkpoint
+    obstacles: tuple[str, ...]
+    """Why it is no later one, up to the one that was asked for."""
+
+    @classmethod
+    def of(cls, origin: RepairSubject, parts: Sequence[JournalPart], txid: int) -> ForkPoint:
+        """Return the newest transaction up to ``txid`` as of which all tables are kept; 0 only for 0.
+
+        Args:
+            origin: the topology.
+            parts: its journal, which must have a part.
+            txid: a committed transaction, or 0.
+
+        Raises:
+            StateAccessError: the transaction is not committed yet, or no moment up to it is kept.
+        """
+        tables = origin.tables()
+        descriptions = {name: found for name, table in tables.items() if (found := table.look()) is not None}
+        incarnation = parts[-1].header.incarnation
+        points = checkpoints_in(parts, origin.topology_id, incarnation, descriptions)
+        if txid > points[0].txid:
+            raise StateAccessError(
+                f"transaction {txid} of topology {origin.topology_id!r} is not committed; the last one that is, is "
+                f"{points[0].txid}"
+            )
+        seen: list[str] = []
+        if txid not in {point.txid for point in points} and txid > points[-1].txid:
+            after = min(point.txid for point in points if point.txid > txid)
+            before = max(point.txid for point in points if point.txid < txid)
+            seen.append(f"transactions {before + 1} to {after} were written together")
+        for point in points:
+            if point.txid > txid or (txid and not point.txid):  # the beginning is for who asks for it
+                continue
+            # A state that the module has got since has no table in the fork, as it would have none here.
+            marks = {name: mark for name, mark in point.states.items() if name in origin.states and point.has(name)}
+            looked = [_obstacle(name, mark, descriptions.get(name), tables[name]) for name, mark in marks.items()]
+            obstacles = [each for each in looked if each is not None]
+            if not obstacles:
+                return cls(point, tuple(seen))
+            seen += [each for each in obstacles if each not in seen]
+        why = "; ".join(seen) or f"the journal begins after transaction {points[-1].txid}"
+        raise StateAccessError(
+            f"topology {origin.topology_id!r} can't be forked at transaction {txid} or before: {why}. "
+            "Give 0 to fork it from the beginning"
+        )
+
+
+def _obstacle(name: str, mark: StateMark, description: TableDescription | None, table: StateTable) -> str | None:
+    """Describe why a table can't be made as of a mark; None if it can."""
+    if not mark.txid:  # it was empty
+        return None
+    if description is None or description.identity != mark.identity:
+        return f"the table of {name!r} is gone, or is another one by now"
+    if table.is_kept(mark.txid):
+        return None
+    return f"the version of {name!r} after transaction {mark.txid} is gone (vacuumed, or its log was deleted)"
+
+
+@attrs.frozen
+class ForkSubject:
+    """A fork to make."""
+
+    fork: Fork
+    folder: Path
+    origin: RepairSubject
+    point: Checkpoint
+    states: Mapping[str, State]
+    """The origin's states, moved to their places in the fork."""
+    begun: Sequence[TransactionMetadata]
+    """The transactions after the point that the origin has begun by now: the fork gives them the same input."""
+    source: Mapping[str, bytes]
+    """What the spout's coordinator keeps as of the last of these, by path below its own."""
+
+    @property
+    def metadata_dir(self) -> Path:
+        """The fork's metadata directory."""
+        return self.folder / METADATA_DIR
+
+    @property
+    def marks(self) -> dict[str, StateMark]:
+        """The origin's marks of the states that it had at the point; the fork has tables of these."""
+        return {name: mark for name, mark in self.point.states.items() if name in self.states and self.point.has(name)}
+
+
+def find_fork(folder: str | os.PathLike[str]) -> Fork | None:
+    """Return what a folder says of the fork in it, finished or not; None if it holds none.
+
+    Raises:
+        DivergenceError: it can't be read.
+        StopError: a newer version of txtopo has made the fork, in a format that this one does not know.
+    """
+    path = Path(folder) / METADATA_DIR / _FILE
+    try:
+        value = json.loads(path.read_bytes())
+        refuse_newer(f"the fork in {folder}", from_json(value.get("format", to_json(FIRST)), Format), FORK)
+        return from_json(value, Fork)
+    except FileNotFoundError:
+        return None
+    except (OSError, *DAMAGE) as error:
+        raise DivergenceError(f"{path} can't be read ({error}); remove the folder, and make the fork again") from error
+
+
+def claim(subject: ForkSubject) -> None:
+    """Name the fork in its folder, as one that is not finished, unless it is named there already.
+
+    Raises:
+        ConfigError: the folder holds something else.
+    """
+    folder, fork = subject.folder, subject.fork
+    if find_fork(folder) is None:
+        if not _is_free(folder):
+            raise ConfigError(f"{folder} is not empty: give the fork a folder of its own")
+        # A crash before this leaves nothing. After it, the folder is taken for a fork that is to be made again.
+        with durable_step("fork.begin"):
+            LocalFolder(subject.metadata_dir.absolute()).put_if_absent(_FILE, _encoded(fork))
+    found = find_fork(folder)
+    if found is not None and found.is_made:
+        raise ConfigError(
+            f"{folder} holds the fork {found.topology!r} already, of transaction {found.txid}: give the new one a "
+            "folder of its own, or remove that one"
+        )
+    # The lead of its id keeps others from making it at the same time, so it can't be made under another one.
+    if found is not None and found.topology != fork.topology:
+        raise ConfigError(
+            f"{folder} holds a fork {found.topology!r} that is not finished: make it with --id {found.topology}, or "
+            "remove the folder"
+        )
+
+
+def _is_free(folder: Path) -> bool:
+    """Whether there is nothing in a folder, except drafts that a crash may have left."""
+    if not folder.exists():
+        return True
+    metadata_dir = LocalFolder(folder.absolute() / METADATA_DIR)
+    return (
+        folder.is_dir()
+        and all(path == metadata_dir.root for path in folder.absolute().iterdir())
+        and not any(metadata_dir.list())
+    )
+
+
+def make(subject: ForkSubject, coordinator_state: CoordinatorState) -> None:
+    """Make a fork that was claimed, with the lead of the new topology.
+
+    Raises:
+        ConfigError: it is finished by now, or the store has another topology of that id.
+        StateAccessError: the origin no longer keeps a version of a table.
+    """
+    claim(subject)  # again: another process may have made it, or has removed its own, until this one had the lead
+    before, files = find_fork(subject.folder), LocalFolder(subject.metadata_dir.absolute())
+    known = {subject.fork.incarnation, before.incarnation if before is not None else ""}
+    if coordinator_state.is_begun and coordinator_state.incarnation not in known:
+        raise ConfigError(
+            f"the store has a topology {subject.fork.topology!r} already: choose another id for the fork with --id"
+        )
+    _clear(subject.folder, before or subject.fork)
+    files.remove_drafts()
+    files.put(_FILE, _encoded(subject.fork))
+    opened: dict[str, OpenedState] = {}
+    try:
+        for name, mark in subject.marks.items():
+            # A crash leaves some of the tables, perhaps one without a log; the next try removes them all.
+            with durable_step("fork.table"):
+                opened[name] = _table(subject, coordinator_state, name, mark.txid or 0)
+        marks = {
+            name: StateMark(state.identity, state.last_txid, state.version, None, subject.marks[name].begun_after)
+            for name, state in opened.items()
+        }
+        with durable_step("fork.journal"):
+            JournalWriter(
+                find_journal(subject.metadata_dir, subject.fork.topology),
+                _header(subject, coordinator_state, marks),
+                PART_BYTES_MAX,
+            )
+        point = subject.point
+        committed = CommittedMark(point.txid, point.metadata, marks, point.planned)
+        # A crash after this leaves a fork that lacks nothing but its name as finished, so it is made again.
+        with durable_step("fork.state"):
+            coordinator_state.begin_fork(subject.fork.incarnation, committed, subject.begun, subject.source)
+        with durable_step("fork.end"):
+            files.put(_FILE, _encoded(attrs.evolve(subject.fork, is_made=True)))
+    finally:
+        for state in opened.values():
+            state.close()
+
+
+def discard(folder: Path, fork: Fork) -> None:
+    """Remove a fork that could not be made, and its folder if nothing else is in it.
+
+    Nobody may have its store open.
+    """
+    _clear(folder, fork)
+    metadata_dir = folder / METADATA_DIR
+    for path in metadata_dir.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != _FILE:
+            path.unlink()
+    # Last: a crash before this leaves a fork that is not finished, for the next try.
+    (metadata_dir / _FILE).unlink()
+    with contextlib.suppress(OSError):
+        metadata_dir.rmdir()
+        folder.rmdir()
+
+
+def _table(subject: ForkSubject, coordinator_state: CoordinatorState, name: str, txid: int) -> OpenedState:
+    """Make the table of a state, and open it."""
+    state, fork = subject.states[name], subject.fork
+    if txid and isinstance(state, CanBeForked):
+        state.fork(
+            str(subject.origin.states[name].address),
+            txid,
+            fork.topology,
+            name,
+            fork.incarnation,
+            coordinator_state.epoch,
+        )
+    return state.open(fork.topology, name, fork.incarnation, coordinator_state.epoch)
+
+
+def _header(subject: ForkSubject, coordinator_state: CoordinatorState, marks: Mapping[str, StateMark]) -> JournalHeader:
+    return JournalHeader(
+        topology=subject.fork.topology,
+        incarnation=subject.fork.incarnation,
+        epoch=coordinator_state.epoch,
+        spout=subject.origin.spout,
+        committed=subject.point.txid,
+        metadata=subject.point.metadata,
+        planned=subject.point.planned,
+        tables={name: JournalTable(subject.fork.tables[name], mark.identity) for name, mark in marks.items()},
+        states={name: mark.txid for name, mark in marks.items()},
+        begun_after={name: mark.begun_after for name, mark in marks.items() if mark.begun_after},
+    )
+
+
+def _clear(folder: Path, fork: Fork) -> None:
+    """Remove the tables and the journal of a fork that is not finished."""
+    for path in fork.tables.values():
+        shutil.rmtree(folder / path, ignore_errors=True)
+    shutil.rmtree(str(find_journal(folder / METADATA_DIR)), ignore_errors=True)
+
+
+def _encoded(fork: Fork) -> bytes:
+    return json.dumps(to_json(fork), indent=2).encode()
