@@ -33,6 +33,9 @@ from txtopo.transactional.core.events import NEVER, Planned
 FOLDER = "journal"
 """The journal's folder in the metadata directory."""
 
+BACKFILL_FOLDER = "backfill"
+"""The folder of backfills in the metadata directory; each has a folder in it, with a journal of its own."""
+
 DEAD_LETTERS = "dead-letters"
 """The name of the state for dead letters."""
 
