@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from txtopo.errors import DivergenceError
+from txtopo.transactional.audit.backfills import difference_between
 from txtopo.transactional.backfill.source import Recorded
 from txtopo.transactional.commit.groups import Journal
-from txtopo.transactional.journal.journal import JournalEntry, JournalTransaction
-from txtopo.transactional.tasks.fingerprint import Fingerprint
+from txtopo.transactional.journal.journal import JournalEntry
 
 
 class CheckedJournal:
@@ -45,38 +42,3 @@ class CheckedJournal:
         self._journal.enter(entry)
         for transaction in entry.transactions:
             self._recorded.pop(transaction.txid)
-
-
-def difference_between(
-    then: JournalTransaction, now: JournalTransaction, components: tuple[str, ...], known: set[str]
-) -> str | None:
-    """Describe the first difference between a transaction and its backfill; None if there is none.
-
-    Args:
-        then: as the topology has committed it.
-        now: as the backfill has.
-        components: those that ran in the backfill, in topological order.
-        known: those that the topology had.
-    """
-    if (then.metadata, then.planned.at_ms) != (now.metadata, now.planned.at_ms):
-        return "it is another transaction now than when the backfill began it, because the topology has gone back"
-    if then.is_dead_letter:
-        return None
-    for name in components:
-        if name not in known:
-            continue
-        was, found = _fingerprint(then.fingerprints, name), _fingerprint(now.fingerprints, name)
-        if was.tuples != found.tuples:
-            counts = f"{was.tuples} at the commit, {found.tuples} now"
-            return f"component {name!r} emits other tuples than it did then ({counts}): its code or its input changed"
-        if None not in {was.checksum, found.checksum} and was.tuples and was.checksum != found.checksum:
-            return (
-                f"component {name!r} emits {found.tuples} tuples as it did then, but with different values, in another "
-                "order or from other tasks: its code, its input or its parallelism changed"
-            )
-    return None
-
-
-def _fingerprint(fingerprints: Mapping[str, tuple[Any, Any]], name: str) -> Fingerprint:
-    tuples, checksum = fingerprints.get(name, (0, 0))
-    return Fingerprint(tuples, checksum)
