@@ -89,6 +89,7 @@ class BackfillPlace:
                 "table"
             )
         self._refuse_departed(committed)
+        self._raise_epoch()
         return committed
 
     def run_config(self, committed: CommittedMark | None) -> Config:
@@ -117,6 +118,13 @@ class BackfillPlace:
                 state.found(self.topology.incarnation, founded)
             lead.release()
         return founded
+
+    def _raise_epoch(self) -> None:
+        """Raise the epoch above those of the tables: a start of the topology may have opened one that had joined."""
+        tables = [table for name in self.part.new if (table := self.plan.states[name].table()) is not None]
+        epochs = [found.epoch for table in tables if (found := table.look()) is not None]
+        with contextlib.closing(make_store(self.plan, self.run_config(None))) as store:
+            store.take_lead(self.plan.topology_id, OWNER, max(epochs, default=0)).release()
 
     def _refuse_first(self, first: int) -> None:
         last = self.topology.committed().txid
