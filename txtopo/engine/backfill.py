@@ -2,7 +2,7 @@
 
 The part of the topology that writes it runs the transactions that the topology has committed, with their recorded
 metadata, as an ordinary run with a coordinator state, a journal and scratch tables of its own; they are in
-``backfill/<states>`` in the topology's metadata directory. The new tables are in their places from the beginning, and
+``backfill/<topology>/<states>`` in its metadata directory. The new tables are in their places from the beginning, and
 have the topology's incarnation, so nothing is copied in the end. The run's journal stays there: it is the evidence for
 the tables up to the transaction at which they joined the topology.
 """
@@ -30,10 +30,10 @@ from txtopo.transactional.backfill.part import BackfillPart, part_of
 from txtopo.transactional.backfill.source import JournalSource, Recorded, without_given_up
 from txtopo.transactional.commit.groups import Journal
 from txtopo.transactional.journal.journal import (
-    BACKFILL_FOLDER,
     PART_BYTES_MAX,
     JournalHeader,
     JournalWriter,
+    backfills_in,
     find_journal,
     journal_files,
 )
@@ -105,7 +105,7 @@ def backfill(  # noqa: PLR0913 - keyword arguments of an entry point
     with ExitStack() as stack:
         joined = _topology_to_join(plan, config, environment, stack)
         part = _part_of(plan, state, joined)
-        folder = joined.metadata_dir / BACKFILL_FOLDER / part.folder_name
+        folder = backfills_in(joined.metadata_dir, plan.topology_id) / part.folder_name
         place = BackfillPlace(part.plan(plan, folder / _SCRATCH), part, config, folder, joined)
         committed = place.begin(state, first)
         news.begins(part, committed.txid)
@@ -149,7 +149,7 @@ def _part_of(plan: Plan, state: str, joined: JoinedTopology) -> BackfillPart:
     known = {name for name, mark in joined.committed().states.items() if mark.left_after is None}
     if state in known:
         # Its backfill may have been killed between the join and the removal of the scratch tables.
-        for folder in (joined.metadata_dir / BACKFILL_FOLDER).glob("*"):
+        for folder in backfills_in(joined.metadata_dir, plan.topology_id).glob("*"):
             if state in map(unquote, folder.name.split(",")):
                 shutil.rmtree(folder / _SCRATCH, ignore_errors=True)
         raise ConfigError(f"topology {plan.topology_id!r} has state {state!r} already: there is nothing to backfill")
@@ -171,8 +171,8 @@ def _run(  # noqa: PLR0913, PLR0917 - what a run takes
     sources: list[JournalSource] = []
 
     def make_source(threads: Threads) -> JournalSource:
-        rest, now_secs = place.topology.rest, threads.now_secs
-        sources.append(JournalSource(recorded, rest, news.caught_up, now_secs=now_secs, sleep=threads.sleep))
+        now_secs, sleep = threads.now_secs, threads.sleep
+        sources.append(JournalSource(place.topology, recorded, news.caught_up, now_secs=now_secs, sleep=sleep))
         return sources[0]
 
     def make_journal(header: JournalHeader) -> Journal:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from txtopo.transactional.journal.journal import (
-    BACKFILL_FOLDER,
     JournalPart,
     JournalTransaction,
+    backfills_in,
     find_journal,
     read_journal,
 )
@@ -29,7 +29,7 @@ def backfills_of(metadata_dir: Path, parts: Sequence[JournalPart]) -> dict[str, 
     """
     known = {name: table.identity for part in parts for name, table in part.header.tables.items()}
     found: dict[str, list[JournalPart]] = {}
-    for folder in sorted((metadata_dir / BACKFILL_FOLDER).glob("*")):
+    for folder in sorted(backfills_in(metadata_dir, parts[-1].header.topology).glob("*")):
         own = read_journal(find_journal(folder))
         for name, table in own[-1].header.tables.items() if own else ():
             if known.get(name) == table.identity:  # that of a scratch table is another one

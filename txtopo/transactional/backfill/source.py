@@ -18,6 +18,7 @@ from txtopo.api.store import Lead, Store
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import DivergenceError
 from txtopo.folder import Folder
+from txtopo.transactional.backfill.joining import JoinedTopology
 from txtopo.transactional.commit.phases import GroupOutcome, LoadCarried, RunCommitPhases, run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt, CreateMetadata
 from txtopo.transactional.core.events import Event, MetadataCreated, SourceStatus, TransactionMetadata, Turn
@@ -49,22 +50,22 @@ class JournalSource(Begins):
     """Begins recorded transactions.
 
     Args:
+        topology: the topology that has committed them.
         recorded: gets what is read, for those who compare with it.
-        rest: takes the topology's lead, and returns its last committed transaction; None while the topology runs.
         on_caught_up: called with the last transaction once the topology is caught up with while it runs.
     """
 
     def __init__(
         self,
+        topology: JoinedTopology,
         recorded: Recorded,
-        rest: Callable[[], int | None],
         on_caught_up: Callable[[int], None],
         *,
         now_secs: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:
+        self._topology = topology
         self._recorded = recorded
-        self._rest = rest
         self._on_caught_up = on_caught_up
         self._now_secs = now_secs
         self._sleep = sleep
@@ -83,7 +84,7 @@ class JournalSource(Begins):
         """
         self._follower = follower = JournalFollower(journal, here.committed)
         # Recovered transactions run without being asked for, and are compared, too.
-        while len(self._recorded) < pending_max and (found := follower.read()):
+        while len(self._recorded) < pending_max and (found := follower.read(self._topology.committed().txid)):
             self._recorded.update((each.txid, each) for each in found)
         found_here = (follower.metadata, follower.planned.at_ms)
         if follower.after > here.committed and found_here != (here.metadata, here.planned.at_ms):
@@ -98,14 +99,14 @@ class JournalSource(Begins):
         Raises:
                 DivergenceError: the topology has gone back behind what was read, or its journal is damaged.
         """
-        del committed
         wanted = range(action.first_txid, action.first_txid + action.count)
         while self._follower.after < wanted[-1]:
-            found = self._follower.read(self.last or 0)
+            committed = self._topology.committed().txid
+            found = self._follower.read(committed)
+            self.total = max(committed, self._follower.after)
             self._recorded.update((each.txid, each) for each in found)
             if not found and not self._is_at_rest(wanted[0]):
                 break
-        self.total = max(self._follower.newest.committed, self._follower.after)
         begun = tuple(_begun(self._recorded[txid]) for txid in wanted if txid <= self._follower.after)
         if begun:
             return MetadataCreated(begun, SourceStatus.READY)
@@ -131,7 +132,7 @@ class JournalSource(Begins):
         if self._follower.after >= next_txid or self.last is not None or now - self._asked_secs < REST_SECS:
             return False
         self._asked_secs = now
-        self.last = self._rest()
+        self.last = self._topology.rest()
         if self.last is None:
             if not self._has_caught_up:
                 self._has_caught_up = True

@@ -70,11 +70,6 @@ class JournalFollower:
                 + ("" if first is None else f"; --from {first[1].committed + 2} begins where it does")
             )
 
-    @property
-    def newest(self) -> JournalHeader:
-        """The header of the newest file."""
-        return self._known()[-1][1]
-
     def read(self, committed: int = 0) -> list[JournalTransaction]:
         """Return the next transactions that are certainly committed; none if there are no more for now.
 

@@ -33,9 +33,6 @@ from txtopo.transactional.core.events import NEVER, Planned
 FOLDER = "journal"
 """The journal's folder in the metadata directory."""
 
-BACKFILL_FOLDER = "backfill"
-"""The folder of backfills in the metadata directory; each has a folder in it, with a journal of its own."""
-
 DEAD_LETTERS = "dead-letters"
 """The name of the state for dead letters."""
 
@@ -213,6 +210,11 @@ def find_journal(metadata_dir: Path, topology_id: str | None = None) -> Folder:
     The first topology in an output folder uses the plain name; the names for further ones contain their ids.
     """
     return _folder_in(metadata_dir, _name_of(metadata_dir, topology_id))
+
+
+def backfills_in(metadata_dir: Path, topology_id: str) -> Path:
+    """Return the folder of a topology's backfills, each of which has a folder in it, with a journal of its own."""
+    return metadata_dir / "backfill" / urllib.parse.quote(topology_id, safe="")
 
 
 def topologies_with_journal(metadata_dir: Path) -> tuple[str, ...]:
