@@ -45,6 +45,8 @@ class World:
     """What the source holds, and how a bolt that has changed works; one for each process."""
 
     rows: list[str] = attrs.field(factory=list)
+    is_open: bool = False
+    """Whether more rows may come."""
     gone_below: int = 0
     """The source no longer has rows below this one."""
     suffix: str = ""
@@ -74,7 +76,7 @@ class Rows(TransactionalSpout):
             return self.at < len(WORLD.rows)
 
         def is_exhausted(self):
-            return self.at >= len(WORLD.rows)
+            return self.at >= len(WORLD.rows) and not WORLD.is_open
 
     class _Emitter:
         def emit_batch(self, attempt, metadata, collector):

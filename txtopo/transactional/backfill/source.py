@@ -99,11 +99,12 @@ class JournalSource(Begins):
         Raises:
                 DivergenceError: the topology has gone back behind what was read, or its journal is damaged.
         """
+        del committed  # it is what is committed here
         wanted = range(action.first_txid, action.first_txid + action.count)
         while self._follower.after < wanted[-1]:
-            committed = self._topology.committed().txid
-            found = self._follower.read(committed)
-            self.total = max(committed, self._follower.after)
+            known = self._topology.committed().txid
+            found = self._follower.read(known)
+            self.total = max(known, self._follower.after)
             self._recorded.update((each.txid, each) for each in found)
             if not found and not self._is_at_rest(wanted[0]):
                 break
