@@ -12,13 +12,14 @@ from committers import AppendCommitter
 from spouts import OpaqueMemoryTransactionalSpout
 from state import DeltaRows, MemoryState, SqliteStore
 from tests.cli.conftest import command_line
-from tests.engine.backfills import BAD, CONFIG, WORLD, Place, counting, windows
+from tests.engine.backfills import BAD, CONFIG, WORLD, Place, counting, history_of, windows
 from tests.state.delta.crashing_runs import Crash, CrashError
 from tests.waiting import wait_for
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.engine.control import RunControl
 from txtopo.errors import AlreadyRunning, ConfigError, DivergenceError, InternalError
 from txtopo.failpoints import armed
+from txtopo.transactional.core.events import Turn
 
 __all__ = ["command_line"]
 
@@ -149,6 +150,10 @@ def test_killed_at_each_failpoint_it_goes_on(tmp_path, world, command_line, is_m
         assert at > 30, "it reaches failpoints"
 
 
+def turns_of(place: Place) -> set[Turn]:
+    return {each.planned.turn for each in history_of(place.folder)}
+
+
 def finish(place: Place) -> None:
     """Backfill again; what was joined already is said to be there."""
     try:
@@ -159,14 +164,19 @@ def finish(place: Place) -> None:
 
 
 def test_event_time(tmp_path, world, command_line):
-    """Windows below a clock that is there already get what they would have got, ends and dead letters included.
+    """Windows below a clock that is there already get what they would have got, also by transactions without input.
 
     The clock runs beside the topology's own, in a scratch table that is removed; both new states are filled.
     """
     reference, place = Place(tmp_path / "reference", windows), Place(tmp_path / "out", windows)
-    reference.run("minutes")
-    world.rows += [BAD, "w1", "w2", *(f"w{n % 2}" for n in range(20))]
-    reference.run("minutes")  # the first end is not the last
+    world.is_open = True
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(reference.run, "minutes")
+        wait_for("a quiet source", lambda: Turn.QUIET in turns_of(reference))
+        world.rows += [BAD, "w1", "w2", *(f"w{n % 2}" for n in range(20))]
+        world.is_open = False
+        running.result()
+    assert turns_of(reference) == {Turn.INPUT, Turn.QUIET, Turn.END}
     place.run(like=reference.folder)
     report = place.backfill("minutes", "minutes")
     assert report.part.scratch == ("clock",)
