@@ -13,6 +13,7 @@ from txtopo.cli.display.interrupts import Interrupts
 from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.display.wording import count_of
 from txtopo.cli.target import takes_target
+from txtopo.config import TopologyKind
 from txtopo.engine.backfill import BackfillNews, backfill
 from txtopo.topology.loading import Target
 from txtopo.topology.topology import TransactionalTopology
@@ -53,7 +54,7 @@ def backfill_command(target: Target, state: str, first: int | None) -> None:
         stack.enter_context(interrupts)
         report = backfill(
             TransactionalTopology(target.plan),
-            target.config,
+            target.config.of_kind(TopologyKind.TRANSACTIONAL),
             _environment(target, display),
             state,
             BackfillNews(functools.partial(_tell_begin, target), _tell_caught_up),

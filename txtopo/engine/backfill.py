@@ -196,11 +196,12 @@ def _run(  # noqa: PLR0913, PLR0917 - what a run takes
 
 
 def _join(place: BackfillPlace) -> None:
-    committed = place.committed()
-    assert committed is not None, "it has just run"
-    new = {name: mark_of(name, place.plan.states[name], committed.states[name]) for name in place.part.new}
-    folder = place.topology.metadata_dir.parent
-    addresses = {name: address_from(folder, place.plan.states[name].address or "") for name in new}
-    place.topology.join(place.journal, committed.txid, new, addresses)
-    # A crash before this leaves the scratch tables, which the next call removes.
-    shutil.rmtree(place.folder / _SCRATCH, ignore_errors=True)
+    with place.leading():  # so that no other process goes on with this backfill
+        committed = place.committed()
+        assert committed is not None, "it has just run"
+        new = {name: mark_of(name, place.plan.states[name], committed.states[name]) for name in place.part.new}
+        folder = place.topology.metadata_dir.parent
+        addresses = {name: address_from(folder, place.plan.states[name].address or "") for name in new}
+        place.topology.join(place.journal, committed.txid, new, addresses)
+        # A crash before this leaves the scratch tables, which the next call removes.
+        shutil.rmtree(place.folder / _SCRATCH, ignore_errors=True)

@@ -20,13 +20,16 @@ ROW = Fields("word: string", "at: timestamp")
 class Uses(BatchBolt, ICommitter):
     """Requests some states, and passes nothing on."""
 
-    output_fields = Fields("attempt", *("word: string", "at: timestamp"))
+    output_fields = Fields("attempt", "word: string", "at: timestamp")
 
     def __init__(self, *states: str) -> None:
         self.states = states
 
     def prepare(self, config, context, collector, attempt):
         self.opened = [context.state(name) for name in self.states]
+
+    def execute(self, tuple):
+        pass
 
     def finish_batch(self):
         pass

@@ -61,8 +61,8 @@ def difference_between(
             return f"component {name!r} emits other tuples than it did then ({counts}): its code or its input changed"
         if None not in {was.checksum, found.checksum} and was.tuples and was.checksum != found.checksum:
             return (
-                f"component {name!r} emits {found.tuples} tuples as it did then, but with different values, in another "
-                "order or from other tasks: its code, its input or its parallelism changed"
+                f"component {name!r} emits as many tuples as it did then, {found.tuples}, but with other values, in "
+                "another order or from other tasks: its code, its input or its parallelism changed"
             )
     return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -65,6 +66,17 @@ class BackfillPlace:
                 )
             return committed_in(store, self.plan.topology_id)
 
+    @contextlib.contextmanager
+    def leading(self, epoch_min: int = 1) -> Iterator[CoordinatorState]:
+        """Take the lead of the backfill; yield its coordinator state.
+
+        Raises:
+            AlreadyRunning: another process runs it.
+        """
+        with contextlib.closing(make_store(self.plan, self.run_config(None))) as store:
+            lead = store.take_lead(self.plan.topology_id, OWNER, epoch_min)
+            yield CoordinatorState(store, lead, self.plan.topology_id)
+
     def begin(self, state: str, first: int | None) -> CommittedMark:
         """Begin the backfill, or go on with the one that has begun; return what is committed here.
 
@@ -109,22 +121,19 @@ class BackfillPlace:
         follower = JournalFollower(self.journal, before)
         refuse_missing_input(self.plan, self.config, follower)
         founded = CommittedMark(before, follower.metadata, {}, follower.planned)
-        with contextlib.closing(make_store(self.plan, self.run_config(None))) as store:
-            lead = store.take_lead(self.plan.topology_id, OWNER)
-            state = CoordinatorState(store, lead, self.plan.topology_id)
+        with self.leading() as state:
             state.check_spout(self.plan.semantics.name)
             # A crash before this leaves a folder with an empty store, and the next call begins anew.
             with durable_step("backfill.begin"):
                 state.found(self.topology.incarnation, founded)
-            lead.release()
         return founded
 
     def _raise_epoch(self) -> None:
         """Raise the epoch above those of the tables: a start of the topology may have opened one that had joined."""
         tables = [table for name in self.part.new if (table := self.plan.states[name].table()) is not None]
         epochs = [found.epoch for table in tables if (found := table.look()) is not None]
-        with contextlib.closing(make_store(self.plan, self.run_config(None))) as store:
-            store.take_lead(self.plan.topology_id, OWNER, max(epochs, default=0)).release()
+        with self.leading(max(epochs, default=0)):
+            pass
 
     def _refuse_first(self, first: int) -> None:
         last = self.topology.committed().txid
