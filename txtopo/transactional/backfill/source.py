@@ -97,7 +97,7 @@ class JournalSource(Begins):
         """Begin the next recorded transactions; see :meth:`Begins.create`.
 
         Raises:
-                DivergenceError: the topology has gone back behind what was read, or its journal is damaged.
+            DivergenceError: the topology has gone back behind what was read, or its journal is damaged.
         """
         del committed  # it is what is committed here
         wanted = range(action.first_txid, action.first_txid + action.count)

@@ -7,6 +7,7 @@ commit. A source loses its oldest input first, so if they differ, a binary searc
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import ConfigError, FailedException, RuleError
 from txtopo.topology.plan import DATAFRAMES, Plan
-from txtopo.transactional.backfill.checks import difference_between
+from txtopo.transactional.audit.backfills import difference_between
 from txtopo.transactional.journal.following import JournalFollower
 from txtopo.transactional.journal.journal import JournalTransaction
 from txtopo.transactional.tasks.batch_run import BatchRun
@@ -105,7 +106,7 @@ class _Trial:
 
         try:
             for task in range(spout.tasks):
-                run.emit(task, lambda collector, task=task: emit(task, collector))
+                run.emit(task, functools.partial(emit, task))
         finally:
             run.close()
         fingerprints = {name: (each.tuples, each.checksum) for name, each in run.tracer.fingerprints().items()}
