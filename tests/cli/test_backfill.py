@@ -45,6 +45,16 @@ def module(command_line, tmp_path):
 
 ADDED = ("--set", "more=lengths")
 
+INLINE = """
+import txtopo.cli.backfill
+from txtopo.cli.main import main
+from txtopo.testing.inline import inline_environment
+
+txtopo.cli.backfill._environment = lambda *_: inline_environment()
+main()
+"""
+"""The command in a process of its own, without Spark."""
+
 
 def test_a_state_gets_its_history(command_line, module, inline):
     """It says what runs, where it joined, and how to go on."""
@@ -67,7 +77,7 @@ def test_mistakes_are_said_in_a_line(command_line, module, inline):
 def test_a_kill_in_the_middle_goes_on(command_line, module, inline, point):
     """``kill -9`` leaves a topology that starts as before, and that the same command joins."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TXTOPO_FAILPOINTS": f"{point}=kill"}
-    command = [sys.executable, "-m", "txtopo.cli", "backfill", module, "lengths", *ADDED]
+    command = [sys.executable, "-c", INLINE, "backfill", module, "lengths", *ADDED]
     assert subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False).returncode == -9
     WORLD.rows.append("w0")
     run_inline(load_target(module, {}).topology)
