@@ -10,7 +10,7 @@ import pytest
 
 from committers import AppendCommitter
 from spouts import OpaqueMemoryTransactionalSpout
-from state import DeltaRows, MemoryState, SqliteStore
+from state import DeltaRows, MemoryState, SqliteStore, read_tables
 from tests.cli.conftest import command_line
 from tests.engine.backfills import BAD, CONFIG, WORLD, Place, counting, history_of, windows
 from tests.state.delta.crashing_runs import Crash, CrashError
@@ -109,6 +109,22 @@ def test_a_stopped_one_goes_on(place, reference):
     place.run("words")
     assert place.backfill("lengths", "words", "lengths").joined_at == 12
     assert place.rows("lengths") == reference.rows("lengths")
+
+
+def test_a_topology_that_died_in_a_group_is_finished_first(tmp_path, command_line):
+    """The state joins it after that group, and readers of all tables see it from then on."""
+    place = Place(tmp_path / "out")
+    with pytest.raises(InternalError), armed(Crash(2, only="group.decide.after")):
+        place.run("words")
+    joined_at = place.backfill("lengths", "words", "lengths").joined_at
+    assert joined_at is not None
+    assert joined_at > 3
+    view = read_tables(place.folder)
+    assert view.txid == joined_at
+    assert sum(view.tables["lengths"]["n"].to_pylist()) == sum(view.tables["words"]["n"].to_pylist())
+    audited(command_line, place, f"backfilled up to transaction {joined_at}", "✔")
+    place.run("words", "lengths")
+    audited(command_line, place, f"up to 12; backfilled up to transaction {joined_at}", "✔")
 
 
 def crashed(place: Place, crash: Crash, *names: str) -> bool:
@@ -235,6 +251,12 @@ def test_other_tuples_than_then_are_refused(place, world, reference):
     world.suffix = ""
     place.backfill("lengths", "words", "lengths")
     assert place.rows("lengths") == reference.rows("lengths")
+
+
+def test_what_was_given_up_is_left_out(place):
+    """No committer finishes a batch for it, as none did then."""
+    place.backfill("turns", "words", "turns")
+    assert place.rows("turns") == [{"word": "all", "n": 11, "txid": 12}]
 
 
 def test_an_opaque_spout_is_refused(tmp_path):
