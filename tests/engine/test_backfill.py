@@ -225,6 +225,13 @@ def test_from_a_transaction_on(place, world, command_line):
     audited(command_line, place, "backfilled from transaction 5 on up to transaction 12", "✔")
 
 
+def test_from_the_last_transaction(place, command_line):
+    """It is in the middle of the last group, as is the one before it."""
+    assert place.backfill("lengths", "words", "lengths", first=12).joined_at == 12
+    assert [row["txid"] for row in place.rows("lengths")] == [12]
+    audited(command_line, place, "backfilled from transaction 12 on up to transaction 12", "✔")
+
+
 def test_what_the_source_no_longer_has_is_said_before_it_begins(place, world):
     """The first transaction that it still has is named, and works; nothing was written."""
     world.gone_below = 7
@@ -276,7 +283,12 @@ def test_an_opaque_spout_is_refused(tmp_path):
     [
         ("lengths", ["words"], None, "has no state 'lengths'; its states are 'words'"),
         ("words", ["words", "lengths"], None, "has state 'words' already"),
-        ("lengths", ["words", "lengths"], 14, "--from is 14, but the topology is at transaction 12"),
+        (
+            "lengths",
+            ["words", "lengths"],
+            13,
+            "--from is 13, but the topology is at transaction 12, so there is nothing",
+        ),
         ("dead-letters", ["words", "lengths"], None, "has no state 'dead-letters'"),
     ],
 )

@@ -119,7 +119,7 @@ class BackfillPlace:
 
     def _found(self, before: int) -> CommittedMark:
         follower = JournalFollower(self.journal, before)
-        refuse_missing_input(self.plan, self.config, follower)
+        refuse_missing_input(self.plan, self.config, follower, self.topology.committed().txid)
         founded = CommittedMark(before, follower.metadata, {}, follower.planned)
         with self.leading() as state:
             state.check_spout(self.plan.semantics.name)
@@ -137,8 +137,11 @@ class BackfillPlace:
 
     def _refuse_first(self, first: int) -> None:
         last = self.topology.committed().txid
-        if first > last + 1:
-            raise ConfigError(f"--from is {first}, but the topology is at transaction {last}; begin with {last + 1}")
+        if first > last:
+            raise ConfigError(
+                f"--from is {first}, but the topology is at transaction {last}, so there is nothing to backfill; a "
+                f"state can begin empty there, with {START_EMPTY}"
+            )
         if first > 1 and self.part.scratch:
             which = ", ".join(map(repr, self.part.scratch))
             raise ConfigError(

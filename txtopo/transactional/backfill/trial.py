@@ -28,7 +28,7 @@ TRIES_MAX = 5
 """How often a spout that raises FailedException is asked."""
 
 
-def refuse_missing_input(plan: Plan, config: Config, follower: JournalFollower) -> None:
+def refuse_missing_input(plan: Plan, config: Config, follower: JournalFollower, committed: int) -> None:
     """Raise a ConfigError if the source no longer emits the first of some transactions; name the first that it does.
 
     A spout that Spark runs is not asked: the run will find out, at its first transaction.
@@ -37,18 +37,19 @@ def refuse_missing_input(plan: Plan, config: Config, follower: JournalFollower) 
         plan: the topology, or a part of it.
         config: its configuration.
         follower: reads the transactions.
+        committed: the last committed transaction.
 
     Raises:
         FailedException: the source does not answer.
     """
-    asked = _with_input(follower.read())
+    asked = _with_input(follower.read(committed))
     if plan.spout.kind in DATAFRAMES or not asked:
         return
     with _trial(plan, config) as trial:
         problem = trial.problem(asked[0])
         if problem is None:
             return
-        while more := follower.read():
+        while more := follower.read(committed):
             asked += _with_input(more)
         low, high = 1, len(asked)
         while low < high:
