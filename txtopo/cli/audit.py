@@ -20,6 +20,7 @@ from txtopo.cli.display.wording import count_of
 from txtopo.cli.target import OutputFolder, takes_folder_or_target
 from txtopo.errors import ConfigError
 from txtopo.topology.loading import Target
+from txtopo.transactional.audit.backfills import backfills_of
 from txtopo.transactional.audit.checks import AuditReport, TableProof, audit, tables_of
 from txtopo.transactional.journal.ending import metadata_dir_below, metadata_dir_with_journal
 from txtopo.transactional.journal.journal import (
@@ -54,7 +55,7 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
     """
     metadata_dir, topology_id, spout = _topology(target)
     parts, histories, committed = _evidence(metadata_dir, topology_id, with_rows=not quick)
-    report = audit(parts, histories, committed)
+    report = audit(parts, histories, committed, backfills_of(metadata_dir, parts))
     console = Console(highlight=False)
     if report.findings:
         checked = f"checked {count_of(report.groups, 'group')} of the journal and {count_of(len(histories), 'table')}:"
@@ -206,7 +207,10 @@ def _table_line(proof: TableProof, *, is_quick: bool) -> str:
         if proof.from_txid and proof.to_txid > proof.begun_after
         else f"up to {proof.to_txid}",
     ]
-    if proof.begun_after:
+    if proof.backfilled_to:
+        begun = f" from transaction {proof.begun_after + 1} on" if proof.begun_after else ""
+        parts.append(f"backfilled{begun} up to transaction {proof.backfilled_to}")
+    elif proof.begun_after:
         parts.append(f"begun empty after transaction {proof.begun_after}, by topology.state.start.empty")
     if proof.away:
         spans = ", ".join(f"{first} to {last}" if last > first else str(first) for first, last in proof.away)

@@ -13,6 +13,7 @@ import click
 _COMMANDS = {
     "activate": "cluster.asking:activate",
     "audit": "audit:audit_command",
+    "backfill": "backfill:backfill_command",
     "blame": "blame:blame_command",
     "cluster": "cluster.dev:cluster",
     "deactivate": "cluster.asking:deactivate",

@@ -36,6 +36,11 @@ def run_inline(
         slots: the number of partitions of a job.
         wall_secs: returns the seconds since 1970, UTC, at which a transaction is planned.
     """
+    return run_with(topology, config or Config(), inline_environment(slots, wall_secs), until=until)
+
+
+def inline_environment(slots: int = 2, wall_secs: Callable[[], float] = time.time) -> Environment:
+    """Return the environment of :func:`run_inline`, which see."""
 
     @contextlib.contextmanager
     def make_runner(plan: Plan, config: Config, prototypes: dict[str, bytes]) -> Iterator[JobRunner]:
@@ -48,5 +53,4 @@ def run_inline(
     def make_threads(jobs_max: int) -> Threads:
         return ThreadPools(jobs_max, steps_max=1, wall_secs=wall_secs)
 
-    environment = Environment(make_runner, make_threads=make_threads)
-    return run_with(topology, config or Config(), environment, until=until)
+    return Environment(make_runner, make_threads=make_threads)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -145,6 +145,20 @@ class Plan:
         """Return the plan as executors need it: of most states, only the names."""
         names_only: Any = dict.fromkeys(self.states)
         return attrs.evolve(self, states=names_only)
+
+    def part(self, components: Collection[str], states: Mapping[str, State]) -> Plan:
+        """Return the plan of some of the components, with these states; all that is upstream of one must be among them.
+
+        Each component keeps its phase and its place, so it emits what it emits in the whole plan.
+        """
+        edges = [edge for edge in self.edges if edge.source in components and edge.target in components]
+        return Plan(
+            self.topology_id,
+            tuple(component for component in self.components if component.id in components),
+            tuple(attrs.evolve(edge, index=index) for index, edge in enumerate(edges)),
+            states,
+            self.semantics,
+        )
 
     def of_phase(self, phase: Phase) -> tuple[PlannedComponent, ...]:
         """Return the components of a phase, in topological order."""

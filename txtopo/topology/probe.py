@@ -22,15 +22,24 @@ _ATTEMPT = TransactionAttempt(0, 0)
 
 def find_state_mistakes(plan: Plan) -> Iterator[str]:
     """Call ``prepare`` on a copy of each bolt of the commit phase; find states that it requests but nobody set."""
+    for component, requested in requested_states(plan).items():
+        for name in requested:
+            if name not in plan.states:
+                known = ", ".join(repr(name) for name in plan.states) or "none"
+                yield (
+                    f"committer {component!r} requests state {name!r}, which is not set; add "
+                    f"builder.set_state({name!r}, …); states that are set: {known}"
+                )
+
+
+def requested_states(plan: Plan) -> dict[str, list[str]]:
+    """Return the states that each bolt of the commit phase requests in ``prepare``, by component id."""
+    requested = {}
     for component in plan.of_phase(Phase.COMMIT):
         context = _ProbeContext(plan, component)
         _prepare_copy(component, context)
-        for name in context.unknown:
-            known = ", ".join(repr(name) for name in plan.states) or "none"
-            yield (
-                f"committer {component.id!r} requests state {name!r}, which is not set; add "
-                f"builder.set_state({name!r}, …); states that are set: {known}"
-            )
+        requested[component.id] = context.requested
+    return requested
 
 
 def _prepare_copy(component: PlannedComponent, context: TopologyContext) -> None:
@@ -53,14 +62,14 @@ def _prepare_copy(component: PlannedComponent, context: TopologyContext) -> None
 
 
 class _ProbeContext(TopologyContext):
-    """Records which unknown states are requested."""
+    """Records which states are requested."""
 
     def __init__(self, plan: Plan, component: PlannedComponent) -> None:
         self._plan = plan
         self.topology_id = plan.topology_id
         self.this_component_id = component.id
         self.this_task_index = 0
-        self.unknown: list[str] = []
+        self.requested: list[str] = []
 
     @property
     def planned_at(self) -> dt.datetime:
@@ -74,8 +83,7 @@ class _ProbeContext(TopologyContext):
         return list(range(self._plan.by_id[component].tasks))
 
     def state(self, name: str) -> MapState:
-        if name not in self._plan.states:
-            self.unknown.append(name)
+        self.requested.append(name)
         return _ProbeState()
 
 

@@ -14,6 +14,8 @@ It uses no other information, and checks every fact that is recorded in two plac
    where it was begun empty by ``topology.state.start.empty``, up to the end or to where it left the topology. So a
    transaction that put nothing into a table had nothing for it. States that txtopo adds by itself, for dead letters
    and those of the spout, may come and go; the report says when they were away.
+   A state that was backfilled was written by its backfill until it joined the topology: the backfill's journal is the
+   evidence for its table up to there, and its transactions are compared with those of the topology.
 4. *The end.* Tables end where the journal does. The last group may be in flight; recovery will finish or drop it.
 
 Given-up transactions count as committed: their dead letter is their write.
@@ -29,6 +31,7 @@ import attrs
 from txtopo.api.table_history import TableHistory, TableVersion, rolled_back_from
 from txtopo.attempts import TransactionAttempt, attempt_words
 from txtopo.topology.checks import OWN_PREFIX
+from txtopo.transactional.audit.backfills import difference_between
 from txtopo.transactional.journal.journal import (
     DEAD_LETTERS,
     JournalEntry,
@@ -81,6 +84,8 @@ class TableProof:
     """The number of versions that repairs made, to roll back or to accept other writers' changes."""
     begun_after: int = 0
     """The state was begun empty after this transaction; 0 if it was not."""
+    backfilled_to: int = 0
+    """The state joined the topology after this transaction, and a backfill wrote its table until then; 0: none did."""
     left_after: int | None = None
     """The last transaction at which the topology had the state; None if it has it still."""
     away: tuple[tuple[int, int], ...] = ()
@@ -145,17 +150,26 @@ def tables_of(parts: Sequence[JournalPart]) -> tuple[dict[str, JournalTable], se
     return tables, tables.keys() - parts[-1].header.tables.keys()
 
 
-def audit(parts: Sequence[JournalPart], histories: Mapping[str, TableHistory], committed: int = 0) -> AuditReport:
+def audit(
+    parts: Sequence[JournalPart],
+    histories: Mapping[str, TableHistory],
+    committed: int = 0,
+    backfills: Mapping[str, Sequence[JournalPart]] | None = None,
+) -> AuditReport:
     """Audit a journal of at least one part, oldest first, and the histories of its tables by state.
 
     Histories of states that have left the topology may be missing. ``committed`` is a transaction that a run reported
-    as committed before the histories were read: a table that lacks it has lost it.
+    as committed before the histories were read: a table that lacks it has lost it. ``backfills`` are the journals of
+    backfills, by the state whose table they wrote until it joined the topology.
     """
     report = AuditReport(epochs=len(parts), first=parts[0].header.committed + 1)
     rolled_back = {
         each.epoch for history in histories.values() for each in history.versions if each.is_rollback and each.epoch
     }
-    counted = _check_journal(parts, rolled_back, report)
+    filled = {name: _check_backfill(name, own, report) for name, own in (backfills or {}).items()}
+    counted = _check_journal(parts, rolled_back, report, filled)
+    for name, own_entries in filled.items():
+        _compare_backfill(name, own_entries, counted, report)
     # Recovery will finish this group or drop it, so it is neither committed nor a finding.
     in_flight = _find_in_flight(parts[-1], histories, committed)
     if in_flight is not None:
@@ -169,7 +183,7 @@ def audit(parts: Sequence[JournalPart], histories: Mapping[str, TableHistory], c
     transactions = [transaction for each in settled for transaction in each.entry.transactions]
     report.dead_letters = sum(transaction.is_dead_letter for transaction in transactions)
     _check_ranges([transaction for each in counted for transaction in each.entry.transactions], report)
-    presence = {name: _Presence.of(name, parts, counted) for name in _states_of(parts)}
+    presence = {name: _Presence.of(name, parts, counted, _end_of(filled.get(name))) for name in _states_of(parts)}
     for each in presence.values():
         report.findings += each.findings()
     named = {name for each in counted for name in each.entry.states} - set(histories)
@@ -177,16 +191,19 @@ def audit(parts: Sequence[JournalPart], histories: Mapping[str, TableHistory], c
     report.departed = {name: txid for name, txid in left.items() if txid is not None and name in named}
     report.elsewhere = sorted(named - set(report.departed))
     for name, history in histories.items():
+        if name not in presence:
+            continue  # the topology had it at no transaction
         known = next(p.header.tables[name] for p in reversed(parts) if name in p.header.tables)
         if known.identity != history.identity:
             text = f"the table at {history.address} is not the one in the journal"
             report.findings.append(Finding(text, state=name))
             continue
         own = presence[name]
-        of_state = [each for each in counted if name in each.entry.states]
+        of_state = [each for each in (*filled.get(name, ()), *counted) if name in each.entry.states]
         walk = _TableWalk(history, of_state, in_flight, report, own.begun_after)
         proof = walk.run()
         proof.left_after = own.left_after
+        proof.backfilled_to = _end_of(filled.get(name))
         proof.away = own.gaps if own.is_optional else ()
         report.tables.append(proof)
     return report
@@ -212,13 +229,13 @@ class _Presence:
     """Whether it may come and go."""
 
     @classmethod
-    def of(cls, name: str, parts: Sequence[JournalPart], counted: Sequence[_Counted]) -> _Presence:
+    def of(cls, name: str, parts: Sequence[JournalPart], counted: Sequence[_Counted], filled_to: int) -> _Presence:
         begun_after = next((p.header.begun_after.get(name, 0) for p in reversed(parts) if name in p.header.states), 0)
         gaps: list[tuple[int, int]] = []
         absent: tuple[int, int] | None = None
         left_after: int | None = None
         for each in counted:
-            if each.entry.last <= begun_after:
+            if each.entry.last <= max(begun_after, filled_to):
                 continue
             first, last = each.entry.first, each.entry.last
             if name in each.header.states:
@@ -243,7 +260,36 @@ class _Presence:
             yield Finding(text, first, self.state)
 
 
-def _check_journal(parts: Sequence[JournalPart], rolled_back: set[int], report: AuditReport) -> list[_Counted]:
+def _check_backfill(name: str, parts: Sequence[JournalPart], report: AuditReport) -> list[_Counted]:
+    """Return the entries of the backfill of a state that count, and report violations of their order."""
+    own = AuditReport(first=parts[0].header.committed + 1)
+    counted = _check_journal(parts, set(), own, {})
+    report.findings += [attrs.evolve(each, text=f"in its backfill: {each.text}", state=name) for each in own.findings]
+    return counted
+
+
+def _compare_backfill(name: str, filled: Sequence[_Counted], counted: Sequence[_Counted], report: AuditReport) -> None:
+    """Report transactions of a backfill that are not those that the topology has committed."""
+    committed = {transaction.txid: transaction for each in counted for transaction in each.entry.transactions}
+    for now in (transaction for each in filled for transaction in each.entry.transactions):
+        then = committed.get(now.txid)  # none if it is older than the journal
+        both = () if then is None else [each for each in then.fingerprints if each in now.fingerprints]
+        difference = None if then is None else difference_between(then, now, both, both)
+        if difference is not None:
+            report.findings.append(Finding(f"in its backfill: {difference}", now.txid, name))
+
+
+def _end_of(filled: Sequence[_Counted] | None) -> int:
+    """Return the last transaction of a backfill; 0 if there is none."""
+    return filled[-1].entry.last if filled else 0
+
+
+def _check_journal(
+    parts: Sequence[JournalPart],
+    rolled_back: set[int],
+    report: AuditReport,
+    filled: Mapping[str, Sequence[_Counted]],
+) -> list[_Counted]:
     """Return the entries that count, and report violations of their order.
 
     In the epochs ``rolled_back`` a repair has rolled tables back, which may make several groups void.
@@ -259,7 +305,7 @@ def _check_journal(parts: Sequence[JournalPart], rolled_back: set[int], report: 
         if index > 0:
             _check_sequence(parts[index - 1].header, header, rolled_back, report)
             if bound is None or header.committed <= bound:  # otherwise a later repair has rolled back below it
-                _check_found(parts[:index], header, counted, order, report)
+                _check_found(parts[:index], header, counted, order, filled)
         void = []
         for entry in part.entries:
             if bound is not None and entry.last > bound:
@@ -309,7 +355,7 @@ def _check_found(
     header: JournalHeader,
     counted: Sequence[_Counted],
     order: _Order,
-    report: AuditReport,
+    filled: Mapping[str, Sequence[_Counted]],
 ) -> None:
     """Compare the header of a new coordinator with the entries before it."""
     first, old = before[0].header, before[-1].header
@@ -318,16 +364,17 @@ def _check_found(
     last = counted[-1].entry.transactions[-1] if counted else None
     if last is not None and last.txid == header.committed and last.metadata != header.metadata:
         text = f"{epochs} found metadata {header.metadata}, but the journal has {last.metadata}"
-        report.findings.append(Finding(text, last.txid))
+        order.report.findings.append(Finding(text, last.txid))
     for name, txid in header.states.items():
         begun_after = header.begun_after.get(name, 0)
-        own = [e.entry.last for e in counted if name in e.entry.states and e.entry.last > begun_after]
+        entered_so_far = (*filled.get(name, ()), *counted)
+        own = [e.entry.last for e in entered_so_far if name in e.entry.states and e.entry.last > begun_after]
         # A state that the epoch before did not have, or had in another table, may have any txid.
         is_known = name in old.states and old.tables.get(name) == header.tables.get(name)
         entered = own[-1] if own else None if begun_after else first.states.get(name)
         if is_known and (txid or 0) != (entered or 0):
             text = f"{epochs} found it at transaction {txid}, but its last write in the journal is {entered}"
-            report.findings.append(Finding(text, txid if txid is not None else entered, name))
+            order.report.findings.append(Finding(text, txid if txid is not None else entered, name))
 
 
 @attrs.define

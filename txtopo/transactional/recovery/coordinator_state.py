@@ -172,10 +172,19 @@ class CoordinatorState:
         self._known_incarnation = self.incarnation
         self._format = COORDINATOR_STATE
 
+    def found(self, incarnation: str, mark: CommittedMark) -> None:
+        """Found the coordinator state of a given incarnation, at a transaction, in one step; there must be none yet."""
+        given = {
+            _FORMAT: to_json(COORDINATOR_STATE),
+            _INCARNATION: incarnation,
+            _SPOUT: self._spout,
+            _COMMITTED: to_json(mark),
+        }
+        self._lead.write([Put(self._path(name), _encode(value)) for name, value in given.items()])
+
     def committed(self) -> CommittedMark:
         """Return the last committed transaction."""
-        value = self._read(_COMMITTED)
-        return CommittedMark() if value is None else from_json(value, CommittedMark)
+        return committed_in(self._store, self.topology_id) or CommittedMark()
 
     @property
     def records_departures(self) -> bool:
@@ -481,6 +490,18 @@ def _values(store: Store, topology_id: str, name: str) -> Iterator[tuple[str, by
         yield name, value
     for child in store.children(f"{topology_id}/{name}"):
         yield from _values(store, topology_id, f"{name}/{child}")
+
+
+def committed_in(store: Store, topology_id: str) -> CommittedMark | None:
+    """Return the last committed transaction that a store records, without the lead; None if it records none."""
+    value = store.read(f"{topology_id}/{_COMMITTED}")
+    return None if value is None else from_json(json.loads(str(value, "utf-8")), CommittedMark)
+
+
+def incarnation_in(store: Store, topology_id: str) -> str | None:
+    """Return the incarnation that a store records, without the lead; None if it records none."""
+    value = store.read(f"{topology_id}/{_INCARNATION}")
+    return None if value is None else str(json.loads(str(value, "utf-8")))
 
 
 def drafts_of(metadata_dir: Path, topology_id: str) -> Folder:

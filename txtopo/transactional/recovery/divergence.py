@@ -205,11 +205,13 @@ def find_strangers(
     txid = record.committed.txid
     pairs = ",".join(f"{name}={txid}" for name in strangers)
     which = " and ".join(map(repr, strangers))
+    them = "it" if len(strangers) == 1 else "them"
+    new = [name for name, kind in strangers.items() if kind is DivergenceKind.NEW]
+    backfill = "".join(f"; or run 'txtopo backfill MODULE {name}', which gives it its history" for name in new)
     way_out = (
-        f"Take {which} out of the topology again; or start {'it' if len(strangers) == 1 else 'them'} empty from here "
-        f"on, with {START_EMPTY}={pairs}, which 'txtopo audit' shows for ever; or run 'txtopo repair' with this "
-        "topology: it goes back to where the topology had all of its states, if it can, or starts anew with "
-        f"--start-anew. {GUIDE}"
+        f"Take {which} out of the topology again{backfill}; or start {them} empty from here on, with "
+        f"{START_EMPTY}={pairs}, which 'txtopo audit' shows for ever; or run 'txtopo repair' with this topology: it "
+        f"goes back to where the topology had all of its states, if it can, or starts anew with --start-anew. {GUIDE}"
     )
     found = []
     for name, kind in strangers.items():

@@ -33,6 +33,7 @@ from txtopo.transactional.recovery.diagnosis import decode_plan
 from txtopo.transactional.recovery.divergence import (
     WAY_OUT,
     CoordinatorRecord,
+    DivergenceKind,
     find_divergences,
     find_misplaced,
     find_strangers,
@@ -106,12 +107,15 @@ def recover(
         record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, read_journal)
         settled = record.when_settled(tables)
         to_begin = membership.to_begin(settled, states)
-        refuse(
-            [
-                *find_divergences(record, tables, to_begin),
-                *find_strangers(settled, states, membership.optional, to_begin),
-            ]
-        )
+        strangers = find_strangers(settled, states, membership.optional, to_begin)
+        # A new state may have a table that a backfill is at, which is none of this start's business.
+        filled = {each.state for each in strangers if each.kind is DivergenceKind.NEW}
+        found = [
+            each
+            for each in find_divergences(record, tables, to_begin)
+            if each.state not in filled or each.kind not in {DivergenceKind.AHEAD, DivergenceKind.NEWER_EPOCH}
+        ]
+        refuse([*found, *strangers])
     except DivergenceError:
         # If the lead was lost in the meantime, a successor's writes look like divergence: then raise LostLead.
         coordinator_state.confirm_lead()

@@ -28,6 +28,7 @@ from txtopo.topology.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.commit.groups import GroupCommitter, Journal
+from txtopo.transactional.commit.phases import RunCommitPhases, run_commit_phases
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import Recovered
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
@@ -50,7 +51,7 @@ from txtopo.transactional.recovery.recover import RecoveredRun, recover
 from txtopo.transactional.run.parts import Observer, OnProgress, Parts
 from txtopo.transactional.run.run_loop import RunLoop
 from txtopo.transactional.run.snapshot import SnapshotWriter, snapshots_in
-from txtopo.transactional.run.source import Source
+from txtopo.transactional.run.source import Begins, Source
 from txtopo.transactional.run.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
 from txtopo.transactional.run.threads import ThreadPools, Threads
 from txtopo.transactional.tasks.context import TaskContext
@@ -80,6 +81,9 @@ class Environment:
     make_prototypes: Callable[[Plan], dict[str, bytes]] = prototypes_of
     make_journal: Callable[[JournalHeader], Journal | None] | None = None
     """None for a folder beside the tables, if there are any."""
+    make_source: Callable[[Threads], Begins] | None = None
+    """Creates what begins transactions; None for the spout's coordinator."""
+    run_phases: RunCommitPhases = run_commit_phases
     on_stage: Callable[[str], None] = _ignore_stage
     """Called with the name of each step before the run begins."""
     observer: Observer | None = None
@@ -116,7 +120,8 @@ def assembled(
         stack.callback(task_factory.close)
         threads = environment.make_threads(config.jobs_in_flight_max)
         environment.on_stage("looking at the input")
-        source = _make_source(plan, task_factory, threads)
+        make_source = environment.make_source or functools.partial(_make_source, plan, task_factory)
+        source = make_source(threads)
         stack.callback(source.close)
         store = make_store(plan, config) if environment.make_store is None else environment.make_store()
         stack.callback(store.close)
@@ -154,6 +159,7 @@ def assembled(
             journal=journal,
             input_ranges=functools.partial(call_if_there, plan.spout.component, "input_ranges"),
             input_skipped=functools.partial(call_if_there, plan.spout.component, "input_skipped"),
+            run_phases=environment.run_phases,
             dead_letters=DEAD_LETTERS if DEAD_LETTERS in states else None,
             on_write=None if environment.observer is None else environment.observer.wrote,
             together=threads.together,

@@ -18,7 +18,7 @@ from txtopo.transactional.jobs.jobs import JobPlanner
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.run.report import Progress
 from txtopo.transactional.run.snapshot import SnapshotWriter
-from txtopo.transactional.run.source import Source
+from txtopo.transactional.run.source import Begins
 from txtopo.transactional.run.threads import Threads
 
 OnProgress = Callable[[Progress], None]
@@ -53,7 +53,7 @@ class Parts:
     topology_id: str
     threads: Threads
     coordinator: Coordinator
-    source: Source
+    source: Begins
     planner: JobPlanner
     runner: JobRunner
     committer: GroupCommitter

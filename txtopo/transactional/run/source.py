@@ -10,7 +10,7 @@ import contextlib
 import datetime as dt
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from txtopo.api.copying import copied_json
 from txtopo.api.optional import call_if_there
@@ -59,7 +59,28 @@ FAILED_SECS = 0.02
 _NOTHING = MetadataCreated((), SourceStatus.WAITING)
 
 
-class Source:
+class Begins(Protocol):
+    """Begins transactions: a run asks it for them, in a thread of its own."""
+
+    total: int | None
+    """The approximate txid of the last transaction; None if unknown."""
+    lag: int | None
+    """The records of the source that no transaction has taken; None if unknown."""
+
+    def open_store(self, store: Store, lead: Lead, root: str) -> None:
+        """Take a place in the store of the coordinator state; called once, before all else."""
+
+    def create(self, action: CreateMetadata, committed: int) -> Event:
+        """Begin up to the requested number of transactions; wait a little if there is none."""
+
+    def finish(self, committed: int) -> None:
+        """Take in what is committed at the end of a run."""
+
+    def close(self) -> None:
+        """Release resources."""
+
+
+class Source(Begins):
     """Begins transactions as the user's ``coordinator`` of a spout decides."""
 
     def __init__(  # noqa: PLR0913 - its parts, its clocks, and what the bolts ask for

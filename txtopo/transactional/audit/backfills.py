@@ -1,0 +1,72 @@
+"""The evidence of backfills: the journals of the runs that gave new states their history.
+
+Up to the transaction at which a state joined its topology, its table was written by a backfill, whose journal is in the
+backfill's folder. It counts as evidence for the table if it names it by its identity, and if its transactions are those
+that the topology has committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from txtopo.transactional.journal.journal import (
+    JournalPart,
+    JournalTransaction,
+    backfills_in,
+    find_journal,
+    read_journal,
+)
+from txtopo.transactional.tasks.fingerprint import Fingerprint
+
+
+def backfills_of(metadata_dir: Path, parts: Sequence[JournalPart]) -> dict[str, list[JournalPart]]:
+    """Return the journals of the backfills of a topology's states, by state.
+
+    Raises:
+        DivergenceError: one of them is damaged.
+    """
+    known = {name: table.identity for part in parts for name, table in part.header.tables.items()}
+    found: dict[str, list[JournalPart]] = {}
+    for folder in sorted(backfills_in(metadata_dir, parts[-1].header.topology).glob("*")):
+        own = read_journal(find_journal(folder))
+        for name, table in own[-1].header.tables.items() if own else ():
+            if known.get(name) == table.identity:  # that of a scratch table is another one
+                found[name] = own
+    return found
+
+
+def difference_between(
+    then: JournalTransaction, now: JournalTransaction, components: Sequence[str], known: Collection[str]
+) -> str | None:
+    """Describe the first difference between a transaction and its backfill; None if there is none.
+
+    Args:
+        then: as the topology has committed it.
+        now: as the backfill has.
+        components: those that ran in the backfill, in topological order.
+        known: those that the topology had.
+    """
+    if (then.metadata, then.planned.at_ms) != (now.metadata, now.planned.at_ms):
+        return "it is another transaction now than when the backfill began it, because the topology has gone back"
+    if then.is_dead_letter:
+        return None
+    for name in components:
+        if name not in known:
+            continue
+        was, found = _fingerprint(then.fingerprints, name), _fingerprint(now.fingerprints, name)
+        if was.tuples != found.tuples:
+            counts = f"{was.tuples} at the commit, {found.tuples} now"
+            return f"component {name!r} emits other tuples than it did then ({counts}): its code or its input changed"
+        if None not in {was.checksum, found.checksum} and was.tuples and was.checksum != found.checksum:
+            return (
+                f"component {name!r} emits as many tuples as it did then, {found.tuples}, but with other values, in "
+                "another order or from other tasks: its code, its input or its parallelism changed"
+            )
+    return None
+
+
+def _fingerprint(fingerprints: Mapping[str, tuple[Any, Any]], name: str) -> Fingerprint:
+    tuples, checksum = fingerprints.get(name, (0, 0))
+    return Fingerprint(tuples, checksum)

@@ -1,0 +1,177 @@
+"""Begins the transactions that a topology has committed, with the metadata and the times that its journal records.
+
+A transaction that was given up begins without input, and its commit phase is left out; see
+:func:`without_given_up`. It takes the place of the spout's coordinator, which is not asked.
+
+The topology may go on meanwhile, and then this follows. Once it has caught up, it tries to take the topology's lead,
+which it gets if the topology is at rest. Then nobody commits any more: it begins what is left, and is exhausted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+
+from txtopo.api.state import OpenedState
+from txtopo.api.store import Lead, Store
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import DivergenceError
+from txtopo.folder import Folder
+from txtopo.transactional.backfill.joining import JoinedTopology
+from txtopo.transactional.commit.phases import GroupOutcome, LoadCarried, RunCommitPhases, run_commit_phases
+from txtopo.transactional.core.actions import AssignedAttempt, CreateMetadata
+from txtopo.transactional.core.events import Event, MetadataCreated, SourceStatus, TransactionMetadata, Turn
+from txtopo.transactional.journal.following import JournalFollower
+from txtopo.transactional.journal.journal import JournalHeader, JournalTransaction
+from txtopo.transactional.run.source import WAIT_SECS, Begins
+from txtopo.transactional.tasks.factory import TaskFactory
+from txtopo.transactional.tasks.progress_probe import ProgressProbe
+
+REST_SECS = 0.5
+"""The pause between two tries to take the lead of the topology."""
+
+
+class Recorded(dict[int, JournalTransaction]):
+    """The transactions that were read from the journal and are not committed here yet, by txid."""
+
+    def __missing__(self, txid: int) -> JournalTransaction:
+        raise gone_back(f"its journal has no transaction {txid} any more, which the backfill began")
+
+
+def gone_back(what: str) -> DivergenceError:
+    """Return the error for a backfill whose transactions the topology no longer has."""
+    return DivergenceError(
+        f"{what}: the topology has gone back since. Remove the backfill's folder and the table, and begin again"
+    )
+
+
+class JournalSource(Begins):
+    """Begins recorded transactions.
+
+    Args:
+        topology: the topology that has committed them.
+        recorded: gets what is read, for those who compare with it.
+        on_caught_up: called with the last transaction once the topology is caught up with while it runs.
+    """
+
+    def __init__(
+        self,
+        topology: JoinedTopology,
+        recorded: Recorded,
+        on_caught_up: Callable[[int], None],
+        *,
+        now_secs: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._topology = topology
+        self._recorded = recorded
+        self._on_caught_up = on_caught_up
+        self._now_secs = now_secs
+        self._sleep = sleep
+        self._asked_secs = -REST_SECS
+        self._has_caught_up = False
+        self.last: int | None = None
+        """The last transaction of all, once the topology is at rest."""
+        self.total: int | None = None
+        self.lag: int | None = None
+
+    def follow(self, journal: Folder, here: JournalHeader, pending_max: int) -> None:
+        """Begin to read the topology's journal after what is committed here, before the run begins.
+
+        Raises:
+            DivergenceError: the topology has gone back behind it.
+        """
+        self._follower = follower = JournalFollower(journal, here.committed)
+        # Recovered transactions run without being asked for, and are compared, too.
+        while len(self._recorded) < pending_max and (found := follower.read(self._topology.committed().txid)):
+            self._recorded.update((each.txid, each) for each in found)
+        found_here = (follower.metadata, follower.planned.at_ms)
+        if follower.after > here.committed and found_here != (here.metadata, here.planned.at_ms):
+            raise gone_back(f"its journal has another transaction {here.committed} than the backfill committed")
+
+    def open_store(self, store: Store, lead: Lead, root: str) -> None:
+        """Do nothing: the journal says what each transaction holds."""
+
+    def create(self, action: CreateMetadata, committed: int) -> Event:
+        """Begin the next recorded transactions; see :meth:`Begins.create`.
+
+        Raises:
+            DivergenceError: the topology has gone back behind what was read, or its journal is damaged.
+        """
+        del committed  # it is what is committed here
+        wanted = range(action.first_txid, action.first_txid + action.count)
+        while self._follower.after < wanted[-1]:
+            known = self._topology.committed().txid
+            found = self._follower.read(known)
+            self.total = max(known, self._follower.after)
+            self._recorded.update((each.txid, each) for each in found)
+            if not found and not self._is_at_rest(wanted[0]):
+                break
+        begun = tuple(_begun(self._recorded[txid]) for txid in wanted if txid <= self._follower.after)
+        if begun:
+            return MetadataCreated(begun, SourceStatus.READY)
+        if self.last is not None and self.last > self._follower.after:
+            raise DivergenceError(
+                f"the topology is at transaction {self.last}, but its journal ends with {self._follower.after}: it ran "
+                "without a journal, so nobody knows what the transactions in between held"
+            )
+        if self.last is not None:
+            return MetadataCreated((), SourceStatus.EXHAUSTED)
+        self._sleep(WAIT_SECS)
+        return MetadataCreated((), SourceStatus.WAITING)
+
+    def finish(self, committed: int) -> None:
+        """Do nothing: what the emitters keep is the topology's."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _is_at_rest(self, next_txid: int) -> bool:
+        """Whether the topology was just found at rest, so that more of its journal is certain."""
+        now = self._now_secs()
+        if self._follower.after >= next_txid or self.last is not None or now - self._asked_secs < REST_SECS:
+            return False
+        self._asked_secs = now
+        self.last = self._topology.rest()
+        if self.last is None:
+            if not self._has_caught_up:
+                self._has_caught_up = True
+                self._on_caught_up(self._follower.after)
+            return False
+        if self.last < self._follower.after:
+            raise gone_back(f"it is at transaction {self.last}, but {self._follower.after} was read from its journal")
+        return True
+
+
+def without_given_up(
+    recorded: Mapping[int, JournalTransaction], run_phases: RunCommitPhases = run_commit_phases
+) -> RunCommitPhases:
+    """Return what runs commit phases as ``run_phases`` does, but not those of transactions that were given up."""
+
+    def run(
+        task_factory: TaskFactory,
+        states: Mapping[str, OpenedState],
+        assigned: Sequence[AssignedAttempt],
+        load_carried: LoadCarried,
+        probe: ProgressProbe,
+    ) -> GroupOutcome:
+        own = [each for each in assigned if not recorded[each.attempt.txid].is_dead_letter]
+        outcome = run_phases(task_factory, states, own, load_carried, probe)
+        return attrs.evolve(
+            outcome,
+            finished=_up_to(assigned, outcome.failed),
+            fingerprints={**{each.attempt: {} for each in assigned}, **outcome.fingerprints},
+        )
+
+    return run
+
+
+def _up_to(assigned: Sequence[AssignedAttempt], failed: TransactionAttempt | None) -> tuple[TransactionAttempt, ...]:
+    attempts = [each.attempt for each in assigned]
+    return tuple(attempts if failed is None else attempts[: attempts.index(failed)])
+
+
+def _begun(recorded: JournalTransaction) -> TransactionMetadata:
+    planned = attrs.evolve(recorded.planned, turn=Turn.QUIET) if recorded.is_dead_letter else recorded.planned
+    return TransactionMetadata(recorded.txid, recorded.metadata, planned)
