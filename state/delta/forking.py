@@ -11,22 +11,20 @@ from the other.
 
 from __future__ import annotations
 
-import datetime as dt
 import errno
 import json
 import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import attrs
-import pyarrow as pa
 from deltalake import DeltaTable
 
-from state.delta.log.data_files import DataFile
+from state.delta.log.data_files import DataFile, with_stats
 from state.delta.log.entries import entry_path
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import (
@@ -92,7 +90,7 @@ def fork_table(origin: Location, txid: int, place: Location, owner: Owner, epoch
     except FileNotFoundError as error:  # a vacuum was faster
         raise _gone(origin, txid) from error
     taken = taken_until(table, state_application(found.topology_id, found.state)) if found.expires else None
-    change = Change(list(_with_stats(table, files)), taken=taken)
+    change = Change(list(with_stats(table, files)), taken=taken)
     make_folder(place.root / LOG_FOLDER)
     reach("delta.fork.shared")
     if not place.folder.put_if_absent(entry_path(0), _first_entry((table, latest), change, owner, txid, epoch)):
@@ -147,33 +145,6 @@ def _first_entry(versions: tuple[DeltaTable, DeltaTable], change: Change, owner:
     return b"\n".join(
         [*lines, entry_of(change, fence.notes(txid), fence.applications(txid, taken=change.taken), now_ms)]
     )
-
-
-def _with_stats(table: DeltaTable, files: dict[str, DataFile]) -> Iterator[DataFile]:
-    """Yield each file with what the log has of its columns: the bounds of integers, texts and dates, and the nulls."""
-    names = [field.name for field in pa.schema(table.schema()) if not pa.types.is_nested(field.type)]
-    for row in pa.table(table.get_add_actions(flatten=True)).to_pylist():
-
-        def of_columns(key: str, row: dict[str, Any] = row) -> dict[str, Any]:
-            found = {name: row.get(f"{key}.{name}") for name in names}
-            # By type() and not isinstance(), because a datetime is a date, and True is an int.
-            return {name: _in_log(each) for name, each in found.items() if type(each) in _BOUNDED}
-
-        stats = {
-            "numRecords": row["num_records"],
-            "minValues": of_columns("min"),
-            "maxValues": of_columns("max"),
-            "nullCount": of_columns("null_count"),
-        }
-        is_known = row["num_records"] is not None
-        yield attrs.evolve(files[row["path"]], stats=json.dumps(stats, ensure_ascii=False) if is_known else "")
-
-
-_BOUNDED = (int, str, dt.date)
-
-
-def _in_log(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, dt.date) else value
 
 
 def _gone(origin: Location, txid: int) -> StateAccessError:

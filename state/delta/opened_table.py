@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from state.delta.former import content_of, remove_former
-from state.delta.log.data_files import DataFile, DataFolder, files_in
+from state.delta.log.data_files import DataFile, DataFolder, files_in, with_stats
 from state.delta.log.entries import foreign_change
 from state.delta.log.growth import growth_of, lacking
 from state.delta.log.ownership import WORLD_ERRORS, state_application
@@ -163,7 +163,8 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
                 return
             version, files = self._as_of(txid)
             taken = self._taken_as_of(version)
-            added = [file for path, file in files.items() if path not in writer.files]
+            gone = {path: file for path, file in files.items() if path not in writer.files}
+            added = list(with_stats(self._location.handle(version), gone)) if gone else []
             removed = [file for path, file in writer.files.items() if path not in files]
             if writer.put_next(Change(added, removed, taken=taken), txid or 0, restored=version):
                 return

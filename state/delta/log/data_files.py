@@ -42,6 +42,7 @@ __all__ = [
     "files_of",
     "fitted",
     "partition_text",
+    "with_stats",
 ]
 
 DATA_FOLDER = "_data"
@@ -287,6 +288,38 @@ def files_of(table: DeltaTable, partition_by: Sequence[str] = ()) -> dict[str, D
         path: DataFile(path, size, rows or 0, partition=dict(zip(partition_by, values, strict=True)))
         for path, size, rows, values in zip(paths, sizes, counts, partitions, strict=True)
     }
+
+
+def with_stats(table: DeltaTable, files: Mapping[str, DataFile]) -> Iterator[DataFile]:
+    """Yield files of the handle's version, each with what the log has of its columns.
+
+    That is the bounds of integers, texts and dates, and the numbers of nulls.
+    """
+    names = [field.name for field in pa.schema(table.schema()) if not pa.types.is_nested(field.type)]
+    for row in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+        if row["path"] not in files:
+            continue
+
+        def of_columns(key: str, row: dict[str, Any] = row) -> dict[str, Any]:
+            found = {name: row.get(f"{key}.{name}") for name in names}
+            # By type() and not isinstance(), because a datetime is a date, and True is an int.
+            return {name: _in_log(each) for name, each in found.items() if type(each) in _BOUNDED_VALUES}
+
+        stats = {
+            "numRecords": row["num_records"],
+            "minValues": of_columns("min"),
+            "maxValues": of_columns("max"),
+            "nullCount": of_columns("null_count"),
+        }
+        is_known = row["num_records"] is not None
+        yield attrs.evolve(files[row["path"]], stats=json.dumps(stats, ensure_ascii=False) if is_known else "")
+
+
+_BOUNDED_VALUES = (int, str, dt.date)
+
+
+def _in_log(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, dt.date) else value
 
 
 def files_in(note: Mapping[str, Any], *names: str) -> list[DataFile]:

@@ -341,3 +341,23 @@ def test_a_change_of_what_the_table_asks_for_is_refused(place):
         state.publish(2, note)
     with pytest.raises(ConfigError, match="appendOnly"):
         place.opened()
+
+
+def test_a_roll_back_keeps_statistics(tmp_path: Path) -> None:
+    """The files that come back are listed as they were: with their rows and bounds, by which readers skip them."""
+    path = str(tmp_path / "t")
+    declared = DeltaState(path, key=Fields("k: string"), value=Fields("n: long"))
+    state = declared.open("topology", "state", "incarnation", 1)
+    state.write(1, {"a": TransactionalValue(1, 5), "b": TransactionalValue(1, 7)})
+    before = listed(path)
+    state.write(2, {"c": TransactionalValue(2, 9)})
+    state.roll_back(1)
+    assert listed(path) == before
+    assert before[0]["num_records"] == 2
+    assert (before[0]["min.n"], before[0]["max.k"]) == (5, "b")
+
+
+def listed(path: str) -> list[dict[str, object]]:
+    """Return what the log says of a table's files, but when it said so."""
+    rows = pa.table(DeltaTable(path).get_add_actions(flatten=True)).to_pylist()
+    return [{name: value for name, value in row.items() if name != "modification_time"} for row in rows]
