@@ -373,7 +373,13 @@ class CoordinatorState:
         """
         values = {
             **{f"{_SOURCE}/{path}": value for path, value in source.items()},
-            **{f"{_METADATA}/{each.txid:020d}": _encode_begun(each) for each in begun},
+            # Without a stamp, as versions before format 4 wrote it, if the original never recorded when it was planned.
+            **{
+                f"{_METADATA}/{each.txid:020d}": _encode(each.metadata)
+                if each.planned == NEVER
+                else _encode_begun(each)
+                for each in begun
+            },
             _FORMAT: _encode(to_json(COORDINATOR_STATE)),
             _COMMITTED: _encode(to_json(mark)),
             _SPOUT: _encode(self._spout),
@@ -541,9 +547,7 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def _encode_begun(begun: TransactionMetadata) -> bytes:
-    # Without a stamp, as versions before format 4 wrote it, if it is not known when the transaction was planned.
-    stamp = b"" if begun.planned == NEVER else b"\n" + _encode(to_json(begun.planned))
-    return _encode(begun.metadata) + stamp
+    return _encode(begun.metadata) + b"\n" + _encode(to_json(begun.planned))
 
 
 def _encode(value: Any, bytes_max: int = VALUE_BYTES_MAX) -> bytes:
