@@ -10,6 +10,7 @@ as well. The guide "Going back" explains them.
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -62,7 +63,11 @@ class Total(BatchBolt, ICommitter):
     def finish_batch(self) -> None:
         """Add the batch to the totals."""
         for customer, cents in self._sums.items():
-            self._totals.update(customer, lambda old, cents=cents: (old or 0) + cents)
+            self._totals.update(customer, functools.partial(_added, cents))
+
+
+def _added(cents: int, old: int | None) -> int:
+    return (old or 0) + cents
 
 
 def topology(output: str = OUTPUT, mended: bool = False) -> TransactionalTopology:  # noqa: FBT001, FBT002 - for --set

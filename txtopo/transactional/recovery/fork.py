@@ -99,6 +99,11 @@ class ForkPoint:
                 f"transaction {txid} of topology {origin.topology_id!r} is not committed; the last one that is, is "
                 f"{points[0].txid}"
             )
+        # In one pass over each log: a topology has thousands of points, and those before a vacuum are gone.
+        kept = {
+            name: tables[name].kept({point.states[name].txid or 0 for point in points if name in point.states})
+            for name in descriptions
+        }
         seen: list[str] = []
         if txid not in {point.txid for point in points} and txid > points[-1].txid:
             after = min(point.txid for point in points if point.txid > txid)
@@ -109,7 +114,10 @@ class ForkPoint:
                 continue
             # A state that the module has got since has no table in the fork, as it would have none here.
             marks = {name: mark for name, mark in point.states.items() if name in origin.states and point.has(name)}
-            looked = [_obstacle(name, mark, descriptions.get(name), tables[name]) for name, mark in marks.items()]
+            looked = [
+                _obstacle(name, mark, descriptions.get(name), tables[name] if mark.txid in kept.get(name, ()) else None)
+                for name, mark in marks.items()
+            ]
             obstacles = [each for each in looked if each is not None]
             if not obstacles:
                 return cls(point, tuple(seen))
@@ -121,13 +129,13 @@ class ForkPoint:
         )
 
 
-def _obstacle(name: str, mark: StateMark, description: TableDescription | None, table: StateTable) -> str | None:
-    """Describe why a table can't be made as of a mark; None if it can."""
+def _obstacle(name: str, mark: StateMark, description: TableDescription | None, table: StateTable | None) -> str | None:
+    """Describe why a table, None if its log no longer has the version, can't be made as of a mark; None if it can."""
     if not mark.txid:  # it was empty
         return None
     if description is None or description.identity != mark.identity:
         return f"the table of {name!r} is gone, or is another one by now"
-    if table.is_kept(mark.txid):
+    if table is not None and table.is_kept(mark.txid):
         return None
     return f"the version of {name!r} after transaction {mark.txid} is gone (vacuumed, or its log was deleted)"
 
