@@ -15,18 +15,18 @@ from pyspark import InheritableThread, SparkContext
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError, JobFailure
-from txtopo.plain.loop.process import WorkerJob, run_worker
-from txtopo.plain.loop.watcher import NO_TASK
 from txtopo.plain.loop.worker import Worker
-from txtopo.plain.supervision.control import JobStarter
 from txtopo.plain.tasks.task import Observer
-from txtopo.plain.transport.messages import Welcome
 from txtopo.spark.errors import error_of_python, line_that_matters
 from txtopo.spark.run_package import RunPackage, pack_up
 from txtopo.spark.user_lines import lines_sent
 from txtopo.topology.assignment import Assignment
 from txtopo.topology.output import OutputOrigin, renewed
 from txtopo.topology.plain_plan import PlainPlan
+from txtopo.workers.control import JobStarter
+from txtopo.workers.messages import Welcome
+from txtopo.workers.process import WorkerJob, run_worker
+from txtopo.workers.watcher import NO_TASK
 
 
 def pack_up_workers(plan: PlainPlan, assignment: Assignment, config: Config, secret: bytes) -> bytes:

@@ -30,15 +30,15 @@ from txtopo.plain.run.steering import (
     Steering,
     WorkersEnded,
 )
-from txtopo.plain.supervision.control import ControlServer
-from txtopo.plain.supervision.supervisor import ActivationAsked, StopAsked, Supervisor
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram, by_component
-from txtopo.plain.transport.handshake import Listener, new_secret
-from txtopo.plain.transport.messages import Health
 from txtopo.topology.assignment import assign
 from txtopo.topology.output import USER_LOGGER, user_output_logged
 from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
+from txtopo.workers.control import ControlServer
+from txtopo.workers.handshake import Listener, new_secret
+from txtopo.workers.messages import Health
+from txtopo.workers.supervisor import ActivationAsked, StopAsked, Supervisor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 import attrs
 import pytest
 
-from tests.plain.loop.holding import Idle
 from tests.waiting import wait_for
+from tests.workers.holding import Idle
 from txtopo.errors import UserCodeError
-from txtopo.plain.loop.process import WorkerJob, run_worker
-from txtopo.plain.supervision.control import ControlServer, JobStarter
-from txtopo.plain.supervision.supervisor import Supervisor
-from txtopo.plain.transport.handshake import Listener, new_secret
-from txtopo.plain.transport.messages import Welcome
+from txtopo.workers.control import ControlServer, JobStarter
+from txtopo.workers.handshake import Listener, new_secret
+from txtopo.workers.messages import Welcome
+from txtopo.workers.process import WorkerJob, run_worker
+from txtopo.workers.supervisor import Supervisor
 
 FRAMES = 200
 

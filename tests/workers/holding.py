@@ -1,4 +1,4 @@
-"""A worker in a process of its own, one pass of which keeps Python's interpreter lock: ``python -m tests.plain.loop.holding``."""
+"""A worker in a process of its own, one pass of which keeps Python's interpreter lock: ``python -m tests.workers.holding``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import Any
 
-from txtopo.plain.loop.process import WorkerJob, run_worker
-from txtopo.plain.loop.watcher import NO_TASK
-from txtopo.plain.transport.messages import Welcome
+from txtopo.workers.messages import Welcome
+from txtopo.workers.process import WorkerJob, run_worker
+from txtopo.workers.watcher import NO_TASK
 
 TASK = 3
 

@@ -1,6 +1,6 @@
 """The supervisor decides which workers are alive, which start again, and when a run ends. A pure state machine.
 
-Events go in, with the time; a list of actions comes out. :mod:`txtopo.plain.supervision.control` carries them out in
+Events go in, with the time; a list of actions comes out. :mod:`txtopo.workers.control` carries them out in
 order.
 
 A worker is in one of these states:
@@ -30,7 +30,7 @@ from typing import assert_never
 import attrs
 
 from txtopo.errors import InputError, UserCodeError
-from txtopo.plain.transport.messages import (
+from txtopo.workers.messages import (
     Address,
     Failed,
     FromWorker,

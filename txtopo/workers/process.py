@@ -2,7 +2,7 @@
 
 The loop waits in one place, for all of its sockets at once. A second thread sends heartbeats, even during a long call,
 and names the busy task. So the driver can tell a slow bolt from a dead worker. If a C call stops that thread, too, the
-:mod:`~txtopo.plain.loop.watcher` reports for the worker. Only a process that is stopped or gone is silent.
+:mod:`~txtopo.workers.watcher` reports for the worker. Only a process that is stopped or gone is silent.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ import attrs
 
 from txtopo.channel import Backlog, Channel, ChannelClosed, WakeUp
 from txtopo.errors import InternalError, TxtopoError
-from txtopo.plain.loop.roster import Arrival, Roster
-from txtopo.plain.loop.watcher import Watcher
-from txtopo.plain.transport import handshake
-from txtopo.plain.transport.messages import (
+from txtopo.workers import handshake
+from txtopo.workers.messages import (
     Address,
     Failed,
     Health,
@@ -42,7 +40,9 @@ from txtopo.plain.transport.messages import (
     dump,
     load,
 )
-from txtopo.plain.transport.peers import Incoming, Meetings, Outgoing
+from txtopo.workers.peers import Incoming, Meetings, Outgoing
+from txtopo.workers.roster import Arrival, Roster
+from txtopo.workers.watcher import Watcher
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class Body(Protocol):
 
 MakeBody = Callable[[Welcome, Callable[[int, bytes], None], Callable[[int], None]], Body]
 """Makes the body of a worker, given the driver's welcome, a function that sends a frame to another worker, and one that
-marks the task that has its turn, or :data:`~txtopo.plain.loop.watcher.NO_TASK`."""
+marks the task that has its turn, or :data:`~txtopo.workers.watcher.NO_TASK`."""
 
 
 def _mark_nothing(task: int) -> None:

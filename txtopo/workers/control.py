@@ -19,8 +19,10 @@ from typing import assert_never
 
 from txtopo.channel import Channel, ChannelClosed, WakeUp
 from txtopo.errors import InternalError
-from txtopo.plain.loop import watcher
-from txtopo.plain.supervision.supervisor import (
+from txtopo.workers import watcher
+from txtopo.workers.handshake import Listener
+from txtopo.workers.messages import Health, Heartbeat, WatcherHello, dump, load
+from txtopo.workers.supervisor import (
     Action,
     CancelJob,
     ChannelLost,
@@ -37,10 +39,8 @@ from txtopo.plain.supervision.supervisor import (
     Ticked,
     Warn,
 )
-from txtopo.plain.transport.handshake import Listener
-from txtopo.plain.transport.messages import Health, Heartbeat, WatcherHello, dump, load
 
-logger = logging.getLogger("txtopo.plain.transport")
+logger = logging.getLogger("txtopo.workers")
 
 TICK_SECS = 0.5
 _BUSY_LOGGED_SECS = 10.0

@@ -7,7 +7,20 @@ from typing import Any
 import pytest
 
 from txtopo.errors import InputError, UserCodeError
-from txtopo.plain.supervision.supervisor import (
+from txtopo.workers.messages import (
+    Failed,
+    Health,
+    Heartbeat,
+    Hello,
+    Peer,
+    PeerJoined,
+    PeerReplaced,
+    SetActive,
+    Stop,
+    Stopped,
+    Welcome,
+)
+from txtopo.workers.supervisor import (
     Action,
     ActivationAsked,
     CancelJob,
@@ -26,19 +39,6 @@ from txtopo.plain.supervision.supervisor import (
     Supervisor,
     Ticked,
     Warn,
-)
-from txtopo.plain.transport.messages import (
-    Failed,
-    Health,
-    Heartbeat,
-    Hello,
-    Peer,
-    PeerJoined,
-    PeerReplaced,
-    SetActive,
-    Stop,
-    Stopped,
-    Welcome,
 )
 
 ADDRESS = ("127.0.0.1", 1)
