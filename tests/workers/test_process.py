@@ -144,7 +144,7 @@ class Threads(JobStarter):
             try:
                 run_worker(
                     WorkerJob(worker, job, self.secret, self.driver, None, 1 << 20),
-                    lambda welcome, send, _mark: self.body(worker, welcome, send),
+                    lambda welcome, links: self.body(worker, welcome, links.send),
                 )
             except Exception as raised:  # noqa: BLE001 - as Spark would report it
                 error = raised

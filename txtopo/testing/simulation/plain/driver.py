@@ -12,10 +12,13 @@ from txtopo.workers.supervisor import (
     CancelJob,
     ChannelLost,
     Close,
+    Deliver,
     Event,
     Finish,
     JobEnded,
     KeepLast,
+    ReportJoined,
+    ReportLost,
     RunPhase,
     Send,
     StartJob,
@@ -124,6 +127,8 @@ class Driver:
                     self._close(channel)
                 case Warn() | KeepLast():
                     pass
+                case ReportJoined() | ReportLost() | Deliver():
+                    raise AssertionError("the workers of a plain topology have no owner")
                 case Finish(error):
                     self.is_over = True
                     if error is not None:

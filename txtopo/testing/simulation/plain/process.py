@@ -24,6 +24,7 @@ from txtopo.workers.messages import (
     SetActive,
     Stop,
     Stopped,
+    Tell,
     ToWorker,
     Welcome,
 )
@@ -152,6 +153,9 @@ class Process:
             case SetActive(is_active):
                 assert self.worker is not None, "a worker is welcomed first"
                 self.worker.set_active(is_active=is_active)
+            case Tell(data):
+                assert self.worker is not None, "a worker is welcomed first"
+                self.worker.hear(data)
             case Stop():
                 assert self.worker is not None, "a worker is welcomed first"
                 # Before the process ends: its last message comes before the loss of its channel.
