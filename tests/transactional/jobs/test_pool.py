@@ -94,6 +94,17 @@ def test_what_was_never_begun_goes_to_the_living_and_only_the_first_call_is_lost
     assert story.answer(1, 7, 0, 4) == [Answer(7, 4, (b"r",)), EndJob(7)]
 
 
+def test_the_call_that_was_next_is_to_blame() -> None:
+    """A worker begins the lowest transaction first, and says which it is; the pool loses that one."""
+    story = Story(workers=1)
+    story.tell(job(7, 2, slots=1))
+    story.tell(job(8, 1, slots=1))
+    lone = (8, Place(0, 0, 0))
+    story.tell(Told(0, 0, Answered(7, Place(0, 0, 0), b"r", lone)))
+    assert story.tell(Lost(0, 0)) == [Lose(8, 0, "worker 0 died"), EndJob(8)]
+    assert story.tell(Joined(0, 1)) == [Tell(0, 1, assign(7, (0, 1)))]
+
+
 def test_a_job_that_shuffles_is_lost_with_one_of_its_workers() -> None:
     """A part of the shuffle is gone; the other workers forget the job, and what they answer later changes nothing."""
     story = Story()

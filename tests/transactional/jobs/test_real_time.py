@@ -25,7 +25,7 @@ from txtopo.transactional.run.threads import ThreadPools
 from txtopo.transactional.tasks.factory import TaskFactory
 
 CALM = Rates()
-ROUGH = Rates(death=0.004, silence=0.004, doubling=0.1)
+ROUGH = Rates(death=0.02, silence=0.02, doubling=0.1)
 
 
 def run_pooled(
@@ -114,3 +114,4 @@ def test_commit_phases_compute_in_workers() -> None:
     runner.rates = Rates(death=0.5)
     with pytest.raises(StateFailure, match="died"):
         runner.compute(abs, range(50))
+    assert runner.pool.jobs == ()

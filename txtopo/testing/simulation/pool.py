@@ -45,6 +45,9 @@ from txtopo.workers.roster import Arrival, Roster
 MOVES_MAX = 200_000
 """Moves within which a job ends, however often its workers die."""
 
+DEATHS_MAX = 2
+"""Deaths between two answers; the core stops a run after five losses in a row."""
+
 
 @attrs.frozen
 class Rates:
@@ -109,7 +112,7 @@ class _Worker:
 class PooledRunner(JobRunner):
     """Runs jobs in simulated workers, whose bodies are those of real ones.
 
-    ``rates`` may be changed between two jobs. ``executed`` counts deaths.
+    ``rates`` may be changed between two jobs; ``deaths`` counts them.
     """
 
     def __init__(
@@ -125,6 +128,7 @@ class PooledRunner(JobRunner):
         self.memory_max = memory_max
         self.rates = rates or Rates()
         self.deaths = 0
+        self._deaths_in_a_row = 0
         self.told: deque[tuple[int, int, bytes]] = deque()
         """(Worker, incarnation, message) on the way to the pool, in the order in which they were sent."""
         self.pool = Pool()
@@ -199,9 +203,11 @@ class PooledRunner(JobRunner):
         """Let one thing happen."""
         self._now += 0.01
         rates, roll = self.rates, self._random.random()
-        if self._living and roll < rates.death:
+        if not self._living or self._deaths_in_a_row >= DEATHS_MAX:
+            roll = 1.0
+        if roll < rates.death:
             self._lose(self._random.choice(list(self._living.values())), is_silent=False)
-        elif self._living and roll < rates.death + rates.silence:
+        elif roll < rates.death + rates.silence:
             self._lose(self._random.choice(list(self._living.values())), is_silent=True)
         else:
             choices = list(self._choices())
@@ -248,6 +254,7 @@ class PooledRunner(JobRunner):
 
     def _lose(self, worker: _Worker, *, is_silent: bool) -> None:
         self.deaths += 1
+        self._deaths_in_a_row += 1
         worker.is_dead = True
         del self._living[worker.number]
         if is_silent:
@@ -300,4 +307,6 @@ class PooledRunner(JobRunner):
                 case EndWorker(worker, incarnation):
                     self._lose(self._living[worker], is_silent=False)
                 case _:
+                    if isinstance(action, Answer):
+                        self._deaths_in_a_row = 0
                     self._seen.append(action)

@@ -14,10 +14,12 @@ Each call is answered once or lost once, whatever dies, falls silent or speaks t
 
 What a death costs
 ==================
-In a layout of one stage, a call is a whole attempt, and a worker runs its calls in order, one at a time. So of the
-calls that die with a worker only the first can have killed it:
+In a layout of one stage, a call is a whole attempt, and a worker runs one at a time, the lowest transaction that it
+holds first: the others could not commit before it. With each answer it says which call is *next*, and it keeps to that
+even if a lower one comes meanwhile. If it had none, the first call that it is given is next. So the pool knows which
+of the calls that die with a worker can have killed it:
 
-1. Worker 0 holds attempts 4, 6 and 8 of job 7; worker 1 holds 5 and 7. Worker 0 dies.
+1. Worker 0 holds attempts 4, 6 and 8 of job 7; worker 1 holds 5 and 7. Worker 0 dies, and 4 was next.
 2. Attempt 4 is *lost*: the coordinator is told at once, and it decides whether and when to try its transaction again.
 3. 6 and 8 were never begun. They go to worker 1, with the same attempt numbers, and nobody is told.
 4. Worker 1 answers 5, 7, 6 and 8, and the job ends.
@@ -49,12 +51,16 @@ class Place(NamedTuple):
     """Its index in the job."""
 
 
+Call = tuple[int, Place]
+"""A job, and a part of it."""
+
+
 # -- what the driver and a worker's body say to each other
 
 
 @attrs.frozen
 class Assign:
-    """Run calls of a job: of the first stage, as (slot, index), in this order; later ones as their input arrives."""
+    """Run calls of a job: of the first stage, as (slot, index); those of later stages once their input is there."""
 
     job: int
     content: bytes = attrs.field(repr=False)
@@ -89,6 +95,8 @@ class Answered:
     place: Place
     content: bytes = attrs.field(repr=False)
     """The pickled reports, or what was computed; empty if there is nothing to report."""
+    next: Call | None = None
+    """The call that the worker begins next, or has begun; None if it has none."""
 
 
 @attrs.frozen
@@ -96,6 +104,8 @@ class Dropped:
     """A job was forgotten."""
 
     job: int
+    next: Call | None = None
+    """As in an answer."""
 
 
 ToBody = Assign | Compute | Drop
@@ -228,10 +238,18 @@ class _Member:
 
     worker: int
     incarnation: int
-    held: dict[tuple[int, Place], None] = attrs.field(factory=dict)
+    held: dict[Call, None] = attrs.field(factory=dict)
     """The calls that it holds, in the order in which it was given them."""
+    next: Call | None = None
+    """The one that it has said to be next; None if it had none then."""
     dropping: dict[int, float] = attrs.field(factory=dict)
     """By cancelled job that it has not dropped yet, until when it may take."""
+
+    def under_way(self, attempts: Iterable[Call]) -> Call | None:
+        """Return which of the attempts that it holds is under way, if one is."""
+        if self.is_stuck:  # in what it has not dropped
+            return None
+        return self.next if self.next in self.held else next(iter(attempts), None)
 
     @property
     def is_stuck(self) -> bool:
@@ -283,7 +301,7 @@ class Pool:
         """Return the (worker, incarnation) pairs that are at work."""
         return [(each.worker, each.incarnation) for each in self._members.values() if each.held or each.dropping]
 
-    def held(self) -> dict[tuple[int, int], tuple[tuple[int, Place], ...]]:
+    def held(self) -> dict[tuple[int, int], tuple[Call, ...]]:
         """Return the calls that each (worker, incarnation) holds, with their jobs, for checks."""
         return {(each.worker, each.incarnation): tuple(each.held) for each in self._members.values()}
 
@@ -378,12 +396,13 @@ class Pool:
         member = self._members.get(told.worker)
         if member is None or member.incarnation != told.incarnation:
             return  # of a dead incarnation
+        member.next = told.message.next
         match told.message:
-            case Answered(number, place, content):
+            case Answered(number, place, content, _):
                 if (number, place) in member.held:
                     del member.held[number, place]
                     self._answer(self._jobs[number], place.attempt, content)
-            case Dropped(number):
+            case Dropped(number, _):
                 member.dropping.pop(number, None)
             case _:
                 assert_never(told.message)
@@ -413,9 +432,7 @@ class Pool:
         by_job: dict[int, list[Place]] = defaultdict(list)
         for number, place in member.held:
             by_job[number].append(place)
-        attempts = [key for key in member.held if not self._jobs[key[0]].is_computed]
-        # What it has not dropped was under way before all that it holds.
-        suspect = attempts[0] if attempts and not member.is_stuck else None
+        suspect = member.under_way(call for call in member.held if not self._jobs[call[0]].is_computed)
         for number, places in by_job.items():
             job = self._jobs[number]
             if job.is_computed or job.is_spread:

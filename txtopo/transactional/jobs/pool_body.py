@@ -1,8 +1,9 @@
 """What a worker does in real-time mode: the calls that the pool gives it, one at a time, in one thread.
 
 Of what a worker could do next it does, in this order: computes something for the commit phase, which others wait for;
-executes the tuples of other workers; finishes an attempt in a later stage; begins the next attempt. So what has begun
-ends before more begins, and a worker never waits inside a call, neither for the driver nor for another worker.
+executes the tuples of other workers; finishes an attempt in a later stage; begins the next attempt, of the lowest
+transaction that it holds. So what has begun ends before more begins, and a worker never waits inside a call, neither
+for the driver nor for another worker.
 
 Shuffles
 ========
@@ -18,6 +19,8 @@ number up to that of the last job that is not held here comes too late.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import pickle
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +31,7 @@ import cloudpickle
 
 from txtopo.channel import Backlog
 from txtopo.failpoints import reach
-from txtopo.transactional.jobs.pool import Answered, Assign, Compute, Drop, Dropped, FromBody, Place, ToBody
+from txtopo.transactional.jobs.pool import Answered, Assign, Call, Compute, Drop, Dropped, FromBody, Place, ToBody
 from txtopo.transactional.jobs.stage_run import Job, PartitionItem, Report, StageRun
 from txtopo.transactional.tasks.batch_run import ShuffleMessage
 from txtopo.transactional.tasks.factory import TaskFactory
@@ -116,9 +119,13 @@ class PoolBody:
         self._frames = Backlog(memory_max)
         self._early: dict[int, Backlog] = {}
         """By job that has not come yet, its frames."""
-        self._ready: deque[tuple[int, Place]] = deque()
+        self._ready: deque[Call] = deque()
         """Places of later stages that have all of their input."""
-        self._calls: deque[tuple[int, Place]] = deque()
+        self._next: Call | None = None
+        """The attempt that begins next: the pool was told so, and blames it if this worker dies."""
+        self._calls: list[tuple[int, int, Call]] = []
+        """The others, as a heap: the lowest transaction first, as (txid, number of the call, call)."""
+        self._numbers = itertools.count()
         self._is_throttled = False
 
     # What the process asks of every body.
@@ -138,8 +145,8 @@ class PoolBody:
             self._take(pickle.loads(self._frames.popleft()))  # noqa: S301 - of a worker that knows the run's secret
         elif self._ready:
             self._finish(*self._ready.popleft())
-        elif self._calls and not self._is_throttled:
-            self._finish(*self._calls.popleft())
+        elif self._next is not None and not self._is_throttled:
+            self._finish(*self._next)
         else:
             return False
         return True
@@ -158,7 +165,7 @@ class PoolBody:
                 self._computes.append(message)
             case Drop(number):
                 self._forget(number)
-                self._say(Dropped(number))
+                self._say(Dropped(number, self._next))
             case _:
                 assert_never(message)
 
@@ -232,7 +239,11 @@ class PoolBody:
                 held.runs[stage, slot] = StageRun(self._task_factory, held.job, stage, slot, self._probe)
             held.runs[0, slot].clean_up()
         held.left += stages * len(assign.calls)
-        self._calls.extend((assign.job, Place(0, slot, index)) for slot, index in assign.calls)
+        for slot, index in assign.calls:
+            txid = held.job.attempts[index].attempt.txid
+            heapq.heappush(self._calls, (txid, next(self._numbers), (assign.job, Place(0, slot, index))))
+        if self._next is None:
+            self._choose_next()
         if assign.workers:
             self._newest = max(self._newest, assign.job)
             for number in [number for number in self._early if number <= self._newest]:
@@ -246,8 +257,14 @@ class PoolBody:
         if held is not None:
             for run in held.runs.values():
                 run.close()
-            self._calls = deque(call for call in self._calls if call[0] != number)
+            self._calls = [entry for entry in self._calls if entry[2][0] != number]
+            heapq.heapify(self._calls)
             self._ready = deque(call for call in self._ready if call[0] != number)
+            if self._next is not None and self._next[0] == number:
+                self._choose_next()
+
+    def _choose_next(self) -> None:
+        self._next = heapq.heappop(self._calls)[2] if self._calls else None
 
     def _finish(self, number: int, place: Place) -> None:
         """Finish an attempt in one stage and slot, and answer the call."""
@@ -257,8 +274,10 @@ class PoolBody:
         self._pass_on(held, place, self._parted(held.runs[place.stage, place.slot].finish(place.attempt), reports))
         # Before the answer, so that what an attempt prints is logged before it commits.
         self._settle()
+        if self._next == (number, place):
+            self._choose_next()
         reach("pool.answer")
-        self._say(Answered(number, place, pickle.dumps(reports, 5) if reports else b""))
+        self._say(Answered(number, place, pickle.dumps(reports, 5) if reports else b"", self._next))
         reach("pool.answered")
         held.left -= 1
         if not held.left:
@@ -358,7 +377,7 @@ class PoolBody:
         except Exception as error:  # noqa: BLE001 - the driver decides what follows from it
             content = cloudpickle.dumps(Computed(error=f"{type(error).__name__}: {error}"))
         self._settle()
-        self._say(Answered(call.job, Place(0, 0, call.index), content))
+        self._say(Answered(call.job, Place(0, 0, call.index), content, self._next))
 
     def _say(self, message: FromBody) -> None:
         self._tell(pickle.dumps(message, 5))
