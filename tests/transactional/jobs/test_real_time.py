@@ -24,6 +24,8 @@ from txtopo.transactional.run.assembly import Environment
 from txtopo.transactional.run.threads import ThreadPools
 from txtopo.transactional.tasks.factory import TaskFactory
 
+WALL_SECS = 1_800_000_000.0
+"""When each transaction is planned."""
 CALM = Rates()
 ROUGH = Rates(death=0.02, silence=0.02, doubling=0.1)
 
@@ -44,7 +46,7 @@ def run_pooled(
             assert not runner.pool.jobs
             assert not runner.kept(), "nothing is kept of a job that has ended"
 
-    environment = Environment(make_runner, make_threads=lambda jobs_max: ThreadPools(jobs_max, steps_max=1))
+    environment = Environment(make_runner, make_threads=lambda jobs_max: ThreadPools(jobs_max, 1, lambda: WALL_SECS))
     config = Config({"topology.processing.mode": "real-time"}, jobs_in_flight_max=1, **settings)
     return run_with(topology, config, environment), made[0]
 
