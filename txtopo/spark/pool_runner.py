@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
-from txtopo.errors import JobFailure, RuleError, StateFailure, StopError, UserCodeError
+from txtopo.errors import InternalError, JobFailure, RuleError, StateFailure, StopError, UserCodeError
 from txtopo.spark.progress import ProgressListener, ProgressSender
 from txtopo.spark.run_package import RunPackage, pack_up
 from txtopo.spark.session import DriverHost
@@ -91,7 +91,7 @@ def run_pool_worker(package: RunPackage, place: WorkerPlace, number: int, job: i
                 tell=links.tell,
                 settle=lines.settle,
                 probe=probe,
-                memory_max=place.watermark_bytes,
+                memory_max=place.watermark_bytes // 2,  # the other half is for what waits to be sent
             )
             stack.enter_context(ProgressSender(package.driver_address, package.run_key, body.job_ids, probe))
             return body
@@ -195,7 +195,7 @@ class _Pooled(Owner):
 def _why_over(error: Exception | None) -> Exception:
     if error is None:
         return StopError("the workers have ended")
-    if isinstance(error, (RuleError, StopError)):
+    if isinstance(error, (RuleError, StopError, InternalError)):
         return error
     return StopError(f"workers were lost again and again; the last one: {error}")
 
@@ -208,8 +208,11 @@ class PoolRunner(JobRunner):
         self._pooled = pooled
         self._progress = progress
         self._close = close
+        self._lock = threading.Lock()
         self._numbers: dict[int, int] = {}
         """By job that runs, its number in the pool."""
+        self._cancelled: set[int] = set()
+        """Jobs that were cancelled before they had a number."""
 
     def run(self, job: Job, on_progress: Callable[[], None], on_answer: OnAnswer = at_the_end) -> Sequence[Report]:
         """Run a job, and pass its answers on as they come.
@@ -223,13 +226,18 @@ class PoolRunner(JobRunner):
         layout = job.layout
         self._progress.listen(job.job_id, on_progress)
         try:
-            self._numbers[job.job_id] = self._pooled.ask(
-                lambda number: JobAsked(number, content, len(job.attempts), layout.partitions, len(layout.stages)),
-                asker,
-            )
+            with self._lock:
+                if job.job_id in self._cancelled:
+                    raise JobFailure("it was cancelled")
+                self._numbers[job.job_id] = self._pooled.ask(
+                    lambda number: JobAsked(number, content, len(job.attempts), layout.partitions, len(layout.stages)),
+                    asker,
+                )
             return _collect(job, asker.actions, on_answer)
         finally:
-            self._numbers.pop(job.job_id, None)
+            with self._lock:
+                self._numbers.pop(job.job_id, None)
+                self._cancelled.discard(job.job_id)
             self._progress.forget(job.job_id)
 
     def compute(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
@@ -272,10 +280,13 @@ class PoolRunner(JobRunner):
         return self._pooled.workers_lost
 
     def cancel(self, job_id: int) -> None:
-        """Stop a running job."""
-        number = self._numbers.get(job_id)
-        if number is not None:
-            self._pooled.cancel(number)
+        """Stop a job that runs, or is about to."""
+        with self._lock:
+            number = self._numbers.get(job_id)
+            if number is None:
+                self._cancelled.add(job_id)
+            else:
+                self._pooled.cancel(number)
 
     def close(self) -> None:
         """End the workers."""

@@ -17,6 +17,7 @@ from tests.variants import variants
 from txtopo import Config, Fields, RunReport
 from txtopo.engine.runner import run_with
 from txtopo.errors import StateFailure
+from txtopo.failpoints import ProcessDeath, armed
 from txtopo.testing.inline import run_inline
 from txtopo.testing.simulation.pool import PooledRunner, Rates
 from txtopo.topology.topology import TransactionalTopology
@@ -104,6 +105,24 @@ def test_generated_topologies(seed: int) -> None:
     run_pooled(real, seed=seed, rates=random.choice((CALM, ROUGH)), workers=workers, layout=layout)
     for name, state in of_micro.items():
         assert of_real[name].snapshot().sort_by("word").equals(state.snapshot().sort_by("word"))
+
+
+@pytest.mark.parametrize(("layout", "every"), [("together", 5), ("spread", 25)])
+@pytest.mark.parametrize("place", ["pool.answer", "pool.answered"])
+def test_deaths_around_an_answer(tmp_path: Path, place: str, layout: str, every: int) -> None:
+    """A worker that dies before its answer left, or after: the attempt counts once, by that answer or by another try."""
+    reached = [0]
+
+    def die(name: str) -> None:
+        reached[0] += name == place
+        if name == place and reached[0] % every == 0:
+            raise ProcessDeath
+
+    data = make_data(3, 40)
+    with armed(die):
+        _, runner = run_pooled(words_topology(tmp_path, data), seed=2, layout=layout)
+    assert runner.deaths > 0
+    assert read_words(tmp_path) == counts_of(data)
 
 
 def test_commit_phases_compute_in_workers() -> None:

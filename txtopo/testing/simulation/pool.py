@@ -17,6 +17,7 @@ import attrs
 import cloudpickle
 
 from txtopo.errors import JobFailure, StateFailure
+from txtopo.failpoints import ProcessDeath
 from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
 from txtopo.transactional.jobs.pool import (
     Action,
@@ -239,9 +240,22 @@ class PooledRunner(JobRunner):
             for sender in list(worker.readable()):
                 yield functools.partial(worker.take_frame, sender)
             if worker.body.pending() or worker.body.queued_bytes():
-                yield worker.body.run_pass
+                yield functools.partial(self._work, worker)
             if worker.is_dead:
                 yield functools.partial(self._zombies.remove, worker)
+
+    def _work(self, worker: _Worker) -> None:
+        """Let a worker do its next piece of work, in which it may die."""
+        said = len(self.told)
+        try:
+            worker.body.run_pass()
+        except ProcessDeath:
+            if worker.is_dead:
+                self._zombies.remove(worker)
+                return
+            while len(self.told) > said and self._random.random() < 0.5:  # noqa: PLR2004 - a coin
+                self._deliver()  # what it has said last may still come
+            self._lose(worker, is_silent=False)
 
     def _join(self) -> None:
         number, incarnation = self._joining.pop(self._random.randrange(len(self._joining)))

@@ -31,6 +31,7 @@ import cloudpickle
 
 from txtopo.channel import Backlog
 from txtopo.failpoints import reach
+from txtopo.topology.output import renewed
 from txtopo.transactional.jobs.pool import Answered, Assign, Call, Compute, Drop, Dropped, FromBody, Place, ToBody
 from txtopo.transactional.jobs.stage_run import Job, PartitionItem, Report, StageRun
 from txtopo.transactional.tasks.batch_run import ShuffleMessage
@@ -175,7 +176,7 @@ class PoolBody:
         if number in self._jobs:
             self._frames.append(data[8:])
         elif number > self._newest:
-            self._early.setdefault(number, Backlog(self._memory_max)).append(data[8:])
+            self._early.setdefault(number, Backlog(self._memory_max // 4)).append(data[8:])
 
     def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
         """Forget the jobs that shuffle through a dead worker, before anything is sent to its successor."""
@@ -262,6 +263,7 @@ class PoolBody:
             self._ready = deque(call for call in self._ready if call[0] != number)
             if self._next is not None and self._next[0] == number:
                 self._choose_next()
+            renewed()  # the bound on what threads print that work for no attempt
 
     def _choose_next(self) -> None:
         self._next = heapq.heappop(self._calls)[2] if self._calls else None
