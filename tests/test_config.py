@@ -90,7 +90,6 @@ def test_defaults_by_kind() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "kind", "other"),
     [
-        ("topology.workers", 2, TopologyKind.TRANSACTIONAL, "plain"),
         ("topology.tick.tuple.freq.secs", 1, TopologyKind.TRANSACTIONAL, "plain"),
         ("topology.enable.message.timeouts", False, TopologyKind.TRANSACTIONAL, "plain"),
         ("topology.layout", "auto", TopologyKind.PLAIN, "transactional"),
@@ -106,6 +105,16 @@ def test_settings_of_the_other_kind(name: str, value: object, kind: TopologyKind
     for words in (f"{name} is for {other} topologies", SETTINGS[name].purpose, "leave the setting out"):
         assert words in str(raised.value)
     assert config.of_kind(kind.other)[name] == Config({name: value})[name]
+
+
+def test_settings_of_workers() -> None:
+    """A transactional topology has workers in real-time mode only; a setting of theirs would do nothing otherwise."""
+    for name in ("topology.workers", "topology.worker.max.restarts", "topology.worker.watermark.bytes"):
+        with pytest.raises(ConfigError, match=f"{name} is for workers .*real-time"):
+            Config({name: 3}).of_kind(TopologyKind.TRANSACTIONAL)
+        for kind, mode in ((TopologyKind.TRANSACTIONAL, "real-time"), (TopologyKind.PLAIN, None)):
+            settings = {name: 3} if mode is None else {name: 3, "topology.processing.mode": mode}
+            assert Config(settings).of_kind(kind)[name] == 3
 
 
 def test_two_names_of_the_ackers() -> None:

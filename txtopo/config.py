@@ -18,6 +18,17 @@ import attrs
 from txtopo.errors import ConfigError
 from txtopo.secrecy import shown
 
+MICRO_BATCH, REAL_TIME = "micro-batch", "real-time"
+"""Values of ``topology.processing.mode``."""
+
+_OF_WORKERS = (
+    "topology.workers",
+    "topology.worker.max.restarts",
+    "topology.worker.restart.period.secs",
+    "topology.worker.watermark.bytes",
+)
+"""Settings that mean something only where there are workers."""
+
 _RESERVED = ("topology.", "txtopo.", "transactional.")
 _OWN_PREFIX = "spark."
 
@@ -280,6 +291,13 @@ SETTINGS: Mapping[str, Setting] = {
             SECONDS,
             "how long a lost leader keeps the lead",
         ),
+        Setting(
+            "topology.processing.mode",
+            MICRO_BATCH,
+            _one_of(MICRO_BATCH, REAL_TIME),
+            "how transactions are processed: micro-batch in Spark jobs of many; real-time one by one, in workers that "
+            "hold their Spark slots for the whole run",
+        ),
         Setting("topology.jobs.in.flight.max", 2, whole(1), "maximum number of Spark jobs in flight"),
         Setting("topology.job.transactions.max", 256, whole(1), "maximum number of transactions in one Spark job"),
         Setting("topology.group.transactions.max", 512, whole(1), "maximum number of transactions in one commit group"),
@@ -316,17 +334,27 @@ SETTINGS: Mapping[str, Setting] = {
         ),
         Setting("topology.spark.log.level", "ERROR", TEXT, "log level of Spark", only=None),
         *(
-            attrs.evolve(setting, only=TopologyKind.PLAIN)
+            attrs.evolve(setting, only=None)
             for setting in (
-                Setting("topology.workers", 1, whole(1), "worker processes"),
+                Setting(
+                    "topology.workers",
+                    None,
+                    _whole_or_none(1),
+                    "worker processes, in real-time mode; none: one for each Spark slot, and in a plain topology 1",
+                ),
                 Setting("topology.worker.max.restarts", 10, whole(0), "restarts of workers in the period below"),
                 Setting("topology.worker.restart.period.secs", 60.0, SECONDS, "the period of the restarts above"),
                 Setting(
                     "topology.worker.watermark.bytes",
                     32 << 20,
                     whole(1),
-                    "bytes that may wait in a worker, in queues and to be sent, before all spouts pause",
+                    "bytes that may wait in a worker, in queues and to be sent, before no worker begins anything new",
                 ),
+            )
+        ),
+        *(
+            attrs.evolve(setting, only=TopologyKind.PLAIN)
+            for setting in (
                 Setting("topology.enable.message.timeouts", True, FLAG, "fail roots whose timeout has passed"),
                 Setting(
                     "topology.tick.tuple.freq.secs",
@@ -401,6 +429,13 @@ class Config(Mapping[str, Any]):
                     f"{name} is for {kind.other.value} topologies ({setting.purpose}); this topology is a "
                     f"{kind.value} one: leave the setting out"
                 )
+        if kind is TopologyKind.TRANSACTIONAL and not self.is_real_time:
+            for name in _OF_WORKERS:
+                if name in self._given:
+                    raise ConfigError(
+                        f"{name} is for workers ({SETTINGS[name].purpose}), and a transactional topology has some in "
+                        f"real-time mode only: set topology.processing.mode to {REAL_TIME}, or leave the setting out"
+                    )
         return Config._with_defaults(self._given, kind)
 
     @classmethod
@@ -411,6 +446,11 @@ class Config(Mapping[str, Any]):
             config._values = {**defaults, **config._given}
         config._kind = kind
         return config
+
+    @property
+    def is_real_time(self) -> bool:
+        """Whether transactions are processed in real-time mode."""
+        return bool(self._values["topology.processing.mode"] == REAL_TIME)
 
     @property
     def spark(self) -> dict[str, str]:

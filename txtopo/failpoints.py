@@ -82,6 +82,8 @@ _PLACES = {
     "folder.named": "a file has its name, but its folder is not synced yet",
     "spout.emit": "an emitter is about to emit its share of a batch",
     "bolt.execute": "a bolt is about to execute tuples, in either phase",
+    "pool.answer": "a worker of real-time mode has finished an attempt, and has not told the driver yet",
+    "pool.answered": "a worker of real-time mode has told the driver that it has finished an attempt",
     "bolt.finish": "a bolt is about to finish its batch, in either phase",
 }
 

@@ -28,6 +28,11 @@ def test_until(command_line):
     assert "leave --until out" in command_line.refusal("run", TARGET, "--until", "3", status=2)
 
 
+def test_real_time(command_line):
+    """It processes tuple by tuple in any case."""
+    assert "leave --real-time out" in command_line.refusal("run", TARGET, "--real-time", status=2)
+
+
 @pytest.mark.parametrize("target", [(TARGET,), ("examples.single_join", "--set", "people=8")])
 def test_simulate(command_line, target):
     """Every promise holds in some schedules of the examples; the faults are counted."""

@@ -142,9 +142,10 @@ def test_a_bug_in_a_bolt_names_its_place_and_ends_with_status_1(command_line, sp
     assert "command.py" not in result.stderr
 
 
-def test_until_ends_a_run_and_results_are_shown(command_line, spark):
-    """``--until`` stops at that transaction, and what the module shows is shown."""
-    result = command_line("run", "examples.global_count", "--until", "2", "--set", "output=out")
+@pytest.mark.parametrize("mode", [(), ("--real-time",)], ids=["micro-batch", "real-time"])
+def test_until_ends_a_run_and_results_are_shown(command_line, spark, mode):
+    """``--until`` stops at that transaction, and what the module shows is shown, in either mode."""
+    result = command_line("run", "examples.global_count", "--until", "2", *mode, "--set", "output=out")
     assert (result.exit_code, result.stderr) == (0, "")
     assert "the requested transaction is committed; 2 transactions" in result.stdout
     assert result.stdout.endswith("16 tuples in total; the table is out/global_count\n")

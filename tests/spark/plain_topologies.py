@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from tests.plain.loop.holding import hold
+from tests.workers.holding import hold
 from txtopo import BasicBolt, Fields, PlainTopology, RichBolt, Spout, TopologyBuilder
 
 SENTENCES = ("the cow jumped over the moon", "an apple a day keeps the doctor away", "four score and seven years ago")

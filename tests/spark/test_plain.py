@@ -17,9 +17,9 @@ from tests.spark.plain_topologies import SENTENCES, broken, holds, slow, word_co
 from tests.variants import variants
 from txtopo import Config, RunningTopology, run, start
 from txtopo.errors import ConfigError, FieldsError, RuleError, UserCodeError
-from txtopo.plain.supervision.supervisor import SAME_ERROR_MAX
 from txtopo.testing.feeders import wait_until
 from txtopo.topology.output import PRINT, USER_LOGGER
+from txtopo.workers.supervisor import SAME_ERROR_MAX
 
 WAIT_SECS = 60.0
 

@@ -43,9 +43,9 @@ def listener(request, told) -> Iterator[ProgressListener]:
 def test_told(listener, told) -> None:
     """Datagrams of this run and job reach the listener; another run's and job's do not."""
     with contextlib.ExitStack() as senders:
-        for addressee in ((OTHER, 1), (KEY, 2), (KEY, 1)):
+        for key, jobs in ((OTHER, [1]), (KEY, [2]), (KEY, [3, 1])):
             probe = ProgressProbe()
-            senders.enter_context(ProgressSender(listener.address, *addressee, probe))
+            senders.enter_context(ProgressSender(listener.address, key, jobs.copy, probe))
             probe.rows = iter([1, 2, 3])
         assert told.get(timeout=30) == "job 1"
         assert told.empty()
@@ -60,7 +60,7 @@ def test_at_work(listener) -> None:
             assert time.monotonic() < end, listener.at_work()
             time.sleep(0.01)
 
-    with ProgressSender(listener.address, KEY, 1, ProgressProbe()):
+    with ProgressSender(listener.address, KEY, lambda: [1], ProgressProbe()):
         with user_code("slow", TransactionAttempt(7, 2)):
             wait_for({TransactionAttempt(7, 2): "slow"})
         wait_for({})
@@ -72,7 +72,7 @@ def test_at_work(listener) -> None:
 
 def test_standing_still(listener, told) -> None:
     """A watch that does not move sends nothing."""
-    with ProgressSender(listener.address, KEY, 1, ProgressProbe()), pytest.raises(queue.Empty):
+    with ProgressSender(listener.address, KEY, lambda: [1], ProgressProbe()), pytest.raises(queue.Empty):
         told.get(timeout=0.8)
 
 

@@ -127,6 +127,13 @@ class CoordinatorMachine(RuleBasedStateMachine):
             self.world.answer(chosen, 0, fails=False)
 
     @precondition(lambda self: self.world.is_running and self._answerable())
+    @rule(job=INDEX, attempt=INDEX)
+    def an_attempt_is_lost(self, job: int, attempt: int) -> None:
+        jobs = self._answerable()
+        chosen = jobs[job % len(jobs)]
+        self.world.lose(chosen, attempt % len(chosen.unanswered))
+
+    @precondition(lambda self: self.world.is_running and self._answerable())
     @rule(job=INDEX, attempt=INDEX, knows_metadata=st.booleans())
     def an_attempt_fails(self, job: int, attempt: int, *, knows_metadata: bool) -> None:
         jobs = self._answerable()

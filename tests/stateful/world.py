@@ -36,6 +36,7 @@ from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import (
     NEVER,
     Activated,
+    AttemptLost,
     Committed,
     Event,
     Failed,
@@ -172,7 +173,7 @@ class World:
 
     def tell(self, event: Event) -> None:
         """Hand an event in, check the coordinator, and carry out what it says."""
-        if isinstance(event, (Processed, Failed, JobEnded, JobLost)):
+        if isinstance(event, (Processed, Failed, AttemptLost, JobEnded, JobLost)):
             self.past.append(event)
         self._note(event)
         self.checker.hear(self.core, [event])
@@ -238,6 +239,10 @@ class World:
             self.tell(Failed(attempt, ERROR, metadata if knows_metadata else None))
         else:
             self.tell(Processed(attempt, metadata))
+
+    def lose(self, job: Job, index: int) -> None:
+        """Lose an attempt with its worker; its job goes on."""
+        self.tell(AttemptLost(job.unanswered.pop(index), ERROR))
 
     def end_job(self, job_id: int, *, is_lost: bool) -> None:
         """End a job; what it has not answered for may come late."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
@@ -23,7 +24,7 @@ from txtopo.cli.display.live import LiveDisplay
 from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.display.summary import is_stopped_early
 from txtopo.cli.target import takes_target
-from txtopo.config import Config
+from txtopo.config import REAL_TIME, Config
 from txtopo.engine.runner import run as run_topology
 from txtopo.plain.run.runner import PlainReport
 from txtopo.printable import PrintableFormatter
@@ -61,6 +62,11 @@ class _Address(click.ParamType):  # type: ignore[type-arg] # generic since click
 @takes_target
 @click.option("--until", type=WholeNumber(0), metavar="TXID", help="Stop when this transaction is committed.")
 @click.option(
+    "--real-time",
+    is_flag=True,
+    help="Process transactions one by one in workers that hold their Spark slots: topology.processing.mode=real-time.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(list(LOG_LEVELS), case_sensitive=False),
     default="print",
@@ -74,13 +80,21 @@ class _Address(click.ParamType):  # type: ignore[type-arg] # generic since click
     metavar="[HOST:]PORT",
     help="Serve /metrics, for Prometheus, and /health at this port of 127.0.0.1, or of HOST; 0 is a free port.",
 )
-def run(target: Target, until: int | None, log_level: str, address: tuple[str, int] | None) -> None:
+def run(
+    target: Target,
+    until: int | None,
+    real_time: bool,  # noqa: FBT001 - click's convention
+    log_level: str,
+    address: tuple[str, int] | None,
+) -> None:
     """Run a topology, transactional or plain, until its input is exhausted.
 
     MODULE is searched for in the current folder first. ATTRIBUTE is a topology or a function that returns one;
     the default is 'topology'. --set also sets the function's parameters. If a run of a transactional topology was
     stopped or killed, the same command resumes it. Ctrl-C stops the run cleanly; a second Ctrl-C stops it immediately.
     """
+    if real_time:
+        target = _in_real_time(target)
     gc.freeze()  # modules live as long as the process; collecting them at exit would take 0.3 s
     console = Console(highlight=False)
     _log_to(console, target.config, LOG_LEVELS[log_level])
@@ -89,6 +103,16 @@ def run(target: Target, until: int | None, log_level: str, address: tuple[str, i
             _run_plain(target, target.topology, until, console, observer)
         else:
             _run_transactional(target, until, console, observer)
+
+
+def _in_real_time(target: Target) -> Target:
+    if isinstance(target.topology, PlainTopology):
+        raise CommandLineError(
+            f"{target.topology.id!r} is a plain topology, which processes tuple by tuple in any case: leave "
+            "--real-time out"
+        )
+    mode = {"topology.processing.mode": REAL_TIME}
+    return attrs.evolve(target, config=target.config.with_settings(mode), values={**target.values, **mode})
 
 
 def _run_transactional(target: Target, until: int | None, console: Console, observer: Observer | None) -> None:

@@ -7,18 +7,21 @@ import functools
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, overload
 
 import attrs
 
-from txtopo.config import Config, TopologyKind
+from txtopo.config import MICRO_BATCH, REAL_TIME, Config, TopologyKind
 from txtopo.engine.control import RunControl
 from txtopo.errors import ConfigError
 from txtopo.garbage import seldom_collected
 from txtopo.plain.run.runner import PlainReport, start
 from txtopo.topology.output import user_output_logged
+from txtopo.topology.plan import Plan
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
+from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.run.assembly import Environment, assembled
 from txtopo.transactional.run.parts import Observer, OnProgress
 from txtopo.transactional.run.report import Progress, RunReport
@@ -119,15 +122,38 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
         ):
             return running.wait(on_progress=on_progress)
     assert isinstance(topology, TransactionalTopology), "there are two kinds"
-    from txtopo.spark.job_runner import spark_job_runner  # noqa: PLC0415 - imports pyspark only if Spark is used
-    from txtopo.spark.session import check_spark  # noqa: PLC0415 - as above
+    from txtopo.spark.session import check_spark  # noqa: PLC0415 - imports pyspark only if Spark is used
 
     config = config.of_kind(TopologyKind.TRANSACTIONAL)
+    make_runner = _maker_of_runner(topology.plan, config)
     check_spark(config, spark, delta_users=topology.plan.delta_users)
-    environment = Environment(functools.partial(spark_job_runner, spark=spark, on_stage=on_stage), observer=observer)
+    environment = Environment(functools.partial(make_runner, spark=spark, on_stage=on_stage), observer=observer)
     if on_stage is not None:
         environment = attrs.evolve(environment, on_stage=on_stage)
     return run_with(topology, config, environment, until=until, on_progress=on_progress, control=control)
+
+
+def _maker_of_runner(plan: Plan, config: Config) -> Callable[..., AbstractContextManager[JobRunner]]:
+    """Return the function that makes what runs the jobs in a mode.
+
+    Raises:
+        ConfigError: the mode does not go with the topology, or with a setting of Spark.
+    """
+    if not config.is_real_time:
+        from txtopo.spark.job_runner import spark_job_runner  # noqa: PLC0415 - imports pyspark only if Spark is used
+
+        return spark_job_runner
+    if plan.dataframes:
+        names = ", ".join(repr(component.id) for component in plan.dataframes)
+        raise ConfigError(
+            f"topology.processing.mode = {REAL_TIME}: {names} runs on DataFrames, which Spark SQL computes in jobs of "
+            f"its own, and in this mode workers hold all of Spark's slots; choose {MICRO_BATCH}, or write it in Python"
+        )
+    from txtopo.spark.pool_runner import spark_pool_runner  # noqa: PLC0415 - as above
+    from txtopo.spark.workers import check_settings  # noqa: PLC0415 - as above
+
+    check_settings(config.spark)
+    return spark_pool_runner
 
 
 def run_with(  # noqa: PLR0913 - as above

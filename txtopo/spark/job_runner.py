@@ -34,7 +34,7 @@ from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent
 from txtopo.spark.worker import LATE, same_partition, stage_function, task_factory_of
 from txtopo.topology.output import USER_LOGGER, Line, log_line
 from txtopo.topology.plan import Plan
-from txtopo.transactional.jobs.job_runner import JobRunner
+from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
 from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.transactional.tasks.progress_probe import current_probe
 
@@ -69,7 +69,12 @@ class SparkJobRunner(JobRunner):
         tasks = max((component.tasks for component in takers), default=1)
         self._dataframe_session = DataFrameSession(spark, tasks) if dataframes else None
 
-    def run(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:
+    def run(
+        self,
+        job: Job,
+        on_progress: Callable[[], None],
+        on_answer: OnAnswer = at_the_end,  # noqa: ARG002
+    ) -> Sequence[Report]:
         """Run a job and return its reports.
 
         Raises:

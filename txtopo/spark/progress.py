@@ -11,7 +11,7 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from txtopo.attempts import TransactionAttempt
 from txtopo.channel import address_family
@@ -88,15 +88,19 @@ class ProgressListener:
 
 
 class ProgressSender:
-    """Reads the progress probe of a Spark task 4 times a second, and reports changes to the driver."""
+    """Reads the progress probe of a Spark task 4 times a second, and reports changes to the driver.
 
-    def __init__(self, address: tuple[str, int], run_key: bytes, job_id: int, probe: ProgressProbe) -> None:
+    ``jobs`` returns the ids of the jobs that the task works for: those make progress, and it is busy with the first.
+    """
+
+    def __init__(
+        self, address: tuple[str, int], run_key: bytes, jobs: Callable[[], Sequence[int]], probe: ProgressProbe
+    ) -> None:
         self._address = address
-        self._message = _MESSAGE.pack(run_key, job_id)
         self._probe = probe
         self._begun_at = probe.position()
         self._run_key = run_key
-        self._job_id = job_id
+        self._jobs = jobs
         self._worker = threading.get_ident()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="txtopo-progress", daemon=True)
@@ -113,26 +117,23 @@ class ProgressSender:
             seen: OutputOrigin | None = None
             reported = b""
             while not self._is_over.wait(_LOOK_SECS):
-                before, position = position, self._probe.position()
+                before, position, jobs = position, self._probe.position(), self._jobs()
                 # Most calls are short. Only a call that lasts from one look to the next is worth a report.
                 seen, seen_before = OutputOrigin.running.get(self._worker), seen
-                where = self._where(seen if seen is seen_before else None)
+                where = self._where(seen if seen is seen_before else None, jobs)
                 with contextlib.suppress(OSError):  # as if the datagram were lost; see the module
-                    if position != before:
-                        out.sendto(self._message, self._address)
-                    if where != reported and (where or reported):
-                        out.sendto(where or self._where_nowhere(), self._address)
+                    for job_id in jobs if position != before else ():
+                        out.sendto(_MESSAGE.pack(self._run_key, job_id), self._address)
+                    if where != reported and (where or reported) and jobs:
+                        out.sendto(where or self._report(job=jobs[0], component=None), self._address)
                         reported = where
 
-    def _where(self, origin: OutputOrigin | None) -> bytes:
+    def _where(self, origin: OutputOrigin | None, jobs: Sequence[int]) -> bytes:
         """Return the report of what the task is busy with; empty if there is no attempt to name."""
-        if origin is None or origin.attempt is None:
+        if origin is None or origin.attempt is None or not jobs:
             return b""
         attempt = origin.attempt
-        return self._report(component=origin.component, txid=attempt.txid, attempt=attempt.attempt)
-
-    def _where_nowhere(self) -> bytes:
-        return self._report(component=None)
+        return self._report(job=jobs[0], component=origin.component, txid=attempt.txid, attempt=attempt.attempt)
 
     def _report(self, **content: object) -> bytes:
-        return self._run_key + json.dumps({"job": self._job_id, **content}).encode()
+        return self._run_key + json.dumps(content).encode()

@@ -119,6 +119,7 @@ class LineSender:
         self._address = address
         self._run_key = run_key
         self._socket: socket.socket | None = None
+        self._lock = threading.Lock()
         self._is_cut_off = False
 
     def send(self, line: Line) -> None:
@@ -126,30 +127,35 @@ class LineSender:
         content = json.dumps(attrs.astuple(line)).encode()
         if not self._is_cut_off:
             try:
-                if self._socket is None:
-                    self._socket = socket.create_connection((self._address.host, self._address.port), _TIMEOUT_SECS)
-                    self._socket.sendall(framed(self._run_key))
-                self._socket.sendall(framed(content))
+                with self._lock:
+                    if self._socket is None:
+                        self._socket = socket.create_connection((self._address.host, self._address.port), _TIMEOUT_SECS)
+                        self._socket.sendall(framed(self._run_key))
+                    self._socket.sendall(framed(content))
             except OSError:  # for good: otherwise each line might wait for the timeout
                 self._is_cut_off = True
         if self._is_cut_off and sys.__stderr__ is not None:
             print(f"{line.origin} {line.text}", file=sys.__stderr__, flush=True)
 
-    def close(self) -> None:
-        """Wait until the driver has received all lines."""
-        if self._socket is not None:
+    def settle(self) -> None:
+        """Wait until the driver has received all lines; the next one opens another connection."""
+        if self._socket is None:  # most attempts print nothing
+            return
+        with self._lock:
+            connection, self._socket = self._socket, None
+        if connection is not None:
             # The driver closes its side only after it has read to the end.
-            with self._socket, contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_WR)
-                self._socket.recv(1)
+            with connection, contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_WR)
+                connection.recv(1)
 
 
 @contextlib.contextmanager
-def lines_sent(address: LinesAddress, run_key: bytes) -> Iterator[None]:
+def lines_sent(address: LinesAddress, run_key: bytes) -> Iterator[LineSender]:
     """Send the output of this process, which runs a Spark task, to the driver within the context."""
     sender = LineSender(address, run_key)
     try:
         with capturing(Capture(sender.send, is_worker=True), address.level):
-            yield
+            yield sender
     finally:
-        sender.close()
+        sender.settle()

@@ -38,7 +38,7 @@ def _send_late(package: RunPackage, error: RuleError) -> None:
     """Send what a user's thread did after its batch was over; perhaps no task of the run is left here to send it."""
     sender = LineSender(package.lines_address, package.run_key)
     sender.send(Line(logging.ERROR, error.message, LATE, error.component, None, error.txid, error.attempt))
-    sender.close()
+    sender.settle()
 
 
 def close_task_factories() -> None:
@@ -73,7 +73,7 @@ def run_stage(
     probe = ProgressProbe()
     with (
         lines_sent(package.lines_address, package.run_key),
-        ProgressSender(package.driver_address, package.run_key, job.job_id, probe),
+        ProgressSender(package.driver_address, package.run_key, lambda: (job.job_id,), probe),
     ):
         task_factory = task_factory_of(package)
         yield from StageRun(task_factory, job, stage_index, partition, probe).run(items)

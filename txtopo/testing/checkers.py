@@ -18,6 +18,7 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.transactional.core.actions import Action, AssignedAttempt, Commit, DeadLetter, Process
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import (
+    AttemptLost,
     Event,
     Failed,
     JobEnded,
@@ -114,7 +115,7 @@ class CoreChecker:
             match event:
                 case Processed() if self._is_live(event.attempt):
                     self.processed.add(event.attempt)
-                case Failed() if self._is_live(event.attempt):
+                case Failed() | AttemptLost() if self._is_live(event.attempt):
                     self.failed.add(event.attempt)
                 case RuleBroken() if event.attempt is not None and self._is_live(event.attempt):
                     self.failed.add(event.attempt)

@@ -327,7 +327,7 @@ class InlineTopology:
         died_of: TxtopoError | None = error
         while died_of is not None:
             self.errors.append(died_of)
-            if isinstance(died_of, InputError) or self._is_too_often():  # as ``plain.supervision`` does
+            if isinstance(died_of, InputError) or self._is_too_often():  # as a run's supervisor does
                 self._is_over = self._has_given_up = True
                 self._cluster.remove(self)
                 return

@@ -39,6 +39,7 @@ from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import (
     NEVER,
     Activated,
+    AttemptLost,
     Committed,
     Deactivated,
     Event,
@@ -198,6 +199,11 @@ def failed(text: str, error: str = "it failed", metadata: Any = None) -> Failed:
 def lost(job_id: int, error: str = "an executor died") -> JobLost:
     """Return the event that a job was lost."""
     return JobLost(job_id, error)
+
+
+def attempt_lost(text: str, error: str = "its worker died") -> AttemptLost:
+    """Return the event that the worker of an attempt died in it, while its job goes on."""
+    return AttemptLost(attempt(text), error)
 
 
 def committed(*attempts: str) -> Committed:

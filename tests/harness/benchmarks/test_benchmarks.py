@@ -34,7 +34,8 @@ def test_small(spark: SparkSession, tmp_path: Path) -> None:
     print_outcome(console, outcome)
     text = write_json(tmp_path / "out", outcome, scale=bench.scale).read_text(encoding="utf-8")
     document = json.loads(text)
-    contenders = ["txtopo", "txtopo, ReduceCommitter", "foreachBatch + delta-rs"]
+    ours = ["txtopo", "txtopo, ReduceCommitter", "txtopo, real-time", "txtopo, real-time, ReduceCommitter"]
+    contenders = [*ours, "foreachBatch + delta-rs"]
     assert [line["contender"] for line in document["lines"]] == contenders
     assert all(len(line["rounds"]) == 1 and line["rounds"][0] > 0 for line in document["lines"])
     assert document["settings"] == {"scale": 0.0015}

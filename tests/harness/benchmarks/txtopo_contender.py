@@ -16,6 +16,9 @@ from tests.harness.benchmarks.topologies import STATE
 from txtopo import Config, RunReport, Topology, run
 
 TXTOPO = "txtopo"
+REAL_TIME = f"{TXTOPO}, real-time"
+MODES = {TXTOPO: Config(), REAL_TIME: Config({"topology.processing.mode": "real-time"})}
+"""The configuration of each mode, by the contender's name."""
 
 
 def run_checked(

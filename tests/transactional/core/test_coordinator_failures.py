@@ -10,6 +10,7 @@ from txtopo.testing.scenario import (
     Scenario,
     abandon,
     ask,
+    attempt_lost,
     begun,
     cancel,
     clean_up,
@@ -415,3 +416,56 @@ def test_attempts_rise_whatever_fails(failures: int) -> None:
         for number in range(1, failures + 1):
             story >> failed(f"1:{number}") << run(number + 1, f"1:{number + 1}")
             story >> job_ended(number)
+
+
+# Lost attempts, in real-time mode.
+
+
+def test_a_lost_attempt_is_tried_alone_while_its_job_goes_on() -> None:
+    """Its worker died in it. The others of its job are answered as if nothing had happened; it runs alone."""
+    with Scenario(limits(pending=3)) as story:
+        begin(story, 3)
+        story >> processed("1:1") << commit(1, "1:1")
+        story >> attempt_lost("2:1")
+        story >> processed("3:1")
+        story >> job_ended(1)
+        assert story.coordinator.pending[2].tries.failures == 0
+        story >> ticked(100) << run(2, "2:2")
+        story >> processed("2:2")
+        story >> committed("1:1") << clean_up(1) << ask(4, 1)
+        story >> group_ended(1) << commit(2, "2:2", "3:1")
+
+
+def test_a_late_loss_changes_nothing() -> None:
+    """The loss of an attempt that was answered, or that is not live any more, is none."""
+    with Scenario(limits(pending=1, job_failures=1)) as story:
+        begin(story, 1)
+        story >> processed("1:1") << commit(1, "1:1")
+        story >> attempt_lost("1:1")
+        story >> failed("1:1") << run(2, "1:2")
+        story >> attempt_lost("1:1")
+        story >> attempt_lost("7:1")
+        story >> processed("1:2")
+
+
+def test_a_transaction_that_kills_its_workers_is_given_up_and_not_the_run() -> None:
+    """Alone in its job it is to blame, and its own limit counts: SKIP writes its dead letter, and the next go on."""
+    with Scenario(limits(pending=2, tries=2, job_failures=1, skip=True)) as story:
+        begin(story, 2)
+        story >> attempt_lost("1:1")
+        story >> processed("2:1")
+        story >> job_ended(1)
+        story >> ticked(100) << run(2, "1:2")
+        story >> attempt_lost("1:2")
+        story >> job_ended(2)
+        story >> ticked(200) << run(3, "1:3")
+        story >> attempt_lost("1:3") << write_dead_letter(1, "1:4", tries=2, error="its worker died")
+
+
+def test_too_many_attempts_lost_in_a_row_stop_the_run() -> None:
+    """No worker gets through any attempt: that is no fault of a transaction."""
+    with Scenario(limits(pending=2, job_failures=1)) as story:
+        begin(story, 2)
+        story >> attempt_lost("1:1")
+        story >> attempt_lost("2:1", "out of memory") << cancel(1)
+        assert story.take_stop().error.cause == "out of memory"

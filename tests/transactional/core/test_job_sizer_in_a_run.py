@@ -17,6 +17,7 @@ from txtopo.transactional.core.actions import Process
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import JobEnded, Processed
 from txtopo.transactional.jobs.inline_runner import InlineJobRunner
+from txtopo.transactional.jobs.job_runner import at_the_end
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
 from txtopo.transactional.run.assembly import Environment
 
@@ -46,9 +47,9 @@ class Packs(InlineJobRunner):
     def __exit__(self, *_):
         self.close()
 
-    def run(self, job, on_progress):
+    def run(self, job, on_progress, on_answer=at_the_end):
         self.sizes.append(len(job.attempts))
-        return super().run(job, on_progress)
+        return super().run(job, on_progress, on_answer)
 
 
 class Writes(Lead):

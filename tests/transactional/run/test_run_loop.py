@@ -12,6 +12,7 @@ from txtopo import Config
 from txtopo.engine.runner import Environment, run_with
 from txtopo.errors import JobFailure
 from txtopo.testing.inline import InlineJobRunner
+from txtopo.transactional.jobs.job_runner import at_the_end
 
 DEADLINE_SECS = 30
 
@@ -23,13 +24,13 @@ class Stuck(InlineJobRunner):
         super().__init__(*parts)
         self.is_cancelled = threading.Event()
 
-    def run(self, job, on_progress):
+    def run(self, job, on_progress, on_answer=at_the_end):
         if job.job_id == 1:
             assert self.is_cancelled.wait(DEADLINE_SECS)
             raise JobFailure("cancelled")
         is_first = all(each.attempt.attempt == 1 for each in job.attempts)
         assert is_first or self.is_cancelled.is_set()
-        return super().run(job, on_progress)
+        return super().run(job, on_progress, on_answer)
 
     def cancel(self, job_id):
         if job_id == 1:

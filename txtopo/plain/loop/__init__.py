@@ -1,4 +1,1 @@
-"""A worker.
-
-:mod:`~txtopo.plain.loop.worker` is the pure loop over its tasks, :mod:`~txtopo.plain.loop.process` the process.
-"""
+"""A worker: the pure loop over its tasks."""

@@ -160,6 +160,10 @@ class Worker:
         for task in self._spout_tasks.values():
             task.set_active(is_active=is_active)
 
+    def hear(self, data: bytes) -> None:
+        """Take what the owner of the workers says: in a plain topology, nothing."""
+        raise AssertionError(f"nobody says {data!r}")
+
     def receive(self, data: bytes) -> None:
         """Take a frame of another worker.
 

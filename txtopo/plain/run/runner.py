@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
-import os
 import queue
 import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, assert_never
@@ -30,15 +30,15 @@ from txtopo.plain.run.steering import (
     Steering,
     WorkersEnded,
 )
-from txtopo.plain.supervision.control import ControlServer
-from txtopo.plain.supervision.supervisor import ActivationAsked, StopAsked, Supervisor
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram, by_component
-from txtopo.plain.transport.handshake import Listener, new_secret
-from txtopo.plain.transport.messages import Health
 from txtopo.topology.assignment import assign
 from txtopo.topology.output import USER_LOGGER, user_output_logged
 from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
+from txtopo.workers.control import ControlServer
+from txtopo.workers.handshake import Listener, new_secret
+from txtopo.workers.messages import Health
+from txtopo.workers.supervisor import ActivationAsked, StopAsked, Supervisor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,7 +113,7 @@ class RunningTopology:
         self._plan = plan.limited(config)
         self._config = config
         self._began = time.monotonic()
-        self._steering = Steering(config.workers, rebalance_secs=config.message_timeout_secs, is_active=is_active)
+        self._steering = Steering(config.workers or 1, rebalance_secs=config.message_timeout_secs, is_active=is_active)
         # Requests only put something here: a signal's handler may make them, and interrupt any line of its thread. A
         # SimpleQueue allows that; a lock that the interrupted line holds would never be free.
         self._asked: queue.SimpleQueue[Event | tuple[RebalanceAsked, Future[None]]] = queue.SimpleQueue()
@@ -126,9 +126,11 @@ class RunningTopology:
         self._past = _Totals()
         with contextlib.ExitStack() as stack:
             self._exits = stack  # where the first workers' listeners are closed, too
-            self._session = stack.enter_context(_session(plan, config, spark, on_stage))
+            from txtopo.spark.workers import session_for_workers  # noqa: PLC0415 - pyspark only where Spark runs
+
+            self._session = stack.enter_context(session_for_workers(config, plan.topology_id, spark, on_stage))
             stack.enter_context(user_output_logged())
-            self._run = self._begin(config.workers, is_active=is_active)
+            self._run = self._begin(config.workers or 1, is_active=is_active)
             self._exits = stack.pop_all()
         threading.Thread(target=self._steer, name="txtopo-steering", daemon=True).start()
 
@@ -297,11 +299,12 @@ class RunningTopology:
             self._run = run
 
     def _begin(self, workers: int, *, is_active: bool) -> _Run:
-        from txtopo.spark.plain_workers import SparkWorkers, pack_up_workers  # noqa: PLC0415 - pyspark
+        from txtopo.spark.plain_workers import pack_up_workers, run_plain_worker  # noqa: PLC0415 - pyspark
         from txtopo.spark.run_package import RunPackage  # noqa: PLC0415 - as above
         from txtopo.spark.session import DriverHost  # noqa: PLC0415 - as above
         from txtopo.spark.shipping import make_importable  # noqa: PLC0415 - as above
         from txtopo.spark.user_lines import LineListener, LinesAddress  # noqa: PLC0415 - as above
+        from txtopo.spark.workers import SparkWorkers  # noqa: PLC0415 - as above
 
         context = self._session.sparkContext
         host = DriverHost.of(context)
@@ -328,7 +331,8 @@ class RunningTopology:
             stall_secs_max=self._config.message_timeout_secs,
             component_of={task: component.id for component in self._plan.components for task in component.tasks},
         )
-        server = ControlServer(supervisor, SparkWorkers(context, package), listener, self._take_past)
+        jobs = SparkWorkers(context, run_key, functools.partial(run_plain_worker, package))
+        server = ControlServer(supervisor, jobs, listener, self._take_past)
         server.start()
 
         def tell_end() -> None:
@@ -411,40 +415,10 @@ def start(
     """
     given = config if isinstance(config, Config) else Config(config)
     of_kind = given.of_kind(TopologyKind.PLAIN)
-    _check_spark_settings(of_kind.spark)
+    from txtopo.spark.workers import check_settings  # noqa: PLC0415 - pyspark only where Spark runs
+
+    check_settings(of_kind.spark)
     return RunningTopology(topology.plan, of_kind, spark, on_stage, is_active=active)
-
-
-@contextlib.contextmanager
-def _session(
-    plan: PlainPlan, config: Config, spark: SparkSession | None, on_stage: Callable[[str], None] | None
-) -> Iterator[SparkSession]:
-    from txtopo.spark.session import spark_session  # noqa: PLC0415 - pyspark only where Spark runs
-
-    if on_stage is not None:
-        on_stage("starting Spark")
-    master = config.spark_master or f"local[{max(config.workers, _cores())}]"
-    with spark_session(config.with_settings({"topology.spark.master": master}), plan.topology_id, spark) as session:
-        settings = session.sparkContext.getConf().getAll()
-        _check_spark_settings(dict(settings))
-        yield session
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-_REFUSED = {
-    "spark.speculation": "a worker would run twice",
-    "spark.python.worker.killOnIdleTimeout": "a worker that waits for tuples would be killed",
-}
-"""Settings of Spark that would break long-running workers, and how."""
-
-
-def _check_spark_settings(settings: Mapping[str, str]) -> None:
-    for name, why in _REFUSED.items():
-        if settings.get(name, "false").lower() == "true":
-            raise ConfigError(f"{name}=true does not go with plain topologies: {why}; leave it out")
 
 
 def _raise(error: BaseException | None) -> None:

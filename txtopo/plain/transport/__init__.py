@@ -1,5 +1,1 @@
-"""Messages between the processes of one run, the driver and its workers, over :mod:`txtopo.channel`.
-
-:mod:`~txtopo.plain.transport.handshake` admits only processes of the run. Driver and workers exchange
-:mod:`~txtopo.plain.transport.messages`; workers send one another :mod:`~txtopo.plain.transport.frames` of tuples.
-"""
+"""Frames: the tuples that workers send one another, as bytes."""

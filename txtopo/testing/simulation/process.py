@@ -19,7 +19,7 @@ from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import Event
 from txtopo.transactional.core.limits import Limits
 from txtopo.transactional.jobs.inline_runner import run_stages
-from txtopo.transactional.jobs.job_runner import JobRunner
+from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
 from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.transactional.journal.journal import JournalEntry, JournalHeader
 from txtopo.transactional.run.assembly import Environment, assembled
@@ -62,7 +62,12 @@ class SimulatedRunner(JobRunner):
         task_factory.note_late = lambda error: self.note_late(error)  # noqa: PLW0108 - the run sets it later
         self._cancelled: set[int] = set()
 
-    def run(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:
+    def run(
+        self,
+        job: Job,
+        on_progress: Callable[[], None],
+        on_answer: OnAnswer = at_the_end,  # noqa: ARG002
+    ) -> Sequence[Report]:
         """Run a job to its end."""
         if job.job_id in self._cancelled:
             raise JobFailure("it was cancelled")

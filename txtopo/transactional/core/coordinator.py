@@ -35,6 +35,10 @@ When a whole job is lost, it is unknown which transaction is to blame, so each o
 transaction that kills its executor then loses only its own job, and the failure counts as its own. Several losses in a
 row, with a growing pause between them, stop the run: then the fault is Spark's and not a transaction's.
 
+In real-time mode a job is not lost as a whole: its attempts are spread over workers that answer them one by one, and
+only the attempt that a worker died in is lost (``AttemptLost``). It is treated as a lost job of its own; the other
+attempts of its job go on.
+
 Commit groups
 =============
 As soon as the lowest uncommitted transaction is processed, it commits together with the processed ones that directly
@@ -155,6 +159,7 @@ from txtopo.transactional.core.choosing import choose_group, choose_job, pending
 from txtopo.transactional.core.events import (
     NEVER,
     Activated,
+    AttemptLost,
     Committed,
     Deactivated,
     Event,
@@ -333,6 +338,8 @@ class Coordinator:
                 self._end_job(event.job_id, "its job ended without an answer for it")
             case JobLost():
                 self._lose_job(event)
+            case AttemptLost():
+                self._lose_attempt(event)
             case Committed():
                 self._commit(event, actions)
             case GroupEnded():
@@ -478,9 +485,22 @@ class Coordinator:
         if is_in_flight and not self._is_to_blame(self._jobs[event.job_id]):
             self._lost_jobs += 1
         self._end_job(event.job_id, event.error)
+        self._stop_if_lost_too_often(event.error)
+
+    def _lose_attempt(self, event: AttemptLost) -> None:
+        for transaction in self._live([event.attempt]):
+            job_id = transaction.job_id
+            if transaction.status is Status.PROCESSING and job_id is not None:
+                held = self._jobs[job_id]
+                if not self._is_to_blame(held):
+                    self._lost_jobs += 1
+                self._fail_job(job_id, (transaction.txid,), event.error, is_alone=len(held) == 1)
+                self._stop_if_lost_too_often(event.error)
+
+    def _stop_if_lost_too_often(self, error: str) -> None:
         if self._lost_jobs > self.limits.job_failures_max:
             message = f"Spark lost {self._lost_jobs} jobs in a row; fix the cause below, then start again"
-            self._stop(Stop(StopReason.FAILED, JobFailure(message, cause=event.error)))
+            self._stop(Stop(StopReason.FAILED, JobFailure(message, cause=error)))
 
     def _is_to_blame(self, held: tuple[int, ...]) -> bool:
         """Whether a lost job is the fault of one transaction, which was alone in it and has failed before.
@@ -504,10 +524,10 @@ class Coordinator:
         held = self._jobs.pop(job_id, ())
         self._abandoned.discard(job_id)
         self._cancelled.discard(job_id)
-        self._fail_job(job_id, held, error)
+        self._fail_job(job_id, held, error, is_alone=len(held) == 1)
 
-    def _fail_job(self, job_id: int, held: tuple[int, ...], error: str) -> None:
-        """Fail the attempts of a job that are still processing; blame a transaction that is alone in it."""
+    def _fail_job(self, job_id: int, held: tuple[int, ...], error: str, *, is_alone: bool) -> None:
+        """Fail attempts of a job that are still processing; blame a transaction that is alone in it."""
         for txid in held:
             if not self._is_processing(txid, job_id):
                 continue
@@ -515,7 +535,7 @@ class Coordinator:
             # Doubled with each job lost in a row, up to 64 times; no pause without a loss, as after a timeout.
             delay_ms = self.limits.retry_delay_ms << min(self._lost_jobs - 1, 6) if self._lost_jobs else 0
             transaction.tries.not_before_ms = self._now_ms + delay_ms
-            transaction.tries.failures += len(held) == 1  # with several, the one at fault is unknown
+            transaction.tries.failures += is_alone  # with several, the one at fault is unknown
             transaction.tries.alone = True
             self._fail(transaction, error)
 
@@ -555,7 +575,8 @@ class Coordinator:
         for job_id in sorted({t.job_id for t in expired if t.status is Status.PROCESSING and t.job_id}):
             # Spark cancels whole jobs only. The job stays in flight until the run loop reports its end.
             self._cancel(job_id, actions)
-            self._fail_job(job_id, self._jobs.get(job_id, ()), error)
+            held = self._jobs.get(job_id, ())
+            self._fail_job(job_id, held, error, is_alone=len(held) == 1)
 
     def _cancel(self, job_id: int, actions: list[Action]) -> None:
         if job_id in self._jobs and job_id not in self._cancelled:

@@ -141,6 +141,14 @@ class JobLost:
 
 
 @attrs.frozen
+class AttemptLost:
+    """The worker of an attempt died in it, or fell silent. Its job goes on without it."""
+
+    attempt: TransactionAttempt
+    error: str
+
+
+@attrs.frozen
 class Committed:
     """The writes of these attempts are durable, dead letters included."""
 
@@ -200,6 +208,7 @@ Event = (
     | Failed
     | JobEnded
     | JobLost
+    | AttemptLost
     | Committed
     | GroupEnded
     | Ticked

@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 
 from txtopo.topology.plan import Plan
-from txtopo.transactional.jobs.job_runner import JobRunner
+from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
 from txtopo.transactional.jobs.stage_run import Item, Job, PartitionItem, Report, StageRun
 from txtopo.transactional.tasks.factory import TaskFactory
 
@@ -29,7 +29,12 @@ class InlineJobRunner(JobRunner):
         for task_factory in self._task_factories:
             task_factory.note_late = lambda error: self.note_late(error)  # noqa: PLW0108 - the run sets it later
 
-    def run(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:  # noqa: ARG002
+    def run(
+        self,
+        job: Job,
+        on_progress: Callable[[], None],  # noqa: ARG002
+        on_answer: OnAnswer = at_the_end,  # noqa: ARG002
+    ) -> Sequence[Report]:
         """Run a job to its end and return all reports."""
         return run_stages(job, self._task_factories, lambda sent: pickle.loads(pickle.dumps(sent)))  # noqa: S301 - our own
 

@@ -11,6 +11,14 @@ from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.transactional.tasks.factory import nothing_is_late
 from txtopo.transactional.tasks.state_handle import NoteLate
 
+OnAnswer = Callable[[Sequence[Report], Mapping[TransactionAttempt, str]], None]
+"""Takes answers before a job's end: all reports of some attempts, and attempts that are lost, each with the reason."""
+
+
+def at_the_end(reports: Sequence[Report], lost: Mapping[TransactionAttempt, str]) -> None:
+    """Take no answer before a job's end: for whoever runs a job of one attempt."""
+    raise AssertionError(f"nobody waits for {reports} and {lost}")
+
 
 class JobRunner(ABC):
     """Runs jobs. *An implementation* must be thread-safe: each job in flight calls :meth:`run` in its own thread."""
@@ -21,10 +29,11 @@ class JobRunner(ABC):
     """Tells the run loop what a component's own thread did after its batch was over; the run sets it."""
 
     @abstractmethod
-    def run(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:
-        """Run a job to its end and return all reports; call ``on_progress`` while the work makes progress.
+    def run(self, job: Job, on_progress: Callable[[], None], on_answer: OnAnswer = at_the_end) -> Sequence[Report]:
+        """Run a job to its end and return the reports; call ``on_progress`` while the work makes progress.
 
-        The attempts of a job time out ``topology.message.timeout.secs`` after the last call.
+        The attempts of a job time out ``topology.message.timeout.secs`` after the last call. A runner that is answered
+        attempt by attempt may call ``on_answer`` before the end, in the calling thread, and returns what is left.
 
         Raises:
             JobFailure: the job was lost, or cancelled.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -92,18 +92,16 @@ class JobPlanner:
 
     def judge(self, job: Job, reports: Iterable[Report]) -> list[Processing]:
         """Return the result of each attempt of a job, in txid order."""
-        by_attempt: dict[TransactionAttempt, list[Report]] = {each.attempt: [] for each in job.attempts}
-        for report in reports:
-            by_attempt[report.attempt].append(report)
-        outcomes: list[Processing] = []
-        # An opaque transaction's metadata continues from the one before, so attempts are judged in txid order.
-        previous = job.previous_metadata
-        for attempt, own in by_attempt.items():
-            outcome = self._judge_attempt(job.layout, attempt, own, previous)
-            outcomes.append(outcome)
-            previous = outcome.metadata
-        self._tuples = max(outcome.tuples for outcome in outcomes)
-        return outcomes
+        return self.judging(job).finish(reports)
+
+    def judging(self, job: Job) -> Judging:
+        """Return what judges the attempts of a job as their reports come."""
+
+        def note(tuples_max: int) -> None:
+            self._tuples = tuples_max
+
+        judge = functools.partial(self._judge_attempt, job.layout)
+        return Judging(job, judge, note, in_order=self._plan.semantics.emits_in_turn)
 
     def _choose_layout(self, attempts: tuple[AssignedAttempt, ...]) -> Layout:
         if not runs_together(self._plan) or self._layout == "spread":
@@ -173,6 +171,53 @@ class JobPlanner:
                     **origin,
                 )
         return None
+
+
+@attrs.define(eq=False)
+class Judging:
+    """Judges the attempts of one job, each as soon as its reports are complete.
+
+    An opaque transaction's metadata continues from the one before, so its attempts are judged ``in_order``: one whose
+    reports come early waits for those before it.
+    """
+
+    _job: Job
+    _judge: Callable[[TransactionAttempt, Sequence[Report], Any], Processing]
+    _note: Callable[[int], None]
+    """Takes the number of tuples of the job's largest transaction, at its end."""
+    _in_order: bool = attrs.field(kw_only=True)
+    _left: dict[TransactionAttempt, list[Report]] = attrs.field(
+        default=attrs.Factory(lambda self: {each.attempt: [] for each in self._job.attempts}, takes_self=True)
+    )
+    """The reports of the attempts that are neither judged nor lost, in txid order."""
+    _previous: Any = attrs.field(default=attrs.Factory(lambda self: self._job.previous_metadata, takes_self=True))
+    _tuples_max: int = 0
+
+    def take(self, reports: Iterable[Report], lost: Iterable[TransactionAttempt] = ()) -> list[Processing]:
+        """Take all reports of some attempts, and attempts that are lost; return the results, in txid order."""
+        for attempt in lost:
+            self._left.pop(attempt, None)
+        for report in reports:
+            self._left[report.attempt].append(report)
+        return self._judge_left(is_over=False)
+
+    def finish(self, reports: Iterable[Report]) -> list[Processing]:
+        """Take the last reports; an attempt without any has failed."""
+        outcomes = self.take(reports) + self._judge_left(is_over=True)
+        self._note(self._tuples_max)
+        return outcomes
+
+    def _judge_left(self, *, is_over: bool) -> list[Processing]:
+        outcomes = []
+        for attempt, own in list(self._left.items()):
+            if own or is_over:
+                del self._left[attempt]
+                outcomes.append(self._judge(attempt, own, self._previous))
+                self._previous = outcomes[-1].metadata
+                self._tuples_max = max(self._tuples_max, outcomes[-1].tuples)
+            elif self._in_order:
+                break
+        return outcomes
 
 
 def _worst(failures: Sequence[TxtopoError]) -> TxtopoError | None:

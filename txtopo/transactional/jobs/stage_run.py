@@ -116,7 +116,7 @@ class StageRun:
         self._emissions = self._plan.semantics.emissions(job.previous_metadata)
         self.bytes_left = job.report_bytes_max
         """The bytes of carried bolts that this partition may still report in memory."""
-        self._reported_at = time.thread_time()
+        self._cpu_secs = 0.0
 
     def run(self, items: Iterable[Item]) -> Iterator[PartitionItem]:
         """Run the stage on the items that earlier stages sent to this partition; yield the items that leave it.
@@ -126,12 +126,16 @@ class StageRun:
         self.clean_up()
         for item in items:
             if isinstance(item, ShuffleMessage) and self._is_for_this_stage(item):
-                self._guard(item.attempt, functools.partial(_receive, item))
-                yield from self._take_outbox()
+                yield from self.receive(item)
             else:
                 yield self._partition, item
         for index in range(len(self._job.attempts)):
             yield from self.finish(index)
+
+    def receive(self, message: ShuffleMessage) -> list[PartitionItem]:
+        """Let this stage's tasks execute the tuples of a message; return the shuffle messages that follow from it."""
+        self._guard(message.attempt, functools.partial(_receive, message))
+        return self._take_outbox()
 
     def finish(self, index: int) -> Iterator[PartitionItem]:
         """Finish one of the job's attempts, and yield its shuffle messages and its report; call this in txid order."""
@@ -149,6 +153,13 @@ class StageRun:
         run = self._runs.pop(attempt, None)
         if run is not None:
             run.close()
+
+    def close(self) -> None:
+        """Release the attempts that have not ended: nobody waits for them any more."""
+        while self._runs:
+            attempt, run = self._runs.popitem()
+            run.close()
+            ended(attempt)
 
     def clean_up(self) -> None:
         """Call the emitters' ``cleanup_before``; if one fails, fail all attempts of the job in this partition."""
@@ -207,10 +218,10 @@ class StageRun:
                 staged, carried = self._put_aside(attempt, carried), []
             else:
                 self.bytes_left -= size
-        before, self._reported_at = self._reported_at, time.thread_time()
+        cpu_secs, self._cpu_secs = self._cpu_secs, 0.0
         return Report(
             attempt=attempt,
-            cpu_secs=self._reported_at - before,
+            cpu_secs=cpu_secs,
             tallies={} if run is None else run.tallies,
             tuples_emitted=0 if run is None else run.tuples_emitted,
             tasks_finished=sum(self._is_here(index, task) for c in self._components for task in range(c.tasks)),
@@ -243,10 +254,13 @@ class StageRun:
         """
         if attempt in self.failures:
             return
+        began = time.thread_time()
         try:
             work(self._run_of(attempt))
         except (FailedException, RuleError) as error:
             self.failures[attempt] = error
+        finally:
+            self._cpu_secs += time.thread_time() - began
 
     def _run_of(self, attempt: TransactionAttempt) -> BatchRun:
         run = self._runs.get(attempt)

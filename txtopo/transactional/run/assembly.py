@@ -59,6 +59,9 @@ from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
 JOB_TARGET_MS = 2_000
 
+REAL_TIME_JOB_TARGET_MS = 250
+"""The same in real-time mode, where a job has almost no cost of its own."""
+
 MakeRunner = Callable[[Plan, Config, dict[str, bytes]], AbstractContextManager[JobRunner]]
 
 
@@ -326,7 +329,7 @@ def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
         raise ConfigError(f"until is {until!r}; it must be a txid, an integer of at least 0")
     pending_max = config.max_spout_pending
     jobs_max = config.jobs_in_flight_max
-    return Limits(
+    limits = Limits(
         pending_max=pending_max,
         # While some of the pending transactions commit, others are processed in the jobs in flight.
         job_transactions_max=max(1, min(config.job_transactions_max, pending_max // (jobs_max + 1))),
@@ -339,3 +342,6 @@ def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
         until=until,
         spout=plan.semantics.policy,
     )
+    if config.is_real_time:  # what a dead worker held goes to one that lives, at once
+        return attrs.evolve(limits, job_target_ms=REAL_TIME_JOB_TARGET_MS, retry_delay_ms=0)
+    return limits

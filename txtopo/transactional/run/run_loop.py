@@ -13,7 +13,7 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
 import attrs
@@ -45,6 +45,7 @@ from txtopo.transactional.core.actions import (
 )
 from txtopo.transactional.core.events import (
     Activated,
+    AttemptLost,
     Committed,
     Deactivated,
     Event,
@@ -61,6 +62,7 @@ from txtopo.transactional.core.events import (
 )
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.jobs.jobs import Processing
+from txtopo.transactional.jobs.stage_run import Report
 from txtopo.transactional.run.parts import Parts
 from txtopo.transactional.run.report import RunReport
 from txtopo.transactional.run.statistics import RunStatistics
@@ -314,19 +316,29 @@ class RunLoop:
         attempts = tuple(assigned.attempt for assigned in action.attempts)
         job = self._parts.planner.job(action, committed)
         started = self._threads.now_secs()
+        judging = self._parts.planner.judging(job)
+
+        def on_answer(reports: Sequence[Report], lost: Mapping[TransactionAttempt, str]) -> None:
+            answers = self._keep(judging.take(reports, lost))
+            self._threads.post((*answers, *(AttemptLost(attempt, error) for attempt, error in lost.items())))
+
         try:
-            reports = self._parts.runner.run(job, lambda: self._threads.post((Progressed(attempts),)))
-            outcomes = self._parts.planner.judge(job, reports)
+            reports = self._parts.runner.run(job, lambda: self._threads.post((Progressed(attempts),)), on_answer)
+            answers = self._keep(judging.finish(reports))
         except JobFailure as error:
             return [JobLost(action.job_id, str(error))]
         finally:
             elapsed_secs = self._threads.now_secs() - started
             self._statistics.times.add(processing=elapsed_secs)
+        return [*answers, JobEnded(action.job_id, int(elapsed_secs * 1000))]
+
+    def _keep(self, outcomes: Sequence[Processing]) -> list[Event]:
+        """Keep results for their commit, and return the events that tell the core of them."""
         self._statistics.times.add(executor=sum(outcome.cpu_secs for outcome in outcomes))
         # Before the events are posted: the Commit that answers them looks the results up.
         with self._results_lock:
             self._results.update({outcome.attempt: outcome for outcome in outcomes})
-        return [*(_answer(outcome) for outcome in outcomes), JobEnded(action.job_id, int(elapsed_secs * 1000))]
+        return [_answer(outcome) for outcome in outcomes]
 
     def _commit(self, action: Commit | DeadLetter) -> list[Event]:
         started = self._threads.now_secs()

@@ -14,7 +14,7 @@ from tests.harness.benchmarks.workloads.event_time import deduplication, windows
 from tests.harness.benchmarks.workloads.kafka import kafka, kafka_latency
 from tests.harness.benchmarks.workloads.large import large
 from tests.harness.benchmarks.workloads.large_commits import large_commits
-from tests.harness.benchmarks.workloads.latency import latency
+from tests.harness.benchmarks.workloads.latency import latency, latency_real_time
 from tests.harness.benchmarks.workloads.open_windows import open_windows
 from tests.harness.benchmarks.workloads.page_views import page_views
 
@@ -28,6 +28,7 @@ WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
     "kafka_latency": kafka_latency,
     "large": large,
     "latency": latency,
+    "latency_real_time": latency_real_time,
     "page_views": page_views,
     "windows_dense": windows_dense,
     "windows_sparse": windows_sparse,

@@ -10,8 +10,8 @@ from tests.harness.benchmarks.measuring import Bench, Contender, measure
 from tests.harness.benchmarks.outcome import Outcome, Target, Unit
 from tests.harness.benchmarks.peers import DeltaRsPeer, MergePeer, stream_contender
 from tests.harness.benchmarks.topologies import WordSpout, fused, shuffled as shuffled_topology
-from tests.harness.benchmarks.txtopo_contender import TXTOPO, rate_contender
-from txtopo import Config, Topology
+from tests.harness.benchmarks.txtopo_contender import MODES, TXTOPO, rate_contender
+from txtopo import Topology
 
 BATCHES = 12
 """Batches of a peer in a round."""
@@ -88,14 +88,14 @@ def _beside_peers(
         count, batches = bench.times(transactions, 2), bench.times(BATCHES, BATCHES_MIN)
         source = write_files(bench.work / "inputs", words, batches)
 
-        def ours(label: str, *, is_ready_made: bool) -> Contender:
+        def ours(mode: str, *, is_ready_made: bool) -> Contender:
+            label = f"{mode}, ReduceCommitter" if is_ready_made else mode
             return rate_contender(
-                bench.spark, label, lambda folder: make(folder, count, is_ready_made), Config(), words, count
+                bench.spark, label, lambda folder: make(folder, count, is_ready_made), MODES[mode], words, count
             )
 
         return [
-            ours(TXTOPO, is_ready_made=False),
-            ours(_READY_MADE, is_ready_made=True),
+            *(ours(mode, is_ready_made=is_ready_made) for mode in MODES for is_ready_made in (False, True)),
             stream_contender(bench.spark, MergePeer(), source, words, batches),
             stream_contender(bench.spark, DeltaRsPeer(), source, words, batches),
         ]

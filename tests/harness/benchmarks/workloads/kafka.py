@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 import time
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from tests.harness.benchmarks.measuring import Bench, Contender, Sample, measure
 from tests.harness.benchmarks.outcome import Outcome, Role, Target, Unit
 from tests.harness.benchmarks.peers import MergePeer
 from tests.harness.benchmarks.topologies import STATE, application
-from tests.harness.benchmarks.txtopo_contender import TXTOPO
+from tests.harness.benchmarks.txtopo_contender import MODES, TXTOPO
 from tests.harness.benchmarks.workloads.latency import (
     INTERVAL_SECS,
     SETTLING,
@@ -133,7 +134,7 @@ def kafka_latency(bench: Bench) -> Outcome:
 def _trickles(bench: Bench, broker: KafkaBroker) -> Sequence[Contender]:
     arrivals = arrivals_of(bench)
 
-    def ours(folder: Path) -> Sample:
+    def ours(mode: str, folder: Path) -> Sample:
         topic = f"trickle-{time.time_ns()}"
         broker.create_topic(topic, PARTITIONS)
         topology = counted(broker.servers, topic, folder, BATCH, until_end=False)
@@ -144,12 +145,13 @@ def _trickles(bench: Bench, broker: KafkaBroker) -> Sequence[Contender]:
                 signal.raise_signal(signal.SIGTERM)
 
         trickle.start()
-        report = run(topology, Config(), spark=bench.spark, on_progress=stop_at_end)
+        report = run(topology, MODES[mode], spark=bench.spark, on_progress=stop_at_end)
         check_delta(TXTOPO, folder / STATE, DrawnWords(TRICKLE).totals(arrivals))
         return trickle.sample(folder, topology, report)
 
     without = next(each for each in latency_contenders(bench) if each.role is Role.TXTOPO)
-    return [Contender(TXTOPO, Role.TXTOPO, ours), Contender(LATENCY, Role.LIMIT, without.run)]
+    both = [Contender(mode, Role.TXTOPO, functools.partial(ours, mode)) for mode in MODES]
+    return [*both, Contender(LATENCY, Role.LIMIT, without.run)]
 
 
 class _Trickle(Thread):

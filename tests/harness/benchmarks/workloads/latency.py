@@ -1,14 +1,18 @@
-"""Latency: one small transaction every 200 ms, from available to visible in Delta."""
+"""Latency: one small transaction every 200 ms, from available to visible in Delta, in either mode."""
 
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import attrs
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.harness.benchmarks.inputs import DrawnWords, check_delta, file_names, write_files
@@ -17,12 +21,17 @@ from tests.harness.benchmarks.measuring import Bench, Contender, Sample, measure
 from tests.harness.benchmarks.outcome import Outcome, Role, Target, Unit
 from tests.harness.benchmarks.peers import DeltaRsPeer, MergePeer, Peer, start_stream
 from tests.harness.benchmarks.topologies import STATE, WordSpout, application, fused
-from tests.harness.benchmarks.txtopo_contender import TXTOPO, run_checked
-from txtopo import Config, RunReport
+from tests.harness.benchmarks.txtopo_contender import MODES, REAL_TIME, TXTOPO, run_checked
+from txtopo import RunReport
 
 WORDS = DrawnWords(tuples=1_000)
+MANY_KEYS = attrs.evolve(WORDS, keys=100_000)
+FAST_INTERVAL_SECS = 0.02
+FAST_TRANSACTIONS = 3_000
+"""A minute of them."""
 INTERVAL_SECS = 0.2
 TRANSACTIONS = 150
+BARE_PUT = "a bare synced put"
 SETTLING = 10
 """The first transactions, which are left out because the stream or topology starts."""
 DEADLINE_SECS = 120
@@ -37,35 +46,95 @@ def latency(bench: Bench) -> Outcome:
         title=f"{WORDS.tuples:,} tuples every {INTERVAL_SECS * 1000:.0f} ms, available → visible in Delta",
         unit=Unit("ms", is_lower_better=True),
         lines=measured.lines,
-        targets=(Target(f"{TXTOPO} p50", f"{MergePeer.name} p50", 10),),
+        targets=(
+            Target(f"{TXTOPO} p50", f"{MergePeer.name} p50", 10),
+            Target(f"{REAL_TIME} p50", f"{TXTOPO} p50", 4),
+        ),
         phases=measured.phases,
         notes=(
             "visible is, for everyone, when the version's file in the Delta log was written",
             f"the first {SETTLING} transactions are left out",
             "a peer takes all files there are as soon as it has merged the last ones; each file counts",
+            f"{BARE_PUT} writes, links and syncs a file of the same keys and a log entry, and nothing else",
         ),
     )
 
 
+def latency_real_time(bench: Bench) -> Outcome:
+    """Measure how real-time mode bears a large table, and transactions that come ten times as fast."""
+    measured = measure(real_time_contenders, bench)
+    return Outcome(
+        workload="latency_real_time",
+        title=f"{WORDS.tuples:,} tuples, available → visible in Delta, in real-time mode",
+        unit=Unit("ms", is_lower_better=True),
+        lines=measured.lines,
+        phases=measured.phases,
+        notes=(f"the first {SETTLING} transactions are left out",),
+    )
+
+
+def real_time_contenders(bench: Bench) -> Sequence[Contender]:
+    """Return txtopo in real-time mode, with a large table, and with many transactions."""
+    fast = bench.times(FAST_TRANSACTIONS, 10 * SETTLING)
+    return [
+        _ours(bench, REAL_TIME, WORDS, arrivals_of(bench)),
+        _ours(bench, REAL_TIME, MANY_KEYS, arrivals_of(bench), f"{MANY_KEYS.keys:,} keys"),
+        _ours(bench, REAL_TIME, WORDS, fast, f"{1 / FAST_INTERVAL_SECS:.0f} a second", FAST_INTERVAL_SECS),
+    ]
+
+
 def latency_contenders(bench: Bench) -> Sequence[Contender]:
-    """Return txtopo and its peers."""
+    """Return txtopo in both modes, its peers, and what a disk takes."""
     transactions = arrivals_of(bench)
     prepared = write_files(bench.work / "inputs", WORDS, transactions)
-
-    def ours(folder: Path) -> Sample:
-        spout = WordSpout(WORDS, transactions, INTERVAL_SECS)
-        topology = fused(folder, spout)
-        report = run_checked(bench.spark, topology, Config(), folder, WORDS, transactions)
-        available = np.array([spout.begun_at[txid] for txid in range(1, transactions + 1)])
-        visible = visible_at(folder / STATE, application(topology.plan.topology_id), 1, transactions)
-        return latency_sample(available, visible, report)
 
     def of(peer: Peer) -> Contender:
         return Contender(
             peer.name, Role.PEER, lambda folder: _run_peer(bench, peer, prepared, folder), peer.needs_delta_jars
         )
 
-    return [Contender(TXTOPO, Role.TXTOPO, ours), of(MergePeer()), of(DeltaRsPeer())]
+    ours = [_ours(bench, mode, WORDS, transactions) for mode in MODES]
+    return [*ours, of(MergePeer()), of(DeltaRsPeer()), Contender(BARE_PUT, Role.LIMIT, _put_bare)]
+
+
+def _ours(
+    bench: Bench,
+    mode: str,
+    words: DrawnWords,
+    transactions: int,
+    what: str = "",
+    interval_secs: float = INTERVAL_SECS,
+) -> Contender:
+    def once(folder: Path) -> Sample:
+        spout = WordSpout(words, transactions, interval_secs)
+        topology = fused(folder, spout)
+        report = run_checked(bench.spark, topology, MODES[mode], folder, words, transactions)
+        available = np.array([spout.begun_at[txid] for txid in range(1, transactions + 1)])
+        visible = visible_at(folder / STATE, application(topology.plan.topology_id), 1, transactions)
+        return latency_sample(available, visible, report)
+
+    return Contender(f"{mode}, {what}" if what else mode, Role.TXTOPO, once)
+
+
+def _put_bare(folder: Path) -> Sample:
+    """Write what a transaction writes, and nothing else: a file of all keys, and an entry under its final name."""
+    rows = pa.BufferOutputStream()
+    pq.write_table(pa.table({"word": np.arange(WORDS.keys).astype(str), "n": np.arange(WORDS.keys)}), rows)
+    content, entry = rows.getvalue().to_pybytes(), b"{}" * 500
+    began, visible = [], []
+    descriptor = os.open(folder, os.O_RDONLY)
+    for number in range(SETTLING + 50):
+        began.append(time.time())
+        for name, data in ((f"{number}.parquet", content), (f"{number}.draft", entry)):
+            with (folder / name).open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        (folder / f"{number}.json").hardlink_to(folder / f"{number}.draft")
+        os.fsync(descriptor)
+        visible.append(time.time())
+    os.close(descriptor)
+    return latency_sample(np.array(began), np.array(visible))
 
 
 def _run_peer(bench: Bench, peer: Peer, prepared: Path, folder: Path) -> Sample:

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, assert_never
 
-from txtopo.plain.supervision.supervisor import (
+from txtopo.testing.simulation.plain.process import Process
+from txtopo.workers.messages import PeerReplaced, ToWorker
+from txtopo.workers.supervisor import (
     Action,
     CancelJob,
     ChannelLost,
     Close,
+    Deliver,
     Event,
     Finish,
     JobEnded,
     KeepLast,
+    ReportJoined,
+    ReportLost,
     RunPhase,
     Send,
     StartJob,
     Supervisor,
     Warn,
 )
-from txtopo.plain.transport.messages import PeerReplaced, ToWorker
-from txtopo.testing.simulation.plain.process import Process
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.plain.world import PlainWorld
@@ -31,7 +34,7 @@ KILLED_AT_ONCE = 0.5
 
 
 class Driver:
-    """Carries out what the supervisor decides, as :class:`~txtopo.plain.supervision.control.ControlServer` does."""
+    """Carries out what the supervisor decides, as :class:`~txtopo.workers.control.ControlServer` does."""
 
     def __init__(self, world: PlainWorld, workers: int) -> None:
         self.is_over = False
@@ -124,6 +127,8 @@ class Driver:
                     self._close(channel)
                 case Warn() | KeepLast():
                     pass
+                case ReportJoined() | ReportLost() | Deliver():
+                    raise AssertionError("the workers of a plain topology have no owner")
                 case Finish(error):
                     self.is_over = True
                     if error is not None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, assert_never
 import cloudpickle
 
 from txtopo.errors import TxtopoError
-from txtopo.plain.loop.roster import Roster
 from txtopo.plain.loop.worker import Worker
-from txtopo.plain.supervision.supervisor import Event, Received
-from txtopo.plain.transport.messages import (
+from txtopo.testing.simulation.plain.ledger import Life
+from txtopo.testing.simulation.plain.watching import CollectorObserver, SimulatedOffloading, watched
+from txtopo.workers.messages import (
     Failed,
     Health,
     Heartbeat,
@@ -24,11 +24,12 @@ from txtopo.plain.transport.messages import (
     SetActive,
     Stop,
     Stopped,
+    Tell,
     ToWorker,
     Welcome,
 )
-from txtopo.testing.simulation.plain.ledger import Life
-from txtopo.testing.simulation.plain.watching import CollectorObserver, SimulatedOffloading, watched
+from txtopo.workers.roster import Roster
+from txtopo.workers.supervisor import Event, Received
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.plain.world import PlainWorld
@@ -51,7 +52,7 @@ class BrokenError(TxtopoError):
 
 
 class Process:
-    """One process of a worker; it follows the rules of :mod:`txtopo.plain.loop.process`.
+    """One process of a worker; it follows the rules of :mod:`txtopo.workers.process`.
 
     ``job`` has started it, and ``channel`` is its control channel to the driver.
     """
@@ -152,6 +153,9 @@ class Process:
             case SetActive(is_active):
                 assert self.worker is not None, "a worker is welcomed first"
                 self.worker.set_active(is_active=is_active)
+            case Tell(data):
+                assert self.worker is not None, "a worker is welcomed first"
+                self.worker.hear(data)
             case Stop():
                 assert self.worker is not None, "a worker is welcomed first"
                 # Before the process ends: its last message comes before the loss of its channel.

@@ -13,9 +13,7 @@ import cloudpickle
 from txtopo.api.tuples import TupleSource
 from txtopo.config import Config, TopologyKind
 from txtopo.errors import TopologyError
-from txtopo.plain.loop.roster import Arrival
 from txtopo.plain.loop.worker import LOOK_SECS
-from txtopo.plain.supervision.supervisor import SILENCE_SECS, RunPhase, StopAsked, Ticked
 from txtopo.plain.transport.frames import decode
 from txtopo.testing.checkers import Violation, require
 from txtopo.testing.simulation.plain.buffers import Input, check_buffers, objects_of
@@ -28,6 +26,8 @@ from txtopo.testing.simulation.sources import Outside, check_sources
 from txtopo.topology.assignment import Assignment, assign
 from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
+from txtopo.workers.roster import Arrival
+from txtopo.workers.supervisor import SILENCE_SECS, RunPhase, StopAsked, Ticked
 
 ROOTS = 12
 """Roots that the spouts of a schedule emit; many short schedules find more than a few long ones."""

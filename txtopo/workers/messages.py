@@ -130,8 +130,22 @@ class Stop:
     """End in good order."""
 
 
-FromWorker = Hello | Heartbeat | Failed | Stopped
-ToWorker = Welcome | PeerJoined | PeerReplaced | SetActive | Stop
+@attrs.frozen
+class Tell:
+    """What the owner of the workers has to say to a worker's body, in bytes that only the two of them read."""
+
+    data: bytes = attrs.field(repr=False)
+
+
+@attrs.frozen
+class Told:
+    """What a worker's body has to say to the owner of the workers, in the same way."""
+
+    data: bytes = attrs.field(repr=False)
+
+
+FromWorker = Hello | Heartbeat | Failed | Stopped | Told
+ToWorker = Welcome | PeerJoined | PeerReplaced | SetActive | Stop | Tell
 
 
 @attrs.frozen

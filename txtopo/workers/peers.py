@@ -15,9 +15,9 @@ from collections.abc import Callable
 import attrs
 
 from txtopo.channel import Channel, ChannelClosed
-from txtopo.plain.transport import handshake
-from txtopo.plain.transport.handshake import Listener
-from txtopo.plain.transport.messages import Introduction, Peer, dump, load
+from txtopo.workers import handshake
+from txtopo.workers.handshake import Listener
+from txtopo.workers.messages import Introduction, Peer, dump, load
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """The supervisor decides which workers are alive, which start again, and when a run ends. A pure state machine.
 
-Events go in, with the time; a list of actions comes out. :mod:`txtopo.plain.supervision.control` carries them out in
+Events go in, with the time; a list of actions comes out. :mod:`txtopo.workers.control` carries them out in
 order.
 
 A worker is in one of these states:
@@ -17,6 +17,11 @@ The others learn of a death at once, with the number of the next incarnation, lo
 2. They fail the roots that touched incarnation 1, and keep new tuples for worker 1 until 3 joins.
 3. Spark reports that the job has failed, and the next one is submitted.
 4. It says hello and is told that it is incarnation 3; the others are told its address.
+
+The workers of a transactional topology have an *owner*, which gives their bodies work. It is told who joins and who is
+lost, and what bodies say; what a dead incarnation says does not reach it. Only the owner knows what a worker was at
+when it died. If it was at the owner's work, the owner excuses it: the work has bounds of its own, and a transaction
+that kills each worker must not end the run before its tries are used up.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ from typing import assert_never
 import attrs
 
 from txtopo.errors import InputError, UserCodeError
-from txtopo.plain.transport.messages import (
+from txtopo.workers.messages import (
     Address,
     Failed,
     FromWorker,
@@ -42,6 +47,8 @@ from txtopo.plain.transport.messages import (
     SetActive,
     Stop,
     Stopped,
+    Tell,
+    Told,
     ToWorker,
     Welcome,
 )
@@ -124,11 +131,39 @@ class StopAsked:
 
 
 @attrs.frozen
+class TellAsked:
+    """The owner has something to say to the body of an incarnation."""
+
+    worker: int
+    incarnation: int
+    data: bytes = attrs.field(repr=False)
+
+
+@attrs.frozen
+class EndAsked:
+    """The owner wants an incarnation to end at once, whatever it is at; another one follows."""
+
+    worker: int
+    incarnation: int
+    reason: str
+
+
+@attrs.frozen
+class Excused:
+    """An incarnation has died at the owner's work, or dies of it: that does not count against the restarts."""
+
+    worker: int
+    incarnation: int
+
+
+@attrs.frozen
 class Ticked:
     """Time has passed."""
 
 
-Event = Received | Stalled | ChannelLost | JobEnded | ActivationAsked | StopAsked | Ticked
+Event = (
+    Received | Stalled | ChannelLost | JobEnded | ActivationAsked | StopAsked | TellAsked | EndAsked | Excused | Ticked
+)
 
 
 # -- actions
@@ -180,13 +215,39 @@ class KeepLast:
 
 
 @attrs.frozen
+class ReportJoined:
+    """Tell the owner that an incarnation has joined."""
+
+    worker: int
+    incarnation: int
+
+
+@attrs.frozen
+class ReportLost:
+    """Tell the owner that an incarnation is lost; ``error`` is empty if it reported none."""
+
+    worker: int
+    incarnation: int
+    error: str
+
+
+@attrs.frozen
+class Deliver:
+    """Give the owner what a body has told it."""
+
+    worker: int
+    incarnation: int
+    data: bytes = attrs.field(repr=False)
+
+
+@attrs.frozen
 class Finish:
     """The run is over; it has failed if there is an error."""
 
     error: Exception | None
 
 
-Action = StartJob | CancelJob | Send | Close | Warn | KeepLast | Finish
+Action = StartJob | CancelJob | Send | Close | Warn | KeepLast | ReportJoined | ReportLost | Deliver | Finish
 
 
 class WorkerState(enum.Enum):
@@ -217,6 +278,10 @@ class _Worker:
     incarnation: int
     since: float
     state: WorkerState = WorkerState.STARTING
+    dead: int = -1
+    """Its last incarnation that was lost."""
+    excused: int = -2
+    """Its last incarnation that was excused."""
     job: int = 0
     channel: int | None = None
     address: Address | None = None
@@ -253,7 +318,8 @@ class Supervisor:
     """The state machine of one run.
 
     The run fails after more than ``restarts_max`` restarts in ``period_secs``. A call that keeps a worker from sending
-    heartbeats for ``stall_secs_max`` ends the worker; ``component_of`` names the task's component in its error.
+    heartbeats for ``stall_secs_max`` ends the worker; ``component_of`` names the task's component in its error. If the
+    workers have an owner (``is_owned``), it is told of them.
     """
 
     def __init__(  # noqa: PLR0913 - what a run is given
@@ -266,6 +332,7 @@ class Supervisor:
         now: float,
         stall_secs_max: float = math.inf,
         component_of: Mapping[int, str] | None = None,
+        is_owned: bool = False,
     ) -> None:
         self._workers = [_Worker(number, number, now) for number in range(workers)]
         self._next_incarnation = workers
@@ -273,6 +340,7 @@ class Supervisor:
         self._period_secs = period_secs
         self._stall_secs_max = stall_secs_max
         self._component_of = component_of or {}
+        self._is_owned = is_owned
         self._restarts: deque[float] = deque()
         self._is_active = is_active
         self._phase = RunPhase.WORKING
@@ -323,7 +391,7 @@ class Supervisor:
             self._go_on()
         return self._actions
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: Event) -> None:  # noqa: C901, PLR0912 - one case per event
         match event:
             case Received(channel, message):
                 self._hear(channel, message)
@@ -338,6 +406,13 @@ class Supervisor:
                 self._set_active(is_active=is_active)
             case StopAsked(wait_secs):
                 self._drain(wait_secs)
+            case TellAsked(number, incarnation, data):
+                if self._workers[number].incarnation == incarnation:
+                    self._send(self._workers[number], Tell(data))
+            case EndAsked(number, incarnation, reason):
+                self._end_now(self._workers[number], incarnation, reason)
+            case Excused(number, incarnation):
+                self._workers[number].excused = incarnation
             case Ticked():
                 self._tick()
             case _:
@@ -364,6 +439,8 @@ class Supervisor:
         peers = tuple(each.peer for each in self._workers if each is not worker)
         self._do(Send(channel, Welcome(worker.incarnation, peers, self._is_active)))
         self._tell_others(worker, PeerJoined(worker.peer))
+        if self._is_owned:
+            self._do(ReportJoined(worker.number, worker.incarnation))
 
     def _hear(self, channel: int, message: FromWorker) -> None:
         if isinstance(message, Hello):
@@ -371,6 +448,9 @@ class Supervisor:
             return
         for worker in self._on(channel):
             worker.heard_at, worker.stalled_in, worker.is_stall_logged = self._now, "", False
+            if isinstance(message, Told):
+                self._do(Deliver(worker.number, worker.incarnation, message.data))
+                continue
             health = message.health
             if health is not None:
                 worker.health_before, worker.health = worker.health, health
@@ -424,6 +504,7 @@ class Supervisor:
             return
         self.killed += worker.error is None
         dead, worker.incarnation = worker.incarnation, self._next_incarnation
+        worker.dead = dead
         self._next_incarnation += 1
         if worker.channel is not None:
             self._do(Close(worker.channel))
@@ -433,6 +514,15 @@ class Supervisor:
         worker.stalled_in, worker.is_stall_logged = "", False
         worker.channel = worker.address = worker.health = worker.health_before = None
         self._tell_others(worker, PeerReplaced(dead, worker.peer))
+        if self._is_owned:
+            self._do(ReportLost(worker.number, dead, "" if worker.error is None else _first_line(worker.error)))
+
+    def _end_now(self, worker: _Worker, incarnation: int, reason: str) -> None:
+        if worker.incarnation == incarnation and worker.state is WorkerState.RUNNING:
+            self._do(Warn(f"worker {worker.number} is ended: {reason}"))
+            worker.excused = incarnation
+            self._lose(worker)
+            self._cancel(worker)
 
     def _end_job(self, worker: _Worker, job: int, error: Exception | None) -> None:
         if job != worker.job or worker.state is WorkerState.ENDED:
@@ -444,13 +534,15 @@ class Supervisor:
             if worker.error is not None:
                 self._do(Warn(f"worker {worker.number} did not end in good order: {_first_line(worker.error)}"))
             return
-        self._restarts.append(self._now)
-        while self._restarts[0] <= self._now - self._period_secs:  # never past the one just added
+        is_excused = worker.excused == worker.dead
+        if not is_excused:
+            self._restarts.append(self._now)
+        while self._restarts and self._restarts[0] <= self._now - self._period_secs:
             self._restarts.popleft()
         # The next worker would find the same input that can't be read, or the same source that refuses it.
         is_in_vain = isinstance(worker.error, InputError)
         is_hopeless = worker.error is not None and self._same_deaths >= SAME_ERROR_MAX
-        if is_in_vain or is_hopeless or len(self._restarts) > self._restarts_max:
+        if not is_excused and (is_in_vain or is_hopeless or len(self._restarts) > self._restarts_max):
             self._error = cause or RuntimeError(f"worker {worker.number} ends again and again without an error")
             worker.state = WorkerState.ENDED
             self._stop()

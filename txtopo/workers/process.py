@@ -2,7 +2,7 @@
 
 The loop waits in one place, for all of its sockets at once. A second thread sends heartbeats, even during a long call,
 and names the busy task. So the driver can tell a slow bolt from a dead worker. If a C call stops that thread, too, the
-:mod:`~txtopo.plain.loop.watcher` reports for the worker. Only a process that is stopped or gone is silent.
+:mod:`~txtopo.workers.watcher` reports for the worker. Only a process that is stopped or gone is silent.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ import attrs
 
 from txtopo.channel import Backlog, Channel, ChannelClosed, WakeUp
 from txtopo.errors import InternalError, TxtopoError
-from txtopo.plain.loop.roster import Arrival, Roster
-from txtopo.plain.loop.watcher import Watcher
-from txtopo.plain.transport import handshake
-from txtopo.plain.transport.messages import (
+from txtopo.workers import handshake
+from txtopo.workers.messages import (
     Address,
     Failed,
     Health,
@@ -36,13 +34,17 @@ from txtopo.plain.transport.messages import (
     SetActive,
     Stop,
     Stopped,
+    Tell,
+    Told,
     ToWorker,
     WatcherHello,
     Welcome,
     dump,
     load,
 )
-from txtopo.plain.transport.peers import Incoming, Meetings, Outgoing
+from txtopo.workers.peers import Incoming, Meetings, Outgoing
+from txtopo.workers.roster import Arrival, Roster
+from txtopo.workers.watcher import Watcher
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +57,7 @@ SETTLED_HEARTBEAT_SECS = 0.05
 BUSY_SECS = 2.0
 """A heartbeat names the busy task when a pass has taken this long."""
 
+_READ_AND_WRITE = selectors.EVENT_READ | selectors.EVENT_WRITE
 _FRAME = b"f"
 _CONGESTED = b"c"
 _FREE = b"u"
@@ -91,6 +94,9 @@ class Body(Protocol):
     def idle_secs(self) -> float:
         """Return for how long there is nothing to do unless a frame arrives."""
 
+    def hear(self, data: bytes) -> None:
+        """Take what the owner of the workers says."""
+
     def receive(self, frame: bytes) -> None:
         """Take a frame of a peer."""
 
@@ -122,9 +128,20 @@ class Body(Protocol):
         """Close the spouts, and clean the bolts up."""
 
 
-MakeBody = Callable[[Welcome, Callable[[int, bytes], None], Callable[[int], None]], Body]
-"""Makes the body of a worker, given the driver's welcome, a function that sends a frame to another worker, and one that
-marks the task that has its turn, or :data:`~txtopo.plain.loop.watcher.NO_TASK`."""
+@attrs.frozen
+class Links:
+    """The functions by which a body reaches what is outside."""
+
+    send: Callable[[int, bytes], None]
+    """Sends a frame to another worker."""
+    tell: Callable[[bytes], None]
+    """Says something to the owner of the workers, in the driver."""
+    mark: Callable[[int], None]
+    """Marks the task that has its turn, or :data:`~txtopo.workers.watcher.NO_TASK`."""
+
+
+MakeBody = Callable[[Welcome, Links], Body]
+"""Makes the body of a worker, given the driver's welcome."""
 
 
 def _mark_nothing(task: int) -> None:
@@ -229,7 +246,19 @@ class _Loop:
             if events & selectors.EVENT_READ:
                 key.data()
             if events & selectors.EVENT_WRITE and isinstance(key.fileobj, Channel):
-                self._flush(key.fileobj)
+                if key.fileobj is self._control:
+                    self._flush_control()
+                else:
+                    self._flush(key.fileobj)
+
+    def _tell(self, data: bytes) -> None:
+        self._control.send(dump(Told(data)))
+        if self._control.unsent_bytes:
+            self._selector.modify(self._control, _READ_AND_WRITE, self._hear_driver)
+
+    def _flush_control(self) -> None:
+        if self._control.flush():
+            self._selector.modify(self._control, selectors.EVENT_READ, self._hear_driver)
 
     def _hear_driver(self) -> None:
         for message in self._control.receive():
@@ -249,7 +278,8 @@ class _Loop:
         self._roster.welcome(welcome.incarnation, welcome.peers)
         self._watcher = self._watched(welcome.incarnation)
         mark = _mark_nothing if self._watcher is None else self._watcher.mark
-        self._body = self._make_body(welcome, self._send, mark)
+        self._control.limit_memory(self._job.watermark_bytes)
+        self._body = self._make_body(welcome, Links(self._send, self._tell, mark))
         for peer in welcome.peers:
             self._meet(peer)
         if welcome.is_active:
@@ -288,6 +318,8 @@ class _Loop:
                 self._meet(successor)
             case SetActive(is_active):
                 self._body.set_active(is_active=is_active)
+            case Tell(data):
+                self._body.hear(data)
             case Stop():
                 self._is_over = True
             case _:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from txtopo.plain.loop.roster import Arrival, Roster
-from txtopo.plain.transport.messages import Peer
+from txtopo.workers.messages import Peer
+from txtopo.workers.roster import Arrival, Roster
 
 
 @pytest.fixture

@@ -7,27 +7,7 @@ from typing import Any
 import pytest
 
 from txtopo.errors import InputError, UserCodeError
-from txtopo.plain.supervision.supervisor import (
-    Action,
-    ActivationAsked,
-    CancelJob,
-    ChannelLost,
-    Close,
-    Event,
-    Finish,
-    JobEnded,
-    KeepLast,
-    Received,
-    RunPhase,
-    Send,
-    Stalled,
-    StartJob,
-    StopAsked,
-    Supervisor,
-    Ticked,
-    Warn,
-)
-from txtopo.plain.transport.messages import (
+from txtopo.workers.messages import (
     Failed,
     Health,
     Heartbeat,
@@ -38,7 +18,35 @@ from txtopo.plain.transport.messages import (
     SetActive,
     Stop,
     Stopped,
+    Tell,
+    Told,
     Welcome,
+)
+from txtopo.workers.supervisor import (
+    Action,
+    ActivationAsked,
+    CancelJob,
+    ChannelLost,
+    Close,
+    Deliver,
+    EndAsked,
+    Event,
+    Excused,
+    Finish,
+    JobEnded,
+    KeepLast,
+    Received,
+    ReportJoined,
+    ReportLost,
+    RunPhase,
+    Send,
+    Stalled,
+    StartJob,
+    StopAsked,
+    Supervisor,
+    TellAsked,
+    Ticked,
+    Warn,
 )
 
 ADDRESS = ("127.0.0.1", 1)
@@ -62,6 +70,7 @@ class Story:
         *,
         restarts_max: int = 10,
         is_active: bool = True,
+        is_owned: bool = False,
     ) -> None:
         self.now = 0.0
         self.supervisor = Supervisor(
@@ -72,6 +81,7 @@ class Story:
             now=0.0,
             stall_secs_max=30.0,
             component_of={3: "split"},
+            is_owned=is_owned,
         )
         assert self.supervisor.begin() == [StartJob(worker, 0) for worker in range(workers)]
 
@@ -427,3 +437,48 @@ def test_exhausted_while_it_stops(other: str) -> None:
             story.beat(11, health(is_done=other == "is done"))
     assert story.supervisor.phase is RunPhase.STOPPING
     assert story.supervisor.is_exhausted is (other == "is done")
+
+
+# Workers with an owner.
+
+
+def test_an_owner_is_told_of_its_workers() -> None:
+    """Who joins, who is lost, and what bodies say; what it says itself goes to that incarnation and to no other."""
+    story = Story(is_owned=True)
+    assert story.greet(0, 10)[-1] == ReportJoined(0, 0)
+    story.greet(1, 11)
+    assert story.tell(Received(11, Told(b"news"))) == [Deliver(1, 1, b"news")]
+    assert story.tell(TellAsked(1, 1, b"work")) == [Send(11, Tell(b"work"))]
+    assert story.tell(ChannelLost(11))[-1] == ReportLost(1, 1, "")
+    assert story.tell(Received(11, Told(b"late"))) == []
+    assert story.tell(TellAsked(1, 1, b"work")) == []
+    story.tell(JobEnded(1, 0, RuntimeError("lost")))
+    story.greet(1, 12, job=1)
+    assert story.tell(TellAsked(1, 1, b"work")) == []
+    assert story.tell(TellAsked(1, 2, b"work")) == [Send(12, Tell(b"work"))]
+
+
+def test_deaths_at_the_owners_work_do_not_end_the_run() -> None:
+    """The work has bounds of its own: a transaction that kills each worker is given up before the run is."""
+    story = Story(restarts_max=1, is_owned=True).running()
+    for number in range(5):
+        channel, incarnation = (11 if number == 0 else 20 + number - 1), (1 if number == 0 else number + 1)
+        assert story.tell(ChannelLost(channel))[-1] == ReportLost(1, incarnation, "")
+        story.tell(Excused(1, incarnation))
+        assert StartJob(1, number + 1) in story.tell(JobEnded(1, number, RuntimeError("lost")))
+        story.greet(1, 20 + number, job=number + 1)
+    for number in range(5, 7):  # it dies idle
+        story.tell(ChannelLost(19 + number))
+        actions = story.tell(JobEnded(1, number, RuntimeError("lost")))
+        assert (StartJob(1, number + 1) in actions) == (number == 5)
+        story.greet(1, 20 + number, job=number + 1)
+
+
+def test_an_owner_ends_a_worker() -> None:
+    """At once, whatever it is at, and that is excused; a dead incarnation is not ended once more."""
+    story = Story(restarts_max=0, is_owned=True).running()
+    actions = story.tell(EndAsked(1, 1, "it hangs"))
+    assert actions[0] == Warn("worker 1 is ended: it hangs")
+    assert actions[-2:] == [ReportLost(1, 1, ""), CancelJob(1, 0)]
+    assert story.tell(EndAsked(1, 1, "it hangs")) == []
+    assert StartJob(1, 1) in story.tell(JobEnded(1, 0, RuntimeError("cancelled")))

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable
 
 from txtopo.channel import address_family
-from txtopo.plain.transport.messages import Address
+from txtopo.workers.messages import Address
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import wait_for
-from txtopo.plain.supervision.control import ControlServer, JobStarter
-from txtopo.plain.supervision.supervisor import StopAsked, Supervisor
-from txtopo.plain.transport.handshake import Listener, new_secret
+from txtopo.workers.control import ControlServer, JobStarter
+from txtopo.workers.handshake import Listener, new_secret
+from txtopo.workers.supervisor import StopAsked, Supervisor
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here: nobody can watch")
 
@@ -31,7 +31,7 @@ class Processes(JobStarter):
 
     def start(self, worker: int, job: int, on_end: Callable[[Exception | None], None]) -> None:
         given = (job, self.listener.address[1], self.secret.hex(), HOLD_SECS)
-        self.process = subprocess.Popen([sys.executable, "-m", "tests.plain.loop.holding", *map(str, given)])
+        self.process = subprocess.Popen([sys.executable, "-m", "tests.workers.holding", *map(str, given)])
         self.is_started.set()
 
         def wait() -> None:

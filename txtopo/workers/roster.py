@@ -10,7 +10,7 @@ import enum
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from txtopo.plain.transport.messages import Peer
+from txtopo.workers.messages import Peer
 
 
 class Arrival(enum.Enum):

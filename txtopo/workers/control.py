@@ -19,17 +19,23 @@ from typing import assert_never
 
 from txtopo.channel import Channel, ChannelClosed, WakeUp
 from txtopo.errors import InternalError
-from txtopo.plain.loop import watcher
-from txtopo.plain.supervision.supervisor import (
+from txtopo.workers import watcher
+from txtopo.workers.handshake import Listener
+from txtopo.workers.messages import Health, Heartbeat, WatcherHello, dump, load
+from txtopo.workers.supervisor import (
     Action,
     CancelJob,
     ChannelLost,
     Close,
+    Deliver,
     Event,
+    Excused,
     Finish,
     JobEnded,
     KeepLast,
     Received,
+    ReportJoined,
+    ReportLost,
     Send,
     Stalled,
     StartJob,
@@ -37,10 +43,8 @@ from txtopo.plain.supervision.supervisor import (
     Ticked,
     Warn,
 )
-from txtopo.plain.transport.handshake import Listener
-from txtopo.plain.transport.messages import Health, Heartbeat, WatcherHello, dump, load
 
-logger = logging.getLogger("txtopo.plain.transport")
+logger = logging.getLogger("txtopo.workers")
 
 TICK_SECS = 0.5
 _BUSY_LOGGED_SECS = 10.0
@@ -62,6 +66,30 @@ class JobStarter(ABC):
         """Cancel a job if it still runs; ``on_end`` is called in either case."""
 
 
+class Owner(ABC):
+    """Gives the bodies of workers their work. All methods are called in the control thread, and must return soon."""
+
+    @abstractmethod
+    def joined(self, worker: int, incarnation: int) -> None:
+        """Take in that an incarnation has joined."""
+
+    @abstractmethod
+    def lost(self, worker: int, incarnation: int, error: str) -> bool:
+        """Take in that an incarnation is lost; return whether it was at the owner's work, which excuses it."""
+
+    @abstractmethod
+    def told(self, worker: int, incarnation: int, data: bytes) -> None:
+        """Take what the body of an incarnation says."""
+
+    @abstractmethod
+    def ticked(self) -> None:
+        """Take in that time has passed."""
+
+    @abstractmethod
+    def over(self, error: Exception | None) -> None:
+        """Take in that no worker follows any more, and why."""
+
+
 class ControlServer:
     """Runs the workers of one run, and closes the listener at the end.
 
@@ -74,11 +102,13 @@ class ControlServer:
         jobs: JobStarter,
         listener: Listener,
         on_lost: Callable[[Health], None] = lambda _health: None,
+        owner: Owner | None = None,
     ) -> None:
         self._supervisor = supervisor
         self._jobs = jobs
         self._listener = listener
         self._on_lost = on_lost
+        self._owner = owner
         self._events: queue.SimpleQueue[Event | tuple[int, Channel]] = queue.SimpleQueue()
         self._selector = selectors.DefaultSelector()
         self._wake_up = WakeUp()
@@ -116,6 +146,8 @@ class ControlServer:
                 if time.monotonic() - ticked_at >= TICK_SECS:
                     ticked_at = time.monotonic()
                     self._handle(Ticked())
+                    if self._owner is not None:
+                        self._owner.ticked()
         except Exception as error:
             logger.debug("the control thread has failed", exc_info=error)
             self.error = InternalError(f"the control thread has failed: {type(error).__name__}: {error}")
@@ -123,10 +155,13 @@ class ControlServer:
             self._close()
 
     def _wait(self) -> None:
-        for key, _ in self._selector.select(TICK_SECS):
+        for key, events in self._selector.select(TICK_SECS):
             if key.fileobj is self._wake_up:
                 self._wake_up.clear()
-            else:
+                continue
+            if events & selectors.EVENT_WRITE:
+                self._flush(key.data)
+            if events & selectors.EVENT_READ:
                 self._hear(key.data)
         with contextlib.suppress(queue.Empty):
             while not self._is_over.is_set():
@@ -148,18 +183,20 @@ class ControlServer:
         3. If the end of the job counted first, the worker would be dead without a reason, and its last counts be lost.
         """
         for number in list(self._channels):
-            self._hear(number)
+            while self._hear(number):
+                pass
 
-    def _hear(self, number: int) -> None:
+    def _hear(self, number: int) -> bool:
+        """Take what has arrived on a channel; return whether messages have."""
         channel = self._channels.get(number)
         if channel is None:  # closed by what was heard just before
-            return
+            return False
         try:
             messages = channel.receive()
         except ChannelClosed:
             self._drop(number)
             self._handle(ChannelLost(number))
-            return
+            return False
         for data in messages:
             if number in self._watched:
                 watched = self._watched[number]
@@ -173,6 +210,7 @@ class ControlServer:
             if isinstance(message, Heartbeat):
                 self._log_busy(number, message)
             self._handle(Received(number, message))
+        return bool(messages)
 
     def _log_busy(self, number: int, beat: Heartbeat) -> None:
         """Log each long call once; no worker is ended for it."""
@@ -193,20 +231,49 @@ class ControlServer:
                 case CancelJob(worker, job):  # in a thread, because it waits for Spark
                     threading.Thread(target=self._jobs.cancel, args=(worker, job), daemon=True).start()
                 case Send(channel, message):
-                    if channel in self._channels:
-                        with contextlib.suppress(ChannelClosed):  # its end is seen when it is read
-                            self._channels[channel].send(dump(message))
+                    self._send(channel, dump(message))
                 case Close(channel):
                     self._drop(channel)
                 case Warn(text):
                     logger.warning("%s", text)
                 case KeepLast(health):
                     self._on_lost(health)
+                case ReportJoined() | ReportLost() | Deliver():
+                    self._report(action)
                 case Finish(error):
                     self.error = error  # before the event: whoever waits for the end reads the error next
                     self._is_over.set()
                 case _:
                     assert_never(action)
+
+    def _report(self, news: ReportJoined | ReportLost | Deliver) -> None:
+        assert self._owner is not None, "the supervisor reports to an owner only"
+        match news:
+            case ReportJoined(worker, incarnation):
+                self._owner.joined(worker, incarnation)
+            case ReportLost(worker, incarnation, error):
+                if self._owner.lost(worker, incarnation, error):
+                    self._handle(Excused(worker, incarnation))
+            case Deliver(worker, incarnation, data):
+                self._owner.told(worker, incarnation, data)
+            case _:
+                assert_never(news)
+
+    def _send(self, number: int, data: bytes) -> None:
+        channel = self._channels.get(number)
+        if channel is not None:
+            with contextlib.suppress(ChannelClosed):  # its end is seen when it is read
+                channel.send(data)
+            if channel.unsent_bytes:
+                self._selector.modify(channel, selectors.EVENT_READ | selectors.EVENT_WRITE, number)
+
+    def _flush(self, number: int) -> None:
+        channel = self._channels.get(number)
+        if channel is not None:
+            with contextlib.suppress(ChannelClosed):  # as above
+                if not channel.flush():
+                    return
+            self._selector.modify(channel, selectors.EVENT_READ, number)
 
     def _start_job(self, worker: int, job: int) -> None:
         self._jobs.start(worker, job, lambda error: self.post(JobEnded(worker, job, error)))
@@ -225,6 +292,8 @@ class ControlServer:
 
     def _close(self) -> None:
         self._is_over.set()
+        if self._owner is not None:
+            self._owner.over(self.error)
         for number in list(self._channels):
             self._drop(number)
         self._listener.close()

@@ -1,4 +1,4 @@
-"""A worker in a process of its own, one pass of which keeps Python's interpreter lock: ``python -m tests.plain.loop.holding``."""
+"""A worker in a process of its own, one pass of which keeps Python's interpreter lock: ``python -m tests.workers.holding``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import Any
 
-from txtopo.plain.loop.process import WorkerJob, run_worker
-from txtopo.plain.loop.watcher import NO_TASK
-from txtopo.plain.transport.messages import Welcome
+from txtopo.workers.messages import Welcome
+from txtopo.workers.process import Links, WorkerJob, run_worker
+from txtopo.workers.watcher import NO_TASK
 
 TASK = 3
 
@@ -28,6 +28,8 @@ class Idle:
     def set_active(self, *, is_active: bool) -> None: ...
 
     def set_throttled(self, *, is_throttled: bool) -> None: ...
+
+    def hear(self, data: bytes) -> None: ...
 
     def receive(self, frame: bytes) -> None: ...
 
@@ -88,8 +90,8 @@ def main() -> None:
     """Run a worker, told by arguments: its job, the driver's port, the secret, and for how long it holds."""
     job, port, secret, secs = sys.argv[1:]
 
-    def make_body(_welcome: Welcome, _send: Callable[[int, bytes], None], mark: Callable[[int], None]) -> Holding:
-        return Holding(float(secs), mark)
+    def make_body(_welcome: Welcome, links: Links) -> Holding:
+        return Holding(float(secs), links.mark)
 
     driver = ("127.0.0.1", int(port))
     run_worker(WorkerJob(0, int(job), bytes.fromhex(secret), driver, None, 1 << 20), make_body)

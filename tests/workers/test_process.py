@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 import attrs
 import pytest
 
-from tests.plain.loop.holding import Idle
 from tests.waiting import wait_for
+from tests.workers.holding import Idle
 from txtopo.errors import UserCodeError
-from txtopo.plain.loop.process import WorkerJob, run_worker
-from txtopo.plain.supervision.control import ControlServer, JobStarter
-from txtopo.plain.supervision.supervisor import Supervisor
-from txtopo.plain.transport.handshake import Listener, new_secret
-from txtopo.plain.transport.messages import Welcome
+from txtopo.workers.control import ControlServer, JobStarter
+from txtopo.workers.handshake import Listener, new_secret
+from txtopo.workers.messages import Welcome
+from txtopo.workers.process import WorkerJob, run_worker
+from txtopo.workers.supervisor import Supervisor
 
 FRAMES = 200
 
@@ -144,7 +144,7 @@ class Threads(JobStarter):
             try:
                 run_worker(
                     WorkerJob(worker, job, self.secret, self.driver, None, 1 << 20),
-                    lambda welcome, send, _mark: self.body(worker, welcome, send),
+                    lambda welcome, links: self.body(worker, welcome, links.send),
                 )
             except Exception as raised:  # noqa: BLE001 - as Spark would report it
                 error = raised

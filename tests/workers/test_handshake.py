@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from txtopo.plain.transport import handshake
-from txtopo.plain.transport.handshake import HandshakeError, accept, connect
+from txtopo.workers import handshake
+from txtopo.workers.handshake import HandshakeError, accept, connect
 
 SECRET = b"s" * 32
 

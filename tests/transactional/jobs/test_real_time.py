@@ -1,0 +1,138 @@
+"""Real-time mode, in workers of this process: the same tables as in micro-batches, whatever happens to the workers."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from state import MemoryState
+from state.delta.keyed.state import read_table
+from tests.acceptance import test_groupings
+from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
+from tests.transactional.jobs.generated import draw_topology
+from tests.variants import variants
+from txtopo import Config, Fields, RunReport
+from txtopo.engine.runner import run_with
+from txtopo.errors import StateFailure
+from txtopo.failpoints import ProcessDeath, armed
+from txtopo.testing.inline import run_inline
+from txtopo.testing.simulation.pool import PooledRunner, Rates
+from txtopo.topology.topology import TransactionalTopology
+from txtopo.transactional.run.assembly import Environment
+from txtopo.transactional.run.threads import ThreadPools
+from txtopo.transactional.tasks.factory import TaskFactory
+
+WALL_SECS = 1_800_000_000.0
+"""When each transaction is planned."""
+CALM = Rates()
+ROUGH = Rates(death=0.02, silence=0.02, doubling=0.1)
+
+
+def run_pooled(
+    topology: TransactionalTopology, *, seed: int, rates: Rates = CALM, workers: int = 2, **settings
+) -> tuple[RunReport, PooledRunner]:
+    """Run a topology in simulated workers, one job at a time."""
+    made: list[PooledRunner] = []
+
+    @contextlib.contextmanager
+    def make_runner(plan, config, prototypes):
+        runner = PooledRunner(lambda: TaskFactory(plan, config, prototypes), workers, Random(seed), rates)
+        made.append(runner)
+        with contextlib.closing(runner):
+            yield runner
+            runner.settle()
+            assert not runner.pool.jobs
+            assert not runner.kept(), "nothing is kept of a job that has ended"
+
+    environment = Environment(make_runner, make_threads=lambda jobs_max: ThreadPools(jobs_max, 1, lambda: WALL_SECS))
+    config = Config({"topology.processing.mode": "real-time"}, jobs_in_flight_max=1, **settings)
+    return run_with(topology, config, environment), made[0]
+
+
+@pytest.mark.parametrize("rates", [CALM, ROUGH], ids=["calm", "rough"])
+@pytest.mark.parametrize("layout", ["auto", "together", "spread"])
+def test_same_tables(tmp_path: Path, layout: str, rates: Rates) -> None:
+    """Rows, values and types are those of a run of micro-batches, though workers die and messages come twice."""
+    data = make_data(3, 40)
+    run_inline(words_topology(tmp_path / "micro", data), Config(layout=layout))
+    _, runner = run_pooled(words_topology(tmp_path / "real", data), seed=5, rates=rates, layout=layout)
+    assert bool(runner.deaths) == (rates is ROUGH)
+    assert read_words(tmp_path / "real") == counts_of(data)
+    assert read_total(tmp_path / "real") == sum(counts_of(data).values())
+    for name in ("words", "total"):
+        micro, real = (
+            read_table(tmp_path / mode / name).sort_by(key) for mode in ("micro", "real") for key in [_key(name)]
+        )
+        assert real.equals(micro)
+        assert real.schema.equals(micro.schema)
+
+
+def _key(name: str) -> str:
+    return "word" if name == "words" else "name"
+
+
+@pytest.mark.parametrize("typed", [False, True], ids=["untyped", "typed"])
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("layout", ["together", "spread"])
+def test_groupings_between_workers(typed: bool, workers: int, layout: str) -> None:
+    """Each grouping sends each tuple where it should, within a worker and between two."""
+    received = MemoryState(Fields("component", "task", "tx"), Fields("rows"))
+    run_pooled(test_groupings.topology(received, typed), seed=3, rates=ROUGH, workers=workers, layout=layout)
+    test_groupings.check(received)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_frames_that_come_twice(seed: int) -> None:
+    """They are taken once, so no attempt fails for it, and no marker counts before the input that it stands for."""
+    received = MemoryState(Fields("component", "task", "tx"), Fields("rows"))
+    topology = test_groupings.topology(received, typed=False)
+    report, _ = run_pooled(topology, seed=seed, rates=Rates(doubling=0.5), workers=3, layout="spread")
+    assert report.failures == 0
+    test_groupings.check(received)
+
+
+@pytest.mark.parametrize("seed", variants(*range(12), long=range(12, 100)))
+def test_generated_topologies(seed: int) -> None:
+    """Tables are equal in either mode, whatever the topology is, in either layout, with deaths and without."""
+    micro, of_micro = draw_topology(Random(seed))
+    real, of_real = draw_topology(Random(seed))
+    run_inline(micro)
+    random = Random(~seed)
+    layout, workers = random.choice(("auto", "together", "spread")), random.randrange(1, 5)
+    run_pooled(real, seed=seed, rates=random.choice((CALM, ROUGH)), workers=workers, layout=layout)
+    for name, state in of_micro.items():
+        assert of_real[name].snapshot().sort_by("word").equals(state.snapshot().sort_by("word"))
+
+
+@pytest.mark.parametrize(("layout", "every"), [("together", 5), ("spread", 25)])
+@pytest.mark.parametrize("place", ["pool.answer", "pool.answered"])
+def test_deaths_around_an_answer(tmp_path: Path, place: str, layout: str, every: int) -> None:
+    """A worker that dies before its answer left, or after: the attempt counts once, by that answer or by another try."""
+    reached = [0]
+
+    def die(name: str) -> None:
+        reached[0] += name == place
+        if name == place and reached[0] % every == 0:
+            raise ProcessDeath
+
+    data = make_data(3, 40)
+    with armed(die):
+        _, runner = run_pooled(words_topology(tmp_path, data), seed=2, layout=layout)
+    assert runner.deaths > 0
+    assert read_words(tmp_path) == counts_of(data)
+
+
+def test_commit_phases_compute_in_workers() -> None:
+    """Items are computed in any order and returned in theirs; a failure is one that is tried again."""
+    runner = PooledRunner(lambda: TaskFactory(None, {}, {}), 3, Random(1))
+    assert runner.compute(abs, range(-6, 0)) == [6, 5, 4, 3, 2, 1]
+    assert runner.compute(abs, []) == []
+    with pytest.raises(StateFailure, match="TypeError"):
+        runner.compute(abs, [1, "x"])
+    runner.rates = Rates(death=0.5)
+    with pytest.raises(StateFailure, match="died"):
+        runner.compute(abs, range(50))
+    assert runner.pool.jobs == ()

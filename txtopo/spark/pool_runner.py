@@ -1,0 +1,406 @@
+"""Runs jobs in resident workers: the threads and sockets round the pool, and what runs in a worker's Spark task."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import logging
+import pickle
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, assert_never
+
+import attrs
+import cloudpickle
+from pyspark.sql import SparkSession
+
+from txtopo.attempts import TransactionAttempt
+from txtopo.config import Config
+from txtopo.errors import InternalError, JobFailure, RuleError, StateFailure, StopError, UserCodeError
+from txtopo.spark.progress import ProgressListener, ProgressSender
+from txtopo.spark.run_package import RunPackage, pack_up
+from txtopo.spark.session import DriverHost
+from txtopo.spark.shipping import make_importable
+from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent
+from txtopo.spark.worker import LATE, task_factory_of
+from txtopo.spark.workers import SparkWorkers, session_for_workers
+from txtopo.topology.output import USER_LOGGER, Line, log_line
+from txtopo.topology.plan import Plan
+from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
+from txtopo.transactional.jobs.pool import (
+    Action,
+    Answer,
+    Cancelled,
+    ComputeAsked,
+    EndJob,
+    EndWorker,
+    Event,
+    JobAsked,
+    Joined,
+    Lose,
+    Lost,
+    Pool,
+    Renew,
+    Tell,
+    Ticked,
+    Told,
+)
+from txtopo.transactional.jobs.pool_body import Computed, PoolBody
+from txtopo.transactional.jobs.stage_run import Job, Report
+from txtopo.transactional.tasks.progress_probe import ProgressProbe, current_probe
+from txtopo.workers.control import ControlServer, JobStarter, Owner
+from txtopo.workers.handshake import Listener, new_secret
+from txtopo.workers.messages import Address, Welcome
+from txtopo.workers.process import Links, WorkerJob, run_worker
+from txtopo.workers.supervisor import EndAsked, StopAsked, Supervisor, TellAsked
+
+logger = logging.getLogger(__name__)
+
+ANSWER_SECS = 0.05
+"""While a job runs, its answers are passed on this often: so a backlog still forms large commit groups."""
+
+END_SECS = 15.0
+"""How long the workers may take to end; supervision cancels them earlier."""
+
+
+@attrs.frozen
+class WorkerPlace:
+    """What a worker needs to reach the driver, and its bound on what waits in it."""
+
+    driver: Address
+    secret: bytes = attrs.field(repr=False)
+    watermark_bytes: int
+
+
+def run_pool_worker(package: RunPackage, place: WorkerPlace, number: int, job: int) -> None:
+    """Run a worker in this process until the driver stops it."""
+    probe = ProgressProbe()
+    with contextlib.ExitStack() as stack:
+        lines = stack.enter_context(lines_sent(package.lines_address, package.run_key))
+        task_factory = task_factory_of(package)
+
+        def make_body(_welcome: Welcome, links: Links) -> PoolBody:
+            body = PoolBody(
+                number,
+                task_factory,
+                send=links.send,
+                tell=links.tell,
+                settle=lines.settle,
+                probe=probe,
+                memory_max=place.watermark_bytes // 2,  # the other half is for what waits to be sent
+            )
+            stack.enter_context(ProgressSender(package.driver_address, package.run_key, body.job_ids, probe))
+            return body
+
+        run_worker(WorkerJob(number, job, place.secret, place.driver, None, place.watermark_bytes), make_body)
+
+
+@attrs.define(eq=False)
+class _Asker:
+    """Who waits for a job, in a thread of its own."""
+
+    actions: queue.SimpleQueue[Action | Exception] = attrs.field(factory=queue.SimpleQueue)
+    on_progress: Callable[[], None] = attrs.field(default=lambda: None)
+
+
+class _Pooled(Owner):
+    """The pool, which any thread may ask, and the workers that it owns. One lock keeps the order of what they hear."""
+
+    def __init__(self) -> None:
+        self.server: ControlServer
+        self.workers_lost = 0
+        self._pool = Pool()
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._askers: dict[int, _Asker] = {}
+        self._error: Exception | None = None
+        """Why no job can run any more."""
+
+    def ask(self, event_of: Callable[[int], Event], asker: _Asker) -> int:
+        """Begin a job, and return its number; its actions go to the asker.
+
+        Raises:
+            StopError: there are no workers any more.
+        """
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            number = next(self._numbers)  # under the lock: the pool wants them in order
+            self._askers[number] = asker
+            self._handle(event_of(number))
+        return number
+
+    def cancel(self, number: int) -> None:
+        """Cancel a job if it has not ended."""
+        with self._lock:
+            self._handle(Cancelled(number))
+
+    def end_calls(self) -> None:
+        """End the workers that are in a call, because the run ends."""
+        with self._lock:
+            for worker, incarnation in self._pool.at_work():
+                self.server.post(EndAsked(worker, incarnation, "the run ends during a call"))
+
+    def joined(self, worker: int, incarnation: int) -> None:
+        """Let calls go to a worker."""
+        with self._lock:
+            self._handle(Joined(worker, incarnation))
+
+    def lost(self, worker: int, incarnation: int, error: str) -> bool:
+        """Lose the calls of a worker, and return whether it held any."""
+        with self._lock:
+            self.workers_lost += 1
+            was_at_work = self._pool.is_at_work(worker, incarnation)
+            self._handle(Lost(worker, incarnation, error))
+        return was_at_work
+
+    def told(self, worker: int, incarnation: int, data: bytes) -> None:
+        """Take an answer; what it holds of user objects is unpickled by the thread that waits for it."""
+        with self._lock:
+            self._handle(Told(worker, incarnation, pickle.loads(data)))  # noqa: S301 - from a worker that knows the secret
+
+    def ticked(self) -> None:
+        """Let time pass."""
+        with self._lock:
+            self._handle(Ticked())
+
+    def over(self, error: Exception | None) -> None:
+        """Let no job wait any more."""
+        with self._lock:
+            self._error = _why_over(error)
+            for asker in self._askers.values():
+                asker.actions.put(self._error)
+
+    def _handle(self, event: Event) -> None:
+        for action in self._pool.handle(event, time.monotonic()):
+            match action:
+                case Tell(worker, incarnation, message):
+                    self.server.post(TellAsked(worker, incarnation, pickle.dumps(message, 5)))
+                case EndWorker(worker, incarnation, reason):
+                    self.server.post(EndAsked(worker, incarnation, reason))
+                case Renew(number):
+                    self._askers[number].on_progress()
+                case Answer() | Lose():
+                    self._askers[action.job].actions.put(action)
+                case EndJob():
+                    self._askers.pop(action.job).actions.put(action)
+                case _:
+                    assert_never(action)
+
+
+def _why_over(error: Exception | None) -> Exception:
+    if error is None:
+        return StopError("the workers have ended")
+    if isinstance(error, (RuleError, StopError, InternalError)):
+        return error
+    return StopError(f"workers were lost again and again; the last one: {error}")
+
+
+class PoolRunner(JobRunner):
+    """Runs the jobs of one run in workers that ``jobs`` starts."""
+
+    def __init__(self, slots: int, pooled: _Pooled, progress: ProgressListener, close: Callable[[], None]) -> None:
+        self.slots = slots
+        self._pooled = pooled
+        self._progress = progress
+        self._close = close
+        self._lock = threading.Lock()
+        self._numbers: dict[int, int] = {}
+        """By job that runs, its number in the pool."""
+        self._cancelled: set[int] = set()
+        """Jobs that were cancelled before they had a number."""
+
+    def run(self, job: Job, on_progress: Callable[[], None], on_answer: OnAnswer = at_the_end) -> Sequence[Report]:
+        """Run a job, and pass its answers on as they come.
+
+        Raises:
+            JobFailure: the job was lost, or cancelled.
+            StopError: the workers are gone.
+        """
+        asker = _Asker(on_progress=on_progress)
+        content = pickle.dumps(job, 5)
+        layout = job.layout
+        self._progress.listen(job.job_id, on_progress)
+        try:
+            with self._lock:
+                if job.job_id in self._cancelled:
+                    raise JobFailure("it was cancelled")
+                self._numbers[job.job_id] = self._pooled.ask(
+                    lambda number: JobAsked(number, content, len(job.attempts), layout.partitions, len(layout.stages)),
+                    asker,
+                )
+            return _collect(job, asker.actions, on_answer)
+        finally:
+            with self._lock:
+                self._numbers.pop(job.job_id, None)
+                self._cancelled.discard(job.job_id)
+            self._progress.forget(job.job_id)
+
+    def compute(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Return ``function(item)`` for each item, computed in the workers, before what waits there.
+
+        Raises:
+            StateFailure: a worker died in it, or the function failed.
+            StopError: the workers are gone.
+        """
+        if not items:
+            return []
+        probe, asker = current_probe(), _Asker()
+        contents = tuple(cloudpickle.dumps((function, item)) for item in items)
+        number = self._pooled.ask(lambda number: ComputeAsked(number, contents), asker)
+        values: dict[int, Any] = {}
+        while True:
+            match asker.actions.get():
+                case Answer(_, index, (content,)):
+                    probe.step()
+                    outcome: Computed = pickle.loads(content)  # noqa: S301 - from our own workers
+                    if outcome.error is not None:
+                        self._pooled.cancel(number)
+                        raise StateFailure(f"a worker failed in the commit phase: {outcome.error}")
+                    values[index] = outcome.value
+                case EndJob(_, None):
+                    return [values[index] for index in range(len(items))]
+                case EndJob(_, error):
+                    raise StateFailure(f"a job of the commit phase was lost: {error}")
+                case Exception() as error:
+                    raise error
+                case other:
+                    raise AssertionError(f"{other} is no answer to a commit phase")
+
+    def at_work(self) -> Mapping[TransactionAttempt, str]:
+        """Return the component that each attempt has been in for a while in a worker."""
+        return self._progress.at_work()
+
+    def executors_lost(self) -> int:
+        """Return how many workers were lost."""
+        return self._pooled.workers_lost
+
+    def cancel(self, job_id: int) -> None:
+        """Stop a job that runs, or is about to."""
+        with self._lock:
+            number = self._numbers.get(job_id)
+            if number is None:
+                self._cancelled.add(job_id)
+            else:
+                self._pooled.cancel(number)
+
+    def close(self) -> None:
+        """End the workers."""
+        self._close()
+
+
+def _collect(job: Job, actions: queue.SimpleQueue[Action | Exception], on_answer: OnAnswer) -> list[Report]:
+    """Take a job's answers until it has ended; return the reports that were not passed on."""
+    reports: list[Report] = []
+    passed_at = time.monotonic()
+    while True:
+        left_secs = passed_at + ANSWER_SECS - time.monotonic()
+        if reports and left_secs <= 0:
+            on_answer(reports, {})
+            reports, passed_at = [], time.monotonic()
+        try:
+            action = actions.get(timeout=left_secs if reports else None)
+        except queue.Empty:
+            continue
+        match action:
+            case Answer(_, _, contents):
+                reports += [report for content in contents for report in pickle.loads(content)]  # noqa: S301 - our own
+            case Lose(_, index, error):  # at once: another worker may try it
+                on_answer((), {job.attempts[index].attempt: error})
+            case EndJob(_, None):
+                return reports
+            case EndJob(_, error):
+                if reports:
+                    on_answer(reports, {})
+                raise JobFailure(f"a job was lost: {error}")
+            case Exception():
+                raise action
+            case _:
+                raise AssertionError(f"{action} is not for the thread of a job")
+
+
+def start_pool(  # noqa: PLR0913 - keyword arguments
+    plan: Plan,
+    config: Config,
+    prototypes: Mapping[str, bytes],
+    *,
+    slots: int,
+    host: DriverHost,
+    import_paths: tuple[str, ...],
+    make_jobs: Callable[[RunPackage, WorkerPlace], JobStarter],
+) -> PoolRunner:
+    """Return a runner whose workers are starting; ``make_jobs`` returns what starts them."""
+    run_key, secret, pooled = uuid.uuid4().bytes, new_secret(), _Pooled()
+    runner: PoolRunner
+
+    def take_line(line: Line) -> None:
+        if line.source == LATE:
+            runner.note_late(UserCodeError(line.text, component=line.component, txid=line.txid, attempt=line.attempt))
+        else:
+            log_line(line)
+
+    progress = ProgressListener(host.reached, run_key, host.bound)
+    lines = LineListener(host.reached, run_key, host.bound, take_line)
+    listener = Listener(host.bound, secret)
+    package = RunPackage(
+        run_key,
+        pack_up(plan.without_states(), dict(config), dict(prototypes)),
+        import_paths,
+        progress.address,
+        LinesAddress(host.reached, lines.port, logging.getLogger(USER_LOGGER).getEffectiveLevel()),
+    )
+    place = WorkerPlace((host.reached, listener.address[1]), secret, config.worker_watermark_bytes)
+    supervisor = Supervisor(
+        slots,
+        restarts_max=config.worker_max_restarts,
+        period_secs=config.worker_restart_period_secs,
+        is_active=True,
+        now=time.monotonic(),
+        stall_secs_max=config.message_timeout_secs,
+        is_owned=True,
+    )
+    pooled.server = ControlServer(supervisor, make_jobs(package, place), listener, owner=pooled)
+
+    def close() -> None:
+        pooled.end_calls()
+        pooled.server.post(StopAsked(0.0))
+        pooled.server.join(END_SECS)
+        lines.close()
+        progress.close()
+
+    runner = PoolRunner(slots, pooled, progress, close)
+    pooled.server.start()
+    return runner
+
+
+@contextlib.contextmanager
+def spark_pool_runner(
+    plan: Plan,
+    config: Config,
+    prototypes: Mapping[str, bytes],
+    *,
+    spark: SparkSession | None = None,
+    on_stage: Callable[[str], None] | None = None,
+) -> Iterator[PoolRunner]:
+    """Yield a runner on a session: the caller's, the active one, or a new one that is stopped at the end."""
+    with session_for_workers(config, plan.topology_id, spark, on_stage, delta_users=plan.delta_users) as session:
+        context = session.sparkContext
+
+        def make_jobs(package: RunPackage, place: WorkerPlace) -> JobStarter:
+            return SparkWorkers(context, package.run_key, functools.partial(run_pool_worker, package, place))
+
+        runner = start_pool(
+            plan,
+            config,
+            prototypes,
+            slots=config.workers or max(1, context.defaultParallelism),
+            host=DriverHost.of(context),
+            import_paths=make_importable(context),
+            make_jobs=make_jobs,
+        )
+        with contextlib.closing(runner):
+            yield runner

@@ -1,0 +1,107 @@
+"""Workers in Spark: the session that they run in, and the jobs that they are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import InheritableThread, SparkContext
+from pyspark.sql import SparkSession
+
+from txtopo.config import Config
+from txtopo.errors import ConfigError, JobFailure
+from txtopo.spark.errors import error_of_python, line_that_matters
+from txtopo.spark.session import spark_session
+from txtopo.workers.control import JobStarter
+
+_REFUSED = {
+    "spark.speculation": "a worker would run twice",
+    "spark.python.worker.killOnIdleTimeout": "a worker that waits for work would be killed",
+}
+"""Settings of Spark that would break long-running workers, and how."""
+
+
+def check_settings(settings: Mapping[str, str]) -> None:
+    """Raise a ConfigError if a setting of Spark does not go with workers that last as long as the run."""
+    for name, why in _REFUSED.items():
+        if settings.get(name, "false").lower() == "true":
+            raise ConfigError(f"{name}=true does not go with workers that last as long as the run: {why}; leave it out")
+
+
+@contextlib.contextmanager
+def session_for_workers(
+    config: Config,
+    app_name: str,
+    given: SparkSession | None,
+    on_stage: Callable[[str], None] | None,
+    *,
+    delta_users: Sequence[str] = (),
+) -> Iterator[SparkSession]:
+    """Yield a session whose settings go with workers; one that is started here has a slot for each of them."""
+    if on_stage is not None:
+        on_stage("starting Spark")
+    master = config.spark_master or f"local[{max(config.workers or 1, _cores())}]"
+    settings = config.with_settings({"topology.spark.master": master})
+    with spark_session(settings, app_name, given, delta_users=delta_users) as session:
+        check_settings(dict(session.sparkContext.getConf().getAll()))
+        yield session
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class SparkWorkers(JobStarter):
+    """Starts workers as jobs of Spark: each is a job of one task, which lasts as long as the worker.
+
+    ``run``, which travels to the executors, runs a worker, given its number and that of its job.
+    """
+
+    def __init__(self, context: SparkContext, run_key: bytes, run: Callable[[int, int], None]) -> None:
+        self._context = context
+        self._run_key = run_key
+        self._run = run
+
+    def start(self, worker: int, job: int, on_end: Callable[[Exception | None], None]) -> None:
+        """Submit the job of a worker."""
+
+        def run() -> None:
+            error: Exception | None = None
+            try:
+                self._context.setJobGroup(self._group(worker, job), f"worker {worker}", interruptOnCancel=True)
+                self._context.setLocalProperty("spark.scheduler.pool", f"worker-{worker}")
+                self._context.parallelize([None], 1).mapPartitions(self._function(worker, job)).collect()
+            except Exception as failure:  # noqa: BLE001 - supervision decides what follows
+                error = _why(failure)
+            on_end(error)
+
+        thread = InheritableThread(target=run, name=f"txtopo-worker-{worker}")
+        thread.daemon = True
+        thread.start()
+
+    def cancel(self, worker: int, job: int) -> None:
+        """Cancel the job of a worker."""
+        if self._context._jsc is not None:  # noqa: SLF001 - None once the session is stopped
+            with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone, and the job with it
+                self._context.cancelJobGroup(self._group(worker, job))
+
+    def _group(self, worker: int, job: int) -> str:
+        return f"txtopo-{self._run_key.hex()}-worker-{worker}-{job}"
+
+    def _function(self, worker: int, job: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
+        run = self._run
+
+        def work(_: Iterable[Any]) -> Iterator[Any]:
+            run(worker, job)
+            return iter(())
+
+        return work
+
+
+def _why(failure: Exception) -> Exception:
+    """Return the error that ended a job, without Spark's own lines."""
+    wrong: ConfigError | None = error_of_python(str(failure))
+    return wrong or JobFailure(f"Spark lost its job: {line_that_matters(str(failure))}")

@@ -1,0 +1,326 @@
+"""Real-time mode in one process: the pool and the bodies of its workers, with deaths, zombies and doubled messages.
+
+Everything travels as bytes, in order between any two processes, and the world's randomness picks what comes next.
+:class:`PooledRunner` is a job runner: it makes moves until a job has ended.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Any
+
+import attrs
+import cloudpickle
+
+from txtopo.errors import JobFailure, StateFailure
+from txtopo.failpoints import ProcessDeath
+from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
+from txtopo.transactional.jobs.pool import (
+    Action,
+    Answer,
+    Cancelled,
+    ComputeAsked,
+    EndJob,
+    EndWorker,
+    Event,
+    JobAsked,
+    Joined,
+    Lose,
+    Lost,
+    Pool,
+    Tell,
+    Ticked,
+    Told,
+)
+from txtopo.transactional.jobs.pool_body import Computed, PoolBody
+from txtopo.transactional.jobs.stage_run import Job, Report
+from txtopo.transactional.tasks.factory import TaskFactory
+from txtopo.transactional.tasks.progress_probe import ProgressProbe
+from txtopo.workers.messages import Peer
+from txtopo.workers.roster import Arrival, Roster
+
+MOVES_MAX = 200_000
+"""Moves within which a job ends, however often its workers die."""
+
+DEATHS_MAX = 2
+"""Deaths between two answers; the core stops a run after five losses in a row."""
+
+
+@attrs.frozen
+class Rates:
+    """How probable a fault is, in each move."""
+
+    death: float = 0.0
+    """A worker dies."""
+    silence: float = 0.0
+    """A worker counts as dead, and works on for a while."""
+    doubling: float = 0.0
+    """What a worker says, to the pool or to another worker, comes twice."""
+
+
+class _Worker:
+    """One incarnation of a worker, and what is on its way to it."""
+
+    def __init__(self, runner: PooledRunner, number: int, incarnation: int) -> None:
+        self.number = number
+        self.incarnation = incarnation
+        self.is_dead = False
+        """Whether it counts as dead; its process may go on."""
+        self.roster = Roster()
+        self.orders: deque[bytes | tuple[int, Peer]] = deque()
+        """From the driver: what the pool says, or a death with its successor."""
+        self.frames: dict[int, deque[bytes]] = defaultdict(deque)
+        """By the incarnation of the sender."""
+        self.body = PoolBody(
+            number,
+            runner.make_factory(),
+            send=lambda worker, frame: runner.send(self, worker, frame),
+            tell=lambda data: runner.told.append((number, incarnation, data)),
+            settle=lambda: None,
+            probe=ProgressProbe(),
+            memory_max=runner.memory_max,
+        )
+
+    def readable(self) -> Iterator[int]:
+        """Yield the senders whose next frame it would read now, and drop those of the dead."""
+        for sender, frames in self.frames.items():
+            verdict = self.roster.judge(sender, self.incarnation)
+            if verdict is Arrival.STALE:
+                frames.clear()
+            elif frames and verdict is Arrival.READ:
+                yield sender
+
+    def take_order(self) -> None:
+        """Hear the driver's next message."""
+        order = self.orders.popleft()
+        if isinstance(order, bytes):
+            self.body.hear(order)
+            return
+        dead, successor = order
+        self.frames.pop(dead, None)
+        self.roster.replace(dead, successor)
+        self.body.worker_replaced(successor.worker, dead, successor.incarnation)
+
+    def take_frame(self, sender: int) -> None:
+        """Read the next frame of another worker."""
+        self.body.receive(self.frames[sender].popleft())
+
+
+class PooledRunner(JobRunner):
+    """Runs jobs in simulated workers, whose bodies are those of real ones.
+
+    ``rates`` may be changed between two jobs; ``deaths`` counts them.
+    """
+
+    def __init__(
+        self,
+        make_factory: Callable[[], TaskFactory],
+        workers: int,
+        random: Random,
+        rates: Rates | None = None,
+        memory_max: int = 1 << 12,
+    ) -> None:
+        self.slots = workers
+        self.make_factory = make_factory
+        self.memory_max = memory_max
+        self.rates = rates or Rates()
+        self.deaths = 0
+        self._deaths_in_a_row = 0
+        self.told: deque[tuple[int, int, bytes]] = deque()
+        """(Worker, incarnation, message) on the way to the pool, in the order in which they were sent."""
+        self.pool = Pool()
+        self._random = random
+        self._next_incarnation = workers
+        self._numbers = 0
+        self._now = 0.0
+        self._living: dict[int, _Worker] = {}
+        self._zombies: list[_Worker] = []
+        self._joining = [(number, number) for number in range(workers)]
+        self._seen: deque[Action] = deque()
+        """The pool's actions for whoever waits for a job."""
+
+    # A job runner.
+
+    def run(self, job: Job, on_progress: Callable[[], None], on_answer: OnAnswer = at_the_end) -> Sequence[Report]:
+        """Make moves until a job has ended."""
+        del on_progress
+        layout = job.layout
+        number = self._number()
+        self._handle(JobAsked(number, pickle.dumps(job, 5), len(job.attempts), layout.partitions, len(layout.stages)))
+        reports: list[Report] = []
+        for action in self._until_end(number):
+            match action:
+                case Answer(_, _, contents):
+                    mine = [report for content in contents for report in pickle.loads(content)]  # noqa: S301 - our own
+                    if on_answer is not at_the_end and self._random.random() < 0.5:  # noqa: PLR2004 - a coin
+                        on_answer(mine, {})
+                    else:
+                        reports += mine
+                case Lose(_, index, error):
+                    on_answer((), {job.attempts[index].attempt: error})
+                case EndJob(_, str() as error):
+                    if reports:
+                        on_answer(reports, {})
+                    raise JobFailure(error)
+        return reports
+
+    def compute(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Compute in the workers."""
+        if not items:
+            return []
+        number = self._number()
+        self._handle(ComputeAsked(number, tuple(cloudpickle.dumps((function, item)) for item in items)))
+        values: dict[int, Any] = {}
+        for action in self._until_end(number):
+            match action:
+                case Answer(_, index, (content,)):
+                    outcome: Computed = pickle.loads(content)  # noqa: S301 - our own
+                    if outcome.error is not None:
+                        raise StateFailure(outcome.error)
+                    values[index] = outcome.value
+                case EndJob(_, str() as error):
+                    raise StateFailure(error)
+        return [values[index] for index in range(len(items))]
+
+    def cancel(self, job_id: int) -> None:
+        """Do nothing: a job runs to its end within :meth:`run`."""
+
+    def close(self) -> None:
+        """Close the bodies."""
+        for worker in (*self._living.values(), *self._zombies):
+            worker.body.close()
+
+    # Moves.
+
+    def cancel_number(self, number: int) -> None:
+        """Cancel a job of the pool, for tests of the pool alone."""
+        self._handle(Cancelled(number))
+
+    def move(self) -> None:
+        """Let one thing happen."""
+        self._now += 0.01
+        rates, roll = self.rates, self._random.random()
+        if not self._living or self._deaths_in_a_row >= DEATHS_MAX:
+            roll = 1.0
+        if roll < rates.death:
+            self._lose(self._random.choice(list(self._living.values())), is_silent=False)
+        elif roll < rates.death + rates.silence:
+            self._lose(self._random.choice(list(self._living.values())), is_silent=True)
+        else:
+            choices = list(self._choices())
+            if choices:
+                self._random.choice(choices)()
+            else:
+                self._now += 1.0
+                self._handle(Ticked())
+
+    def settle(self) -> None:
+        """Let everything that is on its way arrive, without further faults."""
+        self.rates, before = Rates(), self.rates
+        while choices := list(self._choices()):
+            self._random.choice(choices)()
+        self.rates = before
+
+    def kept(self) -> int:
+        """Return how many jobs the living bodies hold."""
+        return sum(len(worker.body.job_ids()) for worker in self._living.values())
+
+    def _choices(self) -> Iterator[Callable[[], Any]]:
+        if self._joining:
+            yield self._join
+        if self.told:
+            yield self._deliver
+        for worker in (*self._living.values(), *self._zombies):
+            if worker.orders:
+                yield worker.take_order
+            for sender in list(worker.readable()):
+                yield functools.partial(worker.take_frame, sender)
+            if worker.body.pending() or worker.body.queued_bytes():
+                yield functools.partial(self._work, worker)
+            if worker.is_dead:
+                yield functools.partial(self._zombies.remove, worker)
+
+    def _work(self, worker: _Worker) -> None:
+        """Let a worker do its next piece of work, in which it may die."""
+        said = len(self.told)
+        try:
+            worker.body.run_pass()
+        except ProcessDeath:
+            if worker.is_dead:
+                self._zombies.remove(worker)
+                return
+            while len(self.told) > said and self._random.random() < 0.5:  # noqa: PLR2004 - a coin
+                self._deliver()  # what it has said last may still come
+            self._lose(worker, is_silent=False)
+
+    def _join(self) -> None:
+        number, incarnation = self._joining.pop(self._random.randrange(len(self._joining)))
+        worker = _Worker(self, number, incarnation)
+        known = [Peer(each.number, each.incarnation, ("", 0)) for each in self._living.values()]
+        known += [Peer(other, successor, None) for other, successor in self._joining]
+        worker.roster.welcome(incarnation, known)
+        self._living[number] = worker
+        self._handle(Joined(number, incarnation))
+
+    def _lose(self, worker: _Worker, *, is_silent: bool) -> None:
+        self.deaths += 1
+        self._deaths_in_a_row += 1
+        worker.is_dead = True
+        del self._living[worker.number]
+        if is_silent:
+            self._zombies.append(worker)
+        successor = Peer(worker.number, self._next_incarnation, None)
+        self._next_incarnation += 1
+        for other in self._living.values():
+            other.orders.append((worker.incarnation, successor))
+        self._handle(Lost(worker.number, worker.incarnation, "killed"))
+        self._joining.append((worker.number, successor.incarnation))
+
+    def _deliver(self) -> None:
+        worker, incarnation, data = self.told.popleft()
+        message = pickle.loads(data)  # noqa: S301 - our own
+        for _ in range(1 + (self._random.random() < self.rates.doubling)):
+            self._handle(Told(worker, incarnation, message))
+
+    def send(self, sender: _Worker, worker: int, frame: bytes) -> None:
+        """Put a frame on its way to the incarnation that the sender knows."""
+        receiver = self._living.get(worker)
+        expected = next(peer.incarnation for peer in sender.roster if peer.worker == worker)
+        if receiver is not None and receiver.incarnation == expected:
+            for _ in range(1 + (self._random.random() < self.rates.doubling)):
+                receiver.frames[sender.incarnation].append(frame)
+
+    # The pool.
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _until_end(self, number: int) -> Iterator[Action]:
+        for _ in range(MOVES_MAX):
+            while self._seen:
+                action = self._seen.popleft()
+                if getattr(action, "job", number) == number:
+                    yield action
+                    if isinstance(action, EndJob):
+                        return
+            self.move()
+        raise AssertionError(f"job {number} does not end")
+
+    def _handle(self, event: Event) -> None:
+        for action in self.pool.handle(event, self._now):
+            match action:
+                case Tell(worker, incarnation, message):
+                    living = self._living.get(worker)
+                    if living is not None and living.incarnation == incarnation:
+                        living.orders.append(pickle.dumps(message, 5))
+                case EndWorker(worker, incarnation):
+                    self._lose(self._living[worker], is_silent=False)
+                case _:
+                    if isinstance(action, Answer):
+                        self._deaths_in_a_row = 0
+                    self._seen.append(action)

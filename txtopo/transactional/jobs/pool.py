@@ -1,0 +1,480 @@
+"""The pool: which worker is to run which part of a job, and what has been answered. A pure state machine.
+
+In real-time mode the workers are resident: one Spark task in each slot for the whole run. A job is sent to them over
+their channels and answered attempt by attempt. The pool knows the workers that live, and every *call* that one of them
+holds: one attempt, in one stage and slot of one job. Events go in, with the time; actions come out, in order.
+
+Each call is answered once or lost once, whatever dies, falls silent or speaks twice:
+
+- An answer counts if its incarnation is alive and holds that call; the call is then no longer held. So the answer of a
+  dead incarnation, a second answer, and one to a job that has ended change nothing.
+- If an incarnation is lost, all calls that it holds are lost with it, and no others.
+- A job ends once: when all of its attempts are answered or lost, when it loses a part without which the others can't
+  go on, or when it is cancelled. Nothing is kept of it then, and every worker that held a part of it forgets it.
+
+What a death costs
+==================
+In a layout of one stage, a call is a whole attempt, and a worker runs one at a time, the lowest transaction that it
+holds first: the others could not commit before it. With each answer it says which call is *next*, and it keeps to that
+even if a lower one comes meanwhile. If it had none, the first call that it is given is next. So the pool knows which
+of the calls that die with a worker can have killed it:
+
+1. Worker 0 holds attempts 4, 6 and 8 of job 7; worker 1 holds 5 and 7. Worker 0 dies, and 4 was next.
+2. Attempt 4 is *lost*: the coordinator is told at once, and it decides whether and when to try its transaction again.
+3. 6 and 8 were never begun. They go to worker 1, with the same attempt numbers, and nobody is told.
+4. Worker 1 answers 5, 7, 6 and 8, and the job ends.
+
+A shuffle needs all of a job's slots: if one of several stages dies with a worker, the job is lost.
+
+A job that was cancelled may be under way in a call that never returns. Its workers are told to drop it and answer that
+they have; one that has not after ``DROP_SECS`` is ended.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, assert_never
+
+import attrs
+
+DROP_SECS = 1.0
+"""How long a worker may take to drop a cancelled job: the call that is under way can't be interrupted."""
+
+
+class Place(NamedTuple):
+    """A part of a job that is answered by itself."""
+
+    stage: int
+    slot: int
+    attempt: int
+    """Its index in the job."""
+
+
+Call = tuple[int, Place]
+"""A job, and a part of it."""
+
+
+# -- what the driver and a worker's body say to each other
+
+
+@attrs.frozen
+class Assign:
+    """Run calls of a job: of the first stage, as (slot, index); those of later stages once their input is there."""
+
+    job: int
+    content: bytes = attrs.field(repr=False)
+    """The pickled job."""
+    calls: tuple[tuple[int, int], ...]
+    workers: tuple[int, ...]
+    """By slot, the worker that holds it; empty in a layout of one stage, where each call is for its receiver."""
+
+
+@attrs.frozen
+class Compute:
+    """Compute something for the commit phase, before any call of an attempt."""
+
+    job: int
+    index: int
+    content: bytes = attrs.field(repr=False)
+    """The pickled function and its argument."""
+
+
+@attrs.frozen
+class Drop:
+    """Forget a job."""
+
+    job: int
+
+
+@attrs.frozen
+class Answered:
+    """A call is done."""
+
+    job: int
+    place: Place
+    content: bytes = attrs.field(repr=False)
+    """The pickled reports, or what was computed; empty if there is nothing to report."""
+    next: Call | None = None
+    """The call that the worker begins next, or has begun; None if it has none."""
+
+
+@attrs.frozen
+class Dropped:
+    """A job was forgotten."""
+
+    job: int
+    next: Call | None = None
+    """As in an answer."""
+
+
+ToBody = Assign | Compute | Drop
+FromBody = Answered | Dropped
+
+
+# -- events
+
+
+@attrs.frozen
+class JobAsked:
+    """A job is to run; its number is higher than those of all jobs before."""
+
+    job: int
+    content: bytes = attrs.field(repr=False)
+    attempts: int
+    slots: int
+    stages: int
+
+
+@attrs.frozen
+class ComputeAsked:
+    """Calls of a commit phase are to be computed, as a job of their own."""
+
+    job: int
+    contents: tuple[bytes, ...] = attrs.field(repr=False)
+
+
+@attrs.frozen
+class Cancelled:
+    """Nobody waits for a job any more."""
+
+    job: int
+
+
+@attrs.frozen
+class Joined:
+    """An incarnation of a worker is ready for calls."""
+
+    worker: int
+    incarnation: int
+
+
+@attrs.frozen
+class Lost:
+    """An incarnation is dead, or counts as dead."""
+
+    worker: int
+    incarnation: int
+    error: str = ""
+
+
+@attrs.frozen
+class Told:
+    """A body has said something."""
+
+    worker: int
+    incarnation: int
+    message: FromBody
+
+
+@attrs.frozen
+class Ticked:
+    """Time has passed."""
+
+
+Event = JobAsked | ComputeAsked | Cancelled | Joined | Lost | Told | Ticked
+
+
+# -- actions
+
+
+@attrs.frozen
+class Tell:
+    """Say something to the body of an incarnation."""
+
+    worker: int
+    incarnation: int
+    message: ToBody
+
+
+@attrs.frozen
+class Answer:
+    """An attempt, or a computed item, is answered: what its calls have reported."""
+
+    job: int
+    index: int
+    contents: tuple[bytes, ...] = attrs.field(repr=False)
+
+
+@attrs.frozen
+class Lose:
+    """An attempt is lost: its worker died in it. Its job goes on."""
+
+    job: int
+    index: int
+    error: str
+
+
+@attrs.frozen
+class EndJob:
+    """A job has ended; with an error, what has no answer is lost."""
+
+    job: int
+    error: str | None = None
+
+
+@attrs.frozen
+class Renew:
+    """A job waits for a worker, which is no fault of its attempts."""
+
+    job: int
+
+
+@attrs.frozen
+class EndWorker:
+    """End an incarnation."""
+
+    worker: int
+    incarnation: int
+    reason: str
+
+
+Action = Tell | Answer | Lose | EndJob | Renew | EndWorker
+
+
+@attrs.define(eq=False)
+class _Member:
+    """An incarnation that lives."""
+
+    worker: int
+    incarnation: int
+    held: dict[Call, None] = attrs.field(factory=dict)
+    """The calls that it holds, in the order in which it was given them."""
+    next: Call | None = None
+    """The one that it has said to be next; None if it had none then."""
+    dropping: dict[int, float] = attrs.field(factory=dict)
+    """By cancelled job that it has not dropped yet, until when it may take."""
+
+    def under_way(self, attempts: Iterable[Call]) -> Call | None:
+        """Return which of the attempts that it holds is under way, if one is."""
+        if self.is_stuck:  # in what it has not dropped
+            return None
+        return self.next if self.next in self.held else next(iter(attempts), None)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the call that is under way may never return."""
+        return bool(self.dropping)
+
+
+@attrs.define(eq=False)
+class _Job:
+    """A job that has not ended."""
+
+    number: int
+    contents: Sequence[bytes]
+    """The pickled job, or what is to be computed, by index."""
+    slots: int
+    stages: int
+    left: dict[int, int]
+    """By index that is not answered, how many of its calls are not."""
+    is_computed: bool = False
+    reported: dict[int, list[bytes]] = attrs.field(factory=lambda: defaultdict(list))
+    waiting: tuple[int, ...] = ()
+    """The indices that no worker holds."""
+
+    @property
+    def is_spread(self) -> bool:
+        return self.stages > 1
+
+
+class Pool:
+    """The workers of one run in real-time mode, and the jobs that they hold."""
+
+    def __init__(self) -> None:
+        self._members: dict[int, _Member] = {}
+        self._jobs: dict[int, _Job] = {}
+        self._actions: list[Action] = []
+        self._now = 0.0
+
+    @property
+    def jobs(self) -> tuple[int, ...]:
+        """The jobs that have not ended."""
+        return tuple(self._jobs)
+
+    def is_at_work(self, worker: int, incarnation: int) -> bool:
+        """Return whether an incarnation holds a call, or has not dropped one."""
+        member = self._members.get(worker)
+        return member is not None and member.incarnation == incarnation and bool(member.held or member.dropping)
+
+    def at_work(self) -> list[tuple[int, int]]:
+        """Return the (worker, incarnation) pairs that are at work."""
+        return [(each.worker, each.incarnation) for each in self._members.values() if each.held or each.dropping]
+
+    def held(self) -> dict[tuple[int, int], tuple[Call, ...]]:
+        """Return the calls that each (worker, incarnation) holds, with their jobs, for checks."""
+        return {(each.worker, each.incarnation): tuple(each.held) for each in self._members.values()}
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take an event, and return the actions; ``now`` is in seconds of any clock that never goes back."""
+        self._now = now
+        self._actions = []
+        match event:
+            case JobAsked():
+                self._begin(event)
+            case ComputeAsked(number, contents):
+                every = dict.fromkeys(range(len(contents)), 1)
+                self._place(self._add(_Job(number, contents, 1, 1, every, is_computed=True)), every)
+            case Cancelled(number):
+                self._cancel(number)
+            case Joined(worker, incarnation):
+                self._members[worker] = _Member(worker, incarnation)
+                for job in list(self._jobs.values()):
+                    self._place(job, job.waiting)
+            case Lost():
+                self._lose(event)
+            case Told():
+                self._hear(event)
+            case Ticked():
+                self._tick()
+            case _:
+                assert_never(event)
+        return self._actions
+
+    def _add(self, job: _Job) -> _Job:
+        assert job.number not in self._jobs, "a job has a number of its own"
+        self._jobs[job.number] = job
+        return job
+
+    def _begin(self, asked: JobAsked) -> None:
+        # Every slot answers each attempt in each stage; in one stage, only the slot that the attempt is in.
+        calls = asked.slots * asked.stages if asked.stages > 1 else 1
+        left = dict.fromkeys(range(asked.attempts), calls)
+        self._place(self._add(_Job(asked.job, (asked.content,), asked.slots, asked.stages, left)), left)
+
+    # Which worker holds what.
+
+    def _place(self, job: _Job, indices: Iterable[int]) -> None:
+        """Give calls to the workers that live; if there is none, they wait for one."""
+        indices = tuple(indices)
+        able = self._able()
+        job.waiting = indices if not able else ()
+        if not able or not indices:
+            return
+        if job.is_computed:
+            for index in indices:
+                self._give_one(job, self._able()[0], index)
+        elif job.is_spread:
+            self._spread(job, able, indices)
+        else:
+            self._deal(job, able, indices)
+
+    def _able(self) -> list[_Member]:
+        """Return the workers that can take calls, the one that holds the fewest first."""
+        members = list(self._members.values())
+        able = [member for member in members if not member.is_stuck] or members
+        return sorted(able, key=lambda member: (len(member.held), member.worker))
+
+    def _give_one(self, job: _Job, member: _Member, index: int) -> None:
+        member.held[job.number, Place(0, 0, index)] = None
+        self._tell(member, Compute(job.number, index, job.contents[index]))
+
+    def _deal(self, job: _Job, able: list[_Member], indices: tuple[int, ...]) -> None:
+        """Give whole attempts to workers, all of a slot to one."""
+        of_slot = {slot: able[turn % len(able)] for turn, slot in enumerate(sorted({i % job.slots for i in indices}))}
+        for member in able:
+            calls = tuple((i % job.slots, i) for i in indices if of_slot[i % job.slots] is member)
+            if calls:
+                member.held.update(dict.fromkeys((job.number, Place(0, slot, index)) for slot, index in calls))
+                self._tell(member, Assign(job.number, job.contents[0], calls, ()))
+
+    def _spread(self, job: _Job, able: list[_Member], indices: tuple[int, ...]) -> None:
+        """Give each slot to a worker, with all stages and attempts of the job."""
+        by_slot = [able[slot % len(able)] for slot in range(job.slots)]
+        workers = tuple(member.worker for member in by_slot)
+        for member in able:
+            slots = [slot for slot, of_slot in enumerate(by_slot) if of_slot is member]
+            if slots:
+                places = (Place(st, sl, i) for i in indices for sl in slots for st in range(job.stages))
+                member.held.update(dict.fromkeys((job.number, place) for place in places))
+                calls = tuple((slot, index) for index in indices for slot in slots)
+                self._tell(member, Assign(job.number, job.contents[0], calls, workers))
+
+    # What comes back.
+
+    def _hear(self, told: Told) -> None:
+        member = self._members.get(told.worker)
+        if member is None or member.incarnation != told.incarnation:
+            return  # of a dead incarnation
+        member.next = told.message.next
+        match told.message:
+            case Answered(number, place, content, _):
+                if (number, place) in member.held:
+                    del member.held[number, place]
+                    self._answer(self._jobs[number], place.attempt, content)
+            case Dropped(number, _):
+                member.dropping.pop(number, None)
+            case _:
+                assert_never(told.message)
+
+    def _answer(self, job: _Job, index: int, content: bytes) -> None:
+        if content:
+            job.reported[index].append(content)
+        job.left[index] -= 1
+        if job.left[index] == 0:
+            del job.left[index]
+            self._do(Answer(job.number, index, tuple(job.reported.pop(index, ()))))
+            self._end_if_done(job)
+
+    def _end_if_done(self, job: _Job) -> None:
+        if not job.left:
+            del self._jobs[job.number]
+            self._do(EndJob(job.number))
+
+    # What goes wrong.
+
+    def _lose(self, lost: Lost) -> None:
+        member = self._members.get(lost.worker)
+        if member is None or member.incarnation != lost.incarnation:
+            return
+        del self._members[lost.worker]
+        error = f"worker {lost.worker} died{f': {lost.error}' if lost.error else ''}"
+        by_job: dict[int, list[Place]] = defaultdict(list)
+        for number, place in member.held:
+            by_job[number].append(place)
+        suspect = member.under_way(call for call in member.held if not self._jobs[call[0]].is_computed)
+        for number, places in by_job.items():
+            job = self._jobs[number]
+            if job.is_computed or job.is_spread:
+                self._end(job, error)
+                continue
+            if suspect is not None and suspect[0] == number:
+                del job.left[suspect[1].attempt]
+                self._do(Lose(number, suspect[1].attempt, error))
+            self._place(job, (*job.waiting, *(place.attempt for place in places if place.attempt in job.left)))
+            self._end_if_done(job)
+
+    def _cancel(self, number: int) -> None:
+        job = self._jobs.get(number)
+        if job is not None:
+            holders = self._end(job, "it was cancelled")
+            for member in holders:
+                member.dropping[number] = self._now + DROP_SECS
+
+    def _end(self, job: _Job, error: str) -> list[_Member]:
+        """End a job that is not done; return the workers that had a part of it."""
+        del self._jobs[job.number]
+        holders = []
+        for member in self._members.values():
+            held = [key for key in member.held if key[0] == job.number]
+            if held:
+                for key in held:
+                    del member.held[key]
+                self._tell(member, Drop(job.number))
+                holders.append(member)
+        self._do(EndJob(job.number, error))
+        return holders
+
+    def _tick(self) -> None:
+        for member in self._members.values():
+            if any(self._now >= until for until in member.dropping.values()):
+                self._do(EndWorker(member.worker, member.incarnation, "a call of a cancelled job does not return"))
+        for job in self._jobs.values():
+            if job.waiting:
+                self._do(Renew(job.number))
+
+    def _tell(self, member: _Member, message: ToBody) -> None:
+        self._do(Tell(member.worker, member.incarnation, message))
+
+    def _do(self, action: Action) -> None:
+        self._actions.append(action)

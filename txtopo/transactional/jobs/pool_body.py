@@ -1,0 +1,385 @@
+"""What a worker does in real-time mode: the calls that the pool gives it, one at a time, in one thread.
+
+Of what a worker could do next it does, in this order: computes something for the commit phase, which others wait for;
+executes the tuples of other workers; finishes an attempt in a later stage; begins the next attempt, of the lowest
+transaction that it holds. So what has begun ends before more begins, and a worker never waits inside a call, neither
+for the driver nor for another worker.
+
+Shuffles
+========
+A stage sends its shuffle messages straight to the slot that executes them, in *frames*, one sender's to one receiver in
+order. They are executed as they come. The last frame of an attempt, stage and slot is its *marker*: a later stage
+finishes an attempt in its slot once it has the markers of all slots for the stage before. That is enough: what earlier
+stages have sent came before it on the same channel.
+
+Frames may come before the job does, since the driver and the other workers speak on channels of their own; then they
+wait. Frames of a job that this worker has forgotten are dropped: the numbers of jobs only rise, so a frame with a
+number up to that of the last job that is not held here comes too late.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import pickle
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, assert_never
+
+import attrs
+import cloudpickle
+
+from txtopo.channel import Backlog
+from txtopo.failpoints import reach
+from txtopo.topology.output import renewed
+from txtopo.transactional.jobs.pool import Answered, Assign, Call, Compute, Drop, Dropped, FromBody, Place, ToBody
+from txtopo.transactional.jobs.stage_run import Job, PartitionItem, Report, StageRun
+from txtopo.transactional.tasks.batch_run import ShuffleMessage
+from txtopo.transactional.tasks.factory import TaskFactory
+from txtopo.transactional.tasks.progress_probe import ProgressProbe
+
+FRAME_BYTES = 1 << 18
+"""A frame is sent once its messages are about this large."""
+
+IDLE_SECS = 10.0
+
+
+@attrs.frozen
+class Frame:
+    """Shuffle messages from one stage and slot to the slots of one worker."""
+
+    job: int
+    source: Place
+    number: int
+    """Counted from 0, for its job, sending slot and receiving worker; a frame that came before is not taken again."""
+    messages: tuple[tuple[int, ShuffleMessage], ...]
+    """(Slot, message)."""
+    is_last: bool
+    """Whether it is the marker of its source."""
+
+
+@attrs.frozen
+class Computed:
+    """What became of a call of the commit phase."""
+
+    value: Any = None
+    error: str | None = None
+
+
+@attrs.define(eq=False)
+class _HeldJob:
+    """A job that this worker has a part of."""
+
+    number: int
+    job: Job
+    workers: tuple[int, ...]
+    """By slot, its worker; empty if each attempt is whole in its call."""
+    slots: set[int]
+    """Those that are here."""
+    runs: dict[tuple[int, int], StageRun] = attrs.field(factory=dict)
+    """By stage and slot."""
+    left: int = 0
+    """Calls here that are not answered."""
+    markers: dict[Place, set[int]] = attrs.field(factory=lambda: defaultdict(set))
+    """By place here that waits for its input, the slots whose markers have come."""
+    sent: dict[tuple[int, int], int] = attrs.field(factory=lambda: defaultdict(int))
+    """By slot here and receiving worker, how many frames were sent."""
+    taken: dict[int, int] = attrs.field(factory=lambda: defaultdict(int))
+    """By sending slot, how many frames were taken."""
+
+
+class PoolBody:
+    """The work of one worker; see :class:`txtopo.workers.process.Body`.
+
+    ``send`` sends a frame to another worker, ``tell`` says something to the pool, and ``settle`` returns once the
+    driver has everything that this process has printed. At most ``memory_max`` bytes of frames wait in memory.
+    """
+
+    def __init__(  # noqa: PLR0913 - a body depends on that many parts
+        self,
+        worker: int,
+        task_factory: TaskFactory,
+        *,
+        send: Callable[[int, bytes], None],
+        tell: Callable[[bytes], None],
+        settle: Callable[[], None],
+        probe: ProgressProbe,
+        memory_max: int,
+    ) -> None:
+        self._worker = worker
+        self._task_factory = task_factory
+        self._send = send
+        self._tell = tell
+        self._settle = settle
+        self._probe = probe
+        self._jobs: dict[int, _HeldJob] = {}
+        self._newest = -1
+        """The highest number of a job with shuffles that has come."""
+        self._memory_max = memory_max
+        self._computes: deque[Compute] = deque()
+        self._frames = Backlog(memory_max)
+        self._early: dict[int, Backlog] = {}
+        """By job that has not come yet, its frames."""
+        self._ready: deque[Call] = deque()
+        """Places of later stages that have all of their input."""
+        self._next: Call | None = None
+        """The attempt that begins next: the pool was told so, and blames it if this worker dies."""
+        self._calls: list[tuple[int, int, Call]] = []
+        """The others, as a heap: the lowest transaction first, as (txid, number of the call, call)."""
+        self._numbers = itertools.count()
+        self._is_throttled = False
+
+    # What the process asks of every body.
+
+    def set_active(self, *, is_active: bool) -> None:
+        """Do nothing: the coordinator decides what begins."""
+
+    def set_throttled(self, *, is_throttled: bool) -> None:
+        """Begin no further attempt, or begin them again."""
+        self._is_throttled = is_throttled
+
+    def run_pass(self) -> bool:
+        """Do the next piece of work; return whether there was one."""
+        if self._computes:
+            self._compute(self._computes.popleft())
+        elif self._frames:
+            self._take(pickle.loads(self._frames.popleft()))  # noqa: S301 - of a worker that knows the run's secret
+        elif self._ready:
+            self._finish(*self._ready.popleft())
+        elif self._next is not None and not self._is_throttled:
+            self._finish(*self._next)
+        else:
+            return False
+        return True
+
+    def idle_secs(self) -> float:
+        """Return how long there is nothing to do unless something arrives."""
+        return IDLE_SECS
+
+    def hear(self, data: bytes) -> None:
+        """Take what the pool says."""
+        message: ToBody = pickle.loads(data)  # noqa: S301 - from our own driver
+        match message:
+            case Assign():
+                self._begin(message)
+            case Compute():
+                self._computes.append(message)
+            case Drop(number):
+                self._forget(number)
+                self._say(Dropped(number, self._next))
+            case _:
+                assert_never(message)
+
+    def receive(self, data: bytes) -> None:
+        """Take a frame of another worker."""
+        number = int.from_bytes(data[:8], "big")
+        if number in self._jobs:
+            self._frames.append(data[8:])
+        elif number > self._newest:
+            self._early.setdefault(number, Backlog(self._memory_max // 4)).append(data[8:])
+
+    def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
+        """Forget the jobs that shuffle through a dead worker, before anything is sent to its successor."""
+        del dead, successor
+        for held in list(self._jobs.values()):
+            if worker in held.workers:
+                self._forget(held.number)
+
+    def queued_bytes(self) -> int:
+        """Return how many bytes of frames wait."""
+        return self._frames.bytes + sum(early.bytes for early in self._early.values())
+
+    def is_done(self) -> bool:
+        """Return False: the driver ends the workers of a transactional topology."""
+        return False
+
+    def is_idle(self) -> bool:
+        """Return False, as a worker that may get a call at any time."""
+        return False
+
+    def pending(self) -> int:
+        """Return how many calls wait or are under way."""
+        return len(self._computes) + sum(held.left for held in self._jobs.values())
+
+    def acked(self) -> int:
+        """Return 0: there are no roots."""
+        return 0
+
+    def busy_with(self) -> str:
+        """Name what runs; called in another thread."""
+        attempt = self._probe.attempt
+        return "a call" if attempt is None else f"transaction {attempt.txid}"
+
+    def status(self) -> None:
+        """Return nothing: the coordinator knows what is pending."""
+
+    def close(self) -> None:
+        """Forget all jobs, and close the emitters."""
+        for number in list(self._jobs):
+            self._forget(number)
+        self._frames.close()
+        for early in self._early.values():
+            early.close()
+        self._task_factory.close()
+
+    def job_ids(self) -> list[int]:
+        """Return the coordinator's ids of the jobs that are held; may be called in any thread."""
+        return [held.job.job_id for held in list(self._jobs.values())]
+
+    # Jobs.
+
+    def _begin(self, assign: Assign) -> None:
+        held = self._jobs.get(assign.job)
+        if held is None:
+            job: Job = pickle.loads(assign.content)  # noqa: S301 - from our own driver
+            held = self._jobs[assign.job] = _HeldJob(assign.job, job, assign.workers, set())
+        stages = len(held.job.layout.stages)
+        for slot in dict.fromkeys(slot for slot, _ in assign.calls):
+            held.slots.add(slot)
+            for stage in range(stages):
+                held.runs[stage, slot] = StageRun(self._task_factory, held.job, stage, slot, self._probe)
+            held.runs[0, slot].clean_up()
+        held.left += stages * len(assign.calls)
+        for slot, index in assign.calls:
+            txid = held.job.attempts[index].attempt.txid
+            heapq.heappush(self._calls, (txid, next(self._numbers), (assign.job, Place(0, slot, index))))
+        if self._next is None:
+            self._choose_next()
+        if assign.workers:
+            self._newest = max(self._newest, assign.job)
+            for number in [number for number in self._early if number <= self._newest]:
+                early = self._early.pop(number)
+                while early and number == assign.job:
+                    self._frames.append(early.popleft())
+                early.close()
+
+    def _forget(self, number: int) -> None:
+        held = self._jobs.pop(number, None)
+        if held is not None:
+            for run in held.runs.values():
+                run.close()
+            self._calls = [entry for entry in self._calls if entry[2][0] != number]
+            heapq.heapify(self._calls)
+            self._ready = deque(call for call in self._ready if call[0] != number)
+            if self._next is not None and self._next[0] == number:
+                self._choose_next()
+            renewed()  # the bound on what threads print that work for no attempt
+
+    def _choose_next(self) -> None:
+        self._next = heapq.heappop(self._calls)[2] if self._calls else None
+
+    def _finish(self, number: int, place: Place) -> None:
+        """Finish an attempt in one stage and slot, and answer the call."""
+        held = self._jobs[number]
+        reports: list[Report] = []
+        self._task_factory.staging_dir = held.job.staging_dir
+        self._pass_on(held, place, self._parted(held.runs[place.stage, place.slot].finish(place.attempt), reports))
+        # Before the answer, so that what an attempt prints is logged before it commits.
+        self._settle()
+        if self._next == (number, place):
+            self._choose_next()
+        reach("pool.answer")
+        self._say(Answered(number, place, pickle.dumps(reports, 5) if reports else b"", self._next))
+        reach("pool.answered")
+        held.left -= 1
+        if not held.left:
+            self._forget(number)
+
+    # Shuffles.
+
+    @staticmethod
+    def _parted(items: Iterable[PartitionItem], reports: list[Report]) -> Iterator[tuple[int, ShuffleMessage]]:
+        """Yield the shuffle messages with their slots, and add the reports to the list."""
+        for slot, item in items:
+            if isinstance(item, Report):
+                reports.append(item)
+            else:
+                yield slot, item
+
+    def _pass_on(self, held: _HeldJob, source: Place, messages: Iterable[tuple[int, ShuffleMessage]]) -> None:
+        """Send the messages of a finished stage, and then its markers."""
+        self._distribute(held, source, messages)
+        if source.stage + 1 < len(held.job.layout.stages):
+            for worker in dict.fromkeys(held.workers):
+                if worker == self._worker:
+                    self._mark(held, source)
+                else:
+                    self._send_frame(held, source, worker, (), is_last=True)
+
+    def _distribute(self, held: _HeldJob, source: Place, messages: Iterable[tuple[int, ShuffleMessage]]) -> None:
+        """Send messages to other workers, and execute those for slots that are here."""
+        waiting: dict[int, list[tuple[int, ShuffleMessage]]] = defaultdict(list)
+        sizes: dict[int, int] = defaultdict(int)
+        here: deque[tuple[int, ShuffleMessage]] = deque()
+        for slot, message in messages:
+            if slot in held.slots:
+                here.append((slot, message))
+                continue
+            worker = held.workers[slot]
+            waiting[worker].append((slot, message))
+            sizes[worker] += len(message.encoded)
+            if sizes[worker] > FRAME_BYTES:
+                self._send_frame(held, source, worker, waiting.pop(worker))
+                del sizes[worker]
+        for worker, some in waiting.items():
+            self._send_frame(held, source, worker, some)
+        while here:
+            self._execute(held, source.attempt, *here.popleft())
+
+    def _send_frame(
+        self,
+        held: _HeldJob,
+        source: Place,
+        worker: int,
+        messages: Iterable[tuple[int, ShuffleMessage]],
+        *,
+        is_last: bool = False,
+    ) -> None:
+        number, held.sent[source.slot, worker] = held.sent[source.slot, worker], held.sent[source.slot, worker] + 1
+        frame = Frame(held.number, source, number, tuple(messages), is_last)
+        self._send(worker, held.number.to_bytes(8, "big") + pickle.dumps(frame, 5))
+
+    def _take(self, frame: Frame) -> None:
+        held = self._jobs.get(frame.job)
+        if held is None or frame.number < held.taken[frame.source.slot]:
+            return  # forgotten since it came, or taken before
+        assert frame.number == held.taken[frame.source.slot], "frames of one sender come in order"
+        held.taken[frame.source.slot] += 1
+        for slot, message in frame.messages:
+            self._execute(held, frame.source.attempt, slot, message)
+        if frame.is_last:
+            self._mark(held, frame.source)
+
+    def _execute(self, held: _HeldJob, index: int, slot: int, message: ShuffleMessage) -> None:
+        """Execute a message in its stage, and send on what follows."""
+        stage = held.job.layout.stage_of(self._task_factory.plan.edges[message.edge].target)
+        assert stage is not None, "DataFrame components are refused in this mode"
+        self._task_factory.staging_dir = held.job.staging_dir
+        followed = held.runs[stage, slot].receive(message)
+        if followed:
+            self._distribute(held, Place(stage, slot, index), self._parted(followed, []))
+
+    def _mark(self, held: _HeldJob, source: Place) -> None:
+        """Note a marker for the next stage in every slot that is here."""
+        for slot in held.slots:
+            place = Place(source.stage + 1, slot, source.attempt)
+            markers = held.markers[place]
+            markers.add(source.slot)
+            if len(markers) == held.job.layout.partitions:
+                del held.markers[place]
+                self._ready.append((held.number, place))
+
+    # The commit phase.
+
+    def _compute(self, call: Compute) -> None:
+        try:
+            function, item = pickle.loads(call.content)  # noqa: S301 - from our own driver
+            outcome = Computed(function(item))
+            content = cloudpickle.dumps(outcome)
+        except Exception as error:  # noqa: BLE001 - the driver decides what follows from it
+            content = cloudpickle.dumps(Computed(error=f"{type(error).__name__}: {error}"))
+        self._settle()
+        self._say(Answered(call.job, Place(0, 0, call.index), content, self._next))
+
+    def _say(self, message: FromBody) -> None:
+        self._tell(pickle.dumps(message, 5))
