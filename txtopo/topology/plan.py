@@ -102,6 +102,8 @@ class Plan:
         )
     )
     """The declared states that override ``fitted`` to check keys and values. Executors have them too."""
+    requested_states: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
+    """The states that each component of the commit phase requests in its ``prepare``, by component."""
 
     @property
     def spout(self) -> PlannedComponent:

@@ -703,7 +703,7 @@ BUGS = (
     Bug(
         "a process whose number came again taken for the run",
         "txtopo/transactional/run/snapshot.py",
-        "self.process_start == _start_of(self.pid)",
+        "self.process_start == start_of(self.pid)",
         "True",
         subjects=(),
         tests=("tests/cli/test_explain.py",),

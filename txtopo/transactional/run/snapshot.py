@@ -108,7 +108,7 @@ class Writer:
             return False
         except PermissionError:
             pass  # another user's process, so it exists
-        return self.process_start is None or self.process_start == _start_of(self.pid)  # the pid may have been reused
+        return self.process_start is None or self.process_start == start_of(self.pid)  # the pid may have been reused
 
 
 class SnapshotWriter:
@@ -119,7 +119,7 @@ class SnapshotWriter:
         self._path = _path_of(header.topology)
         self._epoch = header.epoch
         self._incarnation = header.incarnation
-        self._process_start = _start_of(os.getpid())
+        self._process_start = start_of(os.getpid())
         self._has_begun = False
         self._is_over = False
 
@@ -195,7 +195,7 @@ def _path_of(topology_id: str) -> str:
     return f"run-{urllib.parse.quote(topology_id, safe='')}.json"
 
 
-def _start_of(pid: int) -> int | None:
+def start_of(pid: int) -> int | None:
     """Return the start time of a process in clock ticks since boot; None if the system does not tell."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int((_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[_START_TIME_FIELD])
