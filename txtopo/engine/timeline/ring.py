@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,8 @@ _TEXTS_MAX = 1000
 _PREFIX = struct.Struct("<IBBHQ")
 _CRC = struct.Struct("<I")
 _READ_RECORDS = 512
+_RECORDS_A_SECOND = 4096
+"""More than any run writes for long."""
 
 assert _PREFIX.size + BODY_BYTES == RECORD_BYTES, "a record is its prefix and its body"
 
@@ -69,7 +72,8 @@ class RingWriter:
     """
 
     def __init__(self, path: Path, header: RingHeader, former: Path | None = None) -> None:
-        self.seq = 0
+        # A ring that continues none begins above all earlier ones, so nobody takes one's numbers for another's.
+        self.seq = int(time.time()) * _RECORDS_A_SECOND
         self._slots = header.slots
         self._texts: dict[str, int] = {}
         self._parts = bytearray()
@@ -78,8 +82,8 @@ class RingWriter:
         if former is not None and found is not None and found.is_continued_by(header):
             header = attrs.evolve(header, base_us=found.base_us)
             records = former.read_bytes()[HEADER_BYTES:]
-            self.seq = max((seq for seq, _ in whole_records(records)), default=0)
-            records = records[: min(self.seq, header.slots) * RECORD_BYTES]
+            self.seq = max((seq for seq, _ in whole_records(records)), default=self.seq)
+            records = records.rstrip(b"\0")
         self.header = header
         self._written = self.seq
         draft = path.with_name(f".draft-{path.name}")
