@@ -33,6 +33,7 @@ BESIDE = "--beside-a-run"
 PAGE_FILE = "page.json"
 """In the folder of a timeline: the :class:`PageFile` of the page that was started for it."""
 
+_LOG = "page.log"
 _PORT_MAX = 65_535
 _PRIVATE = 0o600
 _ASK_SECS = 2.0
@@ -124,14 +125,17 @@ def page_beside(output: Path, address: tuple[str, int], beside: Beside) -> Itera
     host, port = address
     shown = f"[{host}]" if ":" in host else host
     words = ["ui", BESIDE, "--at", f"{shown}:{port}", "--", str(output)]
-    process = subprocess.Popen(  # noqa: S603 - our own command
-        [sys.executable, "-m", "txtopo.cli", *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,  # a Ctrl-C is for the run, which ends the page
-        text=True,
-    )
+    log = Path(beside.page_file).with_name(_LOG)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as errors:
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            [sys.executable, "-m", "txtopo.cli", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,  # a file: nobody reads a pipe while the run goes on, and a full one stops its writer
+            start_new_session=True,  # a Ctrl-C is for the run, which ends the page
+            text=True,
+        )
     assert process.stdin is not None, "it is a pipe"
     assert process.stdout is not None, "it is a pipe"
     try:
@@ -140,7 +144,8 @@ def page_beside(output: Path, address: tuple[str, int], beside: Beside) -> Itera
             process.stdin.flush()
         first = process.stdout.readline().strip()
         if not first.startswith("http"):
-            raise ConfigError(f"the page could not be started: {first.removeprefix('error: ')}")
+            reason = " ".join(log.read_text().split()).removeprefix("error: ")
+            raise ConfigError(f"the page could not be started: {reason or first}")
         yield first
     finally:
         process.terminate()

@@ -57,6 +57,11 @@ class Facts:
         return not self.is_plain and self.last_writer is not self.writer
 
     @property
+    def stage(self) -> str:
+        """What the last run does before its run loop begins."""
+        return "" if self.run is None else self.run.stage
+
+    @property
     def ended(self) -> str:
         """Why the last run has ended; empty while it runs."""
         if self.run is not None and self.last_writer is not None and self.run.writer.epoch == self.last_writer.epoch:
@@ -96,8 +101,8 @@ def status_of(facts: Facts) -> tuple[str, str]:
     if age_secs > SILENT_SECS:
         where = "it is alive" if alive else f"it is on {writer.host}, so this machine can't see whether it is alive"
         return "silent" if alive else "unknown", f"silent: its last report is {clock(age_secs)} old; {where}"
-    if facts.is_starting:
-        return "starting", "it has the lead, and recovers"
+    if facts.is_starting or (facts.is_plain and facts.stage):
+        return "starting", facts.stage or "the run loop begins"
     return "running", f"running, as of {age_secs:.1f} s ago"
 
 

@@ -116,6 +116,7 @@ class Timeline:
         self._open: dict[int, _Open] = {}
         self._group: tuple[int, tuple[TransactionAttempt, ...]] = (0, ())
         self._phases = 0
+        self._stage = ""
         self.ended = ""
         """Why the run has ended; empty while it runs."""
         self._is_failed = False
@@ -128,6 +129,7 @@ class Timeline:
 
     def entered(self, stage: str) -> None:
         """Take in a step before the run begins."""
+        self._stage = stage
 
     def leads(self, incarnation: str, epoch: int) -> None:
         """Begin to write."""
@@ -135,6 +137,8 @@ class Timeline:
 
     def began(self, executors_lost: Callable[[], int]) -> None:
         """Take in that the run loop begins."""
+        del executors_lost
+        self._stage = ""
 
     def acted(self, action: Action) -> None:
         """Take in an action."""
@@ -198,6 +202,7 @@ class Timeline:
     def progressed(self, progress: Progress | PlainReport) -> None:
         """Take in the progress."""
         before, self._sampler.progress = self._sampler.progress, progress
+        self._stage = ""
         if isinstance(progress, PlainReport) and progress.last_error:
             last = before.last_error if isinstance(before, PlainReport) else ""
             if progress.last_error != last:
@@ -287,6 +292,7 @@ class Timeline:
             self._started,
             self._graph,
             self._settings,
+            self._stage,
             without_secrets(self.ended),
             self._is_failed,
         )

@@ -122,8 +122,8 @@ class Entry:
 class RunRecord:
     """Whose timeline it is; ``EPOCH.run``.
 
-    ``settings`` are those that were given, as people may see them; ``ended`` says why the run ended, empty while it
-    runs; ``is_failed`` whether that was an error.
+    ``settings`` are those that were given, as people may see them; ``stage`` is the step before the run loop begins,
+    empty from then on; ``ended`` says why the run ended, empty while it runs; ``is_failed`` whether that was an error.
     """
 
     topology: str
@@ -132,6 +132,7 @@ class RunRecord:
     started_secs: float
     graph: Mapping[str, Any]
     settings: Mapping[str, str]
+    stage: str = ""
     ended: str = ""
     is_failed: bool = False
 

@@ -185,12 +185,13 @@ class RingReader:
         records = sorted(whole_records(self._at(0, self.header.slots)))
         # Without a gap up to the newest: a torn record in the middle hides those before it, which nobody misses.
         kept: list[bytes] = []
-        for (seq, record), (following, _) in zip(records, [*records[1:], (0, b"")], strict=True):
-            kept.append(record)
-            if following not in {0, seq + 1}:
+        before = 0
+        for seq, record in records:
+            if seq != before + 1:
                 kept.clear()
-        if records:
-            self.seq = records[-1][0]
+            kept.append(record)
+            before = seq
+        self.seq = before
         return kept
 
     def _at(self, slot: int, count: int) -> bytes:

@@ -84,6 +84,7 @@ class TimelineWriter:
         self._incarnation, self._epoch = "", 0
         self._former_errors: list[Any] = []
         self._errors_written = 0
+        self._told: tuple[str, str] | None = None
         self._has_warned = False
 
     def start(self, incarnation: str, epoch: int) -> None:
@@ -117,7 +118,6 @@ class TimelineWriter:
             looks += 1
             self._look(records, samples, is_full=looks % SAMPLE_EVERY == 0)
         self._look(records, samples, is_full=True)
-        self._put_json("run", to_json(self._noted.record()))
         for ring in rings:
             with contextlib.suppress(OSError):
                 ring.close()
@@ -147,7 +147,7 @@ class TimelineWriter:
             self._former_errors = errors_in(folder, former)
         begun = Entry(RUN, (base_us,), number=os.getpid())
         records.put(RUN, 0, 0, begun.packed(self._epoch, 0, 0))
-        self._put_json("run", to_json(self._noted.record()))
+        self._put_run()
         for epoch in others:
             if epoch != self._epoch:
                 for what in ("records", "samples", "errors", "run"):
@@ -171,11 +171,18 @@ class TimelineWriter:
             for each in self._noted.samples():
                 samples.put(each.kind, 0, 0, each.packed(now, samples.text(each.name)))
             self._put_errors()
+            self._put_run()
         for ring in (records, samples):
             try:
                 ring.flush()
             except OSError as error:
                 self._warn(error)
+
+    def _put_run(self) -> None:
+        record = self._noted.record()
+        if (record.stage, record.ended) != self._told:
+            self._told = record.stage, record.ended
+            self._put_json("run", to_json(record))
 
     def _put_errors(self) -> None:
         count, errors = self._noted.errors()
