@@ -77,9 +77,10 @@ class Beside:
 
 @attrs.frozen
 class PageFile:
-    """How to reach a page; ``page.json``. ``secret`` lets its reader ask the page for an address."""
+    """How to reach a page, and its process; ``page.json``. ``secret`` lets its reader ask the page for an address."""
 
     url: str
+    pid: int
     secret: str = attrs.field(repr=False)
 
     def write(self, path: Path) -> None:

@@ -20,7 +20,7 @@ from txtopo.cli.page import BESIDE, Address, Beside
     metavar="[HOST:]PORT",
     help="Serve it at this port of 127.0.0.1, or of HOST. Default: a free port.",
 )
-@click.option(BESIDE, "is_beside", is_flag=True, hidden=True)
+@click.option(BESIDE, "is_beside", is_flag=True, hidden=True, help="Serve it for a run, which writes what it knows.")
 def ui(output: Path, address: tuple[str, int], is_beside: bool) -> None:  # noqa: FBT001 - an option
     """Show a page of what a topology does and did: its transactions, plots, graph, states, errors and settings.
 

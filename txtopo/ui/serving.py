@@ -52,7 +52,7 @@ def served(output: Path, host: str, port: int, beside: Beside | None, announce: 
     )
     page_file = None if beside is None else Path(beside.page_file)
     if page_file is not None:
-        PageFile(address, secret).write(page_file)
+        PageFile(address, os.getpid(), secret).write(page_file)
         threading.Thread(target=_outlive, args=(sessions,), name="beside", daemon=True).start()
     announce(f"{address}/?token={sessions.invite()}")
     sys.stdout.flush()

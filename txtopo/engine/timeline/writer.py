@@ -145,6 +145,7 @@ class TimelineWriter:
         samples, records = rings
         if former is not None:
             self._former_errors = errors_in(folder, former)
+            self._put_json("errors", self._former_errors)
         begun = Entry(RUN, (base_us,), number=os.getpid())
         records.put(RUN, 0, 0, begun.packed(self._epoch, 0, 0))
         self._put_run()
