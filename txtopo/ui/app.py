@@ -29,6 +29,7 @@ from txtopo.ui import views
 from txtopo.ui.checks import CheckRuns, Checks
 from txtopo.ui.openapi import document
 from txtopo.ui.security import INVITATION_SECS, Guard, Refusal, Sessions
+from txtopo.ui.sharing import Sharing
 from txtopo.ui.source import NotFound, Source
 
 STATIC = Path(__file__).parent / "static"
@@ -249,7 +250,26 @@ def application(page: Page, hosts: frozenset[str], port: int, secret: str = "") 
     }
     unexpected = Middleware(ExceptionMiddleware, handlers={Exception: _unexpected})
     app = Starlette(routes=routes(page), exception_handlers=handlers, middleware=[unexpected])
-    return Guard(app, page.sessions, hosts, port, _refusal, secret)
+    return Guard(Sharing(app, shared_secs), page.sessions, hosts, port, _refusal, secret)
+
+
+_SHARED_SECS = {
+    "timeline": 0.1,
+    "header": 0.5,
+    "plots": 1.0,
+    "errors": 1.0,
+    "graph": 2.0,
+    "state": 2.0,
+    "states": 2.0,
+    "settings": 2.0,
+    "transactions": 0.5,
+}
+
+
+def shared_secs(path: str) -> float:
+    """Return how old the answer to a path may be, by the last word of the path: pages ask for it less often."""
+    is_shared = path.startswith(("/part/", "/api/v1/topology/"))
+    return _SHARED_SECS.get(path.rpartition("/")[2], 0.0) if is_shared else 0.0
 
 
 class _Static(StaticFiles):

@@ -76,21 +76,15 @@ class _Axis:
     def growth(self, rows: Rows, at: int, by: int | None = None) -> Line:
         """Return how much a number grows in a second, or for each 1 that the number ``by`` grows."""
         line: Line = [None] * self.count
-        grown: dict[int, list[float]] = {}
-        numbers, times = rows["numbers"], rows["at"] / 1e6
-        places = self.places(rows).tolist()
-        for index in range(1, len(rows)):
-            up = float(numbers[index][at] - numbers[index - 1][at])
-            per = float(times[index] - times[index - 1])
-            if by is not None:
-                per = float(numbers[index][by] - numbers[index - 1][by])
-            if not (math.isnan(up) or math.isnan(per) or up < 0 or per <= 0):  # another run counts from 0
-                sums = grown.setdefault(places[index], [0.0, 0.0])
-                sums[0] += up
-                sums[1] += per
-        for place, (up, per) in grown.items():
-            if 0 <= place < self.count:
-                line[place] = up / per
+        numbers, places = rows["numbers"], self.places(rows)[1:]
+        up = np.diff(numbers[:, at])
+        per = np.diff(rows["at"] / 1e6 if by is None else numbers[:, by])
+        is_good = (up >= 0) & (per > 0) & (places >= 0) & (places < self.count)  # another run counts from 0
+        kept = places[is_good]
+        ups = np.bincount(kept, up[is_good], self.count)
+        pers = np.bincount(kept, per[is_good], self.count)
+        for place in np.unique(kept).tolist():
+            line[place] = float(ups[place] / pers[place])
         return line
 
 

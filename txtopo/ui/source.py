@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -27,6 +28,9 @@ from txtopo.ui import drawing, header, series, tables
 from txtopo.ui.header import Facts
 from txtopo.ui.slugs import slug_of
 from txtopo.ui.timeline import TimelineReader
+
+FACTS_SECS = 0.25
+"""How old the facts of a topology may be."""
 
 _PREFIX = "timeline-"
 _LABEL_CHARACTERS = 10
@@ -90,7 +94,16 @@ class _Topology:
     metadata_dir: Path
     timeline: TimelineReader
 
+    _facts: tuple[float, Facts] | None = None
+
     def facts(self) -> Facts:
+        """Return what is known of it, which may be a moment old: the parts of a page ask at the same time."""
+        now = time.monotonic()
+        if self._facts is None or now - self._facts[0] > FACTS_SECS:
+            self._facts = now, self._read()
+        return self._facts[1]
+
+    def _read(self) -> Facts:
         found = read_snapshot(snapshots_in(self.metadata_dir), self.id)
         return Facts(self.id, self.timeline, self.timeline.run(), *(found or (None, None)))
 

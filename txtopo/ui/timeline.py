@@ -27,13 +27,19 @@ from txtopo.engine.timeline.records import (
     errors_in,
     path_of,
 )
-from txtopo.engine.timeline.ring import RECORD_BYTES, RingReader, texts_in
+from txtopo.engine.timeline.ring import RECORD_BYTES, TEXT, RingReader, texts_in
 from txtopo.records import DAMAGE, from_json
 
 LOOK_SECS = 0.1
 """How often the files are looked at, however many ask."""
 
-_ANSWERS_MAX = 8
+ALL_SECS = 3.0
+"""How old the whole timeline may be that a page begins with: it asks for the rest at once."""
+
+TEXTS_MAX = 2_000
+"""Of more texts, those are forgotten that the ring no longer has."""
+
+_ANSWERS_MAX = 16
 
 OUTCOMES = {OPEN: "open", VISIBLE: "visible", FAILED: "failed", RETURNED: "returned", GIVEN_UP: "dead letter"}
 TIMES = ("available", "begun", "metadata", "started", "processed", "grouped", "phases", "ended")
@@ -78,39 +84,56 @@ class Ring:
     epoch: int = 0
     base_us: int = 0
     texts: dict[int, str] = attrs.field(factory=dict)
-    first: int = 0
-    """Rows from this SEQ on are known without a gap; 0: there are none."""
     _reader: RingReader | None = None
-    _rows: Rows = attrs.field(factory=lambda: np.empty(0, EVENTS))
+    _buffer: Rows = None
+    """Room for twice the rows of the ring: rows are added at the end, and moved to the front when it is full."""
+    _used: int = 0
+    _start: int = 0
 
     @property
     def rows(self) -> Rows:
-        """All rows, in the order of their SEQ."""
-        return self._rows
+        """All rows, in the order of their SEQ and without a gap; valid until the next look."""
+        return np.empty(0, self.kind) if self._buffer is None else self._buffer[self._start : self._used]
 
     @property
     def head(self) -> int:
         """The SEQ of the last row, 0 if there is none."""
         return self._reader.seq if self._reader is not None else 0
 
-    def look(self) -> None:
-        """Read on."""
+    @property
+    def first(self) -> int:
+        """The SEQ of the first row, 0 if there is none."""
+        return int(self._buffer["seq"][self._start]) if self._used > self._start else 0
+
+    def after(self, seq: int) -> Rows:
+        """Return the rows after one."""
+        return self.rows[max(0, seq + 1 - self.first) :] if self.first else self.rows
+
+    def look(self) -> tuple[Rows, bool]:
+        """Read on; return the new rows, and whether all earlier ones are to be forgotten."""
         epoch = next(iter(epochs_in(self.folder)), 0)
         is_new = (epoch != self.epoch or self._reader is None) and self._open(epoch)
         if self._reader is None:
-            return
+            return self.rows, False
         records, is_lost = self._reader.read()
-        if is_new or is_lost:
+        slots = self._reader.header.slots
+        if is_new or is_lost or self._buffer is None:
             self.texts.clear()
-            self._rows = np.empty(0, self.kind)
-            self.first = 0
-        if records:
+            self._buffer = np.empty(2 * slots, self.kind)
+            self._start = self._used = 0
+        count = len(records)
+        if count:
             texts_in(records, self.texts)
-            new = np.frombuffer(b"".join(records), self.kind)
-            self._rows = np.concatenate([self._rows, new])[-self._reader.header.slots :]
-            self.first = int(self._rows["seq"][0])
-            if len(self.texts) > 2 * self._reader.header.slots // 100:
+            if self._used + count > 2 * slots:
+                kept = self.rows[count - slots :].copy() if count < slots else self.rows[:0]
+                self._buffer[: len(kept)] = kept
+                self._used = len(kept)
+            self._buffer[self._used : self._used + count] = np.frombuffer(b"".join(records), self.kind)
+            self._used += count
+            self._start = max(0, self._used - slots)
+            if len(self.texts) > TEXTS_MAX:
                 self.texts = {seq: text for seq, text in self.texts.items() if seq >= self.first}
+        return self._buffer[self._used - count : self._used], is_new or is_lost
 
     def _open(self, epoch: int) -> bool:
         try:
@@ -147,7 +170,13 @@ class TimelineReader:
         self._events = Ring(folder, "records", EVENTS)
         self._samples = Ring(folder, "samples", SAMPLES)
         self._looked = 0.0
+        self._begun_us = 0
+        """When the last run began."""
+        self._latest: dict[int, dict[str, Any]] = {}
+        """The last sample of each kind and name."""
         self._answers: dict[tuple[int, int], bytes] = {}
+        self._all = -ALL_SECS, b""
+        """When the whole timeline was encoded, and how it begins."""
 
     @property
     def is_there(self) -> bool:
@@ -180,13 +209,25 @@ class TimelineReader:
         with self._lock:
             self._look()
             ring = self._events
-            key = (since, ring.head)
-            if key not in self._answers:
-                while len(self._answers) >= _ANSWERS_MAX:
-                    self._answers.pop(next(iter(self._answers)))
-                self._answers[key] = json.dumps(_answer(ring, since), separators=(",", ":")).encode()[:-1]
+            now_at = time.monotonic()
+            if not since and now_at - self._all[0] < ALL_SECS:
+                answer = self._all[1]
+            else:
+                answer = self._encoded(since)
+                if not since:
+                    self._all = time.monotonic(), answer
             now = round(now_secs * 1000 - ring.base_us / 1000, 3)
-            return self._answers[key] + b',"now":%s}' % str(now).encode()
+            return answer + b',"now":%s}' % str(now).encode()
+
+    def _encoded(self, since: int) -> bytes:
+        """Return the answer after a record without its end."""
+        key = (since, self._events.head)
+        if key not in self._answers:
+            while len(self._answers) >= _ANSWERS_MAX:
+                self._answers.pop(next(iter(self._answers)))
+            content = _answer(self._events, since)
+            self._answers[key] = json.dumps(content, separators=(",", ":")).encode()[:-1]
+        return self._answers[key]
 
     def transactions(self, first: int, last: int | None, limit: int, *, failed: bool) -> dict[str, Any]:
         """Return the answer to ``/transactions``: newest first."""
@@ -233,27 +274,31 @@ class TimelineReader:
             rows = ring.rows[ring.rows["kind"] == kind]
             if secs is not None:
                 rows = rows[rows["at"] >= (time.time() - secs) * 1e6]
-            named: dict[str, list[int]] = {}
-            for at, name in enumerate(rows["name"].tolist()):
-                named.setdefault(ring.text(name), []).append(at)
-            return [(name, rows[places]) for name, places in named.items()]
+            named: dict[str, list[Rows]] = {}
+            for name in np.unique(rows["name"]):  # the same name may have been written again, as another record
+                named.setdefault(ring.text(name), []).append(rows[rows["name"] == name])
+            return [(name, np.concatenate(parts)) for name, parts in named.items()]
 
     def last(self, kind: int) -> dict[str, Rows]:
         """Return the last sample of a kind, by name, if it is of the last run."""
-        started = self._begun_us()
-        return {name: rows[-1] for name, rows in self.samples(kind) if rows["at"][-1] >= started}
-
-    def _begun_us(self) -> int:
         with self._lock:
             self._look()
-            runs = self._events.rows[self._events.rows["kind"] == RUN]
-            return int(runs["times"][-1][0]) if len(runs) else 0
+            return {name: row for name, row in self._latest.get(kind, {}).items() if row["at"] >= self._begun_us}
 
     def _look(self) -> None:
-        if time.monotonic() - self._looked >= LOOK_SECS:
-            self._events.look()
-            self._samples.look()
-            self._looked = time.monotonic()
+        if time.monotonic() - self._looked < LOOK_SECS:
+            return
+        events, _ = self._events.look()
+        begun = events[events["kind"] == RUN]
+        if len(begun):
+            self._begun_us = int(begun["times"][-1][0])
+        samples, is_new = self._samples.look()
+        if is_new:
+            self._latest = {}
+        for at in np.flatnonzero(samples["kind"] != TEXT).tolist():
+            row = samples[at]
+            self._latest.setdefault(int(row["kind"]), {})[self._samples.text(row["name"])] = row.copy()
+        self._looked = time.monotonic()
 
     def close(self) -> None:
         """Close the files."""
@@ -263,7 +308,7 @@ class TimelineReader:
 
 def _answer(ring: Ring, since: int) -> dict[str, Any]:
     is_lost = bool(since) and not (ring.first - 1 <= since <= ring.head)
-    rows = ring.rows if is_lost or not since else ring.rows[ring.rows["seq"] > since]
+    rows = ring.rows if is_lost or not since else ring.after(since)
     attempts, writes, runs = (rows[rows["kind"] == kind] for kind in (ATTEMPT, WRITE, RUN))
     texts = {*attempts["name"].tolist(), *attempts["text"].tolist(), *writes["name"].tolist()} - {0}
     return {

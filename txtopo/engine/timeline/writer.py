@@ -37,9 +37,6 @@ from txtopo.transactional.run.snapshot import Writer, start_of
 FLUSH_SECS = 0.25
 """How often it writes."""
 
-SAMPLE_EVERY = 4
-"""Of so many looks one takes samples: once a second."""
-
 _CLOSE_SECS = 1.0
 _USHORT = 0xFFFF
 _LOG = logging.getLogger("txtopo")
@@ -112,11 +109,12 @@ class TimelineWriter:
             return
         if rings is None:
             return
-        looks = 0
         records, samples = rings
+        second = int(time.time())
         while not self._stop.wait(self._flush_secs):
-            looks += 1
-            self._look(records, samples, is_full=looks % SAMPLE_EVERY == 0)
+            # One sample in each second of the clock: at equal pauses a second would now and then have none.
+            before, second = second, int(time.time())
+            self._look(records, samples, is_full=second != before)
         self._look(records, samples, is_full=True)
         for ring in rings:
             with contextlib.suppress(OSError):
