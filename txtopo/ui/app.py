@@ -223,6 +223,7 @@ def _documents(page: Page) -> list[Route]:
 
 _GO_ON = (
     "<!doctype html><html lang=en><meta charset=utf-8><title>txtopo</title>"
+    '<link rel=icon href="/static/icon.svg">'
     '<meta http-equiv=refresh content="0; url=/"><p><a href="/">Go on to the page</a>'
 )
 """Not a redirect: a browser that was led here by another site would not send a strict cookie with it."""

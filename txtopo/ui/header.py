@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -346,24 +346,38 @@ def _lowest(snapshot: Snapshot, writer: Writer | None) -> dict[str, Any] | None:
     return {
         "txid": found.txid,
         "status": found.status,
-        "waitsFor": _waits_for(found),
+        "waitsFor": _waits_for(found, snapshot.transactions),
         "sinceSecs": since,
         "attempt": epoch_and_try(attempts[-1].attempt)[1] if attempts else None,
     }
 
 
-def _waits_for(found: TransactionSnapshot) -> str:
+def _waits_for(found: TransactionSnapshot, pending: Sequence[TransactionSnapshot]) -> str:
     if found.component is not None:
         return f"component {found.component!r}, which is running for it now"
     has_failed = any(entry.what is HistoryEvent.FAILED for entry in found.history.entries)
     return {
         Status.READY.value: "its replay, in one of the next jobs" if has_failed else "one of the next jobs",
-        Status.PROCESSING.value: "its job",
+        Status.PROCESSING.value: f"its job{_at_work(found, pending)}",
         Status.PROCESSED.value: "its turn to commit, with the next group",
         Status.COMMITTING.value: "the writes of its commit group",
         Status.DEAD.value: "its turn to be given up",
         Status.WRITING_DEAD_LETTER.value: "the write of its dead letter",
     }.get(found.status, "")
+
+
+def _at_work(found: TransactionSnapshot, pending: Sequence[TransactionSnapshot]) -> str:
+    """Name the transaction that holds a job up: a partition processes those of a job one after another."""
+    job = _job_of(found)
+    for other in pending:
+        if other.component is not None and other.status == found.status and job is not None and _job_of(other) == job:
+            return f", in which component {other.component!r} is running for transaction {other.txid}"
+    return ""
+
+
+def _job_of(found: TransactionSnapshot) -> int | None:
+    jobs = [entry.job_id for entry in found.history.entries if entry.job_id is not None]
+    return jobs[-1] if jobs else None
 
 
 def _why_none(facts: Facts) -> str:

@@ -107,6 +107,7 @@ _MOMENTS: Shape = dict.fromkeys(
 )
 _TRANSACTION: Shape = {
     "txid": "integer",
+    "now": "number",
     "headline": "string",
     "story": [{"label": "string", "text": "string"}],
     "attempts": [

@@ -33,6 +33,8 @@ def served(output: Path, host: str, port: int, beside: Beside | None, announce: 
     Raises:
         ConfigError: the address can't be used, or no run has left anything in the folder.
     """
+    os.environ["TZ"] = "UTC"  # as the page says of all its times
+    time.tzset()
     listener = _listen(host, port)
     port = listener.getsockname()[1]
     words = () if beside is None else beside.words

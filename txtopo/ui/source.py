@@ -191,6 +191,7 @@ class FolderSource:
         last_begun = known.committed if known.snapshot is None else known.snapshot.last_begun
         return {
             "txid": txid,
+            "now": header.now_of(topology.facts()),
             "headline": head,
             "story": [
                 {"label": line[:_LABEL_CHARACTERS].strip(), "text": line[_LABEL_CHARACTERS:].strip()} for line in lines

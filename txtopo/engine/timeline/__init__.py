@@ -15,5 +15,6 @@ Each epoch has files of its own, so a coordinator that has lost the lead can't d
 
 1. The coordinator of epoch 4 stalls; that of epoch 5 copies the records of 4, goes on, and removes the files of 4.
 2. The coordinator of epoch 4 resumes. It writes on into files that have no name any more.
-3. If it had not made its files yet, it makes them now, beside those of 5: readers take the highest epoch.
+3. If it had not made its files yet, it finds those of 5 and makes none. If it looked for them just before they were
+   made, it makes files of epoch 4 beside them: readers take the highest epoch, and the next run removes the others.
 """
