@@ -35,7 +35,7 @@ class FailsFirst(BasicBolt):
     def execute(self, tuple, collector):
         attempt = tuple[0]
         if attempt.txid % 3 == 0 and epoch_and_try(attempt.attempt)[1] == 1:
-            raise FailedException(f"{SCRIPT} password={SECRET}\n  in a second line")
+            raise FailedException(f"{SCRIPT} refuses {SECRET}\n  in a second line")
         collector.emit(tuple.values)
 
 

@@ -30,7 +30,7 @@ from txtopo.engine.runner import run as run_topology
 from txtopo.engine.timeline.records import METRICS, folder_of, place_of
 from txtopo.plain.run.runner import PlainReport
 from txtopo.printable import PrintableFormatter
-from txtopo.secrecy import shown
+from txtopo.secrecy import shown, without_secrets
 from txtopo.topology.loading import Target
 from txtopo.topology.output import PRINT, USER_LOGGER
 from txtopo.topology.topology import PlainTopology, TransactionalTopology
@@ -179,7 +179,7 @@ def _observed(
                 timeline = folder_of(Path(scratch), target.topology.id)
             beside = Beside(
                 () if isinstance(target.topology, PlainTopology) else target.words,
-                {name: str(shown(name, value)) for name, value in target.arguments.items()},
+                {name: without_secrets(str(shown(name, value))) for name, value in target.arguments.items()},
                 str(timeline.absolute() / PAGE_FILE),
             )
             url = stack.enter_context(page_beside(timeline.parent, page, beside))

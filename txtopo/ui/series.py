@@ -13,7 +13,8 @@ import numpy as np
 
 from txtopo.engine.timeline.records import COMPONENT, DRIVER, PROGRESS, READING, ROOTS, STATE
 from txtopo.transactional.tasks.readings import ReadingKind
-from txtopo.ui.timeline import Rows, TimelineReader
+from txtopo.ui.rings import Rows
+from txtopo.ui.timeline import TimelineReader
 
 POINTS_MAX = 300
 SECS_MAX = 3_600

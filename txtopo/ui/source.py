@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import attrs
 
 from txtopo.cli.explain import Known, entry_of, lines_of
+from txtopo.engine.timeline.records import FOLDER_PREFIX, folder_of
 from txtopo.errors import ConfigError, TxtopoError
 from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.journal.ending import METADATA_DIR
@@ -24,15 +25,14 @@ from txtopo.transactional.journal.journal import (
     topologies_with_journal,
 )
 from txtopo.transactional.run.snapshot import read_snapshot, snapshots_in, topologies_with_snapshot
-from txtopo.ui import drawing, header, series, tables
-from txtopo.ui.header import Facts
+from txtopo.ui import drawing, failures, header, series, settings, tables
+from txtopo.ui.facts import Facts, is_live, now_of
 from txtopo.ui.slugs import slug_of
 from txtopo.ui.timeline import TimelineReader
 
 FACTS_SECS = 0.25
 """How old the facts of a topology may be."""
 
-_PREFIX = "timeline-"
 _LABEL_CHARACTERS = 10
 """The lines of ``explain`` have a label in so many characters, and then a text."""
 
@@ -163,7 +163,7 @@ class FolderSource:
     def timeline(self, slug: str, since: int) -> bytes:
         """See :class:`Source`."""
         topology = self._find(slug)
-        return topology.timeline.since(since, header.now_of(topology.facts()))
+        return topology.timeline.since(since, now_of(topology.facts()))
 
     def transactions(self, slug: str, first: int, last: int | None, limit: int, *, failed: bool) -> dict[str, Any]:
         """See :class:`Source`."""
@@ -191,7 +191,7 @@ class FolderSource:
         last_begun = known.committed if known.snapshot is None else known.snapshot.last_begun
         return {
             "txid": txid,
-            "now": header.now_of(topology.facts()),
+            "now": now_of(topology.facts()),
             "headline": head,
             "story": [
                 {"label": line[:_LABEL_CHARACTERS].strip(), "text": line[_LABEL_CHARACTERS:].strip()} for line in lines
@@ -207,7 +207,7 @@ class FolderSource:
     def errors(self, slug: str) -> dict[str, Any]:
         """See :class:`Source`."""
         topology = self._find(slug)
-        return header.errors(topology.facts())
+        return failures.errors(topology.facts())
 
     def states(self, slug: str) -> dict[str, Any]:
         """See :class:`Source`."""
@@ -215,7 +215,7 @@ class FolderSource:
         facts = topology.facts()
         described = {} if facts.run is None else facts.run.graph.get("states", {})
         found = tables.states(topology.metadata_dir, topology.id, described)
-        return {"states": found, "isLive": header.is_live(facts)}
+        return {"states": found, "isLive": is_live(facts)}
 
     def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> dict[str, Any]:
         """See :class:`Source`."""
@@ -234,7 +234,7 @@ class FolderSource:
 
     def settings(self, slug: str) -> dict[str, Any]:
         """See :class:`Source`."""
-        return header.settings(self._find(slug).facts(), self._arguments)
+        return settings.settings(self._find(slug).facts(), self._arguments)
 
     def metrics(self) -> bytes:
         """See :class:`Source`."""
@@ -258,15 +258,15 @@ class FolderSource:
             for metadata_dir in (self.output / METADATA_DIR, self.output):
                 if not metadata_dir.is_dir():
                     continue
-                folders = [each.name.removeprefix(_PREFIX) for each in metadata_dir.glob(f"{_PREFIX}*")]
+                folders = [each.name.removeprefix(FOLDER_PREFIX) for each in metadata_dir.glob(f"{FOLDER_PREFIX}*")]
                 ids = {
                     *topologies_with_snapshot(snapshots_in(metadata_dir)),
                     *topologies_with_journal(metadata_dir),
                     *map(urllib.parse.unquote, folders),
                 }
                 for found in ids - {each.id for each in self._known.values()}:
-                    place = metadata_dir / f"{_PREFIX}{urllib.parse.quote(found, safe='')}"
-                    self._known[slug_of(found)] = _Topology(found, metadata_dir, TimelineReader(place))
+                    reader = TimelineReader(folder_of(metadata_dir, found))
+                    self._known[slug_of(found)] = _Topology(found, metadata_dir, reader)
             return self._known.copy()
 
     def _errors_of(self, topology: _Topology, txid: int) -> list[dict[str, Any]]:

@@ -104,7 +104,8 @@ class Timeline:
         self._is_plain = isinstance(topology, PlainTopology)
         self._topology_id = topology.id
         self._graph = graph = _described(topology)
-        self._settings = {name: str(shown(name, value)) for name, value in config.given.items()}
+        self._given = config.given
+        self._settings = {name: without_secrets(str(shown(name, value))) for name, value in config.given.items()}
         self._started = time.time()
         self._queue: collections.deque[Entry] = collections.deque(maxlen=SLOTS)
         self._errors: collections.deque[ErrorRecord] = collections.deque(maxlen=ERRORS_MAX)
@@ -293,7 +294,7 @@ class Timeline:
             self._graph,
             self._settings,
             self._stage,
-            without_secrets(self.ended),
+            self.discreet(self.ended),
             self._is_failed,
         )
 
@@ -319,6 +320,10 @@ class Timeline:
     def samples(self) -> list[Sample]:
         """Return the samples of now."""
         return self._sampler.samples()
+
+    def discreet(self, text: str) -> str:
+        """Return a text without secrets, those of the settings among them: anybody may read the files."""
+        return without_secrets(text, self._given)
 
 
 def _described(topology: Topology) -> dict[str, Any]:

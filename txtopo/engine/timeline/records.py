@@ -50,13 +50,15 @@ _UINT = 0xFFFFFFFF
 _NAME = re.compile(r"(\d{10})\.records")
 
 
+FOLDER_PREFIX = "timeline-"
+
 METRICS = "metrics.prom"
 """The file in a timeline's folder that has the run's metrics, if its page serves them."""
 
 
 def folder_of(metadata_dir: Path, topology_id: str) -> Path:
     """Return the folder of a topology's timeline."""
-    return metadata_dir / f"timeline-{urllib.parse.quote(topology_id, safe='')}"
+    return metadata_dir / f"{FOLDER_PREFIX}{urllib.parse.quote(topology_id, safe='')}"
 
 
 def place_of(topology: Topology, config: Config) -> Path | None:

@@ -31,7 +31,6 @@ from txtopo.engine.timeline.records import (
 from txtopo.engine.timeline.ring import RingHeader, RingWriter, read_header
 from txtopo.engine.timeline.samples import Sample
 from txtopo.records import to_json
-from txtopo.secrecy import without_secrets
 from txtopo.transactional.run.snapshot import Writer, start_of
 
 FLUSH_SECS = 0.25
@@ -59,6 +58,9 @@ class Noted(Protocol):
 
     def samples(self) -> list[Sample]:
         """Return the samples of now."""
+
+    def discreet(self, text: str) -> str:
+        """Return a text without secrets."""
 
 
 class TimelineWriter:
@@ -163,7 +165,7 @@ class TimelineWriter:
         if is_full:
             taken += self._noted.open_records(now)
         for entry in taken:
-            name, text = records.text(entry.name), records.text(without_secrets(entry.text) if entry.text else "")
+            name, text = records.text(entry.name), records.text(self._noted.discreet(entry.text) if entry.text else "")
             tries = 0 if entry.attempt is None else epoch_and_try(entry.attempt.attempt)[1]
             records.put(entry.kind, entry.outcome, min(tries, _USHORT), entry.packed(self._epoch, name, text))
         if is_full:
@@ -187,7 +189,7 @@ class TimelineWriter:
         count, errors = self._noted.errors()
         if count != self._errors_written:
             self._errors_written = count
-            safe = [attrs.evolve(each, text=without_secrets(each.text)) for each in errors]
+            safe = [attrs.evolve(each, text=self._noted.discreet(each.text)) for each in errors]
             self._put_json("errors", [*self._former_errors, *map(to_json, safe)][-ERRORS_MAX:])
 
     def _put_json(self, what: str, content: Any) -> None:
