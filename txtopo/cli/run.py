@@ -7,7 +7,6 @@ import functools
 import gc
 import logging
 import shlex
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,8 +33,10 @@ from txtopo.secrecy import shown, without_secrets
 from txtopo.topology.loading import Target
 from txtopo.topology.output import PRINT, USER_LOGGER
 from txtopo.topology.topology import PlainTopology, TransactionalTopology
+from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.run.parts import Observer
 from txtopo.transactional.run.report import Progress
+from txtopo.transactional.run.storage import DEFAULT_METADATA_DIR
 
 LOG_LEVELS = {
     "debug": logging.DEBUG,
@@ -174,15 +175,15 @@ def _observed(
             console.print(f"metrics: {stack.enter_context(serving(metrics, *address))}", soft_wrap=True)
         if page is not None:
             timeline = place_of(target.topology, target.config)
-            if timeline is None:  # it keeps nothing, so its timeline need not outlive the run either
-                scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="txtopo-ui-"))
-                timeline = folder_of(Path(scratch), target.topology.id)
+            if timeline is None:  # it keeps nothing by itself
+                timeline = folder_of(DEFAULT_METADATA_DIR, target.topology.id)
             beside = Beside(
                 () if isinstance(target.topology, PlainTopology) else target.words,
                 {name: without_secrets(str(shown(name, value))) for name, value in target.arguments.items()},
                 str(timeline.absolute() / PAGE_FILE),
             )
-            url = stack.enter_context(page_beside(timeline.parent, page, beside))
+            output = timeline.parent.parent if timeline.parent.name == METADATA_DIR else timeline.parent
+            url = stack.enter_context(page_beside(output, page, beside))
             console.print(f"page: {url}", soft_wrap=True)
             stack.enter_context(written(metrics, timeline / METRICS))
         yield _Observed(metrics, timeline)
