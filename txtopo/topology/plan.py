@@ -160,6 +160,7 @@ class Plan:
             tuple(attrs.evolve(edge, index=index) for index, edge in enumerate(edges)),
             states,
             self.semantics,
+            requested_states={name: own for name, own in self.requested_states.items() if name in components},
         )
 
     def of_phase(self, phase: Phase) -> tuple[PlannedComponent, ...]:

@@ -33,7 +33,7 @@ def find_state_mistakes(plan: Plan) -> Iterator[str]:
 
 
 def requested_states(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Call ``prepare`` on a copy of each bolt of the commit phase; return the states that it requests, by component id."""
+    """Call ``prepare`` on a copy of each bolt of the commit phase; return the states it requests, by component."""
     requested = {}
     for component in plan.of_phase(Phase.COMMIT):
         context = _ProbeContext(plan, component)
