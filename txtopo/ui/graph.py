@@ -123,8 +123,7 @@ def component_lines(component: Mapping[str, Any]) -> list[str]:
     tasks = component["tasks"] if isinstance(component["tasks"], int) else len(component["tasks"])
     kind = "committer" if component["committer"] else component["kind"]
     lines = [f"{kind}, {tasks} task{'' if tasks == 1 else 's'}"]
-    out = counts.get("out")
-    given = None if out is None else sum(each or 0 for each in out.values())
+    given = counts.get("emitted", sum(each or 0 for each in (counts.get("out") or {}).values()) or None)
     moved = [f"{short(n)} {word}" for n, word in ((counts.get("in"), "in"), (given, "out")) if n is not None]
     if moved:
         lines.append(" → ".join(moved))

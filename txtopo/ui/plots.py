@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,6 +18,8 @@ _COLOURS = 6
 """The colours of lines in the page's style sheet; the seventh line has the first colour again, dashed."""
 _TABLE_ROWS = 12
 _NEW = 3
+_GAP_SECS, _GAP_STEPS = 5, 2.5
+"""A longer time without values interrupts a line; a busy machine may miss a sample."""
 _TINY = 1e-9
 """Of a division's result: 0.3 / 0.1 is not quite 3."""
 
@@ -70,14 +71,15 @@ class Plot:
             yield tag("text", label, x=f"{x:.1f}", y=_HEIGHT - 5, text_anchor=anchor)
 
     def _paths(self, top: float) -> Iterator[Markup]:
+        gap = max(_GAP_SECS, _GAP_STEPS * (self.seconds[-1] - self.seconds[0]) / max(len(self.seconds) - 1, 1))
         for number, line in enumerate(self.lines.values()):
-            points = [None if value is None else (self._x(at), _y(value, top)) for at, value in enumerate(line)]
-            path = ""
-            for before, point in itertools.pairwise([None, *points]):
-                if point is not None:
-                    x, y = point
+            path, before = "", -math.inf
+            for at, value in enumerate(line):
+                if value is not None:
+                    x, y = self._x(at), _y(value, top)
                     # Round caps make a dot of a line without length: a value between two gaps shows, too.
-                    path += f"{f'M{x:.1f} {y:.1f}' if before is None else ''}L{x:.1f} {y:.1f}"
+                    path += f"{f'M{x:.1f} {y:.1f}' if self.seconds[at] - before > gap else ''}L{x:.1f} {y:.1f}"
+                    before = self.seconds[at]
             yield tag("path", class_=f"line {_style(number)}", d=path)
 
     def _x(self, at: int) -> float:
@@ -132,7 +134,7 @@ def short(value: float | None) -> str:
     for least, unit, name in ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if abs(value) >= least:
             return f"{value / unit:.3g} {name}"
-    return f"{value:.4g}" if abs(value) >= 1 else f"{value:.2g}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 1 else f"{value:.2g}"  # noqa: PLR2004
 
 
 def exact(value: float | None) -> str:

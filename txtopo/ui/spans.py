@@ -37,14 +37,21 @@ def ends_of(attempt: Mapping[str, Any], style: str) -> tuple[float | None, float
     return attempt[begin], attempt[end]
 
 
-def spans_svg(attempts: Sequence[Mapping[str, Any]], writes: Sequence[Mapping[str, Any]]) -> Markup | None:
-    """Return the attempts and the writes as rows of bars on one axis; None if no time of theirs is known."""
+def spans_svg(
+    attempts: Sequence[Mapping[str, Any]], writes: Sequence[Mapping[str, Any]], now: float | None = None
+) -> Markup | None:
+    """Return the attempts and the writes as rows of bars on one axis; None if no time of theirs is known.
+
+    What is open lasts until ``now``, or else until the last moment that is known.
+    """
     moments = [
         at for each in attempts for name, at in each.items() if name.endswith("At") and name != "availableAt" and at
     ]
     moments += [at for each in writes for name, at in each.items() if name.endswith("At") and at]
     if not attempts or not moments:
         return None
+    if now is not None and attempts[-1]["outcome"] == "open":
+        moments.append(now)
     first, last = min(moments), max(moments)
     scale = (_WIDTH - _LEFT - _RIGHT) / max(last - first, 1e-6)
     rows = [*_attempts(attempts, last), *_writes(writes)]
@@ -79,8 +86,11 @@ _Row = tuple[str, list[tuple[str, float, float]]]
 
 
 def _attempts(attempts: Sequence[Mapping[str, Any]], last: float) -> Iterator[_Row]:
+    epochs = {each["epoch"] for each in attempts}
     for each in attempts:
-        label = f"attempt {each['try']}"
+        label = f"attempt {each['try']}" + (f", epoch {each['epoch']}" if len(epochs) > 1 else "")
+        # Of an attempt that was open when its run was killed nobody knows how long it went on.
+        is_lost = each["outcome"] == "open" and each is not attempts[-1]
         if each["outcome"] in {"failed", "dead letter"}:
             begin = each["startedAt"] or each["begunAt"]
             yield label, [("failed", begin, each["endedAt"] or last)] if begin else []
@@ -89,7 +99,7 @@ def _attempts(attempts: Sequence[Mapping[str, Any]], last: float) -> Iterator[_R
         for style, *_ in SPANS:
             start, end = ends_of(each, style)
             if start is not None:
-                bars.append((style, start, last if end is None else end))
+                bars.append((style, start, end if end is not None else start if is_lost else last))
                 if end is None:
                     break  # it is in this span now
         yield label, bars

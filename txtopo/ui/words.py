@@ -15,9 +15,9 @@ def number(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
-def count_of(value: int, noun: str) -> str:
+def count_of(value: float, noun: str) -> str:
     """Return a number with its noun, in the plural unless the number is 1."""
-    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+    return f"{value:,.0f} {noun}{'' if value == 1 else 's'}"
 
 
 def duration(secs: float | None) -> str:

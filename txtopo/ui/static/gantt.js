@@ -14,6 +14,7 @@ const ROW_MAX = 24;             // pixels
 const BEHIND_MS = 700;          // the picture is behind the writer's flush and the poll, so that it moves evenly
 const LOOK_BACK = 2000;         // rows in which "follow" looks for the lowest one in view
 const CLICK_PIXELS = 4;
+const JUMP_MS = 5000;
 
 class Gantt {
   constructor(canvas) {
@@ -39,12 +40,15 @@ class Gantt {
 
   // ---- rows ----
 
+  // Take an answer of the server. Return whether it follows the ones before; else all rows must be asked for again.
   add(data) {
     if (data.lost) this.clear();
+    if (this.base !== data.base && this.rows.length) { this.clear(); this.base = data.base; return false; }
     Object.assign(this.texts, data.texts);
-    Object.assign(this, {base: data.base, epoch: data.epoch, dirty: true});
-    // The two clocks, by the answer that came fastest; slowly forgotten, for clocks drift.
-    this.offset = Math.max(data.now - performance.now(), (this.offset ?? -Infinity) - 0.5);
+    Object.assign(this, {base: data.base, epoch: data.epoch, reported: data.now, dirty: true});
+    // Between the two clocks, by the answer that came fastest; slowly forgotten, for clocks drift, and at once if one jumps.
+    const offset = data.now - performance.now();
+    this.offset = Math.abs(offset - (this.offset ?? offset)) > JUMP_MS ? offset : Math.max(offset, (this.offset ?? offset) - 0.5);
     for (const run of data.runs) if (!this.runs.some(each => each.epoch === run.epoch)) this.runs.push(run);
     const {attempts, writes} = data, count = attempts.txid.length;
     for (let i = 0; i < count; i++) this.put(attempts, i);
@@ -58,6 +62,7 @@ class Gantt {
       this.byKey.delete(this.keyOf(row)); this.writes.delete(`${row.epoch}/${row.group}`); this.begins.delete(row.txid);
     }
     if (!this.secs && this.rows.length) this.secs = this.fitting();
+    return true;
   }
 
   put(attempts, i) {
@@ -82,9 +87,9 @@ class Gantt {
   beginOf(row) { return this.begins.get(row.txid) ?? row.begun; }
 
   // The end of what is open: now while its run lives, else the last sign of that run.
-  endOf(row) { return row.ended || (this.live && row.epoch === this.epoch ? this.now() : this.ends.get(row.epoch)); }
+  endOf(row) { return row.ended || (row.epoch === this.epoch ? this.now() : this.ends.get(row.epoch)); }
 
-  now() { return this.live && this.offset !== null ? performance.now() + this.offset - BEHIND_MS : this.last + 100; }
+  now() { return this.live && this.offset !== null ? performance.now() + this.offset - BEHIND_MS : Math.max(this.reported ?? 0, this.last) + 100; }
 
   firstRow(txid) {  // the first row whose txid is not lower
     let low = 0, high = this.rows.length;
@@ -129,8 +134,8 @@ class Gantt {
     this.bars(x, y, tall);
     if (!this.aligned) this.starts(x);
     if (this.picked !== null) {
-      pen.strokeStyle = this.colour.accent; pen.lineWidth = 2;
-      pen.strokeRect(LEFT + 1, y(this.picked) - 1, width - LEFT - 2, Math.max(tall, 3) + 1);
+      pen.strokeStyle = this.colour.accent; pen.lineWidth = 2;  // outside of the row, which may be a pixel high
+      pen.strokeRect(LEFT + 1, y(this.picked) - 3, width - LEFT - 2, Math.max(tall, 2) + 5);
     }
     pen.restore();
     this.silence();
@@ -325,10 +330,10 @@ class Gantt {
   // A line about a transaction, as text: reasons come from users' code.
   describe(txid) {
     return this.rowsOf(txid).map(row => {
-      const head = `transaction ${row.txid}, attempt ${row.try}`, names = [this.texts[row.component], this.texts[row.text]].filter(Boolean);
+      const head = `transaction ${row.txid}, attempt ${row.try}${this.runs.length > 1 ? ` of run ${row.epoch}` : ""}`, names = [this.texts[row.component], this.texts[row.text]].filter(Boolean);
       if (row.outcome === FAILED || row.outcome === DEAD) return `${head} ${OUTCOMES[row.outcome]}: ${names.join(": ")}`;
       const spans = SPANS.filter(([, , from]) => row[from]).map(([, words, from, to]) => row[to] ? `${words} ${(row[to] - row[from]).toFixed(1)} ms` : row.ended ? "" : `${words} …`);
-      return `${head} ${OUTCOMES[row.outcome]}: ${spans.filter(Boolean).join(" · ")}`;
+      return `${head} ${row.outcome === OPEN && row.epoch !== this.epoch ? "lost with its run" : OUTCOMES[row.outcome]}: ${spans.filter(Boolean).join(" · ")}`;
     }).join("\n");
   }
 }

@@ -63,7 +63,7 @@ class Feed {
     } catch (error) {
       if (!(error instanceof TypeError || error.name === "TimeoutError" || error.name === "AbortError")) console.error(error);
       this.failures++;
-      connection("no answer from the page's server; trying again", true);
+      connection("no answer from the page's server; trying again (it ends with its run: txtopo ui OUTPUT shows it then)", true);
     } finally { this.asking = false; }
     if (this.again) { this.again = false; this.ask(); } else this.later();
   }
@@ -120,16 +120,16 @@ let gantt = null;
 
 function timeline(canvas) {
   gantt = new Gantt(canvas);
-  let head = 0;
+  let head = 0, hinted = null;
   gantt.setLive = status => { const live = status === "running" || status === "starting"; if (live !== gantt.live) { gantt.live = live; gantt.dirty = true; } };
   const feed = new Feed(TIMELINE_MS, () => inView($("timeline")), () => `${api}/timeline?since=${head}`, async answer => {
     const data = await answer.json();
     $("no-timeline").hidden = answer.ok;
     feed.everyMs = answer.ok ? TIMELINE_MS : 4 * TIMELINE_MS;
     if (!answer.ok) { $("no-timeline").textContent = data.errorMessage; return; }
-    if (data.head < head) gantt.clear();  // another file: the folder was wiped
-    head = data.head;
-    gantt.add(data);
+    if (data.head < head) { gantt.clear(); head = 0; return; }  // another file: the folder was wiped
+    head = gantt.add(data) ? data.head : 0;
+    if (hinted !== null) gantt.onhover(hinted);
   });
   const panel = $("panel");
   let wanted = null, timer = 0;
@@ -139,7 +139,11 @@ function timeline(canvas) {
     show(panel, html);
     details.everyMs = panel.querySelector("[data-done]") ? 60000 : 1000;
   });
-  gantt.onhover = txid => { $("hint").textContent = gantt.describe(txid); };
+  gantt.onhover = txid => {
+    hinted = txid;
+    const text = gantt.describe(txid);
+    if ($("hint").textContent !== text) $("hint").textContent = text;
+  };
   gantt.onpick = txid => {
     gantt.onhover(txid);
     wanted = txid;

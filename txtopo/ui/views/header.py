@@ -27,6 +27,7 @@ def header_part(header: Mapping[str, Any]) -> Markup:
         "p",
         tag("span", class_="dot", aria_hidden="true"),
         tag("b", header["statusText"]),
+        " ",
         tag("span", _process(header), class_="about"),
         class_=f"status {header['status']}",
         data_status=header["status"],
@@ -67,15 +68,18 @@ def _plain(header: Mapping[str, Any]) -> Iterator[Markup]:
     yield _lag(header)
     yield _tile("pending roots", number(roots.get("pending")), "emitted, not yet acked")
     if workers is not None:
-        killed = f", {workers['killed']} killed" if workers["killed"] else ""
+        killed = f", {number(workers['killed'])} killed" if workers["killed"] else ""
         tone = "bad" if workers["running"] < workers["wanted"] else ""
-        running = f"{workers['running']} of {workers['wanted']}"
+        running = f"{number(workers['running'])} of {number(workers['wanted'])}"
         yield _tile("workers", running, f"{count_of(workers['restarts'], 'restart')}{killed}", style=tone)
     yield _failures(header, roots.get("failed"), "roots")
 
 
 def _lag(header: Mapping[str, Any]) -> Markup:
-    left = "" if header["remaining"] is None else f"about {count_of(header['remaining'], 'transaction')} left"
+    remaining = header["remaining"]
+    left = (
+        "" if remaining is None else f"about {count_of(remaining, 'transaction')} left" if remaining else "nothing left"
+    )
     if header["lag"] is None:
         return _tile("lag", UNKNOWN, left or "the spout does not know")
     return _tile("lag", short(header["lag"]), left or "records")
@@ -98,13 +102,22 @@ def _lowest(header: Mapping[str, Any]) -> Markup:
 def _failures(header: Mapping[str, Any], count: int | None, of: str) -> Markup:
     last = header["lastFailure"]
     if last is None:
-        return _tile("failures", number(count), of, style="broad")
+        return _tile("failures", number(count), of, style="bad broad" if count else "broad")
     where = f"{last['component']}: " if last["component"] else ""
     said = f"{where}{last['error'].partition(chr(10))[0]}"
     reason = tag("span", said, class_="reason", title=said)
     link: Child = "" if last["txid"] is None else [" in ", transaction_link(last["txid"])]
     since = ago(last["at"], header["now"])
-    return _tile("failures", number(count), f"{of}; the last ", since, link, ": ", reason, style="bad broad")
+    return _tile(
+        "failures",
+        number(count),
+        f"{of}; the last ",
+        since,
+        link,
+        ": ",
+        reason,
+        style="bad broad" if count else "broad",
+    )
 
 
 def _exact(header: Mapping[str, Any]) -> Markup:

@@ -7,17 +7,35 @@ from typing import Any
 
 from txtopo.ui.graph import graph_svg
 from txtopo.ui.markup import Child, Markup, tag
-from txtopo.ui.plots import Plot
+from txtopo.ui.plots import Line, Plot
 from txtopo.ui.views.tables import none, table
-from txtopo.ui.words import UNKNOWN, number
+from txtopo.ui.words import number
+
+_SHORTEST = 60
+"""The values that a plot has room for at least."""
 
 
 def plots_part(plots: Mapping[str, Any]) -> Markup:
     """Return a figure for each plot."""
     if not plots["at"] or not plots["plots"]:
         return none("nothing measured yet: a run takes a sample each second")
-    figures = (Plot(each["title"], each["unit"], plots["at"], each["lines"]).figure() for each in plots["plots"])
+    first = min(_first_value(line) for each in plots["plots"] for line in each["lines"].values())
+    first = max(0, min(first, len(plots["at"]) - _SHORTEST))
+    figures = (
+        Plot(
+            each["title"],
+            each["unit"],
+            plots["at"][first:],
+            {name: line[first:] for name, line in each["lines"].items()},
+        ).figure()
+        for each in plots["plots"]
+    )
     return tag("div", figures, class_="plots")
+
+
+def _first_value(line: Line) -> int:
+    """Return from where on a line has values: a run that is a minute old need not look like a stroke at the border."""
+    return next((at for at, value in enumerate(line) if value is not None), len(line))
 
 
 def graph_part(graph: Mapping[str, Any]) -> Markup:
@@ -55,7 +73,12 @@ def _components(graph: Mapping[str, Any]) -> Markup:
             f"committer, {each['kind']}" if each["committer"] else each["kind"],
             each["class"] and tag("small", each["class"]),
         ]
-        moved = (number(counts.get("executed")), number(counts.get("in")), out or UNKNOWN, number(counts.get("failed")))
+        moved = (
+            number(counts.get("executed")),
+            number(counts.get("in")),
+            out or number(counts.get("emitted")),
+            number(counts.get("failed")),
+        )
         error = each["lastError"] and tag("span", each["lastError"], class_="reason")
         rows.append([each["id"], kind, *about, tasks, *moved, inputs, error])
     return table(heads, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 from txtopo.ui.markup import Child, Markup, tag
 from txtopo.ui.spans import SPANS, seconds_of, spans_svg
 from txtopo.ui.views.tables import none, table, transaction_link
-from txtopo.ui.words import UNKNOWN, duration, moment, number
+from txtopo.ui.words import UNKNOWN, cut, duration, moment, number
 
-_ENDED = frozenset({"committed", "dead letter"})
 _METADATA_CHARACTERS_MAX = 20_000
+_LINES_MAX = 5
 
 
 def transactions_part(transactions: Mapping[str, Any]) -> Markup:
@@ -38,23 +39,23 @@ def transactions_part(transactions: Mapping[str, Any]) -> Markup:
 
 
 def transaction_part(transaction: Mapping[str, Any]) -> Markup:
-    """Return the story of a transaction, its attempts, writes and journal entry, and what can be checked of it."""
-    is_done = bool(transaction["attempts"]) and transaction["attempts"][-1]["outcome"] in {"visible", "dead letter"}
+    """Return the story of a transaction, its attempts, writes and metadata, and what can be checked of it."""
+    attempts, journal = transaction["attempts"], transaction["journal"]
+    is_done = attempts[-1]["outcome"] in {"visible", "dead letter"} if attempts else journal is not None
     return tag(
         "article",
         tag("h2", transaction["headline"]),
         _neighbours(transaction),
         _buttons(transaction),
-        tag("div", spans_svg(transaction["attempts"], transaction["writes"]), class_="wide"),
-        tag(
-            "dl", [(tag("dt", each["label"]), tag("dd", each["text"])) for each in transaction["story"]], class_="story"
-        ),
+        tag("div", spans_svg(attempts, transaction["writes"], transaction.get("now")), class_="wide"),
+        tag("div", None if is_done else _story(transaction)),  # what it waits for comes first
         _attempts(transaction),
         _errors(transaction),
         _writes(transaction),
-        _journal(transaction["journal"]),
+        [tag("h3", "Story"), _story(transaction)] if is_done else None,
+        _metadata(journal),
         class_="transaction",
-        data_done=is_done or (not transaction["attempts"] and transaction["journal"] is not None),
+        data_done=is_done,
         data_key=f"transaction {transaction['txid']}",
     )
 
@@ -91,10 +92,15 @@ def _attempts(transaction: Mapping[str, Any]) -> Child:
     if not transaction["attempts"]:
         return none("the timeline no longer has its attempts")
     heads = ("attempt", "outcome", "epoch", "job", "group", "tuples", *(words for _, words, *_ in SPANS))
+    last = transaction["attempts"][-1]
     rows = (
         [
             number(each["try"]),
-            tag("span", each["outcome"], class_="bad" if each["outcome"] in {"failed", "dead letter"} else ""),
+            tag(
+                "span",
+                "lost with its run" if each["outcome"] == "open" and each is not last else each["outcome"],
+                class_="bad" if each["outcome"] in {"failed", "dead letter"} else "",
+            ),
             *map(number, (each["epoch"], each["job"], each["group"], each["tuples"])),
             *(duration(seconds_of(each, style)) for style, *_ in SPANS),
         ]
@@ -128,24 +134,21 @@ def _between(start: float | None, end: float | None) -> str:
     return UNKNOWN if start is None or end is None else duration(end - start)
 
 
-def _journal(journal: Mapping[str, Any] | None) -> Child:
+def _story(transaction: Mapping[str, Any]) -> Markup:
+    """What ``txtopo explain`` says. A transaction may read a thousand files: only the first lines of a kind show."""
+    lines: list[Child] = []
+    for label, group in itertools.groupby(transaction["story"], lambda line: line["label"]):
+        texts = [line["text"] for line in group]
+        lines.append(tag("dt", label))
+        lines += [tag("dd", text) for text in texts[:_LINES_MAX]]
+        if len(texts) > _LINES_MAX:
+            more = (tag("p", text) for text in texts[_LINES_MAX:])
+            lines.append(tag("dd", tag("details", tag("summary", f"{len(texts) - _LINES_MAX:,} more"), more)))
+    return tag("dl", lines, class_="story")
+
+
+def _metadata(journal: Mapping[str, Any] | None) -> Child:
     if journal is None:
         return None
-    first, last = journal["group"]
-    facts: list[tuple[str, Child]] = [("group", f"transactions {first} to {last}" if first < last else "it alone")]
-    if journal["plannedAt"] is not None:
-        facts.append(("planned", f"{moment(journal['plannedAt'])} UTC"))
-    facts += [("input", f"{name}: {start:,} to {end:,}") for name, (start, end) in (journal["ranges"] or {}).items()]
-    facts += [
-        ("skipped", f"{name}: {', '.join(f'{start:,} to {end:,}' for start, end in gaps)}")
-        for name, gaps in (journal["skipped"] or {}).items()
-    ]
-    facts += [("tuples", f"{name}: {number(count)}") for name, count in (journal["tuples"] or {}).items()]
-    metadata = json.dumps(journal["metadata"], ensure_ascii=False, indent=2)
-    if len(metadata) > _METADATA_CHARACTERS_MAX:
-        metadata = f"{metadata[:_METADATA_CHARACTERS_MAX]}…"
-    return [
-        tag("h3", "Journal"),
-        tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in facts], class_="story"),
-        tag("details", tag("summary", "metadata"), tag("pre", metadata, tabindex=0), data_key="metadata"),
-    ]
+    text = cut(json.dumps(journal["metadata"], ensure_ascii=False, indent=2), _METADATA_CHARACTERS_MAX)
+    return tag("details", tag("summary", "metadata"), tag("pre", text, tabindex=0), data_key="metadata")
