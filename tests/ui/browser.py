@@ -57,12 +57,16 @@ class Browser:
         """Return the text that an element shows; nothing while it is not there."""
         return self.script("return document.querySelector(arguments[0])?.innerText ?? ''", selector)
 
-    def says(self, words: str, selector: str = "body") -> None:
+    def says(self, words: str, selector: str = "body", secs: float = 30.0) -> None:
         """Wait until an element shows these words."""
         try:
-            wait_for(f"{selector} says {words!r}", lambda: words in self.text(selector), 30)
+            wait_for(f"{selector} says {words!r}", lambda: words in self.text(selector), secs)
         except AssertionError as error:
             raise AssertionError(f"{error}; it says:\n{self.text(selector)}") from None
+
+    def rows(self) -> int:
+        """Return how many rows the timeline has; 0 while its script has not begun, and the name is still the canvas'."""
+        return self.script("return typeof gantt === 'undefined' ? 0 : gantt?.rows?.length ?? 0")
 
     def keys(self, *names: str) -> None:
         """Press keys, as a person without a mouse does."""

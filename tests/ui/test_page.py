@@ -37,7 +37,7 @@ def stub(window):
 
 def open_timeline(browser, stub: Stub) -> None:
     browser.open(f"{stub.address}/t/words")
-    wait_for("rows on the canvas", lambda: browser.script("return gantt.rows.length") > 600)
+    wait_for("rows on the canvas", lambda: browser.rows() > 600)
 
 
 def picked(browser):
@@ -134,7 +134,7 @@ return found;
 def test_timeline_draws_what_happened(browser, stub):
     """A failed attempt is red; the stuck one is in its processing phase, and those behind it wait for their turn."""
     open_timeline(browser, stub)
-    assert browser.script("gantt.pick(590); return gantt.describe(590)").startswith(
+    assert browser.script("gantt.move(11700, 12900, 580, 601); return gantt.describe(590)").startswith(
         "transaction 590, attempt 1 failed: split: ValueError: bad record\ntransaction 590, attempt 2 committed: metadata"
     )
     assert browser.script(COLOURS, 590, "failed") > 5
@@ -248,10 +248,14 @@ def test_transaction_page(browser, stub):
     for words in (
         "Attempt 1 failed in split",
         "Delta writes of its whole group",
-        "transactions 589 to 592",
         "word-counts",
     ):
         assert words in browser.text()
+    assert browser.script(LOW_CONTRAST) == []
+    browser.open(f"{stub.address}/t/words/tx/590", width=380, dark=True)
+    browser.says("raise ValueError")
+    browser.picture("transaction-dark-380", whole=True)
+    assert browser.script("return document.scrollingElement.scrollWidth") <= 380
     assert browser.script(LOW_CONTRAST) == []
     browser.find("#replay-590").click()
     wait_for("a replay", lambda: stub.posted == [("/api/v1/topology/words/replay/590", b"{}")])
@@ -290,7 +294,7 @@ def test_injection(browser, kind):
             browser.open(f"{server.address}{place}")
             browser.says("<script>hit=1</script>")
             if place.endswith("#timeline"):
-                wait_for("rows", lambda: browser.script("return gantt.rows.length") > 600)
+                wait_for("rows", lambda: browser.rows() > 600)
                 browser.script("gantt.pick(590)")
                 browser.says("</script><script>hit=1</script>", "#hint")
                 browser.says("raise ValueError", "#panel")

@@ -3827,4 +3827,28 @@ BUGS = (
         subjects=(),
         tests=("tests/engine/timeline/test_ring.py",),
     ),
+    Bug(
+        "users' texts taken for HTML by the page",
+        "txtopo/ui/markup.py",
+        'return html.escape(escaped(text, keep="\\n\\t"))',
+        'return escaped(text, keep="\\n\\t")',
+        subjects=(),
+        tests=("tests/ui/test_markup.py", "tests/ui/views/test_views.py"),
+    ),
+    Bug(
+        "a page that goes on asking while nobody looks at it",
+        "txtopo/ui/static/page.js",
+        "if (document.hidden || !this.isWanted()) return;",
+        "if (!this.isWanted()) { this.later(); return; }",
+        subjects=(),
+        tests=("tests/ui/test_page.py",),
+    ),
+    Bug(
+        "an open span of a killed run that grows for ever",
+        "txtopo/ui/static/gantt.js",
+        "return row.ended || (row.epoch === this.epoch ? this.now() : this.ends.get(row.epoch));",
+        "return row.ended || this.now();",
+        subjects=(),
+        tests=("tests/ui/test_runs.py",),
+    ),
 )
