@@ -8,8 +8,8 @@ _EXTRAS = {
     "httpx": "cluster",
     "obstore": "object-store",
     "prometheus_client": "metrics",
-    "starlette": "cluster",
-    "uvicorn": "cluster",
+    "starlette": "ui",
+    "uvicorn": "ui",
 }
 """The extra that installs a package, by the name to import it by."""
 

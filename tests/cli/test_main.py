@@ -51,6 +51,8 @@ def test_a_command_without_its_extra_says_how_to_install_it(tmp_path):
         "logs mine": "cluster",
         "kafka dev --folder kafka": "kafka",
         "run examples.ring --metrics 0": "metrics",
+        "run examples.ring --ui=0": "ui",
+        "ui .": "ui",
         "show mine": "kafka",
         "show hidden": "metrics",
     }

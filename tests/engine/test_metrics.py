@@ -19,6 +19,7 @@ from txtopo.engine.metrics import RUN_METRICS, SILENT_SECS, RunMetrics, serving,
 from txtopo.errors import ConfigError
 from txtopo.plain.run.runner import PlainReport
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
+from txtopo.transactional.commit.groups import StateWrite
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, Process
 from txtopo.transactional.core.events import (
     NEVER,
@@ -140,7 +141,7 @@ def test_transactions_are_followed_from_begin_to_commit(metrics: RunMetrics, clo
     metrics.acted(Process(2, assigned(attempt(3, 2)), None))
     metrics.acted(Commit(1, assigned(attempt(1), attempt(2))))
     clock.now += 0.04
-    metrics.wrote("counts", 0.03)
+    metrics.wrote("counts", StateWrite((0.0, 0.01), (0.02, 0.05), 1, 0))
     metrics.happened(Processed(attempt(3)))  # late: not the live attempt
     metrics.happened(Committed((attempt(1), attempt(2))))
     clock.now += 0.96
@@ -219,7 +220,7 @@ def test_report_of_a_plain_run(metrics: RunMetrics) -> None:
 @pytest.mark.parametrize(("kind", "progress"), [(TopologyKind.TRANSACTIONAL, PROGRESS), (TopologyKind.PLAIN, REPORT)])
 def test_every_metric_is_in_the_table(metrics: RunMetrics, kind: TopologyKind, progress: Any) -> None:
     """A run has the metrics that the table has for its kind, with their types, and with Prometheus' endings."""
-    metrics.wrote("counts", 0.1)
+    metrics.wrote("counts", StateWrite((0.0, 0.0), (0.0, 0.1), 1, 0))
     metrics.progressed(progress)
     shown = {(family.name, family.type) for family in text_string_to_metric_families(metrics.text().decode())}
     assert shown == {(each.name, each.kind) for each in RUN_METRICS.values() if kind in each.of}

@@ -50,7 +50,7 @@ METADATA_CHARACTERS_MAX = 200
 
 
 @attrs.frozen
-class _Known:
+class Known:
     """The known facts about a topology's run."""
 
     parts: Sequence[JournalPart]
@@ -64,7 +64,7 @@ class _Known:
     snapshot: Snapshot | None
 
     @classmethod
-    def of(cls, metadata_dir: Path, topology_id: str | None, found: tuple[Writer, Snapshot] | None) -> _Known:
+    def of(cls, metadata_dir: Path, topology_id: str | None, found: tuple[Writer, Snapshot] | None) -> Known:
         """Merge journal, tables and snapshot. The snapshot may be a second behind: drop what is committed since."""
         parts = read_journal(find_journal(metadata_dir, topology_id))
         if found is None or (parts and not found[0].wrote(parts[-1].header)):
@@ -114,17 +114,17 @@ def explain_command(target: OutputFolder | Target, txid: int) -> None:
     """
     known = _known(target)
     console = Console(highlight=False)
-    head, *lines = _lines(known, txid)
+    head, *lines = lines_of(known, txid)
     console.print(Text(head, "bold"), soft_wrap=True)
     for line in lines:
         console.print(Text(f"  {line}"), soft_wrap=True)
 
 
-def _known(target: OutputFolder | Target) -> _Known:
+def _known(target: OutputFolder | Target) -> Known:
     """Read journal and snapshot of a topology's current incarnation; raise ConfigError if there is neither."""
     metadata_dir, topology_id = _metadata_dir(target)
     found = None if topology_id is None else read_snapshot(snapshots_in(metadata_dir), topology_id)
-    return _Known.of(metadata_dir, topology_id, found)
+    return Known.of(metadata_dir, topology_id, found)
 
 
 def _metadata_dir(target: OutputFolder | Target) -> tuple[Path, str | None]:
@@ -138,9 +138,9 @@ def _metadata_dir(target: OutputFolder | Target) -> tuple[Path, str | None]:
     return metadata_dir_of(target.plan, target.config), target.topology.id
 
 
-def _lines(known: _Known, txid: int) -> list[str]:
+def lines_of(known: Known, txid: int) -> list[str]:
     """Describe a transaction in lines, its headline first."""
-    entered = _entry_of(known.parts, txid)
+    entered = entry_of(known.parts, txid)
     if txid <= known.committed:
         readings = () if known.snapshot is None else known.snapshot.readings
         return [*_committed_lines(known, txid, entered), *_reading_lines(readings)]
@@ -161,13 +161,14 @@ def _lines(known: _Known, txid: int) -> list[str]:
     return [*pending, *run, *_reading_lines(known.snapshot.readings)]
 
 
-def _is_alive(known: _Known) -> bool:
+def _is_alive(known: Known) -> bool:
     """Whether the run continues, as far as this machine can see."""
     has_end = known.snapshot is None or bool(known.snapshot.ended)
     return not has_end and known.writer is not None and known.writer.is_alive is not False
 
 
-def _entry_of(parts: Sequence[JournalPart], txid: int) -> tuple[JournalPart, JournalEntry, JournalTransaction] | None:
+def entry_of(parts: Sequence[JournalPart], txid: int) -> tuple[JournalPart, JournalEntry, JournalTransaction] | None:
+    """Return where the journal has a transaction; None if it does not have it."""
     for part in reversed(counting_parts(parts, lambda _: True)):
         for entry in reversed(part.entries):
             if entry.first <= txid <= entry.last:
@@ -194,7 +195,7 @@ def _span(entry: JournalEntry) -> str:
 
 
 def _committed_lines(
-    known: _Known, txid: int, entered: tuple[JournalPart, JournalEntry, JournalTransaction] | None
+    known: Known, txid: int, entered: tuple[JournalPart, JournalEntry, JournalTransaction] | None
 ) -> list[str]:
     if entered is None:
         return [

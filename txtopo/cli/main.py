@@ -38,6 +38,7 @@ _COMMANDS = {
     "state": "state:state",
     "submit": "cluster.submit:submit",
     "supervisor": "cluster.daemons:supervisor",
+    "ui": "txtopo.ui.command:ui",
 }
 """Module and attribute of each command, imported on use, so that no command waits for imports of another."""
 
@@ -61,7 +62,8 @@ class _Commands(click.Group):
         if cmd_name not in _COMMANDS and cmd_name not in _HIDDEN:
             return None
         module, _, attribute = {**_COMMANDS, **_HIDDEN}[cmd_name].partition(":")
-        return cast("click.Command", getattr(importlib.import_module(f"txtopo.cli.{module}"), attribute))
+        module = module if module.startswith("txtopo.") else f"txtopo.cli.{module}"
+        return cast("click.Command", getattr(importlib.import_module(module), attribute))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; report a Ctrl-C during its imports as :class:`Command` does later."""

@@ -9,7 +9,6 @@ import logging
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import attrs
 import click
@@ -23,16 +22,21 @@ from txtopo.cli.display.interrupts import Interrupts
 from txtopo.cli.display.live import LiveDisplay
 from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.display.summary import is_stopped_early
+from txtopo.cli.page import PAGE_FILE, Address, Beside, page_beside
 from txtopo.cli.target import takes_target
 from txtopo.config import REAL_TIME, Config
 from txtopo.engine.runner import run as run_topology
+from txtopo.engine.timeline.records import METRICS, folder_of, place_of
 from txtopo.plain.run.runner import PlainReport
 from txtopo.printable import PrintableFormatter
+from txtopo.secrecy import shown, without_secrets
 from txtopo.topology.loading import Target
 from txtopo.topology.output import PRINT, USER_LOGGER
 from txtopo.topology.topology import PlainTopology, TransactionalTopology
+from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.run.parts import Observer
 from txtopo.transactional.run.report import Progress
+from txtopo.transactional.run.storage import DEFAULT_METADATA_DIR
 
 LOG_LEVELS = {
     "debug": logging.DEBUG,
@@ -42,20 +46,6 @@ LOG_LEVELS = {
     "error": logging.ERROR,
 }
 """Levels for the output and log records of user code, by name."""
-
-_PORT_MAX = 65_535
-
-
-class _Address(click.ParamType):  # type: ignore[type-arg] # generic since click 8.4 only
-    """``PORT`` or ``HOST:PORT``."""
-
-    name = "address"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        host, _, port = str(value).rpartition(":")
-        if not port.isdecimal() or int(port) > _PORT_MAX:
-            self.fail(f"{value!r} is neither PORT nor HOST:PORT", param, ctx)
-        return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
 @click.command(cls=Command)
@@ -76,16 +66,26 @@ class _Address(click.ParamType):  # type: ignore[type-arg] # generic since click
 @click.option(
     "--metrics",
     "address",
-    type=_Address(),
+    type=Address(),
     metavar="[HOST:]PORT",
     help="Serve /metrics, for Prometheus, and /health at this port of 127.0.0.1, or of HOST; 0 is a free port.",
 )
-def run(
+@click.option(
+    "--ui",
+    "page",
+    type=Address(),
+    is_flag=False,
+    flag_value="0",
+    metavar="[[HOST:]PORT]",
+    help="Start the page beside the run, at this port of 127.0.0.1, or of HOST; without a port at a free one.",
+)
+def run(  # noqa: PLR0913, PLR0917 - one for each option
     target: Target,
     until: int | None,
     real_time: bool,  # noqa: FBT001 - click's convention
     log_level: str,
     address: tuple[str, int] | None,
+    page: tuple[str, int] | None,
 ) -> None:
     """Run a topology, transactional or plain, until its input is exhausted.
 
@@ -98,11 +98,11 @@ def run(
     gc.freeze()  # modules live as long as the process; collecting them at exit would take 0.3 s
     console = Console(highlight=False)
     _log_to(console, target.config, LOG_LEVELS[log_level])
-    with _served(target, address, console) as observer:
+    with _observed(target, address, page, console) as observed:
         if isinstance(target.topology, PlainTopology):
-            _run_plain(target, target.topology, until, console, observer)
+            _run_plain(target, target.topology, until, console, observed)
         else:
-            _run_transactional(target, until, console, observer)
+            _run_transactional(target, until, console, observed)
 
 
 def _in_real_time(target: Target) -> Target:
@@ -115,7 +115,15 @@ def _in_real_time(target: Target) -> Target:
     return attrs.evolve(target, config=target.config.with_settings(mode), values={**target.values, **mode})
 
 
-def _run_transactional(target: Target, until: int | None, console: Console, observer: Observer | None) -> None:
+@attrs.frozen
+class _Observed:
+    """Who observes the run, and where it keeps its timeline; None: where it does by itself."""
+
+    observer: Observer | None = None
+    timeline: Path | None = None
+
+
+def _run_transactional(target: Target, until: int | None, console: Console, observed: _Observed) -> None:
     display: LiveDisplay | PlainLines = PlainLines()
     if console.is_terminal and not console.is_dumb_terminal:
         display = LiveDisplay(console, target.config.max_spout_pending)
@@ -132,7 +140,8 @@ def _run_transactional(target: Target, until: int | None, console: Console, obse
             until=until,
             on_progress=on_progress,
             on_stage=display.stage,
-            observer=observer,
+            observer=observed.observer,
+            timeline=observed.timeline,
         )
     display.finish(report)
     if is_stopped_early(report):
@@ -144,7 +153,7 @@ def _run_transactional(target: Target, until: int | None, console: Console, obse
 
 
 def _run_plain(
-    target: Target, topology: PlainTopology, until: int | None, console: Console, observer: Observer | None
+    target: Target, topology: PlainTopology, until: int | None, console: Console, observed: _Observed
 ) -> None:
     if until is not None:
         raise CommandLineError(f"{topology.id!r} is a plain topology, which has no transactions: leave --until out")
@@ -157,23 +166,45 @@ def _run_plain(
 
     with display, interrupts:
         report = run_topology(
-            topology, target.config, on_progress=on_progress, on_stage=display.stage, observer=observer
+            topology,
+            target.config,
+            on_progress=on_progress,
+            on_stage=display.stage,
+            observer=observed.observer,
+            timeline=observed.timeline,
         )
     display.finish(report)
     target.call_hook("show_results", console)
 
 
 @contextlib.contextmanager
-def _served(target: Target, address: tuple[str, int] | None, console: Console) -> Iterator[Observer | None]:
-    if address is None:
-        yield None
+def _observed(
+    target: Target, address: tuple[str, int] | None, page: tuple[str, int] | None, console: Console
+) -> Iterator[_Observed]:
+    if address is None and page is None:
+        yield _Observed()
         return
-    with needs_extra("metrics"):
-        from txtopo.engine.metrics import RunMetrics, serving  # noqa: PLC0415 - the extra, when it is needed
+    with needs_extra("metrics" if page is None else "ui"):
+        from txtopo.engine.metrics import RunMetrics, serving, written  # noqa: PLC0415 - the extra, when it is needed
     metrics = RunMetrics.of(target.topology)
-    with serving(metrics, *address) as url:
-        console.print(f"metrics: {url}", soft_wrap=True)
-        yield metrics
+    with contextlib.ExitStack() as stack:
+        timeline = None
+        if address is not None:
+            console.print(f"metrics: {stack.enter_context(serving(metrics, *address))}", soft_wrap=True)
+        if page is not None:
+            timeline = place_of(target.topology, target.config)
+            if timeline is None:  # it keeps nothing by itself
+                timeline = folder_of(DEFAULT_METADATA_DIR, target.topology.id)
+            beside = Beside(
+                () if isinstance(target.topology, PlainTopology) else target.words,
+                {name: without_secrets(str(shown(name, value))) for name, value in target.arguments.items()},
+                str(timeline.absolute() / PAGE_FILE),
+            )
+            output = timeline.parent.parent if timeline.parent.name == METADATA_DIR else timeline.parent
+            url = stack.enter_context(page_beside(output, page, beside))
+            console.print(f"page: {url}", soft_wrap=True)
+            stack.enter_context(written(metrics, timeline / METRICS))
+        yield _Observed(metrics, timeline)
 
 
 def _log_to(console: Console, config: Config, user_level: int) -> None:

@@ -62,7 +62,7 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
         _show_all(table, txid, limit, keys, form, nearest=nearest)
         return
     rows = read_table(table, txid, nearest)
-    found = _sorted(_with_keys(rows, keys))
+    found = sorted_rows(with_keys(rows, keys))
     shown = _show(found, limit, form)
     _say(f"{_count(shown, found, rows)}; {_written(rows)}")
 
@@ -78,7 +78,7 @@ def _show_all(  # noqa: PLR0913 - as above
             f"CSV can hold only one table, but there are {', '.join(view.tables)}; use --format jsonl"
         )
     for name, rows in sorted(view.tables.items()):
-        shown = _show(_sorted(rows), limit, form, name)
+        shown = _show(sorted_rows(rows), limit, form, name)
         _say(f"{name}: {_count(shown, rows, rows)}")
     _say(f"all tables as of transaction {view.txid}")
 
@@ -100,7 +100,8 @@ def _show(found: pa.Table, limit: int | None, form: str, name: str | None = None
     return shown
 
 
-def _sorted(rows: pa.Table) -> pa.Table:
+def sorted_rows(rows: pa.Table) -> pa.Table:
+    """Return rows in the order of their columns."""
     return rows.sort_by([(name, "ascending") for name in _sortable(rows)])
 
 
@@ -110,7 +111,12 @@ def _write_csv(rows: pa.Table) -> None:
     writer.writerows(row.values() for row in rows.to_pylist())
 
 
-def _with_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+def with_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the rows of a key: a text for each of the first columns.
+
+    Raises:
+        ConfigError: there are too many keys, or one is not of its column's type.
+    """
     if len(keys) >= rows.num_columns:
         raise ConfigError(f"{len(keys)} keys are given; the columns are {', '.join(rows.column_names)}")
     for name, text in zip(rows.column_names, keys, strict=False):

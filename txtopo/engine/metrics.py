@@ -37,8 +37,10 @@ from txtopo.connections import Connection, Gate
 from txtopo.errors import ConfigError
 from txtopo.plain.run.runner import PlainReport
 from txtopo.topology.topology import Topology, TransactionalTopology
+from txtopo.transactional.commit.groups import StateWrite
 from txtopo.transactional.core.actions import Action, Commit, DeadLetter, Process
 from txtopo.transactional.core.events import Committed, Event, JobLost, MetadataCreated, Processed, Recovered
+from txtopo.transactional.core.transactions import FailedAttempt
 from txtopo.transactional.run.report import Progress
 from txtopo.transactional.tasks.readings import ReadingKind
 
@@ -269,6 +271,9 @@ class RunMetrics(Collector):
         """Take in a step before the run begins."""
         self._stage = stage
 
+    def leads(self, incarnation: str, epoch: int) -> None:
+        """Take in that the run has the lead."""
+
     def began(self, executors_lost: Callable[[], int]) -> None:
         """Take in that the run loop begins."""
         self._executors_lost = executors_lost
@@ -316,11 +321,14 @@ class RunMetrics(Collector):
             self._begun_at.pop(attempt.txid, None)
             self._starts.pop(attempt.txid, None)
 
-    def wrote(self, state: str, secs: float) -> None:
+    def failed(self, failure: FailedAttempt) -> None:
+        """Take in that an attempt has failed; the progress counts it."""
+
+    def wrote(self, state: str, write: StateWrite) -> None:
         """Take in that a state was written."""
         if state not in self._writes:
             self._writes[state] = _Histogram(_SECONDS)
-        self._writes[state].add(secs)
+        self._writes[state].add(write.secs)
 
     def progressed(self, progress: Progress | PlainReport) -> None:
         """Take in the progress of the run."""

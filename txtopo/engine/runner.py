@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, overload
 
@@ -15,6 +16,8 @@ import attrs
 
 from txtopo.config import MICRO_BATCH, REAL_TIME, Config, TopologyKind
 from txtopo.engine.control import RunControl
+from txtopo.engine.timeline.observer import Timeline
+from txtopo.engine.timeline.records import place_of
 from txtopo.errors import ConfigError
 from txtopo.garbage import seldom_collected
 from txtopo.plain.run.runner import PlainReport, start
@@ -23,7 +26,7 @@ from txtopo.topology.plan import Plan
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.run.assembly import Environment, assembled
-from txtopo.transactional.run.parts import Observer, OnProgress
+from txtopo.transactional.run.parts import Observer, Observers, OnProgress
 from txtopo.transactional.run.report import Progress, RunReport
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ def run(
     on_stage: Callable[[str], None] | None = None,
     control: RunControl | None = None,
     observer: Observer | None = None,
+    timeline: Path | None = None,
 ) -> RunReport: ...
 
 
@@ -65,6 +69,7 @@ def run(
     on_stage: Callable[[str], None] | None = None,
     control: RunControl | None = None,
     observer: Observer | None = None,
+    timeline: Path | None = None,
 ) -> PlainReport: ...
 
 
@@ -78,6 +83,7 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
     on_stage: Callable[[str], None] | None = None,
     control: RunControl | None = None,
     observer: Observer | None = None,
+    timeline: Path | None = None,
 ) -> RunReport | PlainReport:
     """Run a topology until its spouts are exhausted, ``until`` is committed, or a stop is requested.
 
@@ -93,6 +99,8 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
         on_stage: called before that with the name of each step: ``looking at the input``, ``recovering`` …
         control: deactivates, activates and stops the run from other threads.
         observer: is told what the run does; a :class:`txtopo.engine.metrics.RunMetrics` makes metrics of it.
+        timeline: the folder of the run's timeline, which ``txtopo ui`` shows; by default it is in the metadata
+            directory, and a topology that has none keeps no timeline.
 
     Returns:
         The result of the run.
@@ -106,6 +114,26 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
     """
     config = config if isinstance(config, Config) else Config(config)
     control = control or RunControl()
+    place = timeline or place_of(topology, config)
+    if place is not None:
+        with Timeline(topology, config, place) as own:
+            both = own if observer is None else Observers(observer, own)
+            report = _run(topology, config, control, spark, until, on_progress, on_stage, both)
+            own.ended = report.reason
+            return report
+    return _run(topology, config, control, spark, until, on_progress, on_stage, observer)
+
+
+def _run(  # noqa: PLR0913, PLR0917 - as above
+    topology: Topology,
+    config: Config,
+    control: RunControl,
+    spark: SparkSession | None,
+    until: int | None,
+    on_progress: Callable[[Any], None] | None,
+    on_stage: Callable[[str], None] | None,
+    observer: Observer | None,
+) -> RunReport | PlainReport:
     if observer is not None:
         on_stage, on_progress = _both(on_stage, observer.entered), _both(on_progress, observer.progressed)
     if isinstance(topology, PlainTopology):

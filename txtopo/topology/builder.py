@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import attrs
 import cloudpickle
 
 from txtopo.api.bolt import (
@@ -29,7 +30,7 @@ from txtopo.topology.code_checks import shared_defaults, signature_mistakes, und
 from txtopo.topology.graph import BoltDeclarer, ComponentDeclarer, Declared, Graph, Subscription
 from txtopo.topology.kinds import rules_of
 from txtopo.topology.plan import ComponentKind, Edge, Phase, Plan, PlannedComponent
-from txtopo.topology.probe import find_state_mistakes
+from txtopo.topology.probe import find_state_mistakes, requested_states
 from txtopo.topology.spout_semantics import semantics_of
 from txtopo.topology.topology import TransactionalTopology
 
@@ -114,6 +115,7 @@ class TransactionalTopologyBuilder:
         commit_phase = _find_commit_phase(ordered)
         refuse(list(checks.check_dataframes(graph, streams, commit_phase)))
         plan = _make_plan(graph, ordered, streams, commit_phase)
+        plan = attrs.evolve(plan, requested_states=requested_states(plan))
         refuse(list(find_state_mistakes(plan)))
         for shared in {shared for d in graph.declared[1:] for shared in shared_defaults(d.component)}:
             warnings.warn(shared.text, SharedStateWarning, stacklevel=2)

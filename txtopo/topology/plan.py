@@ -102,6 +102,8 @@ class Plan:
         )
     )
     """The declared states that override ``fitted`` to check keys and values. Executors have them too."""
+    requested_states: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
+    """The states that each component of the commit phase requests in its ``prepare``, by component."""
 
     @property
     def spout(self) -> PlannedComponent:
@@ -158,6 +160,7 @@ class Plan:
             tuple(attrs.evolve(edge, index=index) for index, edge in enumerate(edges)),
             states,
             self.semantics,
+            requested_states={name: own for name, own in self.requested_states.items() if name in components},
         )
 
     def of_phase(self, phase: Phase) -> tuple[PlannedComponent, ...]:

@@ -21,8 +21,8 @@ _ATTEMPT = TransactionAttempt(0, 0)
 
 
 def find_state_mistakes(plan: Plan) -> Iterator[str]:
-    """Call ``prepare`` on a copy of each bolt of the commit phase; find states that it requests but nobody set."""
-    for component, requested in requested_states(plan).items():
+    """Find the states that bolts of the commit phase request but nobody set."""
+    for component, requested in plan.requested_states.items():
         for name in requested:
             if name not in plan.states:
                 known = ", ".join(repr(name) for name in plan.states) or "none"
@@ -32,13 +32,13 @@ def find_state_mistakes(plan: Plan) -> Iterator[str]:
                 )
 
 
-def requested_states(plan: Plan) -> dict[str, list[str]]:
-    """Return the states that each bolt of the commit phase requests in ``prepare``, by component id."""
+def requested_states(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Call ``prepare`` on a copy of each bolt of the commit phase; return the states it requests, by component."""
     requested = {}
     for component in plan.of_phase(Phase.COMMIT):
         context = _ProbeContext(plan, component)
         _prepare_copy(component, context)
-        requested[component.id] = context.requested
+        requested[component.id] = tuple(dict.fromkeys(context.requested))
     return requested
 
 

@@ -285,10 +285,9 @@ BUGS = (
         "            self._coordinator_state.decide(\n"
         "                Group(first, last, tuple(writes), metadata, tuple(self._states), notes=notes, planned=planned)\n"
         '            )\n        with self._timed("table writes"):\n'
-        "            secs: dict[str, float] = {}\n"
-        "            self._together([functools.partial(self._publish, secs, name, last, notes[name]) for name in writes])\n",
-        '        with self._timed("table writes"):\n            secs: dict[str, float] = {}\n'
-        "            self._together([functools.partial(self._publish, secs, name, last, notes[name]) for name in writes])\n"
+        "            self._together([functools.partial(self._publish, published, name, last, notes[name]) for name in writes])\n",
+        '        with self._timed("table writes"):\n'
+        "            self._together([functools.partial(self._publish, published, name, last, notes[name]) for name in writes])\n"
         '        with self._timed("ledger"), durable_step("group.decide"):\n'
         "            self._coordinator_state.decide(\n"
         "                Group(first, last, tuple(writes), metadata, tuple(self._states), notes=notes, planned=planned)\n"
@@ -397,13 +396,12 @@ BUGS = (
     Bug(
         "coordinator state written before the tables",
         "txtopo/transactional/commit/groups.py",
-        '        with self._timed("table writes"):\n            secs: dict[str, float] = {}\n'
-        "            self._together([functools.partial(self._publish, secs, name, last, notes[name]) for name in writes])\n",
+        '        with self._timed("table writes"):\n'
+        "            self._together([functools.partial(self._publish, published, name, last, notes[name]) for name in writes])\n",
         "        marks = marks_after(self._committed, self._states, set(writes), last)\n"
         "        self._coordinator_state.commit(CommittedMark(last, metadata, marks), first)\n"
         '        self._coordinator_state.flush()\n        with self._timed("table writes"):\n'
-        "            secs: dict[str, float] = {}\n"
-        "            self._together([functools.partial(self._publish, secs, name, last, notes[name]) for name in writes])\n",
+        "            self._together([functools.partial(self._publish, published, name, last, notes[name]) for name in writes])\n",
         subjects=(),
         tests=("tests/transactional/commit/test_interleavings.py",),
     ),
@@ -703,7 +701,7 @@ BUGS = (
     Bug(
         "a process whose number came again taken for the run",
         "txtopo/transactional/run/snapshot.py",
-        "self.process_start == _start_of(self.pid)",
+        "self.process_start == start_of(self.pid)",
         "True",
         subjects=(),
         tests=("tests/cli/test_explain.py",),
@@ -3860,5 +3858,69 @@ BUGS = (
         "        is_excused = False\n",
         subjects=(),
         tests=("tests/workers/test_supervisor.py",),
+    ),
+    Bug(
+        "a token of the page that works twice",
+        "txtopo/ui/security.py",
+        "self._invitations.pop(found[0]) < self._clock()",
+        "self._invitations[found[0]] < self._clock()",
+        subjects=(),
+        tests=("tests/ui/test_app.py",),
+    ),
+    Bug(
+        "a page that answers to any name",
+        "txtopo/ui/security.py",
+        "        if host not in self.hosts:\n",
+        "        if not host:\n",
+        subjects=(),
+        tests=("tests/ui/test_app.py",),
+    ),
+    Bug(
+        "a page that takes posts of other sites",
+        "txtopo/ui/security.py",
+        """headers.get("Origin") != f"{scope['scheme']}://{host}":\n""",
+        """headers.get("Origin") is None:\n""",
+        subjects=(),
+        tests=("tests/ui/test_app.py",),
+    ),
+    Bug(
+        "a timeline that a run without the lead takes from its successor",
+        "txtopo/engine/timeline/writer.py",
+        "        if own and own[0] > self._epoch:\n",
+        "        if False:\n",
+        subjects=(),
+        tests=("tests/engine/timeline/test_timeline.py",),
+    ),
+    Bug(
+        "a reader of the timeline that stops at a record that stays torn",
+        "txtopo/engine/timeline/ring.py",
+        "return (self._all(), True) if is_again else (found, False)",
+        "return found, False",
+        subjects=(),
+        tests=("tests/engine/timeline/test_ring.py",),
+    ),
+    Bug(
+        "users' texts taken for HTML by the page",
+        "txtopo/ui/markup.py",
+        'return html.escape(escaped(text, keep="\\n\\t"))',
+        'return escaped(text, keep="\\n\\t")',
+        subjects=(),
+        tests=("tests/ui/test_markup.py", "tests/ui/views/test_views.py"),
+    ),
+    Bug(
+        "a page that goes on asking while nobody looks at it",
+        "txtopo/ui/static/page.js",
+        "if (document.hidden || !this.isWanted()) return;",
+        "if (!this.isWanted()) { this.later(); return; }",
+        subjects=(),
+        tests=("tests/ui/test_page.py",),
+    ),
+    Bug(
+        "an open span of a killed run that grows for ever",
+        "txtopo/ui/static/gantt.js",
+        "return row.ended || (row.epoch === this.epoch ? this.now() : this.ends.get(row.epoch));",
+        "return row.ended || this.now();",
+        subjects=(),
+        tests=("tests/ui/test_runs.py",),
     ),
 )

@@ -8,7 +8,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from txtopo.api.tuples import DEFAULT_STREAM
-from txtopo.cli.graphs.transactional import fields_text, stream_text
+from txtopo.cli.graphs.transactional import stream_text
+from txtopo.topology.description import described_plain
 from txtopo.topology.plain_plan import PlainComponent, PlainKind, PlainPlan
 from txtopo.topology.plan import Edge
 
@@ -55,28 +56,7 @@ def draw_plain_dot(plan: PlainPlan) -> str:
 
 def draw_plain_json(plan: PlainPlan) -> str:
     """Return the graph as JSON."""
-    return json.dumps(
-        {
-            "topology": plan.topology_id,
-            "kind": "plain",
-            "components": [
-                {
-                    "id": component.id,
-                    "kind": component.kind.value,
-                    "class": _class(component),
-                    "parallelism": component.parallelism,
-                    "tasks": list(component.tasks),
-                    "streams": {name: fields_text(fields) for name, fields in component.streams.items()},
-                }
-                for component in plan.components
-            ],
-            "edges": [
-                {"source": e.source, "stream": e.stream, "target": e.target, "grouping": str(e.grouping)}
-                for e in plan.edges
-            ],
-        },
-        indent=2,
-    )
+    return json.dumps(described_plain(plan), indent=2)
 
 
 def _title(component: PlainComponent) -> str:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-import attrs
 from rich.text import Text
 from rich.tree import Tree
 
 from txtopo.api.fields import Fields
 from txtopo.api.state import State
 from txtopo.api.tuples import DEFAULT_STREAM
-from txtopo.api.types import ddl_name
-from txtopo.secrecy import without_secrets
+from txtopo.topology.description import address_of, class_of, described, fields_text, states_of
 from txtopo.topology.plan import Edge, Phase, Plan, PlannedComponent
-from txtopo.topology.probe import find_state_mistakes
 
 _PHASE_STYLES = {Phase.PROCESSING: "yellow", Phase.COMMIT: "green"}
 
@@ -139,37 +135,7 @@ def _mermaid_quoted(*lines: str) -> str:
 
 def draw_json(plan: Plan) -> str:
     """Return components, edges and states as one JSON object."""
-    graph: dict[str, Any] = {
-        "topology": plan.topology_id,
-        "components": [
-            {
-                "id": component.id,
-                "kind": component.kind.value,
-                "class": class_of(component),
-                "tasks": component.tasks,
-                "phase": component.phase.value,
-                "committer": component.is_committer,
-                "streams": {stream: fields_text(fields) for stream, fields in component.streams.items()},
-                "states": states_of(plan, component),
-            }
-            for component in plan.components
-        ],
-        "edges": [
-            {"source": edge.source, "stream": edge.stream, "target": edge.target, "grouping": str(edge.grouping)}
-            for edge in plan.edges
-        ],
-        "states": {
-            name: {
-                "class": type(state).__name__,
-                "kind": state.kind.value,
-                "key": fields_text(state.key),
-                "value": fields_text(state.value),
-                "path": address_of(state),
-            }
-            for name, state in plan.states.items()
-        },
-    }
-    return json.dumps(graph, indent=2, ensure_ascii=False)
+    return json.dumps(described(plan), indent=2, ensure_ascii=False)
 
 
 PHASE_TITLES: Mapping[Phase, str] = {
@@ -184,18 +150,6 @@ def title_of(component: PlannedComponent) -> str:
     kind = component.kind.value
     tasks = "1 task" if component.tasks == 1 else f"{component.tasks} tasks"
     return f"{f'committer, {kind}' if component.is_committer else kind}, {tasks}"
-
-
-def class_of(component: PlannedComponent) -> str:
-    """Return the name of a component's class; empty if it is one of txtopo's own wrappers."""
-    name = type(component.component).__name__
-    return "" if name.startswith("_") else name
-
-
-def fields_text(fields: Fields) -> str:
-    """Return fields as they are declared."""
-    pairs = zip(fields.names, fields.types, strict=True)
-    return ", ".join(name if kind is None else f"{name}: {ddl_name(kind)}" for name, kind in pairs)
 
 
 def stream_text(stream: str, fields: Fields) -> str:
@@ -220,27 +174,3 @@ def state_text(state: State) -> str:
         return f"{type(state).__name__}, {state.kind.value}: ({fields_text(state.value)})"
     fields = f"({fields_text(state.key)}) to ({fields_text(state.value)})"
     return f"{type(state).__name__}, {state.kind.value}: {fields}"
-
-
-def address_of(state: State) -> str:
-    """Return the path of a state's table, without secrets; empty for a state without one."""
-    return without_secrets(str(getattr(state, "path", "")))
-
-
-def states_of(plan: Plan, component: PlannedComponent) -> list[str]:
-    """Return the names of the states that a component gets in its ``prepare``.
-
-    A component needs a state if the checks report a mistake once the state is removed from the graph.
-    """
-    if component.phase is Phase.PROCESSING:
-        return []
-    alone = tuple(c if c is component else attrs.evolve(c, phase=Phase.PROCESSING) for c in plan.components)
-    return [
-        name
-        for name in plan.states
-        if any(find_state_mistakes(attrs.evolve(plan, components=alone, states=_without(plan.states, name))))
-    ]
-
-
-def _without(states: Mapping[str, State], name: str) -> dict[str, State]:
-    return {each: state for each, state in states.items() if each != name}

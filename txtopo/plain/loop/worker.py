@@ -61,6 +61,8 @@ class WorkerStatus:
     last_error: str
     lag: tuple[tuple[str, int], ...] = ()
     """For each spout task that knows it: its component, and the records between it and the end of its source."""
+    queued: tuple[tuple[str, int], ...] = ()
+    """For each bolt's task, its component and the tuples that wait for it in memory."""
 
 
 class Worker:
@@ -287,6 +289,7 @@ class Worker:
             reported_errors=sum(task.errors.reported for task in tasks),
             last_error=next((task.errors.last for task in tasks if task.errors.last), ""),
             lag=tuple((task.component.id, lag) for task in spouts if (lag := task.lag()) is not None),
+            queued=tuple((task.component.id, len(self._queues[task.id])) for task in self._bolts),
         )
 
     def left(self) -> dict[str, int]:

@@ -71,6 +71,7 @@ class PlainReport:
         lag: for each spout that knows it, how many records its tasks are behind the end of their source.
         workers_killed: workers that died without reporting an error. The counts of their last two seconds are lost, so
             all numbers of roots and tuples are *at least* these.
+        queued: for each bolt, how many tuples wait in memory to be executed.
     """
 
     topology_id: str
@@ -92,6 +93,7 @@ class PlainReport:
     latencies: LatencyHistogram = attrs.field(factory=LatencyHistogram, repr=False)
     lag: Mapping[str, int] = attrs.field(factory=dict)
     workers_killed: int = 0
+    queued: Mapping[str, int] = attrs.field(factory=dict)
 
 
 class RunningTopology:
@@ -226,10 +228,12 @@ class RunningTopology:
             health = [each for each in run.supervisor.health if each is not None]
             statuses: list[WorkerStatus] = [each.status for each in health]
             past = self._past.plus(run.supervisor, health)
-        lag: Counter[str] = Counter()
+        lag, queued = Counter[str](), Counter[str]()
         for status in statuses:
             for spout, records in status.lag:
                 lag[spout] += records
+            for bolt, tuples in status.queued:
+                queued[bolt] += tuples
         counts = dict(past.counts)
         spouts = [counts[spout.id] for spout in self._plan.spouts if spout.id in counts]
         return PlainReport(
@@ -252,6 +256,7 @@ class RunningTopology:
             latencies=past.latencies,
             lag=dict(lag),
             workers_killed=past.workers_killed,
+            queued=dict(queued),
         )
 
     @property

@@ -17,7 +17,6 @@ from txtopo.api.optional import call_if_there
 from txtopo.api.state import State
 from txtopo.errors import ConfigError
 from txtopo.topology.plan import Plan
-from txtopo.topology.probe import requested_states
 
 
 @attrs.frozen
@@ -60,7 +59,7 @@ def part_of(plan: Plan, name: str, known: Collection[str]) -> BackfillPart:
     Raises:
         ConfigError: no component writes it.
     """
-    requested = requested_states(plan)
+    requested = plan.requested_states
     states, components = {name}, set[str]()
     size = 0
     while size < len(states) + len(components):

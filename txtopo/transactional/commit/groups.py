@@ -61,6 +61,9 @@ WRITE_RETRY_SECS = 0.2
 
 GroupWrites = Mapping[str, Writes]
 
+_Spans = dict[str, tuple[float, float]]
+"""From when to when a step of each state took, in seconds."""
+
 Together = Callable[[Sequence[Callable[[], None]]], None]
 """Runs some steps at the same time, or one after another; raises an error of one of them once all have ended."""
 
@@ -76,6 +79,28 @@ class Journal(Protocol):
 
     def enter(self, entry: JournalEntry) -> None:
         """Append an entry; durable on return."""
+
+
+@attrs.frozen
+class StateWrite:
+    """A state's part in a group's write.
+
+    Args:
+        prepared: from when to when it was prepared: its data files were written.
+        published: from when to when it was made visible; both in seconds of the run's clock.
+        rows: how many rows or keys were put.
+        removed: how many keys were removed.
+    """
+
+    prepared: tuple[float, float]
+    published: tuple[float, float]
+    rows: int
+    removed: int
+
+    @property
+    def secs(self) -> float:
+        """How long it took to make it visible, in seconds."""
+        return self.published[1] - self.published[0]
 
 
 InputRanges = Callable[[Any, Any], Mapping[str, tuple[Any, Any]] | None]
@@ -100,7 +125,7 @@ class GroupCommitter:
     """Commits groups, one at a time.
 
     ``committed`` is the mark at the start, ``dead_letters`` the name of the state for dead letters. ``on_write`` is
-    called with the name of a state and the seconds that its write took.
+    called with the name of a state and its write.
     """
 
     def __init__(  # noqa: PLR0913 - committing depends on that many parts
@@ -117,13 +142,15 @@ class GroupCommitter:
         now_secs: Callable[[], float],
         dead_letters: str | None = None,
         run_phases: RunCommitPhases = run_commit_phases,
-        on_write: Callable[[str, float], None] | None = None,
+        on_write: Callable[[str, StateWrite], None] | None = None,
         together: Together = in_order,
     ) -> None:
         self.step_secs: dict[str, float] = {}
         """The total time of each step so far, in seconds."""
         self.rows_put: dict[str, int] = {}
         """The number of rows or keys put into each state so far."""
+        self.emitted: dict[str, int] = {}
+        """The number of tuples that each component emitted in the transactions that are committed."""
         self.readings = Readings()
         """What components have counted and measured in the transactions that are committed."""
         self._now_secs = now_secs
@@ -240,7 +267,11 @@ class GroupCommitter:
         # A crash in these steps leaves data files that no note names, which upkeep or the next recovery removes; and an
         # entry in the journal of transactions that never were. A last entry counts only if the tables have its
         # transactions, and the next leader's part of the journal goes on from the committed mark.
-        steps = [functools.partial(self._prepare, notes, name, last, values) for name, values in writes.items()]
+        prepared: _Spans = {}
+        published: _Spans = {}
+        steps = [
+            functools.partial(self._prepare, prepared, notes, name, last, values) for name, values in writes.items()
+        ]
         if self._journal is not None:
             steps.append(functools.partial(self._enter, self._journal, self._entry(group, writes, fingerprints)))
         with self._timed("preparing"):
@@ -252,37 +283,41 @@ class GroupCommitter:
                 Group(first, last, tuple(writes), metadata, tuple(self._states), notes=notes, planned=planned)
             )
         with self._timed("table writes"):
-            secs: dict[str, float] = {}
-            self._together([functools.partial(self._publish, secs, name, last, notes[name]) for name in writes])
-        if self._on_write is not None:
-            for name in writes:
-                self._on_write(name, secs[name])
+            self._together([functools.partial(self._publish, published, name, last, notes[name]) for name in writes])
         # In memory only: a crash before the next write leaves the note above the committed mark, and every state
         # published. The next leader publishes them again, which makes sure that they are durable, and sets the mark.
         marks = marks_after(self._committed, self._states, set(writes), last)
         self._committed = CommittedMark(last, metadata, marks, planned)
         self._coordinator_state.commit(self._committed, first)
         for name, values in writes.items():
-            self.rows_put[name] = self.rows_put.get(name, 0) + put_and_removed(values)[0]
+            rows, removed = put_and_removed(values)
+            self.rows_put[name] = self.rows_put.get(name, 0) + rows
+            if self._on_write is not None:
+                self._on_write(name, StateWrite(prepared[name], published[name], rows, removed))
+        for own in (fingerprints or {}).values():
+            for component, each in own.items():
+                self.emitted[component] = self.emitted.get(component, 0) + each.tuples
 
-    def _prepare(self, notes: dict[str, Any], name: str, txid: int, values: Writes) -> None:
+    def _prepare(self, spans: _Spans, notes: dict[str, Any], name: str, txid: int, values: Writes) -> None:
+        began = self._now_secs()
         what_now = "nothing of this group is written; start again when it is writable"
         for attempt in self._tries(txid, "prepared", what_now):
             with attempt, durable_step("table.prepare"):
                 notes[name] = self._states[name].prepare(txid, values)
+        spans[name] = began, self._now_secs()
 
     def _enter(self, journal: Journal, entry: JournalEntry) -> None:
         with durable_step("group.journal"):
             journal.enter(entry)
 
-    def _publish(self, secs: dict[str, float], name: str, txid: int, note: Any) -> None:
+    def _publish(self, spans: _Spans, name: str, txid: int, note: Any) -> None:
         began = self._now_secs()
         # If a write was made and only its answer was lost, the next try finds the transaction and does nothing.
         what_now = "start again when it is writable, and recovery will finish the group"
         for attempt in self._tries(txid, "written", what_now):
             with attempt, durable_step("table.write"):
                 self._states[name].publish(txid, note)
-        secs[name] = self._now_secs() - began
+        spans[name] = began, self._now_secs()
 
     def flush(self) -> list[Event]:
         """Make durable that the last group is committed, if no other group follows that would do so."""

@@ -452,7 +452,8 @@ class Coordinator:
         assert transaction.attempt is not None, "only live attempts fail"
         if self._stopping is None or self._stopping.error is None:  # a run that stops for an error reports only that
             times = transaction.tries.failed_attempts
-            self._failures.append(FailedAttempt(transaction.attempt, error, times, is_logged))
+            failure = FailedAttempt(transaction.attempt, error, times, is_logged, component=component)
+            self._failures.append(failure)
         self._note(transaction, HistoryEvent.FAILED, error, component)
         transaction.move(Trigger.FAIL)
         # After FAIL it is READY, from where the table lets it be given up.

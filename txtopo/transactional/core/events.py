@@ -106,6 +106,8 @@ class Processed:
 
     attempt: TransactionAttempt
     metadata: Any = None
+    tuples: int = attrs.field(default=0, kw_only=True, eq=False, repr=False)
+    """The tuples of the spout, for observers: the core decides nothing by them."""
 
 
 @attrs.frozen

@@ -49,6 +49,8 @@ class FailedAttempt:
     """The number of failed attempts of its transaction in this epoch, including this one."""
     is_logged: bool = False
     """Whether the failure and its reason were logged already."""
+    component: str | None = attrs.field(default=None, kw_only=True)
+    """The component that failed, if known."""
 
 
 @attrs.frozen

@@ -132,6 +132,8 @@ def assembled(
         if environment.make_journal is None:
             check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
         coordinator_state = _take_lead(plan, config, store, stack)
+        if environment.observer is not None:
+            environment.observer.leads(coordinator_state.incarnation, coordinator_state.epoch)
         recovered = _recover(plan, config, states, coordinator_state, stack)
         source.open_store(*coordinator_state.source_place)
         header = _journal_header(plan, config, states, recovered, coordinator_state)

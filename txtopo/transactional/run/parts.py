@@ -9,10 +9,11 @@ from typing import Any, Protocol
 import attrs
 
 from txtopo.errors import RuleError
-from txtopo.transactional.commit.groups import GroupCommitter
+from txtopo.transactional.commit.groups import GroupCommitter, StateWrite
 from txtopo.transactional.core.actions import Action
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import Event
+from txtopo.transactional.core.transactions import FailedAttempt
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.jobs.jobs import JobPlanner
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
@@ -25,10 +26,13 @@ OnProgress = Callable[[Progress], None]
 
 
 class Observer(Protocol):
-    """Is told what a run does, for metrics. *An implementation* must return at once and raise nothing."""
+    """Is told what a run does, for metrics and timelines. *An implementation* must return at once and raise nothing."""
 
     def entered(self, stage: str) -> None:
         """Take in that a step before the run begins."""
+
+    def leads(self, incarnation: str, epoch: int) -> None:
+        """Take in that the run has the lead; a plain topology's runs never do."""
 
     def began(self, executors_lost: Callable[[], int]) -> None:
         """Take in that the run loop begins; ``executors_lost`` may be called on any thread, and may take a while."""
@@ -39,11 +43,61 @@ class Observer(Protocol):
     def happened(self, event: Event) -> None:
         """Take in an event, before the core does."""
 
-    def wrote(self, state: str, secs: float) -> None:
+    def failed(self, failure: FailedAttempt) -> None:
+        """Take in that an attempt has failed, whatever the cause, after the core."""
+
+    def wrote(self, state: str, write: StateWrite) -> None:
         """Take in that a state was written, in the thread that commits."""
 
     def progressed(self, progress: Any) -> None:
         """Take in the progress: a :class:`Progress`, or the PlainReport of a plain topology."""
+
+
+class Observers:
+    """Several observers, or none, as one."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def entered(self, stage: str) -> None:
+        """See :class:`Observer`."""
+        for each in self._observers:
+            each.entered(stage)
+
+    def leads(self, incarnation: str, epoch: int) -> None:
+        """See :class:`Observer`."""
+        for each in self._observers:
+            each.leads(incarnation, epoch)
+
+    def began(self, executors_lost: Callable[[], int]) -> None:
+        """See :class:`Observer`."""
+        for each in self._observers:
+            each.began(executors_lost)
+
+    def acted(self, action: Action) -> None:
+        """See :class:`Observer`."""
+        for each in self._observers:
+            each.acted(action)
+
+    def happened(self, event: Event) -> None:
+        """See :class:`Observer`."""
+        for each in self._observers:
+            each.happened(event)
+
+    def failed(self, failure: FailedAttempt) -> None:
+        """See :class:`Observer`."""
+        for each in self._observers:
+            each.failed(failure)
+
+    def wrote(self, state: str, write: StateWrite) -> None:
+        """See :class:`Observer`."""
+        for each in self._observers:
+            each.wrote(state, write)
+
+    def progressed(self, progress: Any) -> None:
+        """See :class:`Observer`."""
+        for each in self._observers:
+            each.progressed(progress)
 
 
 @attrs.frozen

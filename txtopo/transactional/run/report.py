@@ -91,3 +91,5 @@ class Progress:
     """The records of the source that no transaction has taken; None if the spout does not know them."""
     readings: tuple[Reading, ...] = ()
     """What components have counted and measured in the committed transactions."""
+    emitted: Mapping[str, int] = attrs.field(factory=dict)
+    """The tuples that each component emitted in the committed transactions."""

@@ -63,7 +63,7 @@ from txtopo.transactional.core.events import (
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.jobs.jobs import Processing
 from txtopo.transactional.jobs.stage_run import Report
-from txtopo.transactional.run.parts import Parts
+from txtopo.transactional.run.parts import Observers, Parts
 from txtopo.transactional.run.report import RunReport
 from txtopo.transactional.run.statistics import RunStatistics
 from txtopo.transactional.run.threads import Role
@@ -89,7 +89,7 @@ class RunLoop:
         self._parts = parts
         self._threads = parts.threads
         self._core = parts.coordinator
-        self._observer = parts.observer
+        self._observer = parts.observer or Observers()
         self._results: dict[TransactionAttempt, Processing] = {}
         self._results_lock = threading.Lock()
         self._commit_probe = ProgressProbe()
@@ -132,8 +132,7 @@ class RunLoop:
         """Pass the first event to the core."""
         # The core asks for transactions as soon as it gets the first event, and posted events come only after it.
         before = [] if self._is_active else [Deactivated()]
-        if self._observer is not None:
-            self._observer.began(self._parts.runner.executors_lost)
+        self._observer.began(self._parts.runner.executors_lost)
         self._handle(*before, attrs.evolve(recovered, now_ms=self._now_ms()))
 
     def step(self) -> None:
@@ -179,14 +178,14 @@ class RunLoop:
             # Before the core takes the event in, which makes the transactions no longer pending.
             if isinstance(event, Committed):
                 self._statistics.note_committed(event.attempts, self._results)
-            if self._observer is not None:
-                self._observer.happened(event)
+            self._observer.happened(event)
         actions = self._core.handle(*events)
         self._statistics.note_failures()
+        for failure in self._core.failures:
+            self._observer.failed(failure)
         for action in actions:
             logger.debug("action %s", action)
-            if self._observer is not None:
-                self._observer.acted(action)
+            self._observer.acted(action)
             # After an error skip the later actions: a Process must not run whose SaveMetadata is not durable.
             try:
                 self._carry_out(action)
@@ -377,7 +376,7 @@ def _answer(outcome: Processing) -> Event:
     """Return the event for the result of an attempt."""
     match outcome.failure:
         case None:
-            return Processed(outcome.attempt, outcome.metadata)
+            return Processed(outcome.attempt, outcome.metadata, tuples=outcome.tuples)
         case FailedException() as failure:
             return failed(outcome.attempt, failure, outcome.metadata)
         case error:

@@ -38,6 +38,9 @@ logger = logging.getLogger("txtopo")
 _NAME = re.compile(r"run-(.*)\.json")
 
 _PROC = Path("/proc")
+_DEAD = (["Z"], ["X"])
+"""States of a process that is dead, although whoever started it has not asked for its end yet."""
+
 _START_TIME_FIELD = 19
 """The index of the process's start time in /proc/PID/stat, among the fields after the program's name."""
 
@@ -108,7 +111,9 @@ class Writer:
             return False
         except PermissionError:
             pass  # another user's process, so it exists
-        return self.process_start is None or self.process_start == _start_of(self.pid)  # the pid may have been reused
+        if _stat_of(self.pid)[:1] in _DEAD:
+            return False
+        return self.process_start is None or self.process_start == start_of(self.pid)  # the pid may have been reused
 
 
 class SnapshotWriter:
@@ -119,7 +124,7 @@ class SnapshotWriter:
         self._path = _path_of(header.topology)
         self._epoch = header.epoch
         self._incarnation = header.incarnation
-        self._process_start = _start_of(os.getpid())
+        self._process_start = start_of(os.getpid())
         self._has_begun = False
         self._is_over = False
 
@@ -195,8 +200,15 @@ def _path_of(topology_id: str) -> str:
     return f"run-{urllib.parse.quote(topology_id, safe='')}.json"
 
 
-def _start_of(pid: int) -> int | None:
+def start_of(pid: int) -> int | None:
     """Return the start time of a process in clock ticks since boot; None if the system does not tell."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return int((_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[_START_TIME_FIELD])
+    with contextlib.suppress(ValueError, IndexError):
+        return int(_stat_of(pid)[_START_TIME_FIELD])
     return None
+
+
+def _stat_of(pid: int) -> list[str]:
+    """Return what the system tells of a process after its name, its state first; empty if it does not."""
+    with contextlib.suppress(OSError):
+        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    return []

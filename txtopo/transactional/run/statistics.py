@@ -120,6 +120,7 @@ class RunStatistics:
                 attempts=self._attempts,
                 lag=self._parts.source.lag,
                 readings=self._parts.committer.readings.listed(),
+                emitted=self._parts.committer.emitted.copy(),
             )
         )
 

@@ -19,6 +19,9 @@ from txtopo.topology.plan import Plan
 from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.journal.journal import DEAD_LETTERS
 
+DEFAULT_METADATA_DIR = pathlib.Path("txtopo-data") / METADATA_DIR
+"""The metadata directory of a topology that has no tables, if it needs one."""
+
 _memory_places: weakref.WeakKeyDictionary[Any, MemoryPlace] = weakref.WeakKeyDictionary()
 """The coordinator state of topologies with in-memory states, by state: it exists as long as its state."""
 
@@ -30,7 +33,7 @@ def metadata_dir_of(plan: Plan, config: Config) -> pathlib.Path:
     for state in plan.states.values():
         if state.home is not None:
             return pathlib.Path(state.home) / METADATA_DIR
-    return pathlib.Path("txtopo-data") / METADATA_DIR
+    return DEFAULT_METADATA_DIR
 
 
 def address_from(folder: pathlib.Path, address: str) -> str:

@@ -1,0 +1,172 @@
+"""The timeline: what a run leaves for the page."""
+
+from __future__ import annotations
+
+import threading
+
+import attrs
+import pytest
+
+from tests.ui.runs import CONFIG, EVIL, SCRIPT, SECRET, TRANSACTIONS, run_in, topology_in
+from txtopo import Config
+from txtopo.attempts import TransactionAttempt
+from txtopo.engine.timeline.observer import Timeline
+from txtopo.engine.timeline.records import PROGRESS, ROOTS, epochs_in, place_of
+from txtopo.errors import RuleError
+from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter, Process
+from txtopo.transactional.core.events import (
+    NEVER,
+    Committed,
+    Failed,
+    GroupEnded,
+    MetadataCreated,
+    Processed,
+    RuleBroken,
+    SourceStatus,
+    TransactionMetadata,
+)
+from txtopo.transactional.core.transactions import FailedAttempt
+from txtopo.ui.timeline import TimelineReader
+
+DEADLINE_SECS = 20
+
+
+def test_a_run(tmp_path):
+    """Every attempt is there with its moments in order, failed ones with their reason, and every write."""
+    reader = TimelineReader(run_in(tmp_path))
+    for txid in range(1, TRANSACTIONS + 1):
+        attempts = reader.attempts(txid)
+        assert [each["outcome"] for each in attempts] == (["failed", "visible"] if txid % 3 == 0 else ["visible"])
+        last = attempts[-1]
+        moments = [last[f"{name}At"] for name in ("begun", "metadata", "started", "processed", "grouped", "phases")]
+        assert moments == sorted(moments)
+        assert last["endedAt"] >= moments[-1]
+        assert [each["state"] for each in reader.writes(last["epoch"], last["group"])] == [EVIL]
+        if txid % 3 == 0:
+            assert attempts[0]["component"] == "fails"
+            assert attempts[0]["error"].startswith(SCRIPT)
+    sample = reader.last(PROGRESS)[""]
+    assert sample["numbers"][1] == TRANSACTIONS
+    assert reader.run().ended == "the spout is exhausted"
+
+
+def test_the_next_run_goes_on(tmp_path):
+    """In files of its own, with the records and errors of the last one; those of the last one are removed."""
+    run_in(tmp_path, until=3)
+    reader = TimelineReader(run_in(tmp_path))
+    assert epochs_in(reader.folder) == [2]
+    assert [reader.attempts(txid)[-1]["epoch"] for txid in (1, 4)] == [1, 2]
+    assert {each["epoch"] for each in reader.errors()} == {1, 2}
+
+
+def test_secrets_stay_out(tmp_path):
+    """Of settings by their name, and of what errors quote."""
+    folder = run_in(tmp_path)
+    assert all(SECRET.encode() not in file.read_bytes() for file in folder.iterdir())
+
+
+def test_stalled_predecessor(tmp_path):
+    """One that has lost the lead before it has begun its files leaves those of its successor alone."""
+    folder = run_in(tmp_path, until=3)
+    run_in(tmp_path)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    incarnation = TimelineReader(folder).run().writer.incarnation
+    with Timeline(topology_in(tmp_path), CONFIG, folder) as stalled:
+        stalled.leads(incarnation, 1)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
+def assigned(txid, tries=1):
+    return AssignedAttempt(TransactionAttempt(txid, tries), {}, NEVER)
+
+
+def begin(timeline, *txids):
+    begun = tuple(TransactionMetadata(txid, {}, NEVER) for txid in txids)
+    timeline.happened(MetadataCreated(begun, SourceStatus.READY))
+
+
+@attrs.define
+class Told:
+    """A timeline, and what a reader sees once it is closed."""
+
+    folder: object
+
+    def outcomes(self, txid):
+        return [each["outcome"] for each in TimelineReader(self.folder).attempts(txid)]
+
+
+@pytest.fixture
+def timeline(tmp_path):
+    found = Timeline(topology_in(tmp_path), CONFIG, tmp_path / "timeline", 0.01)
+    found.leads("a", 1)
+    return found
+
+
+def test_what_is_stuck_shows(timeline, tmp_path):
+    """An attempt that is open for over a second is recorded as open, with what it has reached."""
+    begin(timeline, 1)
+    timeline.acted(Process(1, (assigned(1),), {}))
+    reader, deadline = TimelineReader(tmp_path / "timeline"), threading.Event()
+    for _ in range(100 * DEADLINE_SECS):
+        if reader.attempts(1):
+            break
+        deadline.wait(0.01)
+    with timeline:
+        pass
+    (found,) = reader.attempts(1)
+    assert (found["outcome"], found["processedAt"]) == ("open", None)
+    assert found["startedAt"] is not None
+
+
+def test_dead_letter_rollback_and_return(timeline, tmp_path):
+    """A dead letter, an attempt that was rolled back, and one that returned from its group are told apart."""
+    begin(timeline, 1, 2, 3)
+    timeline.acted(Process(1, (assigned(1), assigned(2), assigned(3)), {}))
+    for txid in (1, 3):
+        timeline.happened(Processed(TransactionAttempt(txid, 1)))
+    timeline.happened(Failed(TransactionAttempt(1, 1), "gave up"))
+    timeline.failed(FailedAttempt(TransactionAttempt(1, 1), "gave up", 1, component="split"))
+    timeline.acted(DeadLetter(1, assigned(1, 2), 1, "gave up"))
+    timeline.happened(Committed((TransactionAttempt(1, 2),)))
+    timeline.happened(GroupEnded(1))
+    timeline.acted(Process(2, (assigned(2, 2),), {}))
+    timeline.acted(Commit(2, (assigned(3),)))
+    timeline.happened(GroupEnded(2))
+    timeline.acted(Commit(3, (assigned(3),)))
+    timeline.happened(Committed((TransactionAttempt(3, 1),)))
+    with timeline:
+        pass
+    told = Told(tmp_path / "timeline")
+    assert [told.outcomes(txid) for txid in (1, 2, 3)] == [["failed", "dead letter"], ["returned"], ["visible"]]
+    assert TimelineReader(tmp_path / "timeline").attempts(3)[0]["group"] == 3
+
+
+def test_what_stops_a_run(timeline, tmp_path):
+    """The error, with its component and transaction; and the run is known to have failed."""
+    begin(timeline, 1)
+    timeline.acted(Process(1, (assigned(1),), {}))
+    error = RuleError("a bug", txid=1, attempt=1, component="split")
+    with pytest.raises(RuleError), timeline:
+        timeline.happened(RuleBroken(error, TransactionAttempt(1, 1)))
+        raise error
+    reader = TimelineReader(tmp_path / "timeline")
+    assert (reader.run().ended, reader.run().is_failed) == ("RuleError: a bug", True)
+    assert [(each["component"], each["txid"]) for each in reader.errors()] == [("split", 1)]
+
+
+def test_no_place(tmp_path):
+    """A topology without a metadata directory keeps none; a folder that can't be written stops nothing."""
+    topology = topology_in(tmp_path)
+    place = place_of(topology, Config())
+    assert place is not None
+    assert place.parent == tmp_path / "_txtopo"
+    (tmp_path / "file").touch()
+    with Timeline(topology, CONFIG, tmp_path / "file" / "timeline") as timeline:
+        timeline.leads("a", 1)
+        begin(timeline, 1)
+    assert (tmp_path / "file").read_bytes() == b""
+
+
+def test_no_samples_of_the_other_kind(tmp_path):
+    """A transactional topology has no roots."""
+    assert TimelineReader(run_in(tmp_path)).last(ROOTS) == {}

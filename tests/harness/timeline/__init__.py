@@ -1,0 +1,1 @@
+"""What the timeline costs a driver, measured: ``python -m tests.harness.timeline``."""

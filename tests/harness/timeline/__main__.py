@@ -1,0 +1,92 @@
+"""Give a timeline the events of a busy run, and print what its observer and its thread cost.
+
+``python -m tests.harness.timeline [TRANSACTIONS_A_SECOND [SECONDS]]``: as many transactions with two tables, in jobs and
+groups of ten, as a run would report them. The observer's time is that of the run loop's thread, the thread's that of
+the process without it; both as a share of a core.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.acceptance.topologies import make_data, words_topology
+from txtopo import Config
+from txtopo.attempts import TransactionAttempt
+from txtopo.engine.timeline.observer import Timeline
+from txtopo.transactional.commit.groups import StateWrite
+from txtopo.transactional.core.actions import AssignedAttempt, Commit, Process, SaveMetadata
+from txtopo.transactional.core.events import (
+    NEVER,
+    Committed,
+    GroupEnded,
+    MetadataCreated,
+    Processed,
+    SourceStatus,
+    TransactionMetadata,
+)
+from txtopo.transactional.run.report import Progress
+
+GROUP = 10
+
+
+def reports_of(timeline: Timeline, number: int) -> list[Callable[[], None]]:
+    """Return the calls that report a job and commit group of ten transactions."""
+    first = number * GROUP + 1
+    assigned = tuple(AssignedAttempt(TransactionAttempt(first + at, 1), {}, NEVER) for at in range(GROUP))
+    attempts = tuple(each.attempt for each in assigned)
+    begun = tuple(TransactionMetadata(attempt.txid, {}, NEVER) for attempt in attempts)
+    now = time.monotonic()
+    write = StateWrite((now - 0.03, now - 0.02), (now - 0.02, now), 120, 0)
+    return [
+        *_calls(timeline.happened, MetadataCreated(begun, SourceStatus.READY)),
+        *_calls(timeline.acted, SaveMetadata(begun), Process(number + 1, assigned, {})),
+        *_calls(timeline.happened, *(Processed(attempt, tuples=500) for attempt in attempts)),
+        *_calls(timeline.acted, Commit(number + 1, assigned)),
+        *(partial(timeline.wrote, state, write) for state in ("counts", "buckets")),
+        *_calls(timeline.happened, Committed(attempts), GroupEnded(number + 1)),
+    ]
+
+
+def _calls(method: Callable[[Any], None], *arguments: Any) -> list[Callable[[], None]]:
+    return [partial(method, each) for each in arguments]
+
+
+def progress(committed: int, elapsed: float) -> Progress:
+    """Return what the run loop would report."""
+    return Progress("words", committed, 10, 10, 10, 10, "processing", committed, 0, 500 * committed, 0, elapsed)
+
+
+def main(rate: int, secs: float) -> None:
+    """Measure, and print the shares."""
+    with tempfile.TemporaryDirectory() as scratch:
+        topology = words_topology(scratch, make_data(2, 20))
+        with Timeline(topology, Config(), Path(scratch) / "timeline") as timeline:
+            timeline.leads("measured", 1)
+            began, cpu_began, own_began = time.monotonic(), time.process_time(), time.thread_time()
+            observed = 0.0
+            numbers = int(rate * secs / GROUP)
+            for number in range(numbers):
+                ahead = began + number * GROUP / rate - time.monotonic()
+                if ahead > 0:
+                    time.sleep(ahead)
+                    timeline.progressed(progress(number * GROUP, time.monotonic() - began))
+                reports = reports_of(timeline, number)
+                before = time.thread_time()
+                for report in reports:
+                    report()
+                observed += time.thread_time() - before
+            elapsed, cpu = time.monotonic() - began, time.process_time() - cpu_began
+            others = cpu - (time.thread_time() - own_began)
+            print(f"{numbers * GROUP} transactions in {elapsed:.1f} s: {numbers * GROUP / elapsed:.0f} a second")
+            print(f"run loop's thread: {100 * observed / elapsed:.2f} % of a core")
+            print(f"timeline's thread: {100 * others / elapsed:.2f} % of a core")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 500, float(sys.argv[2]) if len(sys.argv) > 2 else 20.0)

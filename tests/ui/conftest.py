@@ -1,0 +1,27 @@
+"""What tests of the page share: one browser, in which each test ends without a complaint in the console."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.ui.browser import Browser, chromium
+
+
+@pytest.fixture(scope="session")
+def window() -> Iterator[Browser]:
+    """One Chromium for all tests: its start takes a second."""
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(window) -> Iterator[Browser]:
+    """The browser, on an empty page; at the end its console must be empty, too."""
+    window.driver.get("about:blank")
+    window.complaints()
+    yield window
+    said = window.complaints()
+    window.driver.get("about:blank")
+    assert said == []

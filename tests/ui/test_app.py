@@ -1,0 +1,262 @@
+"""The page's application: what it answers of a run, and to whom."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import attrs
+import pytest
+from starlette.testclient import TestClient
+
+from tests.ui.runs import EVIL, SCRIPT, SECRET, TRANSACTIONS, run_in
+from tests.ui.shapes import misfits
+from txtopo.ui.app import Page, application, routes
+from txtopo.ui.checks import Checks
+from txtopo.ui.openapi import SHAPES, document
+from txtopo.ui.security import INVITATION_SECS, Sessions, hosts_of
+from txtopo.ui.slugs import slug_of
+from txtopo.ui.source import FolderSource
+
+PORT = 8123
+ORIGIN = f"http://127.0.0.1:{PORT}"
+SLUG = slug_of(EVIL)
+TOPOLOGY = f"/api/v1/topology/{SLUG}"
+OWNER = "the owner's secret"
+
+
+@attrs.define
+class Served:
+    """A page, and a browser that it has let in."""
+
+    page: Page
+    app: object
+    client: TestClient
+
+    def stranger(self, origin: str = ORIGIN) -> TestClient:
+        """Return a browser without a session."""
+        return TestClient(self.app, base_url=origin, follow_redirects=False)
+
+    def json(self, path: str, status: int = 200):
+        answer = self.client.get(path)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    output = tmp_path_factory.mktemp("page")
+    run_in(output)
+    source = FolderSource(output, can_replay=True)
+    page = Page(
+        source,
+        Sessions(),
+        Checks(output),
+        lambda slug: ("audit", f"--topology={source.header(slug)['id']}", "--", str(output)),
+        lambda _, txid: ("--version", str(txid)),
+        ORIGIN,
+    )
+    app = application(page, hosts_of(["127.0.0.1", "localhost"], PORT), PORT, OWNER)
+    client = TestClient(app, base_url=ORIGIN, follow_redirects=False)
+    assert client.get(f"/?token={page.sessions.invite()}").status_code == 200
+    yield Served(page, app, client)
+    page.checks.close()
+    source.close()
+
+
+def test_document_names_the_routes(served):
+    """The OpenAPI document has each route of the API with its methods, and no other."""
+    found = {
+        (method.lower(), route.path)
+        for route in routes(served.page)
+        for method in getattr(route, "methods", None) or ()
+        if route.path.startswith("/api/") and method != "HEAD"
+    }
+    declared = {(method, path) for path, methods in document()["paths"].items() for method in methods}
+    assert found == declared == set(SHAPES)
+    assert served.json("/openapi.json") == document()
+
+
+@pytest.mark.parametrize(("method", "path"), [each for each in SHAPES if "{number}" not in each[1]])
+def test_answers_have_their_shape(served, method, path):
+    """Every answer has the names and types that the document gives it, and no others."""
+    place = path.replace("{slug}", SLUG).replace("{txid}", "3") + ("?name=" + quote(EVIL) if "rows" in path else "")
+    if method == "get":
+        answer = served.client.get(place)
+        schema = document()["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        assert answer.status_code == 200
+        assert list(misfits(answer.json(), schema)) == []
+
+
+def test_what_happened(served):
+    """Counts, failures with their traceback's lines, rows by key and as of a transaction, settings, graph."""
+    header = served.json(TOPOLOGY)
+    assert (header["status"], header["committed"], header["failures"]) == ("ended", TRANSACTIONS, 2)
+    (group,) = served.json(f"{TOPOLOGY}/errors")["groups"]
+    assert (group["component"], group["count"]) == ("fails", 2)
+    assert group["errors"][0]["text"].endswith("in a second line")
+    failed = served.json(f"{TOPOLOGY}/transactions?failed=1&limit=1")
+    assert [each["txid"] for each in failed["transactions"]] == [6]
+    assert failed["isCut"]
+    rows = f"{TOPOLOGY}/state/rows?name={quote(EVIL)}&key=storm"
+    assert served.json(rows)["rows"] == [["storm", "8", str(TRANSACTIONS)]]
+    assert "nearest" in (served.json(f"{rows}&txid=1")["error"] or "nearest")
+    changed = [each["name"] for each in served.json(f"{TOPOLOGY}/settings")["settings"] if not each["isDefault"]]
+    assert changed == ["shop.password", "topology.max.spout.pending"]
+    counts = {each["id"]: each["counts"] for each in served.json(f"{TOPOLOGY}/graph")["components"]}
+    assert (counts["spout"]["emitted"], counts["fails"]["in"], counts["fails"]["failed"]) == (12, 12, 2)
+    story = served.json(f"{TOPOLOGY}/transaction/3")
+    assert [each["outcome"] for each in story["attempts"]] == ["failed", "visible"]
+    assert story["headline"] == "transaction 3: committed"
+
+
+def test_timeline_in_portions(served):
+    """What a page has, it is not sent again; a number from elsewhere gets all."""
+    every = served.json(f"{TOPOLOGY}/timeline")
+    assert len(every["attempts"]["txid"]) == TRANSACTIONS + 2
+    again = served.json(f"{TOPOLOGY}/timeline?since={every['head']}")
+    assert (again["attempts"]["txid"], again["lost"]) == ([], False)
+    assert served.json(f"{TOPOLOGY}/timeline?since={every['head'] + 1}")["lost"]
+
+
+def test_nothing_of_the_run_is_html(served):
+    """Names, keys, values and errors of a topology are text, in every part and document."""
+    paths = [
+        f"/t/{SLUG}",
+        f"/t/{SLUG}/tx/3",
+        "/part/topologies",
+        *(f"/part/{SLUG}/{part}" for part in ("header", "plots", "graph", "states", "errors", "settings")),
+        f"/part/{SLUG}/transactions",
+        f"/part/{SLUG}/transaction/3",
+        f"/part/{SLUG}/rows?name={quote(EVIL)}",
+        f"/part/{SLUG}/rows?name={quote(SCRIPT)}",
+        f"/t/{quote(EVIL)}",
+    ]
+    for path in paths:
+        text = served.client.get(path).text
+        assert EVIL not in text, path
+        assert SCRIPT not in text, path
+    for path in [*paths, *(place.replace("{slug}", SLUG).replace("{txid}", "3") for _, place in SHAPES)]:
+        assert SECRET not in served.client.get(path).text
+
+
+def test_a_token_works_once(served):
+    """It becomes a cookie that scripts can't read and other sites can't use; a HEAD uses nothing up."""
+    token = served.page.sessions.invite()
+    stranger = served.stranger()
+    assert stranger.head(f"/?token={token}").status_code == 401
+    answer = stranger.get(f"/?token={token}")
+    cookie = answer.headers["Set-Cookie"]
+    assert cookie.startswith(f"txtopo-{PORT}=")
+    assert "HttpOnly" in cookie
+    assert "samesite=strict" in cookie.lower()
+    assert stranger.get(TOPOLOGY).status_code == 200
+    assert served.stranger().get(f"/?token={token}").status_code == 401
+    assert served.stranger().get("/?token=").status_code == 401
+
+
+def test_another_browser(served):
+    """A page gives out an address for another browser, which works for a while."""
+    url = served.client.post("/api/v1/session", headers={"Origin": ORIGIN}).json()["url"]
+    assert url.startswith(f"{ORIGIN}/?token=")
+    assert served.stranger().get(url).status_code == 200
+    now = [0.0]
+    sessions = Sessions(lambda: now[0])
+    token = sessions.invite(INVITATION_SECS)
+    now[0] += INVITATION_SECS + 1
+    assert sessions.begin(token) is None
+
+
+@pytest.mark.parametrize("path", ["/", f"/t/{SLUG}", f"/part/{SLUG}/header", TOPOLOGY, "/openapi.json", "/nothing"])
+def test_strangers_see_nothing(served, path):
+    """Without a session there is no answer, not even that something does not exist."""
+    answers = [served.stranger().get(path, headers=headers) for headers in ({}, {"Cookie": f"txtopo-{PORT}=x"})]
+    assert [each.status_code for each in answers] == [401, 401]
+    assert all(SLUG not in each.text for each in answers)
+
+
+def test_open_paths(served):
+    """Metrics, health and the static files need no token: they hold nothing that is private."""
+    assert {served.stranger().get(path).status_code for path in ("/metrics", "/health", "/static/page.js")} == {200}
+
+
+@pytest.mark.parametrize("host", ["evil.example:8123", "127.0.0.1", "127.0.0.1:80", "", "127.0.0.1:8123.evil.example"])
+def test_other_names(served, host):
+    """A name that was made to point here is refused, with a session and without."""
+    assert served.client.get(TOPOLOGY, headers={"Host": host}).status_code == 421
+    assert served.client.get("/metrics", headers={"Host": host}).status_code == 421
+
+
+@pytest.mark.parametrize(
+    "origin", [None, "null", "http://evil.example", f"https://127.0.0.1:{PORT}", "http://127.0.0.1:1"]
+)
+def test_posts_of_others(served, origin):
+    """A POST that another site sends with the browser's cookie is refused, and so is any other method."""
+    headers = {} if origin is None else {"Origin": origin}
+    assert served.client.post(f"{TOPOLOGY}/audit", headers=headers).status_code == 403
+    assert served.client.put(TOPOLOGY, headers={"Origin": ORIGIN}).status_code == 405
+
+
+def test_owner(served):
+    """Whoever started the page's process may ask for an address, and for nothing else."""
+    headers = {"Authorization": f"Bearer {OWNER}"}
+    assert served.stranger().post("/api/v1/session", headers=headers).status_code == 200
+    assert served.stranger().get(TOPOLOGY, headers=headers).status_code == 401
+    assert served.stranger().post(f"{TOPOLOGY}/audit", headers=headers).status_code == 401
+    wrong = {"Authorization": "Bearer guess"}
+    assert served.stranger().post("/api/v1/session", headers=wrong).status_code == 403
+
+
+def test_policy(served):
+    """Every answer lets no script but the page's own run, and stays out of caches and frames."""
+    for path in (f"/t/{SLUG}", TOPOLOGY, "/nothing", "/static/page.js", "/metrics"):
+        headers = served.client.get(path).headers
+        assert "script-src 'self';" in headers["Content-Security-Policy"]
+        assert "unsafe" not in headers["Content-Security-Policy"]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Cache-Control"] == ("no-cache" if "static" in path else "no-store")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/static//etc/passwd", "/t/..%2f..%2fetc"],
+)
+def test_paths_lead_nowhere(served, path):
+    """No name leads out of what the page serves."""
+    assert served.client.get(path).status_code in {401, 404}
+
+
+@pytest.mark.parametrize("name", ["..", "../_txtopo", "/etc/passwd", "counts"])
+def test_names_lead_nowhere(served, name):
+    """A state is looked up by its name, which is no path."""
+    assert served.client.get(f"{TOPOLOGY}/state/rows", params={"name": name}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/timeline?since=-1",
+        "/timeline?since=1e3",
+        "/plots?secs=9999999",
+        "/transaction/x",
+        "/state/rows",
+        "/transactions?to=²",
+    ],
+)
+def test_bad_requests(served, path):
+    """What is no number, or too large, or missing, is named."""
+    assert served.json(f"{TOPOLOGY}{path}", 400)["errorMessage"]
+
+
+@pytest.mark.parametrize("path", [f"{TOPOLOGY}/transaction/99", "/api/v1/topology/other", "/api/v1/check/9"])
+def test_not_there(served, path):
+    """What is not there is 404, with words."""
+    assert served.json(path, 404)["errorMessage"]
+
+
+def test_slugs():
+    """Slugs of different names differ, and hold nothing that a browser changes."""
+    names = ["a", "~61", "a.b", ".", "..", "a b", "ä", "A", EVIL, "-x", "a%2fb", "\udc80"]
+    slugs = [slug_of(name) for name in names]
+    assert len(set(slugs)) == len(names)
+    assert all(set(slug) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.~") for slug in slugs)
+    assert not any(slug.startswith(".") for slug in slugs)

@@ -1,0 +1,312 @@
+"""The page in a real browser, with invented answers: tabs, timeline, forms, buttons, colours, widths, the keyboard."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from tests.ui.answers import Answers
+from tests.ui.stub import Stub, stub_server
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.slow
+
+VIEWS = {
+    "transactional": ("timeline", "plots", "graph", "states", "errors", "settings"),
+    "plain": ("plots", "graph", "errors", "settings"),
+}
+SAYS = {
+    "timeline": "transactions in view",
+    "plots": "latency",
+    "graph": "last error",
+    "states": "800 KiB",
+    "errors": "bad record",
+    "settings": "topology.max.spout.pending",
+}
+BOTH = pytest.mark.parametrize("kind", VIEWS)
+
+
+@pytest.fixture
+def stub(window):
+    with stub_server(Answers()) as server:
+        yield server
+        window.driver.get("about:blank")  # or the page would ask a server that is gone
+
+
+def open_timeline(browser, stub: Stub) -> None:
+    browser.open(f"{stub.address}/t/words")
+    wait_for("rows on the canvas", lambda: browser.rows() > 600)
+
+
+def picked(browser):
+    return browser.script("return gantt.picked")
+
+
+def pressed(browser, name: str) -> bool:
+    return browser.find(f"#{name}").get_attribute("aria-pressed") == "true"
+
+
+@BOTH
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 380])
+def test_every_view(browser, kind, dark, width):
+    """Each shows its content, fits the window's width, and has a contrast of 4.5 or more in every text."""
+    with stub_server(Answers(kind)) as server:
+        for view in VIEWS[kind]:
+            browser.driver.get("about:blank")
+            browser.open(f"{server.address}/t/words#{view}", width=width, dark=dark)
+            browser.says(SAYS[view], f"#{view}")
+            browser.picture(f"{kind}-{view}-{'dark' if dark else 'light'}-{width}", whole=True)
+            assert browser.script("return document.scrollingElement.scrollWidth") <= width
+            assert browser.script(LOW_CONTRAST) == []
+
+
+LOW_CONTRAST = """
+const parts = text => text.match(/[\\d.]+/g).map(Number);
+const light = ([r, g, b]) => [r, g, b].map(c => c / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+  .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+const back = element => {
+  for (let at = element; at; at = at.parentElement) {
+    const colour = at instanceof SVGElement ? at.closest("g")?.querySelector("rect") ? getComputedStyle(at.closest("g").querySelector("rect")).fill : ""
+      : getComputedStyle(at).backgroundColor;
+    if (colour && colour !== "none" && parts(colour)[3] !== 0) return parts(colour);
+  }
+  return parts(getComputedStyle(document.documentElement).backgroundColor);
+};
+const low = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (walk.nextNode()) {
+  const element = walk.currentNode.parentElement;
+  if (!walk.currentNode.data.trim() || !element.checkVisibility() || element.closest("title, noscript")) continue;
+  const style = getComputedStyle(element), pen = parts(element instanceof SVGElement ? style.fill : style.color);
+  const [a, b] = [light(pen), light(back(element))].sort((x, y) => y - x), contrast = (a + 0.05) / (b + 0.05);
+  if (contrast < 4.5) low.push(`${walk.currentNode.data.trim()}: ${contrast.toFixed(2)}`);
+}
+return low;
+"""
+
+
+def test_keyboard_alone(browser, stub):
+    """Without a mouse one gets to each tab, picks a transaction, follows again, and opens its page."""
+    open_timeline(browser, stub)
+    browser.script("document.querySelector('nav a').focus()")
+    browser.keys(Keys.TAB, Keys.ENTER)
+    browser.says("memory", "#plots")
+    browser.driver.back()
+    browser.says("from the left", "#timeline")
+    for _ in range(40):
+        browser.keys(Keys.TAB)
+        if browser.driver.switch_to.active_element.get_attribute("id") == "gantt":
+            break
+    browser.keys(Keys.ARROW_DOWN)
+    first = picked(browser)
+    browser.keys(Keys.ARROW_UP)
+    assert picked(browser) == first - 1
+    browser.says("Delta writes of its whole group", "#panel")
+    browser.says(f"transaction {first - 1}, attempt 1", "#hint")
+    assert not pressed(browser, "follow")
+    browser.keys("f")
+    assert pressed(browser, "follow")
+    browser.keys("l", "+", "-", "a", Keys.ARROW_LEFT, Keys.ARROW_RIGHT, Keys.PAGE_UP, Keys.PAGE_DOWN)
+    assert pressed(browser, "aligned")
+    browser.keys(Keys.ENTER)
+    browser.says(f"transaction {first - 1}: committed", "h2")
+    assert browser.driver.current_url == f"{stub.address}/t/words/tx/{first - 1}"
+
+
+COLOURS = """
+const [txid, name] = arguments, {canvas, view, width, height} = gantt;
+gantt.draw();
+const y = TOP + (txid + 0.5 - view.low) * (height - TOP) / (view.high - view.low), copy = document.createElement("canvas");
+Object.assign(copy, {width: canvas.width, height: canvas.height});
+const pen = copy.getContext("2d", {willReadFrequently: true});
+pen.fillStyle = gantt.colour[name]; pen.fillRect(0, 0, 1, 1);
+const want = pen.getImageData(0, 0, 1, 1).data;
+pen.drawImage(canvas, 0, 0);
+const row = pen.getImageData(LEFT, y, width - LEFT, 1).data;
+let found = 0;
+for (let i = 0; i < row.length; i += 4) if ([0, 1, 2].every(c => Math.abs(row[i + c] - want[c]) < 8)) found++;
+return found;
+"""
+
+
+def test_timeline_draws_what_happened(browser, stub):
+    """A failed attempt is red; the stuck one is in its processing phase, and those behind it wait for their turn."""
+    open_timeline(browser, stub)
+    assert browser.script("gantt.move(11700, 12900, 580, 601); return gantt.describe(590)").startswith(
+        "transaction 590, attempt 1 failed: split: ValueError: bad record\ntransaction 590, attempt 2 committed: metadata"
+    )
+    assert browser.script(COLOURS, 590, "failed") > 5
+    assert browser.script(COLOURS, 591, "failed") == 0
+    assert browser.script(COLOURS, 591, "write") > 5
+    assert browser.script(COLOURS, 595, "processing") > 100
+    assert browser.script(COLOURS, 596, "turn") > 100
+
+
+def test_timeline_moves(browser, stub):
+    """A drag moves the picture and ends following; a click picks; 'all' shows every row; the number finds a row."""
+    open_timeline(browser, stub)
+    canvas = browser.find("#gantt")
+    before = browser.script("gantt.setFollow(false); return gantt.view")
+    browser.drag(canvas, 100, 30)
+    after = browser.script("return gantt.view")
+    assert after["from"] < before["from"]
+    assert after["low"] < before["low"]
+    assert picked(browser) is None
+    browser.find("#all").click()
+    assert browser.script("return [gantt.view.low, gantt.view.high]") == [1, 601]
+    browser.find("#wanted").send_keys("42", Keys.ENTER)
+    assert picked(browser) == 42
+    browser.says("transaction 42: committed", "#panel")
+    canvas.click()
+    assert picked(browser) != 42
+
+
+def test_rows_in_view_as_a_table(browser, stub):
+    """The table has the rows of the picture, for those who can't see it; or all that failed."""
+    open_timeline(browser, stub)
+    browser.find("#rows summary").click()
+    browser.says("last failure", "#in-view")
+    assert any("/part/words/transactions?from=" in each for each in stub.asked)
+    browser.find("#failed-only").click()
+    wait_for("the failed ones", lambda: any("transactions?failed=1" in each for each in stub.asked))
+
+
+def test_hidden_page_asks_nothing(browser, stub):
+    """A page in the background polls nothing, and goes on at once when it is looked at again."""
+    open_timeline(browser, stub)
+    first = browser.driver.current_window_handle
+    browser.driver.switch_to.new_window("tab")
+    try:
+        asked = number_when_quiet(stub)
+    finally:
+        browser.driver.close()
+        browser.driver.switch_to.window(first)
+    wait_for("it asks again", lambda: len(stub.asked) > asked + 3)
+
+
+def number_when_quiet(stub: Stub) -> int:
+    """Wait until nothing was asked for during a second, in which an open page asks five times; return how often."""
+    seen = [(time.monotonic(), len(stub.asked))]
+
+    def is_still() -> bool:
+        if len(stub.asked) != seen[-1][1]:
+            seen.append((time.monotonic(), len(stub.asked)))
+        return time.monotonic() - seen[-1][0] > 1.2
+
+    wait_for("nothing is asked for", is_still, 20)
+    return len(stub.asked)
+
+
+def test_server_away(window, stub):
+    """While its server does not answer the page says so and keeps what it shows; then it goes on by itself."""
+    open_timeline(window, stub)
+    stub.is_down = True
+    window.says("no answer from the page's server", "#connection")
+    assert "12,345" in window.text("#header")
+    stub.is_down = False
+    window.says("live", "#connection")
+    assert all("net::ERR" in each for each in window.complaints())
+
+
+def test_what_the_user_has_done_stays(browser, stub):
+    """A part that is asked for again leaves focus, open details and typed text as they are."""
+    browser.open(f"{stub.address}/t/words#states")
+    browser.find("#states details summary").click()
+    field = browser.find("#states input[name=key]")
+    field.send_keys("sto")
+    stub.answers.status = "silent"
+    browser.script("document.getElementById('states-part').feed.ask()")
+    browser.says("silent", "#header")
+    field.send_keys("rm", Keys.ENTER)
+    assert field.get_attribute("value") == "storm"
+    browser.says("2 rows of 1,200, now", "#states")
+    assert any("/part/words/rows?name=word-counts&key=storm&key=" in each for each in stub.asked)
+    asked = len(stub.asked)
+    browser.script("document.getElementById('states-part').feed.ask()")
+    wait_for("it asked again", lambda: any("/states" in each for each in stub.asked[asked:]))
+    browser.says("2 rows of 1,200, now", "#states")
+
+
+def test_audit(browser, stub):
+    """The button begins an audit; its outcome shows once it has ended."""
+    browser.open(f"{stub.address}/t/words")
+    browser.find("#audit").click()
+    browser.says("audit runs", "#check")
+    assert stub.posted == [("/api/v1/topology/words/audit", b"{}")]
+    stub.check_state = "same"
+    browser.says("sound", "#check")
+    browser.says("every transaction was committed once", "#check")
+
+
+def test_transaction_page(browser, stub):
+    """It has the attempts with the reason of the failed one, writes, journal, and a replay."""
+    browser.open(f"{stub.address}/t/words/tx/590")
+    browser.says("raise ValueError")
+    browser.picture("transaction", whole=True)
+    for words in (
+        "Attempt 1 failed in split",
+        "Delta writes of its whole group",
+        "word-counts",
+    ):
+        assert words in browser.text()
+    assert browser.script(LOW_CONTRAST) == []
+    browser.open(f"{stub.address}/t/words/tx/590", width=380, dark=True)
+    browser.says("raise ValueError")
+    browser.picture("transaction-dark-380", whole=True)
+    assert browser.script("return document.scrollingElement.scrollWidth") <= 380
+    assert browser.script(LOW_CONTRAST) == []
+    browser.find("#replay-590").click()
+    wait_for("a replay", lambda: stub.posted == [("/api/v1/topology/words/replay/590", b"{}")])
+    browser.find("a[data-transaction='591']").click()
+    browser.says("transaction 591", "h1")
+
+
+def test_cluster(browser, stub):
+    """The start page has topologies and daemons, with a leader and one that is gone; a kill is asked for first."""
+    browser.open(stub.address)
+    browser.says("waits to lead")
+    browser.picture("cluster", whole=True)
+    assert browser.script(LOW_CONTRAST) == []
+    stub.answers.can = dict.fromkeys(("activate", "rebalance", "kill"), True)
+    browser.find("main a").click()
+    browser.find("#kill").click()
+    browser.says("End the topology", "dialog")
+    browser.keys(Keys.ESCAPE)
+    browser.find("#rebalance").click()
+    browser.find("dialog input").send_keys("topology.workers=3")
+    browser.find("dialog .danger").click()
+    browser.says("rebalance: done", "#check")
+    assert stub.posted == [("/api/v1/topology/words/rebalance", b'{"settings":{"topology.workers":"3"}}')]
+
+
+EVIL = "</script><script>hit=1</script>\"'><img src=x onerror=hit=1>&lt;b&gt;{{7*7}}\u202e\n\x00"
+
+
+@BOTH
+def test_injection(browser, kind):
+    """What users' names, keys, values, errors, files and metadata hold is shown as text, everywhere."""
+    with stub_server(Answers(kind, name=EVIL, text=EVIL)) as server:
+        places = ["/", "/t/words/tx/590", *(f"/t/words#{view}" for view in VIEWS[kind])]
+        for place in places:
+            browser.driver.get("about:blank")
+            browser.open(f"{server.address}{place}")
+            browser.says("<script>hit=1</script>")
+            if place.endswith("#timeline"):
+                wait_for("rows", lambda: browser.rows() > 600)
+                browser.script("gantt.pick(590)")
+                browser.says("</script><script>hit=1</script>", "#hint")
+                browser.says("raise ValueError", "#panel")
+            if place.endswith("#states"):
+                browser.script("for (const each of document.querySelectorAll('#states details')) each.open = true")
+                browser.find(".lookup button").click()
+                browser.says("<script>", ".answer")
+            foreign = "return document.querySelectorAll('img, script:not([src]), iframe, [onerror], style').length"
+            assert browser.script(foreign) == 0
+            assert browser.script("return window.hit") is None
+        if kind == "transactional":
+            browser.open(f"{server.address}/t/words")
+            browser.find("#audit").click()
+            browser.says("<script>hit=1</script>", "#check pre")
+        browser.driver.get("about:blank")

@@ -1,0 +1,144 @@
+"""The page's process: ``txtopo ui``, and the page beside a run, which outlives a run that is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from tests.ui.runs import EVIL, run_in
+from txtopo.cli.main import txtopo
+from txtopo.cli.page import PAGE_FILE, Beside, PageFile, page_beside
+from txtopo.engine.timeline.records import folder_of
+from txtopo.errors import ConfigError
+from txtopo.ui.slugs import slug_of
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_SECS = 60.0
+TOPOLOGY = f"/api/v1/topology/{slug_of(EVIL)}"
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """Wait until a condition holds, and return what it does."""
+    deadline = time.monotonic() + DEADLINE_SECS
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        threading.Event().wait(0.05)
+    raise AssertionError("in time")
+
+
+@contextlib.contextmanager
+def browser(url: str) -> Iterator[httpx.Client]:
+    """Open an address as a browser does."""
+    with httpx.Client(base_url=url.partition("/?")[0], trust_env=False) as client:
+        assert client.get(url).status_code == 200
+        client.headers["Origin"] = url.partition("/?")[0]
+        yield client
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("output")
+    run_in(folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_ui(output):
+    """``txtopo ui OUTPUT`` prints one address; an audit that the page begins runs in a process of its own."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "txtopo.cli", "ui", str(output)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    with process, browser(process.stdout.readline().strip()) as client:
+        number = client.post(f"{TOPOLOGY}/audit").json()["check"]
+        assert client.post(f"{TOPOLOGY}/audit").status_code == 409
+        check = until(lambda: (found := client.get(f"/api/v1/check/{number}").json())["state"] != "running" and found)
+        assert (check["state"], check["output"].splitlines()[-1][0]) == ("same", "✔")
+        assert client.get(TOPOLOGY).json()["check"] == check
+        assert client.post(f"{TOPOLOGY}/replay/1").status_code == 404
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_SECS) == 0
+
+
+def refusal(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(txtopo, ["ui", *words], prog_name="txtopo")
+    return result.exit_code, result.stderr
+
+
+def test_no_page(output, tmp_path):
+    """A folder without a run, and an address that can't be used, are errors in a line."""
+    assert "no run has left anything in" in refusal(str(tmp_path))[1]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert f"cannot serve the page on 127.0.0.1:{port}" in refusal(str(output), "--at", port)[1]
+    assert refusal(str(output), "--at", "x")[0] == 2
+
+
+def beside_in(output: Path) -> Beside:
+    return Beside(("--version",), {"out": "o"}, str(folder_of(output / "_txtopo", EVIL) / PAGE_FILE))
+
+
+def test_one_page_for_a_folder(output, monkeypatch):
+    """A second run finds the page of the first; its file is its user's only; the page ends with the run it is of."""
+    monkeypatch.chdir(ROOT)
+    beside = beside_in(output)
+    with page_beside(output, ("127.0.0.1", 0), beside) as first:
+        assert stat.S_IMODE(Path(beside.page_file).stat().st_mode) == 0o600
+        with page_beside(output, ("127.0.0.1", 0), beside) as second, browser(second) as client:
+            assert second.partition("/?")[0] == first.partition("/?")[0]
+            assert client.get(f"{TOPOLOGY}/settings").json()["arguments"] == {"out": "o"}
+        with browser(first) as client:
+            assert client.get(TOPOLOGY).json()["can"]["replay"]
+    assert PageFile.read(Path(beside.page_file)) is None
+    with pytest.raises(httpx.TransportError), browser(first):
+        pass
+
+
+def test_page_of_a_killed_run(output):
+    """It goes on, and the next run takes it over."""
+    launch = (
+        "import json, sys, time\n"
+        "from pathlib import Path\n"
+        "from txtopo.cli.page import Beside, page_beside\n"
+        "beside = Beside((), {}, sys.argv[2])\n"
+        "with page_beside(Path(sys.argv[1]), ('127.0.0.1', 0), beside) as url:\n"
+        "    print(url, flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    beside = beside_in(output)
+    words = [sys.executable, "-c", launch, str(output), beside.page_file]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as run:
+        url = run.stdout.readline().strip()
+        run.kill()
+    with browser(url) as client, page_beside(output, ("127.0.0.1", 0), beside) as next_url:
+        assert next_url.partition("/?")[0] == url.partition("/?")[0]
+        assert client.get(TOPOLOGY).status_code == 200
+    page = json.loads(Path(beside.page_file).read_text())
+    os.kill(page["pid"], signal.SIGTERM)
+    until(lambda: not Path(beside.page_file).exists())
+
+
+def test_page_that_can_not_start(output, monkeypatch):
+    """The reason is that of the page's process."""
+    monkeypatch.chdir(ROOT)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(ConfigError, match="the page could not be started: cannot serve the page on"),
+        page_beside(output, ("127.0.0.1", taken.getsockname()[1]), beside_in(output)),
+    ):
+        pass

@@ -1,0 +1,132 @@
+"""Every view of every kind of answer: it says what is there, what is not, and takes nothing for HTML."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pytest
+
+from tests.ui.answers import Answers
+from txtopo.ui import views
+from txtopo.ui.views.states import key_names
+
+EVIL = "<script>hit=1</script>\"'><img src=x onerror=hit=1>"
+
+VIEWS = {
+    "topology page": lambda a: views.topology_page(a.header()),
+    "transaction page": lambda a: views.transaction_page(a.header(), a.transaction()),
+    "topologies page": lambda a: views.topologies_page(a.topologies()),
+    "message page": lambda a: views.message_page(a.text, a.text),
+    "header": lambda a: views.header_part(a.header()),
+    "plots": lambda a: views.plots_part(a.plots()),
+    "graph": lambda a: views.graph_part(a.graph()),
+    "states": lambda a: views.states_part(a.states()),
+    "rows": lambda a: views.rows_part(a.rows()),
+    "errors": lambda a: views.errors_part(a.errors()),
+    "settings": lambda a: views.settings_part(a.settings()),
+    "transactions": lambda a: views.transactions_part(a.transactions()),
+    "transaction": lambda a: views.transaction_part(a.transaction()),
+    "check": lambda a: views.check_part(a.check()),
+    "topologies": lambda a: views.topologies_part(a.topologies()),
+    "cluster": lambda a: views.cluster_part(a.cluster()),
+}
+
+
+class Tags(HTMLParser):
+    """Collects the tags and attributes of a document, and which elements are open at its end."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, tuple[str, ...]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, tuple(name for name, _ in attrs)))
+        if tag not in {"input", "br", "hr", "meta", "link"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("kind", ["transactional", "plain"])
+@pytest.mark.parametrize("name", VIEWS)
+def test_foreign_text_is_text(kind, name):
+    """With names and errors that look like HTML a view has the same elements and attributes as with harmless ones."""
+    harmless, evil = (Tags(VIEWS[name](Answers(kind, name=text, text=text))) for text in ("harmless", EVIL))
+    assert evil.found == harmless.found
+    assert evil.open == []
+    assert not any(name.startswith("on") or name == "style" for _, names in evil.found for name in names)
+
+
+@pytest.mark.parametrize(
+    ("view", "empty", "says"),
+    [
+        (views.plots_part, {"at": [], "plots": []}, "nothing measured yet"),
+        (views.graph_part, {"components": [], "why": "an older version ran it"}, "an older version ran it"),
+        (views.states_part, {"states": []}, "no table is known"),
+        (views.errors_part, {"groups": [], "total": 0}, "nothing has failed"),
+        (views.settings_part, {"settings": [], "arguments": {}, "why": "unknown here"}, "unknown here"),
+        (views.transactions_part, {"transactions": [], "isCut": False}, "no such transaction"),
+        (views.topologies_part, {"topologies": [], "place": "/data"}, "there is no topology in /data"),
+    ],
+)
+def test_nothing_to_show(view, empty, says):
+    """A view without content says what is missing."""
+    assert says in view(empty)
+
+
+def test_header_without_numbers():
+    """A run that has only begun has dashes where nobody knows a number."""
+    unknown = dict.fromkeys(
+        ("committed", "begun", "attempts", "failures", "lag", "lowest", "lastFailure", "pending", "process")
+    )
+    header = {
+        **Answers().header(), **unknown, "status": "starting", "rate": {"transactions": None, "tuples": None},
+        "latency": {"p50Secs": None, "p99Secs": None},
+    }  # fmt: skip
+    part = views.header_part(header)
+    assert "nothing is pending" in part
+    assert "None" not in part
+
+
+def test_first_in_line():
+    """The header says which transaction holds the others up, since when, and whom it waits for itself."""
+    part = views.header_part(Answers().header())
+    assert 'data-transaction="595"' in part
+    assert "processing, attempt 2, for 3.2 s, waits for" in part
+
+
+def test_group_that_writes_nothing():
+    """Its commit phase lasts until its end, and it has no Delta write."""
+    transaction = Answers().transaction()
+    transaction["attempts"] = [{**transaction["attempts"][1], "phasesAt": None}]
+    part = views.transaction_part(transaction)
+    assert "commit phase: 60 ms" in part
+    assert "Delta write: " not in part.partition("</svg>")[0].replace("Delta write: 24 ms", "").replace(
+        "Delta write: 42 ms", ""
+    )
+
+
+def test_many_lines_of_a_kind():
+    """A transaction that has read a thousand files shows the first of them; the others open."""
+    transaction = {**Answers().transaction(), "story": [{"label": "input", "text": f"file {n}"} for n in range(1000)]}
+    assert "<summary>995 more</summary>" in views.transaction_part(transaction)
+
+
+def test_key_names():
+    """A key has a field for each of its names; types may hold commas."""
+    assert key_names("word: string, at: decimal(10,2), of: struct<a: int, b: int>") == ["word", "at", "of"]
+    assert key_names("") == []
+
+
+def test_plots_of_a_young_run():
+    """All begin with its first value, and have room for a minute at least."""
+    at = list(range(300))
+    line = [None] * 200 + [1.0] * 100
+    plots = {"at": at, "plots": [{"title": "rate", "unit": "/s", "lines": {"a": line, "b": [None] * 300}}]}
+    assert ">00:03:20</text>" in views.plots_part(plots)
+    assert ">00:04:59</text>" in views.plots_part(plots)
+    plots["plots"][0]["lines"] = {"a": [None] * 299 + [1.0]}
+    assert ">00:04:00</text>" in views.plots_part(plots)

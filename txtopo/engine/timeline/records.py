@@ -1,0 +1,160 @@
+"""What a timeline consists of: its files, and the layout of its records and samples."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import urllib.parse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from txtopo.attempts import TransactionAttempt
+from txtopo.config import Config
+from txtopo.topology.topology import Topology, TransactionalTopology
+from txtopo.transactional.run.snapshot import Writer
+from txtopo.transactional.run.storage import metadata_dir_of
+
+SLOTS = 32_768
+"""The records of a timeline: 4 MiB, about 10,000 transactions."""
+
+SAMPLES_SECS = 3_600
+SERIES_MAX = 64
+"""Of more series, the samples reach back less than an hour."""
+
+ERRORS_MAX = 100
+
+RUN, ATTEMPT, WRITE = 2, 3, 4
+"""Kinds of records."""
+
+OPEN, VISIBLE, FAILED, RETURNED, GIVEN_UP = range(5)
+"""Outcomes of an attempt."""
+
+EVENT = struct.Struct("<QIIIIQQ8qQ")
+"""Of all three: txid, epoch, job, group, tuples or rows or pid, name, text, eight times in microseconds, spare.
+
+The times of an attempt are: available, begun, metadata durable, started, processed, grouped, phases over, ended; those
+of a write: prepared from, to, published from, to; then the number of keys removed.
+"""
+
+PROGRESS, DRIVER, STATE, READING, ROOTS, COMPONENT = range(10, 16)
+"""Kinds of samples."""
+
+SAMPLE = struct.Struct("<qQ12d")
+"""Of all samples: the time in microseconds, the name, twelve numbers; NaN for what is unknown."""
+
+_UINT = 0xFFFFFFFF
+_NAME = re.compile(r"(\d{10})\.records")
+
+
+FOLDER_PREFIX = "timeline-"
+
+METRICS = "metrics.prom"
+"""The file in a timeline's folder that has the run's metrics, if its page serves them."""
+
+
+def folder_of(metadata_dir: Path, topology_id: str) -> Path:
+    """Return the folder of a topology's timeline."""
+    return metadata_dir / f"{FOLDER_PREFIX}{urllib.parse.quote(topology_id, safe='')}"
+
+
+def place_of(topology: Topology, config: Config) -> Path | None:
+    """Return where a topology's runs keep their timeline; None if they have no metadata directory."""
+    if not isinstance(topology, TransactionalTopology):
+        return None
+    states = topology.plan.states.values()
+    if config.state_dir is None and all(state.address is None for state in states):
+        return None
+    return folder_of(metadata_dir_of(topology.plan, config), topology.id)
+
+
+def epochs_in(folder: Path) -> list[int]:
+    """Return the epochs that have a timeline in a folder, the last one first."""
+    try:
+        names = [each.name for each in folder.iterdir()]
+    except OSError:
+        return []
+    return sorted((int(found[1]) for found in map(_NAME.fullmatch, names) if found is not None), reverse=True)
+
+
+def path_of(folder: Path, epoch: int, what: str) -> Path:
+    """Return the path of ``records``, ``samples``, ``errors`` or ``run`` of an epoch."""
+    return folder / f"{epoch:010}.{what}"
+
+
+@attrs.frozen
+class Entry:
+    """A record before it is packed.
+
+    Args:
+        kind: ``ATTEMPT`` or ``WRITE``.
+        outcome: of an attempt.
+        attempt: which one; None for a write.
+        job: of an attempt.
+        group: the commit group, 0 for none yet.
+        number: an attempt's tuples, or a write's rows.
+        name: the component that failed, or the state that was written.
+        text: why the attempt failed, in a line.
+        times: up to eight, in microseconds since 1970; see :data:`EVENT`.
+    """
+
+    kind: int
+    times: tuple[int, ...]
+    outcome: int = OPEN
+    attempt: TransactionAttempt | None = None
+    job: int = 0
+    group: int = 0
+    number: int = 0
+    name: str = ""
+    text: str = ""
+
+    def packed(self, epoch: int, name: int, text: int) -> bytes:
+        """Return it as the body of a record; ``name`` and ``text`` are the records that hold those."""
+        txid = 0
+        if self.attempt is not None:
+            txid, epoch = self.attempt.txid, self.attempt.epoch
+        numbers = (epoch & _UINT, self.job & _UINT, self.group & _UINT, min(self.number, _UINT))
+        return EVENT.pack(txid, *numbers, name, text, *self.times, *[0] * (8 - len(self.times)), 0)
+
+
+@attrs.frozen
+class RunRecord:
+    """Whose timeline it is; ``EPOCH.run``.
+
+    ``settings`` are those that were given, as people may see them; ``stage`` is the step before the run loop begins,
+    empty from then on; ``ended`` says why the run ended, empty while it runs; ``is_failed`` whether that was an error.
+    """
+
+    topology: str
+    kind: str
+    writer: Writer
+    started_secs: float
+    graph: Mapping[str, Any]
+    settings: Mapping[str, str]
+    stage: str = ""
+    ended: str = ""
+    is_failed: bool = False
+
+
+@attrs.frozen
+class ErrorRecord:
+    """An error of a run; one of those in ``EPOCH.errors``."""
+
+    at_secs: float
+    component: str
+    text: str
+    txid: int | None = None
+    attempt: int | None = None
+    epoch: int | None = None
+
+
+def errors_in(folder: Path, epoch: int) -> list[Any]:
+    """Return the last errors of an epoch, oldest first, as JSON; none if the file is not there or damaged."""
+    try:
+        found = json.loads(path_of(folder, epoch, "errors").read_text())
+    except (OSError, ValueError):
+        return []
+    return found if isinstance(found, list) else []

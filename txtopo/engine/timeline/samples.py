@@ -1,0 +1,136 @@
+"""What a run samples once a second."""
+
+from __future__ import annotations
+
+import collections
+import json
+import math
+import resource
+import time
+from pathlib import Path
+
+import attrs
+
+from txtopo.engine.timeline.records import COMPONENT, DRIVER, PROGRESS, READING, ROOTS, SAMPLE, SERIES_MAX, STATE
+from txtopo.plain.run.runner import PlainReport
+from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
+from txtopo.transactional.commit.groups import StateWrite
+from txtopo.transactional.run.report import Progress
+
+NUMBERS = 12
+"""How many numbers a sample has."""
+
+_LATENCIES_MAX = 10_000
+_STATM = Path("/proc/self/statm")
+
+
+@attrs.frozen
+class Sample:
+    """A sample: its kind, what it is of, and up to twelve numbers; None for what is unknown."""
+
+    kind: int
+    name: str
+    numbers: tuple[float | None, ...]
+
+    def packed(self, now_us: int, name: int) -> bytes:
+        """Return it as the body of a record; ``name`` is the record that holds its name."""
+        padded = (*self.numbers, *[None] * (NUMBERS - len(self.numbers)))
+        return SAMPLE.pack(now_us, name, *(math.nan if each is None else each for each in padded))
+
+
+class Sampler:
+    """Counts what a run's progress does not tell, and takes the samples. Any thread may take them."""
+
+    def __init__(self) -> None:
+        self.progress: Progress | PlainReport | None = None
+        self.jobs = 0
+        self.groups = 0
+        self._writes: dict[str, tuple[float, ...]] = {}
+        self._latencies_us: collections.deque[int] = collections.deque(maxlen=_LATENCIES_MAX)
+        self._complete: collections.Counter[int] = collections.Counter()
+
+    def visible(self, latency_us: int) -> None:
+        """Note how long a transaction took from when it was available until it was visible."""
+        self._latencies_us.append(latency_us)
+
+    def wrote(self, state: str, write: StateWrite) -> None:
+        """Note a write."""
+        count, secs, rows, removed = self._writes.get(state, (0.0, 0.0, 0.0, 0.0))
+        took = write.published[1] - write.prepared[0]
+        self._writes[state] = (count + 1, secs + took, rows + write.rows, removed + write.removed)
+
+    def samples(self) -> list[Sample]:
+        """Return the samples of now."""
+        match self.progress:
+            case Progress() as progress:
+                return [self._driver(), *self._of_transactions(progress)]
+            case PlainReport() as report:
+                return [self._driver(), *self._of_roots(report)]
+            case _:
+                return [self._driver()]
+
+    def _driver(self) -> Sample:
+        latencies = sorted(self._latencies_us.popleft() for _ in range(len(self._latencies_us)))
+        p50, p99 = (latencies[int(len(latencies) * share)] / 1e6 if latencies else None for share in (0.5, 0.99))
+        return Sample(DRIVER, "", (p50, p99, self.jobs, self.groups, _memory_bytes(), time.process_time()))
+
+    def _of_transactions(self, progress: Progress) -> list[Sample]:
+        numbers = (
+            progress.committed_txid,
+            progress.transactions,
+            progress.dead_letters,
+            progress.attempts,
+            progress.failures,
+            progress.tuples,
+            progress.ready,
+            progress.processing,
+            progress.processed,
+            progress.committing,
+            progress.lag,
+            None if progress.total is None else max(0, progress.total - progress.committed_txid),
+        )
+        return [
+            Sample(PROGRESS, "", numbers),
+            *(Sample(STATE, name, sums) for name, sums in self._writes.copy().items()),
+            *(Sample(COMPONENT, name, (emitted,)) for name, emitted in progress.emitted.items()),
+            *(
+                Sample(READING, json.dumps([each.component, each.name, each.of, each.kind.value]), (each.value,))
+                for each in progress.readings[:SERIES_MAX]
+            ),
+        ]
+
+    def _of_roots(self, report: PlainReport) -> list[Sample]:
+        lately = LatencyHistogram()
+        lately.buckets = report.latencies.buckets - self._complete
+        self._complete = report.latencies.buckets.copy()
+        numbers = (
+            report.emitted,
+            report.acked,
+            report.failed,
+            report.pending,
+            lately.quantile(0.5),
+            lately.quantile(0.99),
+            report.workers,
+            report.workers_running,
+            report.restarts,
+            report.worker_cpu_secs,
+            sum(report.lag.values()) if report.lag else None,
+            report.reported_errors,
+        )
+        components = report.components.items()
+        return [
+            Sample(ROOTS, "", numbers),
+            *(Sample(COMPONENT, name, (*_counts(counts), report.queued.get(name))) for name, counts in components),
+        ]
+
+
+def _counts(counts: Counts) -> tuple[float, ...]:
+    return sum(counts.emitted.values()), counts.transferred, counts.executed, counts.acked, counts.failed
+
+
+def _memory_bytes() -> float | None:
+    """Return the resident memory of this process; None if the system does not tell."""
+    try:
+        return float(_STATM.read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return None

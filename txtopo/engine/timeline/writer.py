@@ -1,0 +1,207 @@
+"""The thread that writes a timeline."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+import attrs
+
+from txtopo.attempts import epoch_and_try
+from txtopo.engine.timeline.records import (
+    ERRORS_MAX,
+    RUN,
+    SAMPLES_SECS,
+    SERIES_MAX,
+    SLOTS,
+    Entry,
+    ErrorRecord,
+    RunRecord,
+    epochs_in,
+    errors_in,
+    path_of,
+)
+from txtopo.engine.timeline.ring import RingHeader, RingWriter, read_header
+from txtopo.engine.timeline.samples import Sample
+from txtopo.records import to_json
+from txtopo.transactional.run.snapshot import Writer, start_of
+
+FLUSH_SECS = 0.25
+"""How often it writes."""
+
+_CLOSE_SECS = 1.0
+_USHORT = 0xFFFF
+_LOG = logging.getLogger("txtopo")
+
+
+class Noted(Protocol):
+    """What the observer has noted; the writer's thread calls it."""
+
+    def record(self) -> RunRecord:
+        """Return whose timeline it is, and why the run has ended."""
+
+    def taken(self) -> list[Entry]:
+        """Return the records that were noted since the last call."""
+
+    def open_records(self, now_us: int) -> list[Entry]:
+        """Return the attempts that are open for long and have moved on since they were recorded."""
+
+    def errors(self) -> tuple[int, list[ErrorRecord]]:
+        """Return how many errors there were, and the last ones."""
+
+    def samples(self) -> list[Sample]:
+        """Return the samples of now."""
+
+    def discreet(self, text: str) -> str:
+        """Return a text without secrets."""
+
+
+class TimelineWriter:
+    """Writes a timeline in a thread of its own.
+
+    Args:
+        noted: what to write.
+        folder: of the timeline.
+        series: about how many series the samples have.
+        flush_secs: how often it writes.
+    """
+
+    def __init__(self, noted: Noted, folder: Path, series: int, flush_secs: float) -> None:
+        self._noted = noted
+        self._folder = folder
+        self._series = min(SERIES_MAX, 1 << series.bit_length())
+        self._flush_secs = flush_secs
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._incarnation, self._epoch = "", 0
+        self._former_errors: list[Any] = []
+        self._errors_written = 0
+        self._told: tuple[str, str] | None = None
+        self._has_warned = False
+
+    def start(self, incarnation: str, epoch: int) -> None:
+        """Begin; an epoch of 0 is the one after the last."""
+        self._incarnation, self._epoch = incarnation, epoch
+        self._thread = threading.Thread(target=self._run, name="txtopo-timeline", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Let the thread write what waits, and end."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(_CLOSE_SECS)
+
+    def identity(self) -> Writer:
+        """Return the process and the time."""
+        pid = os.getpid()
+        return Writer(self._epoch, self._incarnation, socket.gethostname(), pid, start_of(pid), time.time())
+
+    def _run(self) -> None:
+        try:
+            rings = self._begin()
+        except OSError as error:
+            _LOG.debug("the timeline can't be written: %s", error)
+            return
+        if rings is None:
+            return
+        records, samples = rings
+        second = int(time.time())
+        while not self._stop.wait(self._flush_secs):
+            # One sample in each second of the clock: at equal pauses a second would now and then have none.
+            before, second = second, int(time.time())
+            self._look(records, samples, is_full=second != before)
+        self._look(records, samples, is_full=True)
+        for ring in rings:
+            with contextlib.suppress(OSError):
+                ring.close()
+
+    def _begin(self) -> tuple[RingWriter, RingWriter] | None:
+        """Make this epoch's files, take over those of the last one, and remove them; None if there is a successor.
+
+        A crash before the removal leaves both: readers take the higher epoch, and the next run removes the lower one.
+        """
+        folder = self._folder
+        folder.mkdir(parents=True, exist_ok=True)
+        others = epochs_in(folder)
+        own = [epoch for epoch in others if self._is_own(epoch)]
+        if not self._epoch:
+            self._epoch = max(others, default=0) + 1
+        if own and own[0] > self._epoch:
+            return None
+        former = own[0] if own else None
+        base_us = time.time_ns() // 1000
+        rings = []
+        for what, slots in (("samples", SAMPLES_SECS * self._series), ("records", SLOTS)):
+            header = RingHeader(slots, self._incarnation, self._epoch, base_us)
+            before = None if former is None else path_of(folder, former, what)
+            rings.append(RingWriter(path_of(folder, self._epoch, what), header, before))
+        samples, records = rings
+        if former is not None:
+            self._former_errors = errors_in(folder, former)
+            self._put_json("errors", self._former_errors)
+        begun = Entry(RUN, (base_us,), number=os.getpid())
+        records.put(RUN, 0, 0, begun.packed(self._epoch, 0, 0))
+        self._put_run()
+        for epoch in others:
+            if epoch != self._epoch:
+                for what in ("records", "samples", "errors", "run"):
+                    path_of(folder, epoch, what).unlink(missing_ok=True)
+        return records, samples
+
+    def _is_own(self, epoch: int) -> bool:
+        header = read_header(path_of(self._folder, epoch, "records"))
+        return header is not None and header.incarnation == self._incarnation
+
+    def _look(self, records: RingWriter, samples: RingWriter, *, is_full: bool) -> None:
+        now = time.time_ns() // 1000
+        taken = self._noted.taken()
+        if is_full:
+            taken += self._noted.open_records(now)
+        for entry in taken:
+            name, text = records.text(entry.name), records.text(self._noted.discreet(entry.text) if entry.text else "")
+            tries = 0 if entry.attempt is None else epoch_and_try(entry.attempt.attempt)[1]
+            records.put(entry.kind, entry.outcome, min(tries, _USHORT), entry.packed(self._epoch, name, text))
+        if is_full:
+            for each in self._noted.samples():
+                samples.put(each.kind, 0, 0, each.packed(now, samples.text(each.name)))
+            self._put_errors()
+            self._put_run()
+        for ring in (records, samples):
+            try:
+                ring.flush()
+            except OSError as error:
+                self._warn(error)
+
+    def _put_run(self) -> None:
+        record = self._noted.record()
+        if (record.stage, record.ended) != self._told:
+            self._told = record.stage, record.ended
+            self._put_json("run", to_json(record))
+
+    def _put_errors(self) -> None:
+        count, errors = self._noted.errors()
+        if count != self._errors_written:
+            self._errors_written = count
+            safe = [attrs.evolve(each, text=self._noted.discreet(each.text)) for each in errors]
+            self._put_json("errors", [*self._former_errors, *map(to_json, safe)][-ERRORS_MAX:])
+
+    def _put_json(self, what: str, content: Any) -> None:
+        path = path_of(self._folder, self._epoch, what)
+        draft = path.with_name(f".draft-{path.name}")
+        try:
+            draft.write_text(json.dumps(content))
+            draft.replace(path)
+        except OSError as error:
+            self._warn(error)
+
+    def _warn(self, error: OSError) -> None:
+        if not self._has_warned:  # once: a full disk says so elsewhere
+            self._has_warned = True
+            _LOG.warning("a part of the timeline could not be written: %s", error)

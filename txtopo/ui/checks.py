@@ -1,0 +1,138 @@
+"""Audits and replays that a page begins: each in a process of its own, one at a time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from txtopo.errors import RuleError
+from txtopo.secrecy import without_secrets
+
+OUTPUT_BYTES_MAX = 64 * 1024
+SECS_MAX = 1_800.0
+KEPT_MAX = 20
+
+_FAULT = "✘"
+"""Begins the lines in which ``audit`` and ``replay`` name a fault."""
+
+
+class CheckRuns(RuleError):
+    """Another check runs."""
+
+
+@attrs.define(eq=False)
+class Check:
+    """An audit or a replay."""
+
+    number: int
+    kind: str
+    slug: str
+    txid: int | None
+    started_secs: float
+    state: str = "running"
+    ended_secs: float | None = None
+    output: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as ``/api/v1/check`` does."""
+        return {
+            "check": self.number,
+            "kind": self.kind,
+            "slug": self.slug,
+            "txid": self.txid,
+            "state": self.state,
+            "startedAt": self.started_secs,
+            "endedAt": self.ended_secs,
+            "output": self.output,
+        }
+
+
+class Checks:
+    """Runs checks as ``txtopo audit`` and ``txtopo replay``.
+
+    Args:
+        folder: where their processes run: where the topology's module is found.
+        secs_max: after so long a check is killed.
+    """
+
+    def __init__(self, folder: Path, secs_max: float = SECS_MAX) -> None:
+        self._folder = folder
+        self._secs_max = secs_max
+        self._lock = threading.Lock()
+        self._checks: dict[int, Check] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._last = 0
+        self._is_closed = False
+
+    def begin(self, kind: str, slug: str, txid: int | None, words: Sequence[str]) -> Check:
+        """Begin a check, given the words of its command line after ``txtopo``.
+
+        Raises:
+            CheckRuns: another one runs.
+        """
+        with self._lock:
+            running = [each for each in self._checks.values() if each.state == "running"]
+            if running or self._is_closed:
+                raise CheckRuns(f"the {running[0].kind if running else 'page'} is at work; try again when it is done")
+            process = subprocess.Popen(  # noqa: S603 - our own command
+                [sys.executable, "-m", "txtopo.cli", *words],
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"},
+                start_new_session=True,  # so that all its processes can be killed
+            )
+            self._last += 1
+            check = Check(self._last, kind, slug, txid, time.time())
+            self._checks[check.number] = check
+            while len(self._checks) > KEPT_MAX:
+                self._checks.pop(next(iter(self._checks)))
+            self._process = process
+        threading.Thread(target=self._follow, args=(check, process), name="check", daemon=True).start()
+        return check
+
+    def find(self, number: int) -> Check | None:
+        """Return a check; None if there is none of that number, or it was long ago."""
+        return self._checks.get(number)
+
+    def last_of(self, slug: str) -> Check | None:
+        """Return the last check of a topology."""
+        return next((each for each in reversed(list(self._checks.values())) if each.slug == slug), None)
+
+    def close(self) -> None:
+        """Kill a check that runs."""
+        with self._lock:
+            self._is_closed = True
+        if self._process is not None:
+            _kill(self._process)
+
+    def _follow(self, check: Check, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None, "it is a pipe"
+        too_long = threading.Timer(self._secs_max, _kill, [process])
+        too_long.daemon = True
+        too_long.start()
+        output = b""
+        for line in process.stdout:
+            if len(output) < OUTPUT_BYTES_MAX:
+                output += line
+                check.output = without_secrets(output.decode(errors="replace"))
+        status = process.wait()
+        too_long.cancel()
+        check.ended_secs = time.time()
+        has_fault = any(line.startswith(_FAULT) for line in check.output.splitlines())
+        check.state = "same" if status == 0 else "differs" if has_fault else "failed"
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)

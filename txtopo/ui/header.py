@@ -1,0 +1,201 @@
+"""What a topology's header shows: from its snapshot and its timeline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from txtopo.attempts import epoch_and_try
+from txtopo.engine.timeline.records import COMPONENT, DRIVER, PROGRESS, ROOTS
+from txtopo.secrecy import without_secrets
+from txtopo.transactional.core.history import HistoryEvent, first_line
+from txtopo.transactional.core.transitions import Status
+from txtopo.transactional.run.snapshot import Snapshot, TransactionSnapshot, Writer
+from txtopo.ui.facts import Facts, is_live, status_of
+from txtopo.ui.failures import last_failure
+from txtopo.ui.series import known, last_number, rate
+from txtopo.ui.slugs import slug_of
+
+RATE_SECS = 10.0
+"""Rates are those of so many seconds."""
+
+
+def summary(facts: Facts) -> dict[str, Any]:
+    """Return a topology's line in the list of all."""
+    word, text = status_of(facts)
+    errors = facts.timeline.errors()
+    return {
+        "slug": slug_of(facts.id),
+        "id": facts.id,
+        "kind": "plain" if facts.is_plain else "transactional",
+        "status": word,
+        "statusText": text,
+        "committed": None if facts.snapshot is None else facts.snapshot.committed,
+        "rate": _rates(facts)["transactions"],
+        "lag": _lag(facts),
+        "lastError": first_line(without_secrets(str(errors[-1].get("text", "")))) if errors else None,
+        "startedAt": None if facts.run is None else facts.run.started_secs,
+        "updatedAt": facts.updated_secs,
+    }
+
+
+def header(facts: Facts, can: Mapping[str, bool]) -> dict[str, Any]:
+    """Return what a topology's header shows."""
+    writer, snapshot = facts.last_writer, facts.snapshot
+    driver = facts.timeline.last(DRIVER).get("")
+    roots = facts.timeline.last(ROOTS).get("")
+    has_latency, at = (roots, 4) if facts.is_plain else (driver, 0)
+    is_there = facts.timeline.is_there
+    found = summary(facts)
+    return {
+        **found,
+        "now": time.time(),
+        "endedAt": facts.updated_secs if facts.ended else None,
+        "process": None
+        if writer is None
+        else {"pid": writer.pid, "host": writer.host, "epoch": writer.epoch, "isAlive": writer.is_alive},
+        "begun": None if snapshot is None else snapshot.last_begun,
+        **_of_run(facts),
+        "rate": _rates(facts),
+        "latency": {
+            "p50Secs": None if has_latency is None else known(has_latency["numbers"][at]),
+            "p99Secs": None if has_latency is None else known(has_latency["numbers"][at + 1]),
+        },
+        "lowest": None if snapshot is None or not is_live(facts) else _lowest(snapshot, facts.writer),
+        "lastFailure": last_failure(facts),
+        "check": None,
+        "timeline": {"isThere": is_there, "why": "" if is_there else _why_none(facts)},
+        "can": dict(can),
+        "isActive": None,
+        "roots": None if roots is None else _named(roots, ("emitted", "acked", "failed", "pending")),
+        "workers": None
+        if roots is None
+        else {
+            "wanted": known(roots["numbers"][6]),
+            "running": known(roots["numbers"][7]),
+            "restarts": known(roots["numbers"][8]),
+            "killed": None,
+            "cpuSecs": known(roots["numbers"][9]),
+        },
+        "components": components(facts),
+    }
+
+
+def components(facts: Facts) -> list[dict[str, Any]]:
+    """Return what each component has counted since the run began."""
+    last = facts.timeline.last(COMPONENT)
+    return [{"id": name, **counts_of(facts, row)} for name, row in last.items()]
+
+
+def counts_of(facts: Facts, row: Any) -> dict[str, Any]:
+    """Return the counts of a component from its last sample."""
+    numbers = [known(each) for each in row["numbers"]]
+    if not facts.is_plain:
+        numbers = [numbers[0], *[None] * 5]
+    emitted, transferred, executed, acked, failed, queued = numbers[:6]
+    return {
+        "emitted": emitted,
+        "transferred": transferred,
+        "executed": executed,
+        "acked": acked,
+        "failed": failed,
+        "queued": queued,
+    }
+
+
+def _of_run(facts: Facts) -> dict[str, Any]:
+    row = facts.timeline.last(PROGRESS).get("")
+    names = ("transactions", "deadLetters", "attempts", "failures", "tuples", "ready", "processing", "processed")
+    numbers = {name: None if row is None else _whole(row["numbers"][at]) for at, name in enumerate(names, 1)}
+    committing = None if row is None else _whole(row["numbers"][9])
+    pending = {name: numbers.pop(name) for name in ("ready", "processing", "processed")} | {"committing": committing}
+    return {
+        **numbers,
+        "pending": None if row is None else pending,
+        "remaining": None if row is None else _whole(row["numbers"][11]),
+    }
+
+
+def _rates(facts: Facts) -> dict[str, float | None]:
+    if not is_live(facts):
+        return {"transactions": None, "tuples": None}
+    if facts.is_plain:
+        executed = [
+            value for _, rows in facts.timeline.samples(COMPONENT, RATE_SECS) if (value := rate(rows, 2)) is not None
+        ]
+        return {"transactions": last_rate(facts, ROOTS, 1), "tuples": sum(executed) if executed else None}
+    return {"transactions": last_rate(facts, PROGRESS, 1), "tuples": last_rate(facts, PROGRESS, 5)}
+
+
+def last_rate(facts: Facts, kind: int, at: int) -> float | None:
+    """Return how much a number of a sample grows in a second."""
+    found = dict(facts.timeline.samples(kind, RATE_SECS)).get("")
+    return None if found is None else rate(found, at)
+
+
+def _lag(facts: Facts) -> int | None:
+    at, kind = (10, ROOTS) if facts.is_plain else (10, PROGRESS)
+    value = last_number(facts.timeline.last(kind).get(""), at)
+    return None if value is None else int(value)
+
+
+def _whole(value: float) -> int | None:
+    found = known(value)
+    return None if found is None else int(found)
+
+
+def _named(row: Any, names: tuple[str, ...]) -> dict[str, int | None]:
+    return {name: _whole(row["numbers"][at]) for at, name in enumerate(names)}
+
+
+def _lowest(snapshot: Snapshot, writer: Writer | None) -> dict[str, Any] | None:
+    if not snapshot.transactions:
+        return None
+    found = snapshot.transactions[0]
+    entries = found.history.entries
+    age_secs = 0.0 if writer is None else max(0.0, time.time() - writer.written_secs)
+    since = None if not entries else (snapshot.now_ms - entries[-1].at_ms) / 1000 + age_secs
+    attempts = [each.attempt for each in entries if each.attempt is not None]
+    return {
+        "txid": found.txid,
+        "status": found.status,
+        "waitsFor": _waits_for(found, snapshot.transactions),
+        "sinceSecs": since,
+        "attempt": epoch_and_try(attempts[-1].attempt)[1] if attempts else None,
+    }
+
+
+def _waits_for(found: TransactionSnapshot, pending: Sequence[TransactionSnapshot]) -> str:
+    if found.component is not None:
+        return f"component {found.component!r}, which is running for it now"
+    has_failed = any(entry.what is HistoryEvent.FAILED for entry in found.history.entries)
+    return {
+        Status.READY.value: "its replay, in one of the next jobs" if has_failed else "one of the next jobs",
+        Status.PROCESSING.value: f"its job{_at_work(found, pending)}",
+        Status.PROCESSED.value: "its turn to commit, with the next group",
+        Status.COMMITTING.value: "the writes of its commit group",
+        Status.DEAD.value: "its turn to be given up",
+        Status.WRITING_DEAD_LETTER.value: "the write of its dead letter",
+    }.get(found.status, "")
+
+
+def _at_work(found: TransactionSnapshot, pending: Sequence[TransactionSnapshot]) -> str:
+    """Name the transaction that holds a job up: a partition processes those of a job one after another."""
+    job = _job_of(found)
+    for other in pending:
+        if other.component is not None and other.status == found.status and job is not None and _job_of(other) == job:
+            return f", in which component {other.component!r} is running for transaction {other.txid}"
+    return ""
+
+
+def _job_of(found: TransactionSnapshot) -> int | None:
+    jobs = [entry.job_id for entry in found.history.entries if entry.job_id is not None]
+    return jobs[-1] if jobs else None
+
+
+def _why_none(facts: Facts) -> str:
+    writer = facts.last_writer
+    if writer is not None and writer.is_alive is None:
+        return f"the run is on {writer.host}, and keeps its timeline there"
+    return "no run has left a timeline here: it was made by an older version of txtopo"

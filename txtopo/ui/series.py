@@ -1,0 +1,197 @@
+"""Plots: the numbers that a run has sampled, as lines over time."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+
+from txtopo.engine.timeline.records import COMPONENT, DRIVER, PROGRESS, READING, ROOTS, STATE
+from txtopo.transactional.tasks.readings import ReadingKind
+from txtopo.ui.rings import Rows
+from txtopo.ui.timeline import TimelineReader
+
+POINTS_MAX = 300
+SECS_MAX = 3_600
+
+_MIB = 1 << 20
+
+Line = list[float | None]
+
+
+def known(value: float) -> float | None:
+    """Return a number; None if it is unknown."""
+    return None if math.isnan(value) else float(value)
+
+
+def last_number(row: Any | None, at: int) -> float | None:
+    """Return a number of a sample; None if it is unknown, or there is no sample."""
+    return None if row is None else known(row["numbers"][at])
+
+
+def rate(rows: Rows, at: int) -> float | None:
+    """Return how much a number grows in a second over some samples; None if that is unknown."""
+    if len(rows) < 2:  # noqa: PLR2004 - a rate needs two
+        return None
+    secs = (int(rows["at"][-1]) - int(rows["at"][0])) / 1e6
+    grown = float(rows["numbers"][-1][at] - rows["numbers"][0][at])
+    return None if secs <= 0 or math.isnan(grown) or grown < 0 else grown / secs
+
+
+@attrs.frozen
+class _Axis:
+    """The seconds of a plot: the ends of equal steps."""
+
+    first: int
+    step: int
+    count: int
+
+    @classmethod
+    def of(cls, secs: int) -> _Axis:
+        step = -(-secs // POINTS_MAX)
+        count = max(1, secs // step)
+        end = int(time.time()) // step * step
+        return cls(end - (count - 1) * step, step, count)
+
+    @property
+    def seconds(self) -> list[int]:
+        return [self.first + at * self.step for at in range(self.count)]
+
+    def places(self, rows: Rows) -> Any:
+        """Return the step that each row belongs to."""
+        return np.ceil((rows["at"] / 1e6 - self.first) / self.step).astype(int)
+
+    def gauge(self, rows: Rows, value: Callable[[Any], Any]) -> Line:
+        """Return the last value in each step; ``value`` takes the numbers of all rows."""
+        line: Line = [None] * self.count
+        for place, number in zip(self.places(rows).tolist(), value(rows["numbers"]).tolist(), strict=True):
+            if 0 <= place < self.count and not math.isnan(number):
+                line[place] = number
+        return line
+
+    def growth(self, rows: Rows, at: int, by: int | None = None) -> Line:
+        """Return how much a number grows in a second, or for each 1 that the number ``by`` grows."""
+        line: Line = [None] * self.count
+        numbers, places = rows["numbers"], self.places(rows)[1:]
+        up = np.diff(numbers[:, at])
+        per = np.diff(rows["at"] / 1e6 if by is None else numbers[:, by])
+        is_good = (up >= 0) & (per > 0) & (places >= 0) & (places < self.count)  # another run counts from 0
+        kept = places[is_good]
+        ups = np.bincount(kept, up[is_good], self.count)
+        pers = np.bincount(kept, per[is_good], self.count)
+        for place in np.unique(kept).tolist():
+            line[place] = float(ups[place] / pers[place])
+        return line
+
+
+def plots(timeline: TimelineReader, secs: int) -> dict[str, Any]:
+    """Return the plots of the last seconds, at most an hour."""
+    axis = _Axis.of(min(max(secs, 1), SECS_MAX))
+    found = {kind: dict(timeline.samples(kind, secs + axis.step)) for kind in _KINDS}
+    run = timeline.run()
+    made = _plain(axis, found) if run is not None and run.kind == "plain" else _transactional(axis, found)
+    shown = [each for each in [*made, *_of_driver(axis, found)] if each["lines"]]
+    return {"secs": secs, "stepSecs": axis.step, "at": axis.seconds if shown else [], "plots": shown}
+
+
+_KINDS = (PROGRESS, DRIVER, STATE, READING, ROOTS, COMPONENT)
+
+_Found = Mapping[int, Mapping[str, Rows]]
+
+
+def _plot(name: str, title: str, unit: str, lines: Mapping[str, Line]) -> dict[str, Any]:
+    kept = {label: line for label, line in lines.items() if any(value is not None for value in line)}
+    return {"name": name, "title": title, "unit": unit, "lines": kept}
+
+
+def _transactional(axis: _Axis, found: _Found) -> Iterable[dict[str, Any]]:
+    progress, driver = found[PROGRESS].get(""), found[DRIVER].get("")
+    if progress is None or driver is None:
+        return
+    yield _plot("committed", "committed", "transactions/s", {"committed": axis.growth(progress, 1)})
+    yield _plot("tuples", "tuples of the spout", "tuples/s", {"tuples": axis.growth(progress, 5)})
+    latency = {"p50": axis.gauge(driver, _number(0)), "p99": axis.gauge(driver, _number(1))}
+    yield _plot("latency", "from available to visible", "s", latency)
+    phases = {name: axis.gauge(progress, _number(at)) for at, name in enumerate(_PHASES, 6)}
+    yield _plot("pending", "pending", "transactions", phases)
+    sizes = {"job": _size(axis, progress, driver, (3, 2)), "group": _size(axis, progress, driver, (1, 3))}
+    yield _plot("sizes", "size of jobs and commit groups", "transactions", sizes)
+    writes = {name: axis.growth(rows, 1, by=0) for name, rows in found[STATE].items()}
+    yield _plot("writes", "Delta write by table", "s", writes)
+    yield from _readings(axis, found[READING])
+    yield _plot("failures", "failed attempts", "/s", {"failed": axis.growth(progress, 4)})
+    yield _plot("lag", "lag of the source", "records", {"lag": axis.gauge(progress, _number(10))})
+
+
+_PHASES = ("ready", "processing", "processed", "committing")
+
+
+def _plain(axis: _Axis, found: _Found) -> Iterable[dict[str, Any]]:
+    roots = found[ROOTS].get("")
+    if roots is None:
+        return
+    components = found[COMPONENT]
+    settled = {"acked": axis.growth(roots, 1), "failed": axis.growth(roots, 2)}
+    yield _plot("roots", "settled roots", "roots/s", settled)
+    yield _plot("pending", "pending roots", "roots", {"pending": axis.gauge(roots, _number(3))})
+    latency = {"p50": axis.gauge(roots, _number(4)), "p99": axis.gauge(roots, _number(5))}
+    yield _plot("latency", "complete latency", "s", latency)
+    executed = {name: axis.growth(rows, 2) for name, rows in components.items()}
+    yield _plot("executed", "executed", "tuples/s", executed)
+    emitted = {name: axis.growth(rows, 0) for name, rows in components.items()}
+    yield _plot("emitted", "emitted", "tuples/s", emitted)
+    queued = {name: axis.gauge(rows, _number(5)) for name, rows in components.items()}
+    yield _plot("queued", "queued in memory", "tuples", queued)
+    workers = {"running": axis.gauge(roots, _number(7)), "wanted": axis.gauge(roots, _number(6))}
+    yield _plot("workers", "workers", "workers", workers)
+    yield _plot("restarts", "restarts of workers", "restarts", {"restarts": axis.gauge(roots, _number(8))})
+    yield _plot("lag", "lag of the sources", "records", {"lag": axis.gauge(roots, _number(10))})
+
+
+def _of_driver(axis: _Axis, found: _Found) -> Iterable[dict[str, Any]]:
+    driver = found[DRIVER].get("")
+    if driver is None:
+        return
+    memory = axis.gauge(driver, lambda numbers: numbers[:, 4] / _MIB)
+    yield _plot("memory", "memory of the driver", "MiB", {"driver": memory})
+    cpu: Line = [None if value is None else 100 * value for value in axis.growth(driver, 5)]
+    yield _plot("cpu", "processor time of the driver", "% of a core", {"driver": cpu})
+
+
+def _readings(axis: _Axis, found: Mapping[str, Rows]) -> Iterable[dict[str, Any]]:
+    """Yield a plot for each name of what components count or measure; times as seconds behind the sample's time."""
+    grouped: dict[tuple[str, str], dict[str, Line]] = {}
+    for key, rows in found.items():
+        try:
+            component, name, of, kind = json.loads(key)
+        except ValueError:  # cut, because it is too long
+            continue
+        match kind:
+            case ReadingKind.COUNT.value:
+                line = axis.growth(rows, 0)
+            case ReadingKind.TIME.value:
+                behind = rows.copy()
+                behind["numbers"][:, 0] = rows["at"] / 1e6 - rows["numbers"][:, 0]
+                line = axis.gauge(behind, _number(0))
+            case _:
+                line = axis.gauge(rows, _number(0))
+        label = f"{component} {of}" if of else str(component)
+        grouped.setdefault((str(name), str(kind)), {})[label] = line
+    units = {ReadingKind.COUNT.value: "/s", ReadingKind.TIME.value: "s behind now"}
+    for (name, kind), lines in sorted(grouped.items(), key=lambda each: each[0][1] != ReadingKind.TIME.value):
+        yield _plot(f"{kind} {name}", name, units.get(kind, ""), lines)
+
+
+def _size(axis: _Axis, progress: Rows, driver: Rows, columns: tuple[int, int]) -> Line:
+    """Return how many transactions there are to a job or group: growth of a number by growth of another."""
+    upper, lower = axis.growth(progress, columns[0]), axis.growth(driver, columns[1])
+    return [a / b if a is not None and b else None for a, b in zip(upper, lower, strict=True)]
+
+
+def _number(at: int) -> Callable[[Any], Any]:
+    return lambda numbers: numbers[:, at]

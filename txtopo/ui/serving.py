@@ -1,0 +1,93 @@
+"""Serves a page for a folder until it is told to end."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from txtopo.cli.page import Beside, PageFile
+from txtopo.cluster.serving.server import serve
+from txtopo.errors import ConfigError
+from txtopo.ui.app import Page, application
+from txtopo.ui.checks import Checks
+from txtopo.ui.security import Sessions, hosts_of
+from txtopo.ui.source import FolderSource
+
+IDLE_SECS = 600.0
+"""How long the page of a run that was killed waits for somebody to look at it."""
+
+_LOOK_SECS = 5.0
+_BACKLOG = 64
+
+
+def served(output: Path, host: str, port: int, beside: Beside | None, announce: Callable[[str], None]) -> None:
+    """Serve the page of a folder; ``announce`` is told its address.
+
+    Raises:
+        ConfigError: the address can't be used, or no run has left anything in the folder.
+    """
+    os.environ["TZ"] = "UTC"  # as the page says of all its times
+    time.tzset()
+    listener = _listen(host, port)
+    port = listener.getsockname()[1]
+    words = () if beside is None else beside.words
+    arguments = {} if beside is None else dict(beside.arguments)
+    source = FolderSource(output, can_replay=bool(words), arguments=arguments, may_be_empty=beside is not None)
+    names = _names(host)
+    address = f"http://{f'[{names[0]}]' if ':' in names[0] else names[0]}:{port}"
+    sessions, secret = Sessions(), secrets.token_urlsafe(24)
+    checks = Checks(Path.cwd())
+    page = Page(
+        source,
+        sessions,
+        checks,
+        lambda slug: ("audit", f"--topology={source.header(slug)['id']}", "--", str(source.output)),
+        None if not words else lambda _, txid: ("replay", *words, str(txid)),
+        address,
+    )
+    page_file = None if beside is None else Path(beside.page_file)
+    if page_file is not None:
+        PageFile(address, os.getpid(), secret).write(page_file)
+        threading.Thread(target=_outlive, args=(sessions,), name="beside", daemon=True).start()
+    announce(f"{address}/?token={sessions.invite()}")
+    sys.stdout.flush()
+
+    def stop() -> None:
+        checks.close()
+        source.close()
+        if page_file is not None:
+            page_file.unlink(missing_ok=True)
+
+    serve(application(page, hosts_of(names, port), port, secret), listener, lambda: None, stop)
+
+
+def _outlive(sessions: Sessions) -> None:
+    """Wait until the run that has started this page is dead, and then until nobody has looked for a while."""
+    sys.stdin.read()
+    began = time.monotonic()
+    while time.monotonic() - max(began, sessions.used) < IDLE_SECS:
+        time.sleep(_LOOK_SECS)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise ConfigError(f"cannot serve the page on {host}:{port}: {error.strerror}") from error
+
+
+def _names(host: str) -> list[str]:
+    """Return the names that a browser may use, the one to print first."""
+    if host in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
+        return [socket.gethostname(), socket.getfqdn(), "localhost", "127.0.0.1", "::1"]
+    loopback = ["localhost"] if host in {"127.0.0.1", "::1", "localhost"} else []
+    return [host, *loopback]

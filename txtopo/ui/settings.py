@@ -1,0 +1,51 @@
+"""The settings of a topology's last run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from txtopo.cli.settings_command import default_text
+from txtopo.config import SETTINGS
+from txtopo.secrecy import HIDDEN, is_secret, shown
+from txtopo.ui.facts import Facts
+
+
+def settings(facts: Facts, arguments: Mapping[str, str]) -> dict[str, Any]:
+    """Return all settings with their values, those that differ from their defaults first."""
+    if facts.run is None:
+        return {"settings": [], "arguments": dict(arguments), "why": "no run has recorded its settings here"}
+    given = facts.run.settings
+    listed = []
+    for name in [*SETTINGS, *(each for each in given if each not in SETTINGS)]:
+        setting = SETTINGS.get(name)
+        default = ""
+        if setting is not None:
+            own = attrs.evolve(setting, default=setting.plain_default) if facts.is_plain else setting
+            default = default_text(own)
+        value = str(shown(name, given.get(name, default)))
+        listed.append(
+            {
+                "name": name,
+                "inPython": "" if setting is None else setting.keyword,
+                "value": value,
+                "default": default,
+                "isDefault": name not in given or _is_same(value, default),
+                "purpose": "" if setting is None else setting.purpose,
+                "isSecret": value == HIDDEN or is_secret(name),
+            }
+        )
+    listed.sort(key=lambda each: (each["isDefault"], each["name"]))
+    return {"settings": listed, "arguments": {k: str(shown(k, v)) for k, v in arguments.items()}, "why": ""}
+
+
+def _is_same(value: str, default: str) -> bool:
+    """Whether a value, as Python shows it, is a default, as ``--set`` takes it."""
+    if value.lower() == default.lower():
+        return True
+    try:
+        return float(value) == float(default)
+    except ValueError:
+        return False

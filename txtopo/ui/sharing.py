@@ -1,0 +1,64 @@
+"""Shares answers: fifty open pages ask the same within a moment, and it is answered once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import attrs
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+ENTRIES_MAX = 64
+
+
+@attrs.frozen
+class Given:
+    """An answer, and until when others get the same."""
+
+    messages: tuple[Message, ...]
+    until: float
+
+
+class Sharing:
+    """Gives those who ask the same the same answer.
+
+    Args:
+        app: makes the answers.
+        secs_of: how many seconds the answer to a path may be old; 0: it is made for each.
+    """
+
+    def __init__(self, app: ASGIApp, secs_of: Callable[[str], float]) -> None:
+        self._app = app
+        self._secs_of = secs_of
+        self._entries: dict[tuple[str, bytes], asyncio.Task[Given]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, once it has been let in."""
+        secs = self._secs_of(scope["path"]) if scope["method"] == "GET" else 0.0
+        if not secs:
+            await self._app(scope, receive, send)
+            return
+        key = scope["path"], scope["query_string"]
+        entry = self._entries.get(key)
+        if entry is None or (entry.done() and not self._is_fresh(entry)):
+            self._entries.pop(key, None)  # so that the oldest come first
+            entry = self._entries[key] = asyncio.create_task(self._made(scope, receive, secs))
+            while len(self._entries) > ENTRIES_MAX:
+                self._entries.pop(next(iter(self._entries)))
+        given = await asyncio.shield(entry)  # a browser that goes away takes nobody's answer with it
+        for message in given.messages:
+            await send(dict(message))  # the guard adds headers to it
+
+    async def _made(self, scope: Scope, receive: Receive, secs: float) -> Given:
+        messages: list[Message] = []
+
+        async def keep(message: Message) -> None:
+            messages.append(message)
+
+        await self._app(scope, receive, keep)
+        return Given(tuple(messages), time.monotonic() + secs)
+
+    @staticmethod
+    def _is_fresh(entry: asyncio.Task[Given]) -> bool:
+        return not entry.cancelled() and entry.exception() is None and time.monotonic() < entry.result().until

@@ -1,0 +1,298 @@
+"""Where the page's answers come from: a folder now, a cluster later."""
+
+from __future__ import annotations
+
+import threading
+import time
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Protocol
+
+import attrs
+
+from txtopo.cli.explain import Known, entry_of, lines_of
+from txtopo.engine.timeline.records import FOLDER_PREFIX, folder_of
+from txtopo.errors import ConfigError, TxtopoError
+from txtopo.transactional.core.events import NEVER
+from txtopo.transactional.journal.ending import METADATA_DIR
+from txtopo.transactional.journal.journal import (
+    JournalEntry,
+    JournalTransaction,
+    find_journal,
+    journal_files,
+    topologies_with_journal,
+)
+from txtopo.transactional.run.snapshot import read_snapshot, snapshots_in, topologies_with_snapshot
+from txtopo.ui import drawing, failures, header, series, settings, tables
+from txtopo.ui.facts import Facts, is_live, now_of
+from txtopo.ui.slugs import slug_of
+from txtopo.ui.timeline import TimelineReader
+
+FACTS_SECS = 0.25
+"""How old the facts of a topology may be."""
+
+_LABEL_CHARACTERS = 10
+"""The lines of ``explain`` have a label in so many characters, and then a text."""
+
+
+class NotFound(TxtopoError):
+    """There is no such topology, transaction or state."""
+
+
+class Source(Protocol):
+    """Answers for topologies: every answer is what the route of its name gives as JSON.
+
+    *An implementation* may be called in any thread, and does not cache what may change within a second.
+
+    All methods raise NotFound for a topology that is not there, and ConfigError for what can't be read.
+    """
+
+    def topologies(self) -> dict[str, Any]:
+        """Return all topologies."""
+
+    def header(self, slug: str) -> dict[str, Any]:
+        """Return what a topology's header shows."""
+
+    def timeline(self, slug: str, since: int) -> bytes:
+        """Return the timeline after a record, as JSON text: many ask for it, so it is encoded once."""
+
+    def transactions(self, slug: str, first: int, last: int | None, limit: int, *, failed: bool) -> dict[str, Any]:
+        """Return transactions, newest first."""
+
+    def transaction(self, slug: str, txid: int) -> dict[str, Any]:
+        """Return all about one transaction."""
+
+    def errors(self, slug: str) -> dict[str, Any]:
+        """Return the last errors in groups."""
+
+    def states(self, slug: str) -> dict[str, Any]:
+        """Return the states with their tables."""
+
+    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> dict[str, Any]:
+        """Return rows of a state."""
+
+    def graph(self, slug: str) -> dict[str, Any]:
+        """Return components and edges."""
+
+    def plots(self, slug: str, secs: int) -> dict[str, Any]:
+        """Return the plots of the last seconds."""
+
+    def settings(self, slug: str) -> dict[str, Any]:
+        """Return the settings."""
+
+    def metrics(self) -> bytes:
+        """Return the metrics of the runs in Prometheus' format; empty if there are none."""
+
+
+@attrs.define(eq=False)
+class _Topology:
+    """One topology of a folder; ``id`` is not to be trusted."""
+
+    id: str
+    metadata_dir: Path
+    timeline: TimelineReader
+
+    _facts: tuple[float, Facts] | None = None
+
+    def facts(self) -> Facts:
+        """Return what is known of it, which may be a moment old: the parts of a page ask at the same time."""
+        now = time.monotonic()
+        if self._facts is None or now - self._facts[0] > FACTS_SECS:
+            self._facts = now, self._read()
+        return self._facts[1]
+
+    def _read(self) -> Facts:
+        found = read_snapshot(snapshots_in(self.metadata_dir), self.id)
+        return Facts(self.id, self.timeline, self.timeline.run(), *(found or (None, None)))
+
+    @property
+    def has_journal(self) -> bool:
+        return bool(journal_files(find_journal(self.metadata_dir, self.id)))
+
+
+class FolderSource:
+    """The topologies of an output folder.
+
+    Args:
+        output: the folder that holds tables and ``_txtopo``, or ``_txtopo`` itself.
+        can_replay: whether the page can begin replays, because it knows the topology's module.
+        arguments: of the topology's function, to show.
+
+    Raises:
+        ConfigError: no run has left anything there, unless ``may_be_empty``: a run is to begin.
+    """
+
+    def __init__(
+        self,
+        output: Path,
+        *,
+        can_replay: bool = False,
+        arguments: Mapping[str, str] | None = None,
+        may_be_empty: bool = False,
+    ) -> None:
+        self.output = output.absolute()
+        self._can_replay = can_replay
+        self._arguments = dict(arguments or {})
+        self._lock = threading.Lock()
+        self._known: dict[str, _Topology] = {}
+        if not self._look() and not may_be_empty:
+            raise ConfigError(
+                f"no run has left anything in {output}: pass the folder that holds a topology's tables and its folder "
+                f"{METADATA_DIR!r}"
+            )
+
+    def topologies(self) -> dict[str, Any]:
+        """See :class:`Source`, as for all methods."""
+        found = sorted(self._look().values(), key=lambda each: each.id)
+        return {
+            "version": _version(),
+            "place": str(self.output),
+            "isCluster": False,
+            "topologies": [header.summary(each.facts()) for each in found],
+        }
+
+    def header(self, slug: str) -> dict[str, Any]:
+        """See :class:`Source`."""
+        topology = self._find(slug)
+        facts = topology.facts()
+        can = {"audit": topology.has_journal, "replay": topology.has_journal and self._can_replay}
+        return header.header(facts, {**can, "activate": False, "rebalance": False, "kill": False})
+
+    def timeline(self, slug: str, since: int) -> bytes:
+        """See :class:`Source`."""
+        topology = self._find(slug)
+        return topology.timeline.since(since, now_of(topology.facts()))
+
+    def transactions(self, slug: str, first: int, last: int | None, limit: int, *, failed: bool) -> dict[str, Any]:
+        """See :class:`Source`."""
+        return self._find(slug).timeline.transactions(first, last, limit, failed=failed)
+
+    def transaction(self, slug: str, txid: int) -> dict[str, Any]:
+        """See :class:`Source`."""
+        topology = self._find(slug)
+        known = Known.of(
+            topology.metadata_dir, topology.id, read_snapshot(snapshots_in(topology.metadata_dir), topology.id)
+        )
+        head, *lines = lines_of(known, txid)
+        entered = entry_of(known.parts, txid)
+        attempts = topology.timeline.attempts(txid)
+        last = attempts[-1] if attempts else None
+        writes = topology.timeline.writes(last["epoch"], last["group"]) if last and last["group"] else []
+        if not writes and entered is not None:
+            writes = [_write_of(state, *counts) for state, counts in entered[1].states.items()]
+        errors = {(each.get("epoch"), each.get("attempt")): each for each in self._errors_of(topology, txid)}
+        for attempt in attempts:
+            error = errors.get((attempt["epoch"], attempt["try"]))
+            if error is not None:
+                attempt["error"] = error["text"]
+        is_committed = txid <= known.committed
+        last_begun = known.committed if known.snapshot is None else known.snapshot.last_begun
+        return {
+            "txid": txid,
+            "now": now_of(topology.facts()),
+            "headline": head,
+            "story": [
+                {"label": line[:_LABEL_CHARACTERS].strip(), "text": line[_LABEL_CHARACTERS:].strip()} for line in lines
+            ],
+            "attempts": attempts,
+            "writes": writes,
+            "journal": None if entered is None else _journal(entered[1], entered[2]),
+            "can": {"audit": topology.has_journal, "replay": is_committed and self._can_replay},
+            "previous": txid - 1 if txid > 1 else None,
+            "next": txid + 1 if txid < last_begun else None,
+        }
+
+    def errors(self, slug: str) -> dict[str, Any]:
+        """See :class:`Source`."""
+        topology = self._find(slug)
+        return failures.errors(topology.facts())
+
+    def states(self, slug: str) -> dict[str, Any]:
+        """See :class:`Source`."""
+        topology = self._find(slug)
+        facts = topology.facts()
+        described = {} if facts.run is None else facts.run.graph.get("states", {})
+        found = tables.states(topology.metadata_dir, topology.id, described)
+        return {"states": found, "isLive": is_live(facts)}
+
+    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> dict[str, Any]:
+        """See :class:`Source`."""
+        states = {each["name"]: each for each in self.states(slug)["states"]}
+        if name not in states or not states[name]["path"]:
+            raise NotFound(f"there is no table of a state {name!r}")
+        return tables.rows(name, states[name]["path"], keys, txid, limit)
+
+    def graph(self, slug: str) -> dict[str, Any]:
+        """See :class:`Source`."""
+        return drawing.graph(self._find(slug).facts())
+
+    def plots(self, slug: str, secs: int) -> dict[str, Any]:
+        """See :class:`Source`."""
+        return series.plots(self._find(slug).timeline, secs)
+
+    def settings(self, slug: str) -> dict[str, Any]:
+        """See :class:`Source`."""
+        return settings.settings(self._find(slug).facts(), self._arguments)
+
+    def metrics(self) -> bytes:
+        """See :class:`Source`."""
+        found = [each.timeline.metrics() for each in self._look().values()]
+        return b"".join(text for text in found if text)
+
+    def close(self) -> None:
+        """Close all files."""
+        for each in self._known.values():
+            each.timeline.close()
+
+    def _find(self, slug: str) -> _Topology:
+        found = self._known.get(slug) or self._look().get(slug)
+        if found is None:
+            raise NotFound(f"there is no topology {slug!r} here")
+        return found
+
+    def _look(self) -> dict[str, _Topology]:
+        """Find topologies. Names come from a listing, and never from a request."""
+        with self._lock:
+            for metadata_dir in (self.output / METADATA_DIR, self.output):
+                if not metadata_dir.is_dir():
+                    continue
+                folders = [each.name.removeprefix(FOLDER_PREFIX) for each in metadata_dir.glob(f"{FOLDER_PREFIX}*")]
+                ids = {
+                    *topologies_with_snapshot(snapshots_in(metadata_dir)),
+                    *topologies_with_journal(metadata_dir),
+                    *map(urllib.parse.unquote, folders),
+                }
+                for found in ids - {each.id for each in self._known.values()}:
+                    reader = TimelineReader(folder_of(metadata_dir, found))
+                    self._known[slug_of(found)] = _Topology(found, metadata_dir, reader)
+            return self._known.copy()
+
+    def _errors_of(self, topology: _Topology, txid: int) -> list[dict[str, Any]]:
+        return [each for each in topology.timeline.errors() if each.get("txid") == txid]
+
+
+def _version() -> str:
+    try:
+        return metadata.version("txtopo")
+    except metadata.PackageNotFoundError:
+        return "from sources"
+
+
+def _write_of(state: str, rows: int, removed: int) -> dict[str, Any]:
+    times = dict.fromkeys(("preparedAt", "decidedAt", "fromAt", "toAt"))
+    return {"state": state, "rows": rows, "removed": removed, **times}
+
+
+def _journal(entry: JournalEntry, transaction: JournalTransaction) -> dict[str, Any]:
+    planned = transaction.planned
+    return {
+        "group": [entry.first, entry.last],
+        "metadata": transaction.metadata,
+        "plannedAt": None if planned == NEVER else planned.at_ms / 1000,
+        "ranges": {name: list(span) for name, span in (transaction.ranges or {}).items()},
+        "skipped": {name: [list(span) for span in spans] for name, spans in transaction.skipped.items()},
+        "tuples": {name: number for name, (number, _) in transaction.fingerprints.items()},
+        "isDeadLetter": transaction.is_dead_letter,
+    }

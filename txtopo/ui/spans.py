@@ -1,0 +1,123 @@
+"""Where the time of one transaction went: its spans by attempt, as an SVG of bars and as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from txtopo.ui.markup import Markup, tag
+from txtopo.ui.plots import nice_step
+from txtopo.ui.words import cut, duration
+
+SPANS = (
+    ("metadata", "metadata", "begunAt", "metadataAt"),
+    ("waiting", "waiting", "metadataAt", "startedAt"),
+    ("processing", "processing", "startedAt", "processedAt"),
+    ("turn", "waiting for its turn", "processedAt", "groupedAt"),
+    ("commit", "commit phase", "groupedAt", "phasesAt"),
+    ("write", "Delta write", "phasesAt", "endedAt"),
+)
+"""The spans of an attempt: style, words, the moment at which each begins, and the one at which it ends."""
+
+_NAME_MAX = 20
+_WIDTH, _LEFT, _RIGHT, _BAR, _ROW, _AXIS = 900, 150, 70, 16, 24, 22
+
+
+def seconds_of(attempt: Mapping[str, Any], style: str) -> float | None:
+    """Return how long a span of an attempt took; None if it did not get through it."""
+    start, end = ends_of(attempt, style)
+    return None if start is None or end is None else max(end - start, 0.0)
+
+
+def ends_of(attempt: Mapping[str, Any], style: str) -> tuple[float | None, float | None]:
+    """Return the begin and the end of a span. A group that writes nothing ends with its commit phases."""
+    _, _, begin, end = next(span for span in SPANS if span[0] == style)
+    if style == "commit" and attempt["phasesAt"] is None:
+        end = "endedAt"
+    return attempt[begin], attempt[end]
+
+
+def spans_svg(
+    attempts: Sequence[Mapping[str, Any]], writes: Sequence[Mapping[str, Any]], now: float | None = None
+) -> Markup | None:
+    """Return the attempts and the writes as rows of bars on one axis; None if no time of theirs is known.
+
+    What is open lasts until ``now``, or else until the last moment that is known.
+    """
+    moments = [
+        at for each in attempts for name, at in each.items() if name.endswith("At") and name != "availableAt" and at
+    ]
+    moments += [at for each in writes for name, at in each.items() if name.endswith("At") and at]
+    if not attempts or not moments:
+        return None
+    if now is not None and attempts[-1]["outcome"] == "open":
+        moments.append(now)
+    first, last = min(moments), max(moments)
+    scale = (_WIDTH - _LEFT - _RIGHT) / max(last - first, 1e-6)
+    rows = [*_attempts(attempts, last), *_writes(writes)]
+    height = len(rows) * _ROW + _AXIS + 4
+
+    def bar(style: str, start: float, end: float, y: float) -> Markup:
+        width = max((end - start) * scale, 1.0)
+        where = {"x": f"{_LEFT + (start - first) * scale:.1f}", "width": f"{width:.1f}"}
+        words = next((span[1] for span in SPANS if span[0] == style), style)
+        return tag("rect", tag("title", f"{words}: {duration(end - start)}"), **where, y=y, height=_BAR, class_=style)
+
+    parts = [_axis(last - first, scale, height)]
+    for at, (label, bars) in enumerate(rows):
+        y = _AXIS + at * _ROW
+        parts.append(tag("text", label, x=_LEFT - 8, y=y + 13, text_anchor="end"))
+        parts += [bar(style, start, end, y) for style, start, end in bars]
+        if bars:
+            end = max(end for _, _, end in bars)
+            words = duration(end - min(start for _, start, _ in bars))
+            parts.append(tag("text", words, x=f"{_LEFT + (end - first) * scale + 6:.1f}", y=y + 13))
+    return tag(
+        "svg",
+        parts,
+        viewBox=f"0 0 {_WIDTH} {height}",
+        role="img",
+        class_="spans",
+        aria_label="Spans of the transaction; the tables below have the same numbers.",
+    )
+
+
+_Row = tuple[str, list[tuple[str, float, float]]]
+
+
+def _attempts(attempts: Sequence[Mapping[str, Any]], last: float) -> Iterator[_Row]:
+    epochs = {each["epoch"] for each in attempts}
+    for each in attempts:
+        label = f"attempt {each['try']}" + (f", epoch {each['epoch']}" if len(epochs) > 1 else "")
+        # Of an attempt that was open when its run was killed nobody knows how long it went on.
+        is_lost = each["outcome"] == "open" and each is not attempts[-1]
+        if each["outcome"] in {"failed", "dead letter"}:
+            begin = each["startedAt"] or each["begunAt"]
+            yield label, [("failed", begin, each["endedAt"] or last)] if begin else []
+            continue
+        bars = []
+        for style, *_ in SPANS:
+            start, end = ends_of(each, style)
+            if start is not None:
+                bars.append((style, start, end if end is not None else start if is_lost else last))
+                if end is None:
+                    break  # it is in this span now
+        yield label, bars
+
+
+def _writes(writes: Sequence[Mapping[str, Any]]) -> Iterator[_Row]:
+    for each in writes:
+        begin, end = each["preparedAt"] or each["fromAt"], each["toAt"]
+        if begin is not None and end is not None:
+            name = each["state"]
+            yield cut(name, _NAME_MAX), [("write", begin, end)]
+
+
+def _axis(span: float, scale: float, height: float) -> Markup:
+    step = nice_step(max(span, 1e-6), 5)
+    parts = []
+    for index in range(int(span / step) + 1):
+        x = f"{_LEFT + index * step * scale:.1f}"
+        parts.append(tag("line", class_="grid", x1=x, x2=x, y1=_AXIS - 6, y2=height))
+        parts.append(tag("text", duration(index * step) if index else "0", x=x, y=12, text_anchor="middle"))
+    return tag("g", parts)

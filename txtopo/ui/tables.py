@@ -1,0 +1,100 @@
+"""The tables of a topology's states: how large they are, and their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from state.delta.keyed.state import read_table
+from state.delta.log.ownership import state_application
+from txtopo.cli.state import TXID, sorted_rows, with_keys
+from txtopo.errors import TxtopoError
+from txtopo.secrecy import without_secrets
+from txtopo.transactional.journal.ending import read_end, table_path
+from txtopo.transactional.journal.journal import find_journal
+
+CELL_CHARACTERS_MAX = 1_000
+
+
+def states(metadata_dir: Path, topology_id: str, described: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the states of a topology, as its graph and its journal know them, with the size of their tables.
+
+    Raises:
+        DivergenceError: the journal is damaged.
+    """
+    end = read_end(find_journal(metadata_dir, topology_id))
+    paths = {} if end is None else {name: table_path(metadata_dir, each) for name, each in end.header.tables.items()}
+    found = []
+    for name in dict.fromkeys([*described, *paths]):
+        own = described.get(name, {})
+        path = paths.get(name) or own.get("path") or ""
+        found.append(
+            {
+                "name": name,
+                "kind": own.get("kind"),
+                "class": own.get("class"),
+                "key": own.get("key"),
+                "value": own.get("value"),
+                "path": without_secrets(path),
+                **_size(path, state_application(topology_id, name)),
+            }
+        )
+    return found
+
+
+_UNKNOWN = dict.fromkeys(("rows", "files", "bytes", "version", "txid", "updatedAt"))
+
+
+def _size(path: str, application: str) -> dict[str, Any]:
+    if not path:
+        return {**_UNKNOWN, "error": None}
+    try:
+        table = DeltaTable(path)
+        files = pa.table(table.get_add_actions(flatten=True))
+        changed = pc.max(files["modification_time"]).as_py() if files.num_rows else None
+        rows = None if "num_records" not in files.column_names else pc.sum(files["num_records"]).as_py() or 0
+        return {
+            "rows": rows,
+            "files": files.num_rows,
+            "bytes": pc.sum(files["size_bytes"]).as_py() or 0,
+            "version": table.version(),
+            "txid": table.transaction_version(application),
+            "updatedAt": None if changed is None else changed / 1000,
+            "error": None,
+        }
+    except Exception as error:  # noqa: BLE001 - delta-rs raises many kinds; the other states can be shown
+        return {**_UNKNOWN, "error": without_secrets(str(error))}
+
+
+def rows(name: str, path: str, keys: Sequence[str], txid: int | None, limit: int) -> dict[str, Any]:
+    """Return rows of a state's table as texts: those of a key, or the first ones, now or as of a transaction."""
+    answer: dict[str, Any] = {"name": name, "txid": txid, "columns": [], "types": [], "rows": [], "found": 0}
+    answer |= {"total": 0, "isCut": False, "lastTxid": None, "error": None}
+    try:
+        every = read_table(path, txid)
+        found = sorted_rows(with_keys(every, keys))
+    except TxtopoError as error:
+        return {**answer, "error": without_secrets(str(error))}
+    shown = found.slice(0, limit)
+    return {
+        **answer,
+        "columns": every.column_names,
+        "types": [str(field.type) for field in every.schema],
+        "rows": [[_text(value) for value in row.values()] for row in shown.to_pylist()],
+        "found": found.num_rows,
+        "total": every.num_rows,
+        "isCut": found.num_rows > shown.num_rows,
+        "lastTxid": pc.max(every[TXID]).as_py() if TXID in every.column_names else None,
+    }
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    text = str(value)
+    return text if len(text) <= CELL_CHARACTERS_MAX else f"{text[:CELL_CHARACTERS_MAX]} …"

@@ -1,0 +1,299 @@
+"""Reads the timeline that a run writes (:mod:`txtopo.engine.timeline`), while it does or afterwards."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from txtopo.engine.timeline.records import (
+    ATTEMPT,
+    FAILED,
+    GIVEN_UP,
+    METRICS,
+    OPEN,
+    RETURNED,
+    RUN,
+    VISIBLE,
+    WRITE,
+    RunRecord,
+    epochs_in,
+    errors_in,
+    path_of,
+)
+from txtopo.engine.timeline.ring import TEXT
+from txtopo.records import DAMAGE, from_json
+from txtopo.ui.rings import EVENTS, SAMPLES, Ring, Rows
+
+LOOK_SECS = 0.1
+"""How often the files are looked at, however many ask."""
+
+ALL_SECS = 3.0
+"""How old the whole timeline may be that a page begins with: it asks for the rest at once."""
+
+_ANSWERS_MAX = 16
+
+OUTCOMES = {OPEN: "open", VISIBLE: "visible", FAILED: "failed", RETURNED: "returned", GIVEN_UP: "dead letter"}
+TIMES = ("available", "begun", "metadata", "started", "processed", "grouped", "phases", "ended")
+"""The moments of an attempt, in the order of its record."""
+
+
+class TimelineReader:
+    """The timeline of one topology. Any thread may use it; what many ask at the same time is made once.
+
+    ``folder`` need not exist: a topology without a timeline has an empty one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = threading.RLock()
+        self._events = Ring(folder, "records", EVENTS)
+        self._samples = Ring(folder, "samples", SAMPLES)
+        self._looked = 0.0
+        self._begun_us = 0
+        """When the last run began."""
+        self._latest: dict[int, dict[str, Any]] = {}
+        """The last sample of each kind and name."""
+        self._answers: dict[tuple[int, int], bytes] = {}
+        self._all = -ALL_SECS, b""
+        """When the whole timeline was encoded, and how it begins."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a run has left a timeline."""
+        return bool(epochs_in(self.folder))
+
+    def run(self) -> RunRecord | None:
+        """Return whose timeline it is; None if there is none, or of another version."""
+        for epoch in epochs_in(self.folder):
+            try:
+                return from_json(json.loads(path_of(self.folder, epoch, "run").read_text()), RunRecord)
+            except (OSError, *DAMAGE):
+                continue
+        return None
+
+    def errors(self) -> list[dict[str, Any]]:
+        """Return the last errors, oldest first, as :class:`~txtopo.engine.timeline.records.ErrorRecord` in JSON."""
+        found = next((errors_in(self.folder, epoch) for epoch in epochs_in(self.folder)), [])
+        return [each for each in found if isinstance(each, dict)]
+
+    def metrics(self) -> bytes:
+        """Return the metrics that the last run has written in Prometheus' format; empty if it does not."""
+        try:
+            return (self.folder / METRICS).read_bytes()
+        except OSError:
+            return b""
+
+    def since(self, since: int, now_secs: float) -> bytes:
+        """Return the answer to ``/timeline?since=``, as JSON."""
+        with self._lock:
+            self._look()
+            ring = self._events
+            now_at = time.monotonic()
+            if not since and now_at - self._all[0] < ALL_SECS:
+                answer = self._all[1]
+            else:
+                answer = self._encoded(since)
+                if not since:
+                    self._all = time.monotonic(), answer
+            now = round(now_secs * 1000 - ring.base_us / 1000, 3)
+            return answer + b',"now":%s}' % str(now).encode()
+
+    def _encoded(self, since: int) -> bytes:
+        """Return the answer after a record without its end."""
+        key = (since, self._events.head)
+        if key not in self._answers:
+            while len(self._answers) >= _ANSWERS_MAX:
+                self._answers.pop(next(iter(self._answers)))
+            content = _answer(self._events, since)
+            self._answers[key] = json.dumps(content, separators=(",", ":")).encode()[:-1]
+        return self._answers[key]
+
+    def transactions(self, first: int, last: int | None, limit: int, *, failed: bool) -> dict[str, Any]:
+        """Return the answer to ``/transactions``: newest first."""
+        with self._lock:
+            self._look()
+            ring = self._events
+            rows = ring.rows[ring.rows["kind"] == ATTEMPT]
+            rows = rows[rows["txid"] >= first]
+            if last is not None:
+                rows = rows[rows["txid"] <= last]
+            of_interest = rows[rows["small"] == FAILED] if failed else rows
+            txids = np.unique(of_interest["txid"])[::-1]
+            shown = [_transaction(ring, rows[rows["txid"] == txid]) for txid in txids[:limit]]
+            return {"transactions": shown, "isCut": len(txids) > limit}
+
+    def attempts(self, txid: int) -> list[dict[str, Any]]:
+        """Return the attempts at a transaction, in order."""
+        with self._lock:
+            self._look()
+            ring = self._events
+            rows = ring.rows[(ring.rows["kind"] == ATTEMPT) & (ring.rows["txid"] == txid)]
+            return [_attempt(ring, row) for row in _latest(rows)]
+
+    def writes(self, epoch: int, group: int) -> list[dict[str, Any]]:
+        """Return the writes of a commit group."""
+        with self._lock:
+            rows = self._events.rows
+            own = rows[(rows["kind"] == WRITE) & (rows["epoch"] == epoch) & (rows["group"] == group)]
+            return [
+                {
+                    "state": self._events.text(row["name"]),
+                    "rows": int(row["count"]),
+                    "removed": int(row["times"][4]),
+                    **dict(zip(("preparedAt", "decidedAt", "fromAt", "toAt"), map(_secs, row["times"]), strict=False)),
+                }
+                for row in own
+            ]
+
+    def samples(self, kind: int, secs: float | None = None) -> list[tuple[str, Rows]]:
+        """Return the samples of a kind by name, each in order: the last ``secs`` seconds of them, or all."""
+        with self._lock:
+            self._look()
+            ring = self._samples
+            rows = ring.rows[ring.rows["kind"] == kind]
+            if secs is not None:
+                rows = rows[rows["at"] >= (time.time() - secs) * 1e6]
+            named: dict[str, list[Rows]] = {}
+            for name in np.unique(rows["name"]):  # the same name may have been written again, as another record
+                named.setdefault(ring.text(name), []).append(rows[rows["name"] == name])
+            return [(name, np.concatenate(parts)) for name, parts in named.items()]
+
+    def last(self, kind: int) -> dict[str, Rows]:
+        """Return the last sample of a kind, by name, if it is of the last run."""
+        with self._lock:
+            self._look()
+            return {name: row for name, row in self._latest.get(kind, {}).items() if row["at"] >= self._begun_us}
+
+    def _look(self) -> None:
+        if time.monotonic() - self._looked < LOOK_SECS:
+            return
+        events, _ = self._events.look()
+        begun = events[events["kind"] == RUN]
+        if len(begun):
+            self._begun_us = int(begun["times"][-1][0])
+        samples, is_new = self._samples.look()
+        if is_new:
+            self._latest = {}
+        for at in np.flatnonzero(samples["kind"] != TEXT).tolist():
+            row = samples[at]
+            self._latest.setdefault(int(row["kind"]), {})[self._samples.text(row["name"])] = row.copy()
+        self._looked = time.monotonic()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._events.close()
+        self._samples.close()
+
+
+def _answer(ring: Ring, since: int) -> dict[str, Any]:
+    is_lost = bool(since) and not (ring.first - 1 <= since <= ring.head)
+    rows = ring.rows if is_lost or not since else ring.after(since)
+    attempts, writes, runs = (rows[rows["kind"] == kind] for kind in (ATTEMPT, WRITE, RUN))
+    texts = {*attempts["name"].tolist(), *attempts["text"].tolist(), *writes["name"].tolist()} - {0}
+    return {
+        "head": ring.head,
+        "lost": is_lost,
+        "base": ring.base_us / 1000,
+        "epoch": ring.epoch,
+        "runs": [
+            {"epoch": int(row["epoch"]), "pid": int(row["count"]), "at": (int(row["times"][0]) - ring.base_us) / 1000}
+            for row in runs
+        ],
+        "attempts": {
+            "txid": attempts["txid"].tolist(),
+            "try": attempts["number"].tolist(),
+            "epoch": attempts["epoch"].tolist(),
+            "outcome": attempts["small"].tolist(),
+            "job": attempts["job"].tolist(),
+            "group": attempts["group"].tolist(),
+            "tuples": attempts["count"].tolist(),
+            "component": attempts["name"].tolist(),
+            "text": attempts["text"].tolist(),
+            **{name: _millis(ring, attempts, at) for at, name in enumerate(TIMES)},
+        },
+        "writes": {
+            "epoch": writes["epoch"].tolist(),
+            "group": writes["group"].tolist(),
+            "state": writes["name"].tolist(),
+            **{name: _millis(ring, writes, at) for at, name in enumerate(("prepared", "decided", "from", "to"))},
+            "rows": writes["count"].tolist(),
+            "removed": writes["times"][:, 4].tolist(),
+        },
+        "texts": {str(seq): ring.texts[seq] for seq in sorted(texts) if seq in ring.texts},
+    }
+
+
+def _millis(ring: Ring, rows: Rows, at: int) -> list[float]:
+    """Return a column of times in milliseconds after the base; 0 for those not reached."""
+    times = rows["times"][:, at]
+    found: list[float] = np.where(times > 0, (times - ring.base_us) / 1000, 0.0).tolist()
+    return found
+
+
+def _secs(time_us: int) -> float | None:
+    return int(time_us) / 1e6 if time_us > 0 else None
+
+
+def _latest(rows: Rows) -> Iterator[Any]:
+    """Yield the last row of each attempt, in the order of their first rows."""
+    latest: dict[tuple[int, int], Any] = {}
+    for row in rows:
+        latest[int(row["epoch"]), int(row["number"])] = row
+    yield from latest.values()
+
+
+def _attempt(ring: Ring, row: Any) -> dict[str, Any]:
+    return {
+        "try": int(row["number"]),
+        "epoch": int(row["epoch"]),
+        "outcome": OUTCOMES.get(int(row["small"]), "open"),
+        "job": int(row["job"]) or None,
+        "group": int(row["group"]) or None,
+        "tuples": int(row["count"]),
+        "component": ring.text(row["name"]) or None,
+        "error": ring.text(row["text"]) or None,
+        **{f"{name}At": _secs(row["times"][at]) for at, name in enumerate(TIMES)},
+    }
+
+
+def _transaction(ring: Ring, rows: Rows) -> dict[str, Any]:
+    attempts = [_attempt(ring, row) for row in _latest(rows)]
+    last = attempts[-1]
+    failure: dict[str, Any] = next((each for each in reversed(attempts) if each["error"]), {})
+    began = min(filter(None, (each["begunAt"] for each in attempts)), default=None)
+    ended = last["endedAt"]
+    return {
+        "txid": int(rows["txid"][0]),
+        "status": status_of(attempts),
+        "attempts": len(attempts),
+        "epoch": last["epoch"],
+        "group": last["group"],
+        "tuples": last["tuples"],
+        "beganAt": began,
+        "endedAt": ended,
+        "secs": None if ended is None or began is None else ended - began,
+        "component": failure.get("component"),
+        "error": failure.get("error"),
+    }
+
+
+def status_of(attempts: Sequence[dict[str, Any]]) -> str:
+    """Return the status of a transaction in a word or two, from its attempts."""
+    last = attempts[-1]
+    match last["outcome"]:
+        case "visible":
+            return "committed"
+        case "dead letter" | "failed" as outcome:
+            return str(outcome)
+        case "returned":
+            return "ready"
+        case _ if last["groupedAt"]:
+            return "committing"
+        case _:
+            return "processed" if last["processedAt"] else "processing"

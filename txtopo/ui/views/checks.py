@@ -1,0 +1,37 @@
+"""An audit or a replay that the page has begun: that it runs, and what it has found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from txtopo.ui.markup import Markup, tag
+from txtopo.ui.words import duration, moment
+
+CHECK_WORDS: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("audit", "running"): ("audit runs…", ""),
+    ("audit", "same"): ("sound", "good"),
+    ("audit", "differs"): ("a fault was found", "bad"),
+    ("audit", "failed"): ("could not audit", "bad"),
+    ("replay", "running"): ("replay runs…", ""),
+    ("replay", "same"): ("the same", "good"),
+    ("replay", "differs"): ("it differs", "bad"),
+    ("replay", "failed"): ("could not replay", "bad"),
+}
+"""The outcome of a check and its tone, by its kind and state."""
+
+
+def check_part(check: Mapping[str, Any]) -> Markup:
+    """Return what a check has printed; ``data-running`` stands in it until it has ended."""
+    words, tone = CHECK_WORDS[check["kind"], check["state"]]
+    what = "audit of all transactions" if check["txid"] is None else f"{check['kind']} of transaction {check['txid']}"
+    is_running = check["state"] == "running"
+    took = "" if is_running or check["endedAt"] is None else f", took {duration(check['endedAt'] - check['startedAt'])}"
+    return tag(
+        "div",
+        tag("h3", f"{what}: ", tag("span", words, class_=tone or None)),
+        tag("p", f"began {moment(check['startedAt'])} UTC{took}", class_="about"),
+        tag("pre", check["output"], tabindex=0) if check["output"] else None,
+        data_running=is_running,
+        class_=f"check {tone}".strip(),
+    )

@@ -1,0 +1,52 @@
+"""The daemons of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from txtopo.ui.markup import Markup, tag
+from txtopo.ui.views.tables import none, table
+from txtopo.ui.words import moment
+
+
+def cluster_part(cluster: Mapping[str, Any]) -> Markup:
+    """Return the nimbuses, of which one leads, and the supervisors with their drivers."""
+    nimbuses = [
+        [
+            each["address"],
+            _sign("running", "leads")
+            if each["isLeader"] and each["isAlive"]
+            else _sign("ended", "waits to lead")
+            if each["isAlive"]
+            else _sign("killed", "gone"),
+            moment(each["startedAt"]),
+            each["version"],
+            ", ".join(each["codeHeld"]) or "none",
+        ]
+        for each in cluster["nimbuses"]
+    ]
+    supervisors = [
+        [
+            each["host"],
+            f"{each['used']} of {each['slots']}",
+            moment(each["startedAt"]),
+            [[tag("a", d["slug"], href=f"/t/{d['slug']}"), f" process {d['pid']}", tag("br")] for d in each["drivers"]],
+        ]
+        for each in cluster["supervisors"]
+    ]
+    return tag(
+        "div",
+        tag("h2", "Nimbuses"),
+        table(("nimbus", "role", "since (UTC)", "version", "code held"), nimbuses)
+        if nimbuses
+        else none("none is there"),
+        tag("h2", "Supervisors"),
+        table(("supervisor", "slots used", "since (UTC)", "drivers"), supervisors)
+        if supervisors
+        else none("none is there"),
+    )
+
+
+def _sign(status: str, words: str) -> Markup:
+    return tag("span", tag("span", class_="dot", aria_hidden="true"), words, class_=f"status {status}")

@@ -1,0 +1,186 @@
+"""The documents: a topology's page, a transaction's, the list of topologies, and a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from txtopo.ui.markup import Attribute, Child, Markup, joined, tag
+from txtopo.ui.spans import SPANS
+from txtopo.ui.views.cluster import cluster_part
+from txtopo.ui.views.header import header_part
+from txtopo.ui.views.topologies import topologies_part
+from txtopo.ui.views.transactions import transaction_part
+
+_TITLES = {
+    "timeline": "Timeline",
+    "plots": "Plots",
+    "graph": "Graph",
+    "states": "States",
+    "errors": "Errors",
+    "settings": "Settings",
+}
+_EVERY_MS = {"plots": 2000, "graph": 5000, "states": 5000, "errors": 2000, "settings": 60_000}
+_PLAIN = ("plots", "graph", "errors", "settings")
+_PLOT_SECS = {"60": "a minute", "300": "5 minutes", "900": "15 minutes", "3600": "an hour"}
+_KEYS = (
+    ("↑ ↓", "pick a transaction"),
+    ("← →", "move in time"),
+    ("PgUp PgDn", "move through the rows"),
+    ("+ \N{MINUS SIGN}", "zoom"),
+    ("F", "follow"),
+    ("A", "all"),
+    ("L", "from the left"),
+    ("Enter", "its own page"),
+)
+
+
+def topology_page(header: Mapping[str, Any]) -> Markup:
+    """Return the page of a topology: its header and one view for each tab."""
+    names = tuple(_TITLES) if header["kind"] == "transactional" else _PLAIN
+    tabs = (tag("li", tag("a", _TITLES[name], href=f"#{name}")) for name in names)
+    views = (_timeline(header) if name == "timeline" else _view(name) for name in names)
+    return _document(
+        header["id"],
+        _part("header", 1000, header_part(header), id="header", class_="header"),
+        tag("section", id="check", aria_live="polite"),
+        tag("nav", tag("ul", tabs), aria_label="Views"),
+        tag("main", views, id="main"),
+        data_slug=header["slug"],
+        data_kind=header["kind"],
+    )
+
+
+def _view(name: str) -> Markup:
+    address, tools = name, None
+    if name == "plots":
+        address = "plots?secs=300"
+        options = [tag("option", words, value=secs, selected=secs == "300") for secs, words in _PLOT_SECS.items()]
+        tools = tag("p", tag("label", "the last ", tag("select", options, id="secs")), class_="tools")
+    content = _part(address, _EVERY_MS[name], id=f"{name}-part")
+    return tag("section", tag("h2", _TITLES[name]), tools, content, id=name, class_="view", hidden=True)
+
+
+def _timeline(header: Mapping[str, Any]) -> Markup:
+    colours = [*((style, words) for style, words, *_ in SPANS), ("failed", "failed")]
+    legend = tag("ul", (tag("li", tag("span", class_=f"swatch {s}"), words) for s, words in colours), class_="key")
+    toggles = [
+        tag("button", words, type="button", id=name, aria_pressed=pressed)
+        for name, words, pressed in (("follow", "follow", "true"), ("aligned", "from the left", "false"))
+    ]
+    zooms = [
+        tag("button", sign, type="button", id=name, aria_label=words)
+        for name, sign, words in (
+            ("closer", "+", "closer"),
+            ("farther", "\N{MINUS SIGN}", "farther"),
+            ("all", "all", "all"),
+        )
+    ]
+    find = tag(
+        "form",
+        tag("label", "transaction ", tag("input", id="wanted", inputmode="numeric", autocomplete="off", size=9)),
+        tag("button", "show", type="submit"),
+        id="find",
+    )
+    canvas = tag(
+        "canvas",
+        id="gantt",
+        tabindex=0,
+        role="application",
+        aria_label="Transactions in time, a row each. The table below has those in view.",
+        aria_describedby="keys",
+    )
+    keys = tag("ul", (tag("li", tag("kbd", key), f" {words}") for key, words in _KEYS), id="keys", class_="keys")
+    shown = _part("transactions?limit=100", 2000, id="in-view")
+    failed = tag("label", tag("input", type="checkbox", id="failed-only"), " failed ones only, of all that are known")
+    rows = tag("details", tag("summary", "transactions in view, as a table"), tag("p", failed), shown, id="rows")
+    there = header["timeline"]["isThere"]
+    return tag(
+        "section",
+        tag("h2", "Timeline"),
+        tag("p", None if there else header["timeline"]["why"], id="no-timeline", class_="none", hidden=there),
+        tag("div", tag("div", toggles, zooms, class_="group"), find, class_="tools"),
+        legend,
+        canvas,
+        tag("p", " ", id="hint", class_="about", role="status"),
+        tag("div", tag("p", "Pick a transaction for its details.", class_="none"), id="panel", class_="panel"),
+        rows,
+        keys,
+        id="timeline",
+        class_="view",
+        hidden=True,
+    )
+
+
+def transaction_page(header: Mapping[str, Any], transaction: Mapping[str, Any]) -> Markup:
+    """Return the page of one transaction."""
+    txid = transaction["txid"]
+    return _document(
+        f"{header['id']}, transaction {txid}",
+        tag("p", tag("a", f"← {header['id']}", href=f"/t/{header['slug']}"), class_="back"),
+        tag("section", id="check", aria_live="polite"),
+        tag("main", _part(f"transaction/{txid}", 1000, transaction_part(transaction), id="transaction"), id="main"),
+        data_slug=header["slug"],
+        data_kind=header["kind"],
+    )
+
+
+def topologies_page(topologies: Mapping[str, Any], cluster: Mapping[str, Any] | None = None) -> Markup:
+    """Return the list of topologies, and of a cluster its daemons."""
+    daemons = topologies["isCluster"] and _part("/part/cluster", 2000, cluster and cluster_part(cluster), id="cluster")
+    return _document(
+        str(topologies["place"]),
+        tag(
+            "main",
+            tag("h2", "Topologies"),
+            _part("/part/topologies", 2000, topologies_part(topologies), id="topologies"),
+            daemons,
+            id="main",
+        ),
+    )
+
+
+def message_page(title: str, text: str) -> Markup:
+    """Return a page that says one thing, such as that a topology is not there."""
+    return _document(title, tag("main", message_part(text), tag("p", tag("a", "to the start", href="/")), id="main"))
+
+
+def message_part(text: str) -> Markup:
+    """Return a message in the place of a part."""
+    return tag("p", text, class_="none message")
+
+
+def _part(address: str, every_ms: int, content: Child = None, **attributes: Attribute) -> Markup:
+    """Return an element whose content the browser asks for again; the address may begin after the topology's slug."""
+    waits = tag("p", "…", class_="none") if content is None else content
+    return tag("div", waits, data_part=address, data_every=every_ms, **attributes)
+
+
+def _document(title: str, *content: Child, **attributes: Attribute) -> Markup:
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", f"{title} · txtopo"),
+        tag("link", rel="icon", href="/static/icon.svg"),
+        tag("link", rel="stylesheet", href="/static/page.css"),
+        tag("script", src="/static/gantt.js", defer=True),
+        tag("script", src="/static/page.js", defer=True),
+    )
+    body = tag(
+        "body",
+        tag("a", "to the content", href="#main", class_="skip"),
+        tag(
+            "header",
+            tag("a", "txtopo", href="/", class_="home"),
+            tag("h1", title),
+            tag("p", id="connection", role="status"),
+        ),
+        content,
+        tag("dialog", id="question"),
+        tag("footer", "All times are UTC."),
+        tag("noscript", tag("p", "This page needs JavaScript: it asks for what has changed.", class_="message")),
+        **attributes,
+    )
+    return joined(Markup("<!doctype html>"), tag("html", head, body, lang="en"))

@@ -1,0 +1,84 @@
+"""The plots and the graph, each with its numbers as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from txtopo.ui.graph import graph_svg
+from txtopo.ui.markup import Child, Markup, tag
+from txtopo.ui.plots import Line, Plot
+from txtopo.ui.views.tables import none, table
+from txtopo.ui.words import number
+
+_SHORTEST = 60
+"""The values that a plot has room for at least."""
+
+
+def plots_part(plots: Mapping[str, Any]) -> Markup:
+    """Return a figure for each plot."""
+    if not plots["at"] or not plots["plots"]:
+        return none("nothing measured yet: a run takes a sample each second")
+    first = min(_first_value(line) for each in plots["plots"] for line in each["lines"].values())
+    first = max(0, min(first, len(plots["at"]) - _SHORTEST))
+    figures = (
+        Plot(
+            each["title"],
+            each["unit"],
+            plots["at"][first:],
+            {name: line[first:] for name, line in each["lines"].items()},
+        ).figure()
+        for each in plots["plots"]
+    )
+    return tag("div", figures, class_="plots")
+
+
+def _first_value(line: Line) -> int:
+    """Return from where on a line has values: a run that is a minute old need not look like a stroke at the border."""
+    return next((at for at, value in enumerate(line) if value is not None), len(line))
+
+
+def graph_part(graph: Mapping[str, Any]) -> Markup:
+    """Return the graph and a table of its components."""
+    if not graph["components"]:
+        return none(graph["why"] or "the graph of this run is unknown")
+    drawing = tag("div", graph_svg(graph), class_="wide", tabindex=0, role="region", aria_label="Graph")
+    legend = [("processing", "processing phase"), ("commit", "commit phase"), ("state", "state")]
+    keys = [tag("li", tag("span", class_=f"swatch {style}"), words) for style, words in legend]
+    is_plain = graph["kind"] == "plain"
+    return tag("div", None if is_plain else tag("ul", keys, class_="key"), drawing, _components(graph))
+
+
+def _components(graph: Mapping[str, Any]) -> Markup:
+    is_plain = graph["kind"] == "plain"
+    middle = ("queued", "acked") if is_plain else ("phase",)
+    heads = ("component", "kind", *middle, "tasks", "executed", "in", "out", "failed", "takes", "last error")
+    rows = []
+    for each in graph["components"]:
+        counts = each["counts"] or {}
+        out = [[f"{stream} {number(given)}", tag("br")] for stream, given in (counts.get("out") or {}).items()]
+        inputs = [
+            [
+                f"{edge['source']}{'' if edge['stream'] == 'default' else ' ' + edge['stream']}, {edge['grouping']}",
+                tag("br"),
+            ]
+            for edge in graph["edges"]
+            if edge["target"] == each["id"]
+        ]
+        about: list[Child] = (
+            [number(counts.get("queued")), number(counts.get("acked"))] if is_plain else [each["phase"]]
+        )
+        tasks = each["tasks"] if isinstance(each["tasks"], int) else len(each["tasks"])
+        kind = [
+            f"committer, {each['kind']}" if each["committer"] else each["kind"],
+            each["class"] and tag("small", each["class"]),
+        ]
+        moved = (
+            number(counts.get("executed")),
+            number(counts.get("in")),
+            out or number(counts.get("emitted")),
+            number(counts.get("failed")),
+        )
+        error = each["lastError"] and tag("span", each["lastError"], class_="reason")
+        rows.append([each["id"], kind, *about, tasks, *moved, inputs, error])
+    return table(heads, rows)

@@ -1,0 +1,45 @@
+"""The settings of a run, those that differ from their defaults first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from txtopo.ui.markup import Markup, tag
+from txtopo.ui.views.tables import none, table
+
+
+def settings_part(settings: Mapping[str, Any]) -> Markup:
+    """Return what the topology was called with, what was set, and what was left as it is."""
+    arguments = settings["arguments"] or {}
+    called = arguments and [tag("h3", "Arguments"), table(("argument", "value"), arguments.items())]
+    if not settings["settings"]:
+        return tag("div", called, none(settings["why"] or "the settings of this run are unknown"))
+    own = [each for each in settings["settings"] if not each["isDefault"]]
+    others = [each for each in settings["settings"] if each["isDefault"]]
+    return tag(
+        "div",
+        called,
+        tag("h3", "Set for this run"),
+        _settings(own, with_default=True) if own else none("every setting has its default"),
+        tag(
+            "details",
+            tag("summary", f"{len(others):,} settings at their defaults"),
+            _settings(others),
+            data_key="others",
+        ),
+    )
+
+
+def _settings(settings: Iterable[Mapping[str, Any]], *, with_default: bool = False) -> Markup:
+    rows = (
+        [
+            [tag("code", each["name"]), each["inPython"] and tag("small", each["inPython"])],
+            tag("code", each["value"]),
+            *([tag("code", each["default"])] if with_default else []),
+            each["purpose"],
+        ]
+        for each in settings
+    )
+    heads = ("setting", "value", *(["default"] if with_default else []), "purpose")
+    return table(heads, rows)

@@ -1,0 +1,89 @@
+"""The states of a topology, and the rows of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from txtopo.ui.markup import Markup, tag
+from txtopo.ui.views.tables import none, table
+from txtopo.ui.words import count_of, moment, number, size
+
+
+def states_part(states: Mapping[str, Any]) -> Markup:
+    """Return a table of the states, and for each a form to look up rows in it."""
+    if not states["states"]:
+        return none("no table is known: the topology has none, or none has been written yet")
+    heads = ("state", "kind", "rows", "files", "size", "version", "last txid", "updated (UTC)", "fields", "path")
+    rows = [
+        [
+            each["name"],
+            " ".join(filter(None, (each["kind"], each["class"]))),
+            *map(number, (each["rows"], each["files"])),
+            size(each["bytes"]),
+            *map(number, (each["version"], each["txid"])),
+            moment(each["updatedAt"]),
+            _fields(each),
+            tag("span", each["error"], class_="reason") if each["error"] else tag("code", each["path"]),
+        ]
+        for each in states["states"]
+    ]
+    return tag("div", table(heads, rows), map(_lookup, states["states"]))
+
+
+def _fields(state: Mapping[str, Any]) -> str:
+    return f"{state['key']} → {state['value']}" if state["key"] else state["value"] or ""
+
+
+def _lookup(state: Mapping[str, Any]) -> Markup:
+    """A form whose answer, like what is typed, stays when the part is asked for again (``data-own``)."""
+    keys = [
+        tag("label", name, " ", tag("input", name="key", autocomplete="off", spellcheck="false"))
+        for name in key_names(state["key"] or "")
+    ]
+    form = tag(
+        "form",
+        tag("input", type="hidden", name="name", value=state["name"]),
+        keys,
+        tag("label", "as of transaction ", tag("input", name="txid", inputmode="numeric", placeholder="now", size=8)),
+        tag("button", "look up" if keys else "show rows", type="submit"),
+        keys and tag("span", "an empty key shows the first rows", class_="about"),
+        class_="lookup",
+    )
+    answer = tag("div", data_own=True, class_="answer", aria_live="polite")
+    return tag("details", tag("summary", f"look into {state['name']}"), form, answer, data_key=state["name"])
+
+
+def key_names(declared: str) -> list[str]:
+    """Return the names of fields that are declared as ``name: type, name: type``; a type may hold commas itself."""
+    names, depth, start = [], 0, 0
+    for at, character in enumerate(f"{declared},"):
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            names.append(declared[start:at].partition(":")[0].strip())
+            start = at + 1
+    return [name for name in names if name]
+
+
+def rows_part(rows: Mapping[str, Any]) -> Markup:
+    """Return rows of a state, or why it can't show them."""
+    if rows["error"]:
+        return tag("p", rows["error"], class_="reason")
+    when = "now" if rows["txid"] is None else f"as of transaction {rows['txid']}"
+    head = f"{count_of(rows['found'], 'row')} of {number(rows['total'])}, {when}"
+    if rows["lastTxid"] is not None:
+        head += f"; the table's last transaction is {rows['lastTxid']}"
+    if not rows["rows"]:
+        return tag("p", f"no row: {head}", class_="none")
+    heads = [f"{name}: {kind}" for name, kind in zip(rows["columns"], rows["types"], strict=True)]
+    cells = (tuple(map(_cell, row)) for row in rows["rows"])
+    cut = f"These are the first {len(rows['rows'])}." if rows["isCut"] else ""
+    return tag("div", tag("p", f"{head}. {cut}", class_="about"), _rows(heads, cells, rows["name"]))
+
+
+def _rows(heads: Sequence[str], cells: Any, name: str) -> Markup:
+    return table(heads, cells, caption=f"Rows of {name}")
+
+
+def _cell(value: str | None) -> Markup:
+    return tag("i", "null") if value is None else tag("span", value, class_="value")

@@ -1,0 +1,38 @@
+"""The topologies of a folder or a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from txtopo.ui.markup import Markup, tag
+from txtopo.ui.plots import short
+from txtopo.ui.views.tables import none, table
+from txtopo.ui.words import UNKNOWN, duration, number
+
+
+def topologies_part(topologies: Mapping[str, Any]) -> Markup:
+    """Return a table of the topologies, each a link to its page."""
+    if not topologies["topologies"]:
+        return none(f"there is no topology in {topologies['place']} yet")
+    heads = ("topology", "status", "committed", "per second", "lag", "age", "last error")
+    rows = []
+    for each in topologies["topologies"]:
+        known = (each["startedAt"], each["updatedAt"])
+        rows.append(
+            [
+                tag("a", each["id"], href=f"/t/{each['slug']}"),
+                tag(
+                    "span",
+                    tag("span", class_="dot", aria_hidden="true"),
+                    each["statusText"],
+                    class_=f"status {each['status']}",
+                ),
+                number(each["committed"]) if each["kind"] == "transactional" else "plain",
+                short(each["rate"]),
+                short(each["lag"]),
+                UNKNOWN if None in known else duration(known[1] - known[0]),
+                each["lastError"] and tag("span", each["lastError"], class_="reason"),
+            ]
+        )
+    return table(heads, rows)

@@ -1,0 +1,154 @@
+"""Transactions: a table of many, and all that is known of one."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from txtopo.ui.markup import Child, Markup, tag
+from txtopo.ui.spans import SPANS, seconds_of, spans_svg
+from txtopo.ui.views.tables import none, table, transaction_link
+from txtopo.ui.words import UNKNOWN, cut, duration, moment, number
+
+_METADATA_CHARACTERS_MAX = 20_000
+_LINES_MAX = 5
+
+
+def transactions_part(transactions: Mapping[str, Any]) -> Markup:
+    """Return a table of transactions, newest first."""
+    rows = [
+        [
+            transaction_link(each["txid"], str(each["txid"])),
+            tag("span", each["status"], class_="" if each["status"] in {"committed", "open"} else "bad"),
+            number(each["attempts"]),
+            number(each["tuples"]),
+            moment(each["beganAt"]),
+            duration(each["secs"]),
+            each["error"]
+            and tag("span", f"{each['component'] or 'unknown component'}: {each['error']}", class_="reason"),
+        ]
+        for each in transactions["transactions"]
+    ]
+    if not rows:
+        return none("no such transaction among those that the timeline still has")
+    heads = ("transaction", "status", "attempts", "tuples", "began (UTC)", "took", "last failure")
+    more = transactions["isCut"] and tag("p", "There are more: show fewer rows of the timeline.", class_="about")
+    return tag("div", table(heads, rows), more)
+
+
+def transaction_part(transaction: Mapping[str, Any]) -> Markup:
+    """Return the story of a transaction, its attempts, writes and metadata, and what can be checked of it."""
+    attempts, journal = transaction["attempts"], transaction["journal"]
+    is_done = attempts[-1]["outcome"] in {"visible", "dead letter"} if attempts else journal is not None
+    return tag(
+        "article",
+        tag("h2", transaction["headline"]),
+        _neighbours(transaction),
+        _buttons(transaction),
+        tag("div", spans_svg(attempts, transaction["writes"], transaction.get("now")), class_="wide"),
+        tag("div", None if is_done else _story(transaction)),  # what it waits for comes first
+        _attempts(transaction),
+        _errors(transaction),
+        _writes(transaction),
+        [tag("h3", "Story"), _story(transaction)] if is_done else None,
+        _metadata(journal),
+        class_="transaction",
+        data_done=is_done,
+        data_key=f"transaction {transaction['txid']}",
+    )
+
+
+def _neighbours(transaction: Mapping[str, Any]) -> Markup:
+    links: list[Child] = []
+    for name, arrow in (("previous", "← "), ("next", "→ ")):
+        if transaction[name] is not None:
+            links.append(tag("li", transaction_link(transaction[name], f"{arrow}{transaction[name]}")))
+    return tag(
+        "ul", links, tag("li", transaction_link(transaction["txid"], "its own page"), class_="own"), class_="links"
+    )
+
+
+def _buttons(transaction: Mapping[str, Any]) -> Markup | None:
+    can, txid = transaction["can"], transaction["txid"]
+    words = {
+        "audit": (
+            "audit this",
+            "audit",
+            "prove from journal and tables that each transaction, this one too, was committed once",
+        ),
+        "replay": ("replay this", f"replay/{txid}", "run it once more without writing, and compare its tuples"),
+    }
+    buttons = [
+        tag("button", word, type="button", id=f"{name}-{txid}", data_post=address, title=why)
+        for name, (word, address, why) in words.items()
+        if can[name]
+    ]
+    return tag("p", buttons, class_="actions") if buttons else None
+
+
+def _attempts(transaction: Mapping[str, Any]) -> Child:
+    if not transaction["attempts"]:
+        return none("the timeline no longer has its attempts")
+    heads = ("attempt", "outcome", "epoch", "job", "group", "tuples", *(words for _, words, *_ in SPANS))
+    last = transaction["attempts"][-1]
+    rows = (
+        [
+            number(each["try"]),
+            tag(
+                "span",
+                "lost with its run" if each["outcome"] == "open" and each is not last else each["outcome"],
+                class_="bad" if each["outcome"] in {"failed", "dead letter"} else "",
+            ),
+            *map(number, (each["epoch"], each["job"], each["group"], each["tuples"])),
+            *(duration(seconds_of(each, style)) for style, *_ in SPANS),
+        ]
+        for each in transaction["attempts"]
+    )
+    return [tag("h3", "Attempts"), table(heads, rows, numbers=True)]
+
+
+def _errors(transaction: Mapping[str, Any]) -> Iterator[Markup]:
+    for each in transaction["attempts"]:
+        if each["error"]:
+            where = f" in {each['component']}" if each["component"] else ""
+            yield tag(
+                "h3",
+                f"Attempt {each['try']} failed{where}",
+                f", {moment(each['endedAt'])} UTC" if each["endedAt"] else "",
+            )
+            yield tag("pre", each["error"], class_="error", tabindex=0)
+
+
+def _writes(transaction: Mapping[str, Any]) -> Child:
+    rows: list[Sequence[Child]] = []
+    for each in transaction["writes"]:
+        times = [_between(each[start], each[end]) for start, end in (("preparedAt", "decidedAt"), ("fromAt", "toAt"))]
+        rows.append([each["state"], number(each["rows"]), number(each["removed"]), *times, moment(each["toAt"])])
+    heads = ("state", "rows put", "removed", "data files", "log entry", "visible (UTC)")
+    return [tag("h3", "Delta writes of its whole group"), table(heads, rows, numbers=True)] if rows else None
+
+
+def _between(start: float | None, end: float | None) -> str:
+    return UNKNOWN if start is None or end is None else duration(end - start)
+
+
+def _story(transaction: Mapping[str, Any]) -> Markup:
+    """What ``txtopo explain`` says. A transaction may read a thousand files: only the first lines of a kind show."""
+    lines: list[Child] = []
+    for label, group in itertools.groupby(transaction["story"], lambda line: line["label"]):
+        texts = [line["text"] for line in group]
+        lines.append(tag("dt", label))
+        lines += [tag("dd", text) for text in texts[:_LINES_MAX]]
+        if len(texts) > _LINES_MAX:
+            more = (tag("p", text) for text in texts[_LINES_MAX:])
+            lines.append(tag("dd", tag("details", tag("summary", f"{len(texts) - _LINES_MAX:,} more"), more)))
+    return tag("dl", lines, class_="story")
+
+
+def _metadata(journal: Mapping[str, Any] | None) -> Child:
+    if journal is None:
+        return None
+    text = cut(json.dumps(journal["metadata"], ensure_ascii=False, indent=2), _METADATA_CHARACTERS_MAX)
+    return tag("details", tag("summary", "metadata"), tag("pre", text, tabindex=0), data_key="metadata")
