@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.engine.control import RunControl
 from txtopo.errors import AlreadyRunning, ConfigError, DivergenceError, InternalError
 from txtopo.failpoints import armed
+from txtopo.topology.output import USER_LOGGER
 from txtopo.transactional.core.events import Turn
 
 __all__ = ["command_line"]
@@ -30,6 +32,15 @@ def world():
     WORLD.__init__([f"w{n % 3}" if n != 5 else BAD for n in range(12)])
     yield WORLD
     WORLD.__init__()
+
+
+@pytest.fixture(autouse=True)
+def level_of_user_output():
+    """Two runs at a time in one process, as no user has them, leave the logger's level to whichever ends last."""
+    logger = logging.getLogger(USER_LOGGER)
+    level = logger.level
+    yield
+    logger.setLevel(level)
 
 
 @pytest.fixture
