@@ -76,7 +76,7 @@ _STEPS = {
 _PLACES = {
     "delta.write.checked": "a Delta write knows what it is to change, and has not written yet",
     "delta.write.landed": "a Delta write is durable, but the coordinator does not know it yet",
-    "delta.fork.shared": "the files of a fork's table are in its folder, and nothing names them yet",
+    "fork.shared": "the files of a fork's table are in its folder, and nothing names them yet",
     "delta.prepared": "the files of a write are durable, and nobody sees them",
     "folder.drafted": "a file is on disk, but only under its draft's name",
     "folder.named": "a file has its name, but its folder is not synced yet",

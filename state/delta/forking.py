@@ -92,7 +92,7 @@ def fork_table(origin: Location, txid: int, place: Location, owner: Owner, epoch
     taken = taken_until(table, state_application(found.topology_id, found.state)) if found.expires else None
     change = Change(list(with_stats(table, files)), taken=taken)
     make_folder(place.root / LOG_FOLDER)
-    reach("delta.fork.shared")
+    reach("fork.shared")
     if not place.folder.put_if_absent(entry_path(0), _first_entry((table, latest), change, owner, txid, epoch)):
         raise not_empty(place, place.root / entry_path(0))
 

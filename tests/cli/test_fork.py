@@ -291,7 +291,7 @@ def test_a_fork_that_dies_anywhere_is_made_by_the_next_try(command_line, both):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("point", ["delta.fork.shared", "fork.state.after"])
+@pytest.mark.parametrize("point", ["fork.shared", "fork.state.after"])
 def test_a_kill_in_the_middle(command_line, both, point):
     """``kill -9`` leaves what the same command replaces."""
     both.run(until=4)

@@ -62,9 +62,13 @@ ELSEWHERE = (
     "recovery.aside.",
     "recovery.begun.",
     "table.grow.",
+    "fork.",
+    "backfill.",
+    "pool.",
 )
 """The beginnings of failpoints that have tests of their own: of repairs, of a spout that keeps something, of a
-cluster's daemons, of states that are begun empty, and of tables that get new columns.
+cluster's daemons, of states that are begun empty, of tables that get new columns, of forks and backfills, and of the
+workers of real-time mode.
 """
 
 RUN_FAILPOINTS = tuple(name for name in FAILPOINTS if not name.startswith(ELSEWHERE))
