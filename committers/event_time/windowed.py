@@ -100,8 +100,7 @@ class WindowedCommitter(TimedCommitter):
         """Return the fields of what is late."""
         if self._late_rows is None:
             return _fields(self._aggregation.result_schema)
-        typed = [f"{name}: {ddl_name(self._inputs.arrow_schema().field(name).type)}" for name in self._late_rows]
-        return Fields(*typed, f"{START}: timestamp", f"{END}: timestamp")
+        return self._inputs.subset(self._late_rows.names) + Fields(f"{START}: timestamp", f"{END}: timestamp")
 
     def combiner(self) -> Combiner | None:
         """Return how a batch becomes partial aggregates; None if late rows must stay whole until they are known."""

@@ -46,6 +46,7 @@ from txtopo.transactional.journal.journal import (
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.diagnosis import RepairSubject
+from txtopo.transactional.recovery.rewind import versions_kept
 
 _FILE = "fork.json"
 
@@ -99,11 +100,7 @@ class ForkPoint:
                 f"transaction {txid} of topology {origin.topology_id!r} is not committed; the last one that is, is "
                 f"{points[0].txid}"
             )
-        # In one pass over each log: a topology has thousands of points, and those before a vacuum are gone.
-        kept = {
-            name: tables[name].kept({point.states[name].txid or 0 for point in points if name in point.states})
-            for name in descriptions
-        }
+        kept = versions_kept(tables, descriptions, points)
         seen: list[str] = []
         if txid not in {point.txid for point in points} and txid > points[-1].txid:
             after = min(point.txid for point in points if point.txid > txid)

@@ -78,7 +78,9 @@ class Past:
         now = checkpoints[0]
         mark = CommittedMark(now.txid, now.metadata, now.states, now.planned)
         record = CoordinatorRecord(subject.topology_id, newest.incarnation, newest.epoch, mark, None)
-        choice = Choice(record, tables, descriptions, (), subject.optional, _kept(tables, descriptions, checkpoints))
+        choice = Choice(
+            record, tables, descriptions, (), subject.optional, versions_kept(tables, descriptions, checkpoints)
+        )
         firsts = {entry.last: entry.first for entry in entries}
         points = [
             Point(each, firsts.get(each.txid, each.txid), rolled_back, tuple(obstacles))
@@ -169,9 +171,10 @@ class Past:
         return all(self._choice.tables[name].is_kept(states[name]) for name in point.rolled_back)
 
 
-def _kept(
+def versions_kept(
     tables: Mapping[str, StateTable], descriptions: Mapping[str, TableDescription], checkpoints: Sequence[Checkpoint]
 ) -> dict[str, Collection[int]]:
+    """Return, by state, the transactions of checkpoints whose versions its table keeps, by one pass over its log."""
     wanted = {name: {each.states[name].txid or 0 for each in checkpoints if name in each.states} for name in tables}
     return {name: {0, *table.kept(wanted[name])} for name, table in tables.items() if name in descriptions}
 
