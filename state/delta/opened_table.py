@@ -13,10 +13,9 @@ from state.delta.log.entries import foreign_change
 from state.delta.log.growth import growth_of, lacking
 from state.delta.log.ownership import WORLD_ERRORS, state_application
 from state.delta.log.put import Change
-from state.delta.log.sync import sync_log
 from state.delta.read.history import read_snapshot, shown_schema
 from state.delta.table import kept_version
-from state.delta.upkeep import Upkeep, compacted, vacuum, vacuum_data_folder
+from state.delta.upkeep import LogUpkeep, Upkeep, compacted
 from state.delta.writer import WRITE_TRIES_MAX, TableWriter
 from txtopo.api.state import CanBeRepaired, Executors, KeepsHistory, OpenedState, State, UsesExecutors, Writes
 from txtopo.columnar.rows_by_time import BEFORE_ALL
@@ -39,7 +38,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         self._data = DataFolder(writer.location)
         self._schema = schema
         self._upkeep = upkeep
-        self._checkpoints = 0
+        self._log_upkeep = LogUpkeep(writer.location)
         self._executors: Executors | None = None
         self._driver_rows_max = 0
         self._prepared: Any = None
@@ -219,37 +218,30 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         raise writer.overtaken(None)
 
     def maintain(self) -> None:
-        """Checkpoint the log after every ``every_writes`` own writes; compact and vacuum if that is due.
+        """Compact the table after every ``every_writes`` own writes if that is due, and look after its log.
 
-        A crash at any moment leaves the rows as they are: no step changes those of the newest version. The next upkeep
-        begins with the first step again.
+        The latter goes on beside the next writes; its failure is raised by a later call. A crash at any moment leaves
+        the rows as they are: no step changes those of the newest version.
         """
-        writer, location = self._writer, self._location
-        if writer.writes < self._upkeep.every_writes:
+        writer, log_upkeep = self._writer, self._log_upkeep
+        if log_upkeep.is_running or writer.writes < self._upkeep.every_writes:
             return
-        writer.look()
         if writer.foreign_change is not None:  # the next write refuses it
             return
         try:
-            writer.table.create_checkpoint()
-            # The entries that it replaces may be removed once it is durable.
-            if location.root is not None:
-                sync_log(location.root)
-            self._upkeep.clean_log(writer.table, location.folder)
+            log_upkeep.end()
             change = self._compacted()
             if change is not None and writer.put_next(change, None):
                 self._landed(None)
-            if self._upkeep.is_vacuum_due(self._checkpoints):
-                retention_hours = self._upkeep.vacuum_retention_hours or 0
-                vacuum(writer.table, retention_hours)
-                writer.look()
-                held = [*writer.files.values(), *files_in(self._prepared or {})]
-                vacuum_data_folder(location.folder, writer.version, held, retention_hours)
         except WORLD_ERRORS as error:
             writer.fence.check(writer.fresh_handle())
             raise writer.failure("upkeep failed", error) from error
+        log_upkeep.begin(self._upkeep, writer.version, [*writer.files.values(), *files_in(self._prepared or {})])
         writer.writes = 0
-        self._checkpoints += 1
+
+    def close(self) -> None:
+        """Wait until its log is looked after."""
+        self._log_upkeep.close()
 
     def _compacted(self) -> Change | None:
         """Write fewer files with the same rows, and return the change; None if that does not pay yet."""

@@ -1,11 +1,14 @@
-"""Upkeep of a Delta table: checkpoints, compaction and vacuum, between writes and with the same fence.
+"""Upkeep of a Delta table: compaction, checkpoints and vacuum.
 
-- A *checkpoint* of the log, and the removal of log entries older than the table's ``delta.logRetentionDuration``
-  (30 days by default), and older than ``topology.rewind.hours``.
 - *Compaction* replaces the small files of a partition with one file, and leaves the others unchanged, if that saves at
-  least ``files_max`` files. So its cost depends on the rows written since the last compaction, not on the table.
-  ``optimize.compact`` does not stop a coordinator that has lost its lead.
-- *Vacuum*, only if a retention of at least 7 days is configured, because recovery and snapshots read old versions.
+  least ``files_max`` files. So its cost depends on the rows written since the last compaction, not on the table. It is
+  a write, so it goes between writes and with the same fence; ``optimize.compact`` does not stop a coordinator that has
+  lost its lead.
+- A *checkpoint* of the log, and the removal of log entries older than the table's ``delta.logRetentionDuration``
+  (30 days by default), and older than ``topology.rewind.hours``. What they cost grows with the log, and no write
+  depends on them, so a thread does them while writes go on (:class:`LogUpkeep`).
+- *Vacuum*, in the same thread, and only if a retention of at least 7 days is configured, because recovery and snapshots
+  read old versions.
   Delta's vacuum skips the folder that txtopo writes data files to (see :mod:`state.delta.log.data_files`), so that
   folder is cleaned here, by the same rule.
 """
@@ -16,6 +19,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from urllib.parse import unquote
 
 import attrs
@@ -25,12 +29,13 @@ from deltalake import DeltaTable, PostCommitHookProperties
 
 from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder
 from state.delta.log.entries import entry_path
-from state.delta.log.location import LOG_FOLDER
+from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.put import Change
+from state.delta.log.sync import sync_log
 from txtopo.errors import ConfigError
 from txtopo.folder import Folder
 
-__all__ = ["RETENTION_HOURS_MIN", "Upkeep", "compacted", "vacuum", "vacuum_data_folder"]
+__all__ = ["RETENTION_HOURS_MIN", "LogUpkeep", "Upkeep", "compacted"]
 
 RETENTION_HOURS_MIN = 7 * 24
 """The minimum retention of vacuum: Delta's default."""
@@ -41,8 +46,8 @@ _LOG_HOURS = 30 * 24
 
 _LOG_ENTRY = re.compile(rf"{LOG_FOLDER}/(\d{{20}})\.(?:json|checkpoint\.parquet)")
 
-_CHECKPOINTS_PER_VACUUM = 20
-"""Vacuum lists all files, so it runs only at every 20th checkpoint, including the first."""
+_CHECKPOINTS_PER_CLEAN_UP = 20
+"""Removing what is too old lists all files, so it follows only every 20th checkpoint, including the first."""
 
 
 @attrs.frozen
@@ -95,9 +100,68 @@ class Upkeep:
             if number < kept:
                 folder.delete(path)
 
-    def is_vacuum_due(self, checkpoints: int) -> bool:
-        """Whether vacuum follows the checkpoint of this number, counted from 0."""
-        return self.vacuum_retention_hours is not None and checkpoints % _CHECKPOINTS_PER_VACUUM == 0
+
+class LogUpkeep:
+    """Keeps the log of one table short, and its folder free of what nobody needs, in a thread beside the writes.
+
+    A crash at any moment leaves the rows as they are: no step changes those of a version that is kept. The next round
+    begins with the first step again.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._rounds = 0
+        self._thread: ThreadPoolExecutor | None = None
+        self._round: Future[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a round is under way."""
+        return self._round is not None and not self._round.done()
+
+    def begin(self, schedule: Upkeep, version: int, held: Iterable[DataFile]) -> None:
+        """Begin a round; none may be under way.
+
+        Args:
+            schedule: how long what is kept is kept.
+            version: the version to write a checkpoint of.
+            held: the files of that version, and those of a write that is prepared.
+        """
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "txtopo-upkeep")
+        self._round = self._thread.submit(self._run, schedule, version, list(held))
+
+    def end(self) -> None:
+        """Wait for the round under way, and raise what the last one failed with, once.
+
+        Raises:
+            Exception: one of :data:`WORLD_ERRORS`.
+        """
+        last, self._round = self._round, None
+        if last is not None:
+            last.result()
+
+    def close(self) -> None:
+        """Wait for the round under way, however it ends, and stop the thread; another round may begin afterwards."""
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
+
+    def _run(self, schedule: Upkeep, version: int, held: list[DataFile]) -> None:
+        location, retention_hours = self._location, schedule.vacuum_retention_hours
+        location.handle(version).create_checkpoint()
+        # The entries that it replaces may be removed once it is durable.
+        if location.root is not None:
+            sync_log(location.root)
+        is_clean_up_due = self._rounds % _CHECKPOINTS_PER_CLEAN_UP == 0
+        self._rounds += 1
+        if not is_clean_up_due:
+            return
+        table = location.handle()
+        schedule.clean_log(table, location.folder)
+        if retention_hours is not None:
+            _vacuum(table, retention_hours)
+            _vacuum_data_folder(location.folder, table.version(), held, retention_hours)
 
 
 FILE_BYTES = 64 * 1024 * 1024
@@ -135,18 +199,18 @@ def _bins(files: Iterable[DataFile]) -> list[list[DataFile]]:
     return [each for each in bins if len(each) > 1]
 
 
-def vacuum(table: DeltaTable, retention_hours: int) -> None:
+def _vacuum(table: DeltaTable, retention_hours: int) -> None:
     """Remove files beside :data:`DATA_FOLDER` that no version of the last ``retention_hours`` refers to."""
     hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
     table.vacuum(retention_hours, dry_run=False, full=True, post_commithook_properties=hooks)
 
 
-def vacuum_data_folder(folder: Folder, version: int, held: Iterable[DataFile], retention_hours: int) -> None:
+def _vacuum_data_folder(folder: Folder, version: int, held: Iterable[DataFile], retention_hours: int) -> None:
     """Remove files that txtopo wrote and that no version of the last ``retention_hours`` refers to.
 
     This includes files of groups that were never written to the log. A file is kept if it is younger than the
-    retention, is among ``held``, those of the newest version, or was removed from the table within the retention. No
-    write may be prepared and not published. The log must have a checkpoint.
+    retention, so also if it was written since the round began; if it is among ``held``; or if it was removed from the
+    table within the retention. The log must have a checkpoint.
     """
     oldest_secs = time.time() - retention_hours * 3600
     old = {item.path for item in folder.list(DATA_FOLDER) if item.modified_secs < oldest_secs}

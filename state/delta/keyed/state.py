@@ -239,7 +239,8 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
         return self._writer.taken
 
     def close(self) -> None:
-        """Clear the caches."""
+        """Clear the caches, and wait until its log is looked after."""
+        super().close()
         self._cache.clear()
 
     def _make(self, txid: int, values: Writes | pa.Table) -> Any:

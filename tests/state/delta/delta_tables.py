@@ -42,3 +42,9 @@ def fold(state, *transactions, function=operator.add):
             view.multi_reduce(values, function)
         view.finish()
     return group.writes()
+
+
+def maintain(state):
+    """Let a state do its upkeep, to the end of what goes on beside later writes."""
+    state.maintain()
+    state.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import threading
 import time
 import types
 from pathlib import Path
@@ -14,9 +16,9 @@ from deltalake import DeltaTable
 import state.delta.upkeep
 from state import DeltaRows, DeltaState, TransactionalValue, read_table
 from state.delta.log.data_files import DATA_FOLDER
-from tests.state.delta.delta_tables import fold
+from tests.state.delta.delta_tables import fold, maintain
 from tests.state.delta.inline_executors import InlineExecutors
-from txtopo import Fields
+from txtopo import FailedException, Fields
 from txtopo.api.reduction import RowsMode, TransactionRows
 
 DAY_SECS = 24 * 3600
@@ -25,7 +27,7 @@ OFTEN = {"upkeep_every_writes": 1, "vacuum_retention_hours": 7 * 24}
 
 @pytest.fixture(autouse=True)
 def _vacuum_each_time(monkeypatch):
-    monkeypatch.setattr(state.delta.upkeep, "_CHECKPOINTS_PER_VACUUM", 1)
+    monkeypatch.setattr(state.delta.upkeep, "_CHECKPOINTS_PER_CLEAN_UP", 1)
 
 
 def wait_days(monkeypatch, days):
@@ -63,7 +65,7 @@ def test_a_checkpoint_is_durable_before_log_entries_are_removed(tmp_path, monkey
     monkeypatch.setattr(DeltaTable, "cleanup_metadata", lambda _table: at_clean_up.append(set(synced)))
     state = keyed(tmp_path)
     state.write(1, {})
-    state.maintain()
+    maintain(state)
     assert {"00000000000000000002.checkpoint.parquet", "_last_checkpoint", "_delta_log"} <= at_clean_up[0]
 
 
@@ -72,7 +74,7 @@ def test_replaced_files_and_orphans_go_after_the_retention(tmp_path, monkeypatch
     state = keyed(tmp_path)
     for txid in (1, 2, 3):
         state.write(txid, fold(state, (txid, {"a": 1, "b": 1})))
-        state.maintain()
+        maintain(state)
     orphans = {Path(file.path).name for file in fold(state, (4, {"a": 1})).added}
     live = {Path(uri).name for uri in DeltaTable(tmp_path).file_uris()}
     assert len(data_files(tmp_path)) == 3 * len(live) + len(orphans)
@@ -80,7 +82,7 @@ def test_replaced_files_and_orphans_go_after_the_retention(tmp_path, monkeypatch
     assert len(data_files(tmp_path)) == 3 * len(live) + len(orphans)
     wait_days(monkeypatch, 8)
     state.write(4, {})
-    state.maintain()
+    maintain(state)
     assert data_files(tmp_path) == live
     assert read_table(tmp_path).sort_by("k").to_pydict() == {"k": ["a", "b"], "n": [3, 3], "txid": [3, 3]}
 
@@ -92,12 +94,12 @@ def test_what_was_replaced_since_stays(tmp_path, monkeypatch):
         state.write(txid, fold(state, (txid, {"a": 1})))
         age(tmp_path)
     before = data_files(tmp_path)
-    state.maintain()
+    maintain(state)
     assert data_files(tmp_path) == before
     assert read_table(tmp_path, 1).to_pydict() == {"k": ["a"], "n": [1], "txid": [1]}
     wait_days(monkeypatch, 8)
     state.write(3, {})
-    state.maintain()
+    maintain(state)
     assert len(data_files(tmp_path)) == 1
     assert read_table(tmp_path).to_pydict() == {"k": ["a"], "n": [2], "txid": [2]}
 
@@ -110,7 +112,7 @@ def test_what_was_compacted_after_the_checkpoint_stays(tmp_path):
         state.write(txid, state.write_rows([TransactionRows(txid, pa.table({"n": [txid]}), RowsMode.APPEND)]))
     age(tmp_path)
     before = data_files(tmp_path)
-    state.maintain()
+    maintain(state)
     assert len(DeltaTable(tmp_path).file_uris()) == 1
     assert data_files(tmp_path) > before
     assert sorted(read_table(tmp_path, 2)["n"].to_pylist()) == [1, 2]
@@ -128,7 +130,7 @@ def test_prepared_files_stay(tmp_path, monkeypatch, kind):
         state.write(1, state.write_rows([]))
         note = state.prepare(2, state.write_rows([TransactionRows(2, pa.table({"n": [1]}), RowsMode.APPEND)]))
     wait_days(monkeypatch, 8)
-    state.maintain()
+    maintain(state)
     state.publish(2, note)
     assert read_table(tmp_path)["n"].to_pylist() == [1]
 
@@ -143,7 +145,7 @@ def test_the_versions_that_are_kept(tmp_path, monkeypatch, is_vacuumed):
     if is_vacuumed:
         age(tmp_path / "t")
         wait_days(monkeypatch, 60)
-        opened.maintain()
+        maintain(opened)
         for version in range(3):
             (tmp_path / "t" / "_delta_log" / f"{version:020d}.json").unlink()
     opened.write(9, {"new": TransactionalValue(9, 9)})
@@ -164,12 +166,12 @@ def test_a_longer_history_is_kept(tmp_path, monkeypatch, hours, is_kept):
     opened.keep_history(hours)
     for txid in range(1, 6):
         opened.write(txid, {"k": TransactionalValue(txid, txid)})
-        opened.maintain()
+        maintain(opened)
     for file in [*(tmp_path / "t" / DATA_FOLDER).iterdir(), *(tmp_path / "t" / "_delta_log").iterdir()]:
         os.utime(file, (time.time() - 60 * DAY_SECS,) * 2)
     opened.write(6, {"k": TransactionalValue(6, 6)})
     wait_days(monkeypatch, 15)
-    opened.maintain()
+    maintain(opened)
     kept = set(range(7)) if is_kept else {0, 6}
     assert declared.table().kept(range(7)) == kept
 
@@ -183,10 +185,54 @@ def test_the_log_is_still_cleaned_of_what_is_too_old(tmp_path):
     for txid in range(1, 6):
         opened.write(txid, {"k": TransactionalValue(txid, txid)})
         if txid == 3:
-            opened.maintain()
+            maintain(opened)
             for file in log.iterdir():
                 os.utime(file, (time.time() - 60 * DAY_SECS,) * 2)
-    opened.maintain()
+    maintain(opened)
     assert declared.table().kept(range(6)) == {0, 3, 4, 5}
     assert read_table(tmp_path / "t", 4)["n"].to_pylist() == [4]
     assert not (log / f"{1:020d}.json").exists()
+
+
+def test_writes_go_on_while_the_log_is_looked_after(tmp_path, monkeypatch):
+    """A checkpoint takes longer the longer the log is, and no transaction waits for it."""
+    reached, may_go_on = threading.Event(), threading.Event()
+    make_checkpoint = DeltaTable.create_checkpoint
+
+    def wait_and_make(table):
+        reached.set()
+        assert may_go_on.wait(60)
+        make_checkpoint(table)
+
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", wait_and_make)
+    state = keyed(tmp_path)
+    for txid in (1, 2, 3):
+        state.write(txid, fold(state, (txid, {"a": 1})))
+        state.maintain()
+        assert reached.wait(60)
+    assert read_table(tmp_path).to_pydict() == {"k": ["a"], "n": [3], "txid": [3]}
+    may_go_on.set()
+    state.close()
+    assert json.loads((tmp_path / "_delta_log" / "_last_checkpoint").read_text())["version"] == 2  # the marker's is 1
+
+
+def test_a_failed_checkpoint_is_told_and_made_later(tmp_path, monkeypatch):
+    """It changes no rows, so the run goes on, and tries again after a later write."""
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "create_checkpoint", failing(OSError("the disk is full")))
+        state = keyed(tmp_path)
+        state.write(1, fold(state, (1, {"a": 1})))
+        maintain(state)
+    state.write(2, fold(state, (2, {"a": 1})))
+    with pytest.raises(FailedException, match="the disk is full"):
+        state.maintain()
+    maintain(state)
+    assert (tmp_path / "_delta_log" / "_last_checkpoint").exists()
+    assert read_table(tmp_path)["n"].to_pylist() == [2]
+
+
+def failing(error):
+    def fail(_table):
+        raise error
+
+    return fail

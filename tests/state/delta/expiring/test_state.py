@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from state import DeltaRows
 from tests.cli.test_audit import audited
 from tests.state.delta.crashing_runs import crash_everywhere, run_with_crash
+from tests.state.delta.delta_tables import maintain
 from tests.state.delta.expiring.expiring_tables import (
     FAILS,
     FIELDS,
@@ -122,13 +123,13 @@ def test_files_go_with_their_rows_and_upkeep_writes_few(tmp_path):
     state = opened(tmp_path, upkeep_every_writes=1, files_max=8)
     for txid in range(1, 8):
         put(state, (txid, [(f"k{txid}", 10 * txid)]))
-        state.maintain()
+        maintain(state)
     assert len(files(tmp_path)) == 7
     put(state, (8, 30))
     assert len(files(tmp_path)) == 4
     for txid in range(9, 14):
         put(state, (txid, [("z", 100 * txid), ("y", 75)]))
-        state.maintain()
+        maintain(state)
     assert len(files(tmp_path)) == 1
     left = [(f"k{n}", 10 * n) for n in range(4, 8)] + [("y", 75)] * 5 + [("z", 100 * n) for n in range(9, 14)]
     for again in (state, opened(tmp_path, epoch=2)):
@@ -144,7 +145,7 @@ def test_rows_that_are_gone_are_not_kept(tmp_path, monkeypatch):
     for txid in range(1, 40, 2):
         put(state, (txid, [(key, second + txid) for key, second in many]))
         put(state, (txid + 1, 10 + txid))
-        state.maintain()
+        maintain(state)
     rows = sum(DeltaTable(tmp_path / "t").get_add_actions(flatten=True).column("num_records").to_pylist())
     assert rows < 20 + 20 + 100 + 2 * len(many)
     assert in_table(tmp_path) == [("z", 10_000 + txid) for txid in range(1, 40, 2)]

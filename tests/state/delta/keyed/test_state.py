@@ -18,7 +18,7 @@ from hypothesis import given, settings, strategies as st
 
 from state.delta.keyed.state import DeltaState, read_table
 from state.delta.read.reading import key_mask
-from tests.state.delta.delta_tables import INCARNATION, NAME, TOPOLOGY, counted, hold_no_rows, opened
+from tests.state.delta.delta_tables import INCARNATION, NAME, TOPOLOGY, counted, hold_no_rows, maintain, opened
 from txtopo.api.fields import Fields
 from txtopo.api.state import State, StateKind
 from txtopo.api.values import OpaqueValue, TransactionalValue
@@ -197,7 +197,7 @@ def test_any_cache_gives_what_a_plain_dict_gives(tmp_path_factory, steps, cached
                 epoch += 1
                 state = opened(path, epoch, **options)
             case "maintain":
-                state.maintain()
+                maintain(state)
     assert rows_of(state) == sorted((key, kept.value, kept.txid) for key, kept in model.items())
 
 
@@ -283,7 +283,7 @@ def test_checkpoints_are_made_and_keep_the_txids(path):
     state = opened(path, 4, upkeep_every_writes=3)
     for txid in range(1, 8):
         state.write(txid, counted(txid, a=txid))
-        state.maintain()
+        maintain(state)
     assert len(list((path / "_delta_log").glob("*.checkpoint.parquet"))) == 2
     assert opened(path, 4).last_txid == 7
     with pytest.raises(LostLead):
@@ -316,7 +316,7 @@ def test_vacuum_removes_old_files_and_leaves_prepared_ones(path):
     orphan.write_bytes(b"")
     for file in (orphan, path / note["added"][0]["path"]):
         os.utime(file, (0, 0))
-    state.maintain()
+    maintain(state)
     assert not orphan.exists()
     state.publish(2, note)
     assert rows_of(state) == [("a", 2, 2)]

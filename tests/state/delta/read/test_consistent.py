@@ -11,12 +11,12 @@ import time
 import pytest
 from deltalake import DeltaTable
 
-import state.delta.opened_table
 from state import DeltaState, TransactionalValue, read_table, read_tables
 from state.delta.log.entries import log_entries
 from state.delta.read.history import version_as_of
 from tests.acceptance.topologies import counts_of
 from tests.state.delta.crashing_runs import DATA, Crash, crash_everywhere, run_with_crash, two_tables
+from tests.state.delta.delta_tables import maintain
 from txtopo import Fields
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.folder import LocalFolder
@@ -122,8 +122,8 @@ def test_upkeep_takes_nothing_that_a_view_needs(tmp_path, monkeypatch):
         reader()
         age()
 
-    monkeypatch.setattr(state.delta.opened_table, "vacuum", vacuum_all)
-    monkeypatch.setattr("state.delta.upkeep._CHECKPOINTS_PER_VACUUM", 1)
+    monkeypatch.setattr("state.delta.upkeep._vacuum", vacuum_all)
+    monkeypatch.setattr("state.delta.upkeep._CHECKPOINTS_PER_CLEAN_UP", 1)
     reader = Reader(tmp_path)
     make = lambda: two_tables(tmp_path, upkeep_every_writes=1, vacuum_retention_hours=168)
     for at in (43, 59, 0):
@@ -161,7 +161,7 @@ class Tables:
     def write(self, name, txid):
         opened = self.opened[name]
         opened.write(txid, {"k": TransactionalValue(txid, txid)})
-        opened.maintain()
+        maintain(opened)
 
     def seen(self, txid=None, **options):
         view = read_tables(self.folder, txid, **options)

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from state import DeltaRows
 from state.delta.rows import group as group_module
-from tests.state.delta.delta_tables import reread
+from tests.state.delta.delta_tables import maintain, reread
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.rows.rows_tables import FIELDS, PARTITIONS, WAYS, opened, put, rows, some_executors, writes_of
 from txtopo.api.state import StateKind
@@ -120,7 +120,7 @@ def test_any_groups(tmp_path_factory, large, groups) -> None:
         writes = put(state, *transactions)
         assert sum(model.values()) == sum(before.values()) + len(writes) - writes_removed(writes)
         assert rows(path) == model
-        state.maintain()
+        maintain(state)
         assert rows(path) == model
 
 
@@ -202,7 +202,7 @@ def test_small_files_are_put_together(tmp_path, partition_by) -> None:
     state = opened(tmp_path, partition_by=partition_by, upkeep_every_writes=1, files_max=6)
     for txid in range(1, 15):
         put(state, (txid, ("append", [("ab"[txid % 2], txid), ("c d%", 0)])))
-        state.maintain()
+        maintain(state)
     table = DeltaTable(tmp_path / "t")
     assert len(table.file_uris()) <= 6 + 3
     assert table.metadata().partition_columns == list(partition_by)
