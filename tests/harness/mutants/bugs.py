@@ -868,9 +868,9 @@ BUGS = (
     ),
     Bug(
         "a checkpoint that is not synced before what it replaces is removed",
-        "state/delta/opened_table.py",
-        "                sync_log(location.root)\n",
-        "                pass\n",
+        "state/delta/upkeep.py",
+        "            sync_log(location.root)\n        is_clean",
+        "            pass\n        is_clean",
         subjects=(),
         tests=("tests/state/delta/test_upkeep.py",),
     ),
