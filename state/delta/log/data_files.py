@@ -276,9 +276,15 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return rows.select(schema.names).cast(schema)
 
 
+def add_actions(table: DeltaTable) -> pa.Table:
+    """Return what the log has of each file of the handle's version, one row a file, with a column for each statistic."""
+    # pa.table() would do, but it imports pandas, which takes longer than all else at the start of a run.
+    return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+
+
 def files_of(table: DeltaTable, partition_by: Sequence[str] = ()) -> dict[str, DataFile]:
     """Return the files of the handle's version by path, each with its values of the columns in ``partition_by``."""
-    added = pa.table(table.get_add_actions(flatten=True))
+    added = add_actions(table)
     if not added.num_rows:
         return {}
     paths, sizes, counts = (added[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
@@ -296,7 +302,7 @@ def with_stats(table: DeltaTable, files: Mapping[str, DataFile]) -> Iterator[Dat
     That is the bounds of integers, texts and dates, and the numbers of nulls.
     """
     names = [field.name for field in pa.schema(table.schema()) if not pa.types.is_nested(field.type)]
-    for row in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+    for row in add_actions(table).to_pylist():
         if row["path"] not in files:
             continue
 
