@@ -277,7 +277,7 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def add_actions(table: DeltaTable) -> pa.Table:
-    """Return what the log has of each file of the handle's version, one row a file, with a column for each statistic."""
+    """Return what the log has of the files of the handle's version: a row for each, a column for each statistic."""
     # pa.table() would do, but it imports pandas, which takes longer than all else at the start of a run.
     return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
 
