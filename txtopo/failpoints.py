@@ -48,6 +48,7 @@ _STEPS = {
     "table.maintain": "a table is maintained",
     "repair.begin": "a repair writes its plan into the coordinator state",
     "repair.table": "a repair brings a table to its transaction in the plan; once for each table",
+    "repair.backfill": "a rewind moves aside the journals of the backfills that it undoes",
     "repair.journal": "a repair writes the new state into the journal",
     "repair.end": "a repair replaces the coordinator state and removes its plan",
     "fork.begin": "a fork is named in its folder, as one that is not finished",

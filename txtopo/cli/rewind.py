@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -27,7 +27,8 @@ from txtopo.transactional.journal.ending import metadata_dir_with_journal
 from txtopo.transactional.journal.journal import JournalTransaction, find_journal, read_journal
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.diagnosis import Diagnosis, GoTo, RepairSubject, decode_plan
-from txtopo.transactional.recovery.rewind import Past, Point, metadata_after
+from txtopo.transactional.recovery.divergence import Divergence, DivergenceKind
+from txtopo.transactional.recovery.rewind import Past, Point, metadata_after, without_new
 from txtopo.transactional.run.rewinding import GatheringLead, changes_of_spout
 from txtopo.transactional.run.storage import make_store
 from txtopo.utc import micros_at
@@ -90,14 +91,16 @@ def rewind(target: Target, txid: int | None, time_ms: int | None, is_dry: bool, 
 def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed: bool) -> None:
     subject = subject_of(target)
     found: list[tuple[Past, Point, list[str]]] = []
+    new: list[str] = []
 
     def decide(diagnosis: Diagnosis) -> Repair | None:
         if diagnosis.unfinished is not None:
             return diagnosis.unfinished
-        if not diagnosis.is_sound:
-            wrong = "; ".join([each.text for each in diagnosis.divergences] or diagnosis.damage)
-            raise StopError(f"{wrong}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
-        past = _past(subject)
+        known, new[:] = without_new(subject, diagnosis.record.committed)
+        wrong = [each.text for each in diagnosis.divergences if _is_obstacle(each, new)] or diagnosis.damage
+        if wrong:
+            raise StopError(f"{'; '.join(wrong)}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
+        past = _past(known)
         point, reasons = past.nearest(_wanted(past, txid, time_ms))
         found[:] = [(past, point, reasons)]
         return None if point.txid == past.committed.txid else past.plan(point, diagnosis.number)
@@ -109,10 +112,16 @@ def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed:
         past, point, reasons = found[0]
         assert isinstance(plan, GoTo), "decide() has made it"
         _echo(_plan_lines(target.plan, past, point, reasons))
+        _echo(_way_on_lines(plan, new))
         ask(_effect(past, point), is_agreed=is_agreed)
 
     if not carried_out(target, subject, Procedure("txtopo rewind", _show_nothing, decide, agree)):
         click.echo(f"the topology is at transaction {found[0][1].txid} already; nothing to rewind")
+
+
+def _is_obstacle(divergence: Divergence, new: Collection[str]) -> bool:
+    """Whether a topology must be repaired first; a state that was left out has its place at an earlier point."""
+    return divergence.state not in new and divergence.kind is not DivergenceKind.AWAY
 
 
 def _wanted(past: Past, txid: int | None, time_ms: int | None) -> int:
@@ -135,20 +144,23 @@ class _Looked:
     target: Target
     subject: RepairSubject
     past: Past
+    new: tuple[str, ...]
+    """The states that are new in the code, and no part of the subject."""
 
     @classmethod
     def of(cls, target: Target) -> _Looked:
         """Read journal and tables; raise StopError if a repair or a rewind is unfinished."""
         subject = subject_of(target)
-        past = _past(subject)
         store = make_store(target.plan, target.config)
         try:
-            unfinished = decode_plan(CoordinatorState(store, GatheringLead(), subject.topology_id).repair())
+            coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id)
+            unfinished = decode_plan(coordinator_state.repair())
+            subject, new = without_new(subject, coordinator_state.committed())
         finally:
             store.close()
         if unfinished is not None:
             raise StopError(f"a {unfinished.command} was interrupted: {unfinished.way_on}")
-        return cls(target, subject, past)
+        return cls(target, subject, _past(subject), new)
 
     def check_spout(self, plan: GoTo) -> None:
         """Raise what the spout would refuse a rewind with; nothing is written."""
@@ -226,6 +238,17 @@ def _plan_lines(plan: Plan, past: Past, point: Point, reasons: Sequence[str]) ->
         yield "the spout begins where its options say"
 
 
+def _way_on_lines(plan: GoTo, new: Sequence[str]) -> Iterator[str]:
+    """Yield what becomes of states that the topology does not have at the point."""
+    for name in plan.forgotten:
+        yield (
+            f"state {name!r} joined the topology later: its table is moved aside, and 'txtopo backfill' gives it its "
+            "history again"
+        )
+    for name in new:
+        yield f"state {name!r} is new, and left as it is: 'txtopo backfill' gives it its history afterwards"
+
+
 def _effect(past: Past, point: Point) -> str:
     tables = ", ".join(map(repr, point.rolled_back)) or "no table"
     return (
@@ -241,11 +264,14 @@ def _dry_lines(looked: _Looked, txid: int) -> Iterator[str]:
     if point.txid == past.committed.txid:
         yield f"the topology is at transaction {point.txid} already; nothing to rewind"
         return
-    looked.check_spout(past.plan(point, 0))
+    plan = past.plan(point, 0)
+    looked.check_spout(plan)
     yield f"to transaction {_named(point)}; transactions {point.txid + 1} to {past.committed.txid} would run again"
     yield from _plan_lines(looked.target.plan, past, point, reasons)
+    yield from _way_on_lines(plan, looked.new)
     for name in past.descriptions:
-        yield f"state {name!r}: {_change_text(looked, name, point)}"
+        if name not in plan.forgotten:
+            yield f"state {name!r}: {_change_text(looked, name, point)}"
     yield from _input_lines(past.undone(point))
     yield NOTHING_CHANGED
 

@@ -29,11 +29,11 @@ from txtopo.transactional.backfill.joining import JoinedTopology, mark_of
 from txtopo.transactional.backfill.part import BackfillPart, part_of
 from txtopo.transactional.backfill.source import JournalSource, Recorded, without_given_up
 from txtopo.transactional.commit.groups import Journal
+from txtopo.transactional.journal.backfills import backfills_in
 from txtopo.transactional.journal.journal import (
     PART_BYTES_MAX,
     JournalHeader,
     JournalWriter,
-    backfills_in,
     find_journal,
     journal_files,
 )

@@ -8,33 +8,10 @@ that the topology has committed.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from txtopo.transactional.journal.journal import (
-    JournalPart,
-    JournalTransaction,
-    backfills_in,
-    find_journal,
-    read_journal,
-)
+from txtopo.transactional.journal.journal import JournalTransaction
 from txtopo.transactional.tasks.fingerprint import Fingerprint
-
-
-def backfills_of(metadata_dir: Path, parts: Sequence[JournalPart]) -> dict[str, list[JournalPart]]:
-    """Return the journals of the backfills of a topology's states, by state.
-
-    Raises:
-        DivergenceError: one of them is damaged.
-    """
-    known = {name: table.identity for part in parts for name, table in part.header.tables.items()}
-    found: dict[str, list[JournalPart]] = {}
-    for folder in sorted(backfills_in(metadata_dir, parts[-1].header.topology).glob("*")):
-        own = read_journal(find_journal(folder))
-        for name, table in own[-1].header.tables.items() if own else ():
-            if known.get(name) == table.identity:  # that of a scratch table is another one
-                found[name] = own
-    return found
 
 
 def difference_between(

@@ -212,11 +212,6 @@ def find_journal(metadata_dir: Path, topology_id: str | None = None) -> Folder:
     return _folder_in(metadata_dir, _name_of(metadata_dir, topology_id))
 
 
-def backfills_in(metadata_dir: Path, topology_id: str) -> Path:
-    """Return the folder of a topology's backfills, each of which has a folder in it, with a journal of its own."""
-    return metadata_dir / "backfill" / urllib.parse.quote(topology_id, safe="")
-
-
 def topologies_with_journal(metadata_dir: Path) -> tuple[str, ...]:
     """Return the ids of the topologies that keep a journal in a metadata directory, sorted."""
     names = [FOLDER, *(path.name for path in metadata_dir.glob(f"{FOLDER}.of-*") if ".before-" not in path.name)]

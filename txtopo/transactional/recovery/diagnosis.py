@@ -81,6 +81,9 @@ class GoTo:
     """When that transaction was planned."""
     is_rewind: bool = False
     """Whether ``txtopo rewind`` made it: then the spout's own values go back, too."""
+    forgotten: tuple[str, ...] = ()
+    """The states that joined the topology later, by a backfill: their tables are moved aside, and they are unknown
+    again."""
 
     @property
     def command(self) -> str:
@@ -224,6 +227,9 @@ class Choice:
     kept: Mapping[str, Collection[int]] | None = None
     """By state, the transactions whose versions its table keeps, if many checkpoints are compared of a topology that is
     sound; None: each table is asked, for one at a time."""
+    backfilled: Collection[str] = ()
+    """The states that may be forgotten at a checkpoint without them, because a backfill can give them their history
+    again."""
 
     def best(
         self, checkpoints: list[Checkpoint], spout: str, number: int, *, is_damaged: bool
@@ -253,6 +259,8 @@ class Choice:
         """Return the states whose tables must be rolled back to a checkpoint, and the obstacles to it."""
         rolled_back, obstacles = [], []
         for name, table in self.tables.items():
+            if self._is_forgotten(checkpoint, name):
+                continue
             wanted = self._mark_at(checkpoint, name).txid or 0
             description = self.descriptions.get(name)
             obstacle = self._obstacle(checkpoint, name, description)
@@ -293,6 +301,9 @@ class Choice:
             return f"the table of {name!r} is not the one in {checkpoint.source}"
         return None
 
+    def _is_forgotten(self, checkpoint: Checkpoint, name: str) -> bool:
+        return name in self.backfilled and checkpoint.txid > 0 and name not in checkpoint.states
+
     def _can_have(self, checkpoint: Checkpoint, name: str) -> bool:
         """Whether a state has missed nothing at a checkpoint, or only what is on record."""
         is_there = checkpoint.txid == 0 or name in self.optional or checkpoint.has(name)
@@ -311,7 +322,9 @@ class Choice:
 
     def plan(self, checkpoint: Checkpoint, number: int, *, is_as_it_is: bool) -> GoTo:
         """Return the plan that brings everything to a checkpoint to which there is no obstacle."""
-        marks = {name: self._mark_at(checkpoint, name) for name in {**checkpoint.states, **self.tables}}
+        forgotten = [name for name in self.tables if self._is_forgotten(checkpoint, name)]
+        names = [name for name in {**checkpoint.states, **self.tables} if name not in forgotten]
+        marks = {name: self._mark_at(checkpoint, name) for name in names}
         return GoTo(
             checkpoint.txid,
             checkpoint.metadata,
@@ -322,6 +335,7 @@ class Choice:
             number,
             marks,
             checkpoint.planned,
+            forgotten=tuple(forgotten),
         )
 
 

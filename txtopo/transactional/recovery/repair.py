@@ -4,7 +4,7 @@
 2. It records the plan in the coordinator state. From now on no run starts until the repair is done, and an interrupted
    repair is finished from this record.
 3. It brings each table to its transaction in the plan, in one Delta write; it does not change a table that is there
-   already.
+   already, nor one of a state that the plan does not know. A rewind moves tables aside that were backfilled later.
 4. It adds a part to the journal, with a header that describes the new state.
 5. It replaces the coordinator state and, for a rewind, the spout's own values, and removes the plan, in one step. The
    old values are kept aside.
@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
 import attrs
@@ -21,6 +21,7 @@ from txtopo.api.state import CanBeRepaired, OpenedState
 from txtopo.api.store import Change
 from txtopo.errors import StateAccessError
 from txtopo.failpoints import durable_step
+from txtopo.transactional.journal.backfills import set_backfills_aside
 from txtopo.transactional.journal.journal import (
     BEFORE_REPAIR,
     PART_BYTES_MAX,
@@ -73,7 +74,8 @@ def _note(coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:
 
 def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo, of_spout: Sequence[Change]) -> None:
     # All tables are fenced before the first is rolled back, so no older coordinator writes to any of them in between.
-    opened = _opened(subject, coordinator_state, plan.incarnation, is_as_it_is=plan.is_as_it_is)
+    opened = _opened(subject, coordinator_state, plan)
+    _set_forgotten_aside(subject, coordinator_state, plan)
     # After a crash, some tables are at their transaction and others are not; the next repair rolls back the rest.
     for name, state in opened.items():
         with durable_step("repair.table"):
@@ -105,6 +107,21 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
         state.close()
 
 
+def _set_forgotten_aside(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo) -> None:
+    """Move aside what states have that joined by a backfill after the transaction of the plan."""
+    for name, table in subject.tables().items():
+        description = table.look() if name in plan.forgotten else None
+        if description is not None:
+            fence_former_table(coordinator_state, name, subject.states[name], description)
+            # What was moved is gone from here, and the next repair skips it.
+            with durable_step("repair.table"):
+                table.set_aside(plan.number)
+    if plan.forgotten:
+        # After the tables: a crash before this leaves evidence of tables that are aside, which the next repair moves.
+        with durable_step("repair.backfill"):
+            set_backfills_aside(subject.metadata_dir, subject.topology_id, plan.forgotten, plan.number)
+
+
 def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, plan: StartAnew) -> None:
     for name, table in subject.tables().items():
         description = table.look()
@@ -123,7 +140,8 @@ def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, pla
 
 def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Adopt) -> None:
     # This plan is not recorded: it changes no row. After a crash, the next diagnosis starts from what it finds.
-    opened = _opened(subject, coordinator_state, coordinator_state.incarnation, is_as_it_is=True)
+    names = _not_beginning(subject, coordinator_state)
+    opened = _open(subject, coordinator_state, coordinator_state.incarnation, names)
     for name in plan.states:
         with durable_step("repair.table"):
             state = opened[name]
@@ -137,15 +155,24 @@ def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Ad
         state.close()
 
 
-def _opened(
-    subject: RepairSubject, coordinator_state: CoordinatorState, incarnation: str, *, is_as_it_is: bool
+def _opened(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo) -> dict[str, OpenedState]:
+    """Open the tables of the states that a plan knows."""
+    names = _not_beginning(subject, coordinator_state) if plan.is_as_it_is else list(subject.tables())
+    return _open(subject, coordinator_state, plan.incarnation, [name for name in names if name in plan.states])
+
+
+def _not_beginning(subject: RepairSubject, coordinator_state: CoordinatorState) -> list[str]:
+    """Return the states with tables that the next run does not set aside to begin them empty."""
+    marks = coordinator_state.committed().states
+    return [name for name in subject.tables() if name not in marks or not marks[name].is_beginning]
+
+
+def _open(
+    subject: RepairSubject, coordinator_state: CoordinatorState, incarnation: str, names: Iterable[str]
 ) -> dict[str, OpenedState]:
-    """Open the tables; as they are, without those that the next run sets aside to begin their states empty."""
-    marks = coordinator_state.committed().states if is_as_it_is else {}
     return {
         name: subject.states[name].open(subject.topology_id, name, incarnation, coordinator_state.epoch)
-        for name in subject.tables()
-        if name not in marks or not marks[name].is_beginning
+        for name in names
     }
 
 

@@ -18,6 +18,7 @@ import attrs
 from txtopo.api.state import StateTable, TableDescription
 from txtopo.errors import StateAccessError
 from txtopo.transactional.core.events import NEVER
+from txtopo.transactional.journal.backfills import backfills_of
 from txtopo.transactional.journal.journal import (
     JournalPart,
     JournalTransaction,
@@ -79,7 +80,13 @@ class Past:
         mark = CommittedMark(now.txid, now.metadata, now.states, now.planned)
         record = CoordinatorRecord(subject.topology_id, newest.incarnation, newest.epoch, mark, None)
         choice = Choice(
-            record, tables, descriptions, (), subject.optional, versions_kept(tables, descriptions, checkpoints)
+            record,
+            tables,
+            descriptions,
+            (),
+            subject.optional,
+            versions_kept(tables, descriptions, checkpoints),
+            backfills_of(subject.metadata_dir, parts),
         )
         firsts = {entry.last: entry.first for entry in entries}
         points = [
@@ -169,6 +176,19 @@ class Past:
         """Whether the tables that are to be rolled back really have their version: a recorded plan must not fail."""
         states = self._choice.plan(point.checkpoint, 0, is_as_it_is=False).states
         return all(self._choice.tables[name].is_kept(states[name]) for name in point.rolled_back)
+
+
+def without_new(subject: RepairSubject, committed: CommittedMark) -> tuple[RepairSubject, tuple[str, ...]]:
+    """Return a topology without the states that are new in its code, and these.
+
+    A rewind leaves them as they are: what they lack, a backfill gives them.
+    """
+    new = tuple(
+        name
+        for name in subject.states
+        if committed.txid and name not in committed.states and name not in subject.optional
+    )
+    return attrs.evolve(subject, states={n: each for n, each in subject.states.items() if n not in new}), new
 
 
 def versions_kept(

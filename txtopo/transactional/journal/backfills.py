@@ -1,0 +1,46 @@
+"""The folders of backfills in a topology's metadata directory, each with the journal of its run."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from txtopo.transactional.journal.journal import BEFORE_REPAIR, JournalPart, find_journal, read_journal
+
+_FOLDER = "backfill"
+
+
+def backfills_in(metadata_dir: Path, topology_id: str) -> Path:
+    """Return the folder of a topology's backfills, each of which has a folder in it, with a journal of its own."""
+    return metadata_dir / _FOLDER / urllib.parse.quote(topology_id, safe="")
+
+
+def backfills_of(metadata_dir: Path, parts: Sequence[JournalPart]) -> dict[str, list[JournalPart]]:
+    """Return the journals of the backfills of a topology's states, by state.
+
+    Args:
+        metadata_dir: the topology's metadata directory.
+        parts: its journal, which must have a part.
+
+    Raises:
+        DivergenceError: one of them is damaged.
+    """
+    known = {name: table.identity for part in parts for name, table in part.header.tables.items()}
+    found: dict[str, list[JournalPart]] = {}
+    for folder in sorted(backfills_in(metadata_dir, parts[-1].header.topology).glob("*")):
+        own = read_journal(find_journal(folder))
+        for name, table in own[-1].header.tables.items() if own else ():
+            if known.get(name) == table.identity:  # that of a scratch table is another one
+                found[name] = own
+    return found
+
+
+def set_backfills_aside(metadata_dir: Path, topology_id: str, states: Collection[str], number: int) -> None:
+    """Move the folders of the backfills of some states aside, to where nobody takes them for evidence."""
+    folders = backfills_in(metadata_dir, topology_id)
+    aside = metadata_dir / f"{_FOLDER}.{BEFORE_REPAIR}{number}" / folders.name
+    for folder in folders.glob("*"):
+        if not set(states).isdisjoint(map(urllib.parse.unquote, folder.name.split(","))):
+            aside.mkdir(parents=True, exist_ok=True)
+            folder.rename(aside / folder.name)
