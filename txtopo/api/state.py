@@ -21,6 +21,7 @@ the tests in :mod:`txtopo.testing.conformance.state` find out which it has.
 from __future__ import annotations
 
 import base64
+import copy
 import functools
 import pickle
 from abc import ABC, abstractmethod
@@ -521,6 +522,13 @@ class GrowsColumns(Protocol):
         Raises:
             LostLead: a newer epoch has opened the table; nothing was written.
         """
+
+
+def growing(state: State) -> State:
+    """Return a state as if it were declared with ``schema_evolution="add"``."""
+    grown = copy.copy(state)
+    grown.schema_evolution = "add"
+    return grown
 
 
 @runtime_checkable

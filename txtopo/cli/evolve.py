@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import shlex
 
 import click
 
-from txtopo.api.state import State
+from txtopo.api.state import State, growing
 from txtopo.cli.command import Command
 from txtopo.cli.target import takes_target
 from txtopo.topology.loading import Target
@@ -32,7 +31,7 @@ def evolve(target: Target) -> None:
     if not lacks:
         click.echo("nothing to add: no table lacks a field that its state has and that can be added")
         return
-    recover_alone(plan, config, {name: _growing(state) if name in lacks else state for name, state in states.items()})
+    recover_alone(plan, config, {name: growing(state) if name in lacks else state for name, state in states.items()})
     for name, columns in lacks.items():
         click.echo(f"state {name!r}: added {', '.join(columns)}; earlier rows have nulls there")
     click.echo(f"done; to continue: {shlex.join(['txtopo', 'run', *target.words])}")
@@ -42,9 +41,3 @@ def _lacks(state: State) -> tuple[str, ...]:
     table = state.table()
     description = None if table is None else table.look()
     return () if description is None else description.lacks
-
-
-def _growing(state: State) -> State:
-    growing = copy.copy(state)
-    growing.schema_evolution = "add"
-    return growing

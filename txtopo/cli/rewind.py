@@ -240,11 +240,9 @@ def _plan_lines(plan: Plan, past: Past, point: Point, reasons: Sequence[str]) ->
 
 def _way_on_lines(plan: GoTo, new: Sequence[str]) -> Iterator[str]:
     """Yield what becomes of states that the topology does not have at the point."""
+    again = "'txtopo backfill' gives it its history again" if plan.txid else "the next run begins it"
     for name in plan.forgotten:
-        yield (
-            f"state {name!r} joined the topology later: its table is moved aside, and 'txtopo backfill' gives it its "
-            "history again"
-        )
+        yield f"state {name!r} joined the topology later: its table is moved aside, and {again}"
     for name in new:
         yield f"state {name!r} is new, and left as it is: 'txtopo backfill' gives it its history afterwards"
 

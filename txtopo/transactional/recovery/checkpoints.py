@@ -53,7 +53,10 @@ def checkpoints_in(
     for part in counting_parts(_of_incarnation(parts, topology_id, incarnation), is_written):
         header = part.header
         # A repair may have gone back, so that the transactions after it ran again: what came before is undone.
-        found = {txid: each for txid, each in found.items() if txid <= header.committed}
+        # So are the marks: a state that joined the topology later is none of it any more.
+        if any(txid > header.committed for txid in found):
+            found = {txid: each for txid, each in found.items() if txid <= header.committed}
+            marks = dict(found[max(found)].states) if found else {}
         marks |= _marks_in(header)
         found[header.committed] = _checkpoint(header, header.committed, header.metadata, header.planned, marks)
         marks = _without_others(marks, part)

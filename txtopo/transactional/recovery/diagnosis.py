@@ -302,7 +302,7 @@ class Choice:
         return None
 
     def _is_forgotten(self, checkpoint: Checkpoint, name: str) -> bool:
-        return name in self.backfilled and checkpoint.txid > 0 and name not in checkpoint.states
+        return name in self.backfilled and name not in checkpoint.states
 
     def _can_have(self, checkpoint: Checkpoint, name: str) -> bool:
         """Whether a state has missed nothing at a checkpoint, or only what is on record."""

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import attrs
 
-from txtopo.api.state import CanBeForked, OpenedState, State, StateTable, TableDescription
+from txtopo.api.state import CanBeForked, GrowsColumns, OpenedState, State, StateTable, TableDescription, growing
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.failpoints import durable_step
 from txtopo.folder import LocalFolder
@@ -285,7 +285,7 @@ def discard(folder: Path, fork: Fork) -> None:
 
 
 def _table(subject: ForkSubject, coordinator_state: CoordinatorState, name: str, txid: int) -> OpenedState:
-    """Make the table of a state, and open it."""
+    """Make the table of a state, with the columns of fields that it did not have yet, and open it."""
     state, fork = subject.states[name], subject.fork
     if txid and isinstance(state, CanBeForked):
         state.fork(
@@ -296,7 +296,10 @@ def _table(subject: ForkSubject, coordinator_state: CoordinatorState, name: str,
             fork.incarnation,
             coordinator_state.epoch,
         )
-    return state.open(fork.topology, name, fork.incarnation, coordinator_state.epoch)
+    opened = growing(state).open(fork.topology, name, fork.incarnation, coordinator_state.epoch)
+    if isinstance(opened, GrowsColumns):
+        opened.grow()
+    return opened
 
 
 def _header(subject: ForkSubject, coordinator_state: CoordinatorState, marks: Mapping[str, StateMark]) -> JournalHeader:
