@@ -111,7 +111,7 @@ def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed:
             return
         past, point, reasons = found[0]
         assert isinstance(plan, GoTo), "decide() has made it"
-        _echo(_plan_lines(target.plan, past, point, reasons))
+        _echo(_plan_lines(target.plan, point, reasons))
         _echo(_way_on_lines(plan, new))
         ask(_effect(past, point), is_agreed=is_agreed)
 
@@ -220,7 +220,7 @@ def _named(point: Point) -> str:
     return str(point.txid) if planned == NEVER else f"{point.txid}, planned {planned.at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _plan_lines(plan: Plan, past: Past, point: Point, reasons: Sequence[str]) -> Iterator[str]:
+def _plan_lines(plan: Plan, point: Point, reasons: Sequence[str]) -> Iterator[str]:
     """Yield why it is not a nearer point, and what is not undone."""
     for reason in reasons:
         yield f"a later point is not possible: {reason}"
@@ -231,9 +231,6 @@ def _plan_lines(plan: Plan, past: Past, point: Point, reasons: Sequence[str]) ->
     ]
     if bolts:
         yield f"not undone: what {', '.join(map(repr, bolts))} did outside the topology's tables, if anything"
-    left = past.left_behind(point)
-    if left:
-        yield f"not undone: rows in the tables of {', '.join(left)}, which left the topology"
     if not point.txid:
         yield "the spout begins where its options say"
 
@@ -265,7 +262,7 @@ def _dry_lines(looked: _Looked, txid: int) -> Iterator[str]:
     plan = past.plan(point, 0)
     looked.check_spout(plan)
     yield f"to transaction {_named(point)}; transactions {point.txid + 1} to {past.committed.txid} would run again"
-    yield from _plan_lines(looked.target.plan, past, point, reasons)
+    yield from _plan_lines(looked.target.plan, point, reasons)
     yield from _way_on_lines(plan, looked.new)
     for name in past.descriptions:
         if name not in plan.forgotten:

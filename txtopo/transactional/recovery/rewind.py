@@ -117,13 +117,23 @@ class Past:
         """Return the transactions after a point, which would begin anew, in order, as far as the journal has them."""
         return tuple(each for each in self.transactions if each.txid > point.txid)
 
-    def left_behind(self, point: Point) -> list[str]:
-        """Return the states that left the topology with transactions after a point, of which they keep their rows."""
+    def _left_behind(self, point: Point) -> list[str]:
+        """Return the states that the code lacks, and whose tables have transactions after a point."""
         return [
             name
             for name, mark in self.committed.states.items()
             if name not in self._choice.tables and (mark.txid or 0) > point.txid
         ]
+
+    def _refuse_left_behind(self, point: Point) -> None:
+        left = self._left_behind(point)
+        if left:
+            names = ", ".join(map(repr, left))
+            raise StateAccessError(
+                f"the code lacks {names}, which has rows of transactions after {point.txid}, and could not go back with "
+                "the others: rewind with code that declares it, and take it out of the topology afterwards",
+                txid=point.txid,
+            )
 
     def at(self, time_ms: int) -> int:
         """Return the last transaction that was planned at or before a time, in ms since 1970; 0 if none was.
@@ -141,7 +151,8 @@ class Past:
         """Return the newest point at or before a transaction, and in words why not a nearer one.
 
         Raises:
-            StateAccessError: the transaction is not committed, or a state has no table that could be brought back.
+            StateAccessError: the transaction is not committed, a state has no table that could be brought back, or one
+                that the code lacks would stay behind.
         """
         if txid > self.committed.txid:
             raise StateAccessError(
@@ -153,6 +164,7 @@ class Past:
         reasons: list[str] = []
         for point in self._before(txid, reasons):
             if not point.obstacles and self._is_kept(point):
+                self._refuse_left_behind(point)
                 return point, list(dict.fromkeys(reasons))
             reasons += point.obstacles
         raise StateAccessError("; ".join(dict.fromkeys(reasons)), txid=txid)

@@ -27,6 +27,7 @@ from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.loading import load_target
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, committed_in
+from txtopo.transactional.recovery.fork import find_fork
 from txtopo.transactional.run.forking import moved
 from txtopo.transactional.run.storage import make_store
 
@@ -122,8 +123,10 @@ class Story:
 
     def rewind(self) -> None:
         """Go back; what dies is finished by a rewind or a repair."""
-        before = self.mark().txid
-        txid = self._rng.randint(0, before)
+        mark = self.mark()
+        txid = self._rng.randint(0, mark.txid)
+        if LATER in mark.states:  # a rewind with code that lacks it is refused, since its table would stay behind
+            self.has_later = True
         if self._try(f"rewind to {txid}", lambda: self._call("rewind", MODULE, str(txid), "--yes")):
             again = self._rng.choice([("rewind", MODULE, str(txid), "--yes"), ("repair", MODULE, "--yes")])
             self._call(*again)
@@ -165,11 +168,10 @@ class Story:
         txid = self._rng.choice([0, before, self._rng.randint(0, before)])
         txid = txid if txid > GROUP_MAX else 0  # a fork at 2 of a group of 3 would have to be one at 0
         made = ("fork", MODULE, str(txid), str(folder))
-        if self._try(f"fork at {txid}", lambda: self._call(*made)):
-            if not (folder / "_txtopo" / "fork.json").exists() or '"is_made": true' not in (
-                folder / "_txtopo" / "fork.json"
-            ).read_text():
-                self._call(*made)
+        self._try(f"fork at {txid}", lambda: self._call(*made))
+        found = find_fork(folder)
+        if found is None or not found.is_made:
+            self._call(*made)
         self._run_fork(folder, txid)
 
     def finish(self) -> None:
