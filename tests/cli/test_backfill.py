@@ -11,7 +11,10 @@ import pytest
 
 import examples
 import txtopo.cli.backfill
+from state import read_tables
 from tests.engine.backfills import WORLD
+from tests.state.delta.crashing_runs import Crash
+from txtopo.failpoints import armed
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.loading import load_target
 
@@ -25,6 +28,10 @@ WORLD.rows = [f"w{n % 3}" for n in range(12)]
 
 def topology(output: str = ".", more: str = ""):
     return counting(pathlib.Path(output), "words", *filter(None, [more]))
+
+def config():
+    from txtopo import Config
+    return Config(group_transactions_max=1)
 """
 
 
@@ -39,8 +46,19 @@ def inline(monkeypatch):
 @pytest.fixture
 def module(command_line, tmp_path):
     command_line.write_module("counting", MODULE)
-    run_inline(load_target("counting", {}).topology)
+    run()
     return "counting"
+
+
+def run(more: str = "", until: int | None = None) -> None:
+    """Run the topology, with one more state if it is named."""
+    target = load_target("counting", {"more": more})
+    run_inline(target.topology, target.config, until=until)
+
+
+def tables() -> dict[str, int]:
+    """Return the sum of each table that is part of the topology."""
+    return {name: sum(table["n"].to_pylist()) for name, table in read_tables(".").tables.items()}
 
 
 ADDED = ("--set", "more=lengths")
@@ -80,6 +98,48 @@ def test_a_kill_in_the_middle_goes_on(command_line, module, inline, point):
     command = [sys.executable, "-c", INLINE, "backfill", module, "lengths", *ADDED]
     assert subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False).returncode == -9
     WORLD.rows.append("w0")
-    run_inline(load_target(module, {}).topology)
+    run()
     assert "joined the topology at transaction 13" in command_line.told("backfill", module, "lengths", *ADDED)
     assert "backfilled up to transaction 13" in command_line.told("audit", ".")
+
+
+@pytest.mark.parametrize("at", [0, 10, *(pytest.param(at, marks=pytest.mark.long) for at in (*range(1, 10), 11, 12))])
+def test_a_rewind_to_before_it_joined(command_line, module, inline, at):
+    """The state is unknown again, its table is kept aside, and another backfill joins; also if the rewind dies."""
+    command_line.told("backfill", module, "lengths", *ADDED)
+    crash = Crash(3 * at)
+    with armed(crash):
+        command_line("rewind", module, "6", "--yes", *ADDED)
+    if crash.name:
+        command_line("rewind", module, "6", "--yes", *ADDED)
+    assert tables() == {"words": 6}
+    assert len(list(pathlib.Path().glob("lengths.before-repair-*"))) == 1
+    command_line.told("audit", ".")
+    assert "'lengths' of topology 't' is new" in command_line.refusal("run", module, *ADDED)
+    told = command_line.told("rewind", module, "3", "--yes", *ADDED)
+    assert "state 'lengths' is new, and left as it is: 'txtopo backfill' gives it its history" in told
+    run(until=9)
+    assert "joined the topology at transaction 9" in command_line.told("backfill", module, "lengths", *ADDED)
+    run("lengths")
+    assert tables() == {"words": 12, "lengths": 12}
+    command_line.told("audit", ".")
+
+
+def test_a_rewind_leaves_no_table_behind(command_line, module, inline):
+    """Code that lacks a state is refused; code that has it brings it back, also if it was left out for a while."""
+    command_line.told("backfill", module, "lengths", *ADDED)
+    WORLD.rows += ["w1", "w2"]
+    run()
+    assert "the code lacks 'lengths', with rows of transactions after 6" in command_line.refusal("rewind", module, "6")
+    told = command_line.told("rewind", module, "13", "--yes", *ADDED)
+    assert "a later point is not possible: state 'lengths' can't be at transaction 13: the topology was without" in told
+    assert tables() == {"words": 12, "lengths": 12}
+    command_line.told("audit", ".")
+
+
+def test_another_store_is_refused(command_line, module):
+    """A rewind or a fork with settings that name a store without this topology says which settings to give."""
+    pathlib.Path("_txtopo", "coordinator.sqlite").rename("elsewhere.sqlite")
+    for words in (["rewind", module, "6", "--yes"], ["rewind", module], ["fork", module, "6", "side"]):
+        assert "give topology.state.store and its settings" in command_line.refusal(*words)
+    assert not pathlib.Path("side").exists()

@@ -24,11 +24,11 @@ from txtopo.topology.loading import Target
 from txtopo.topology.plan import Phase, Plan
 from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.journal.ending import metadata_dir_with_journal
-from txtopo.transactional.journal.journal import JournalTransaction, find_journal, read_journal
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.journal.journal import JournalPart, JournalTransaction, find_journal, read_journal
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in
 from txtopo.transactional.recovery.diagnosis import Diagnosis, GoTo, RepairSubject, decode_plan
 from txtopo.transactional.recovery.divergence import Divergence, DivergenceKind
-from txtopo.transactional.recovery.rewind import Past, Point, metadata_after, without_new
+from txtopo.transactional.recovery.rewind import Past, Point, metadata_after, refuse_other_store, without_new
 from txtopo.transactional.run.rewinding import GatheringLead, changes_of_spout
 from txtopo.transactional.run.storage import make_store
 from txtopo.utc import micros_at
@@ -96,6 +96,7 @@ def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed:
     def decide(diagnosis: Diagnosis) -> Repair | None:
         if diagnosis.unfinished is not None:
             return diagnosis.unfinished
+        refuse_other_store(subject.topology_id, diagnosis.record.incarnation, _journal(subject))
         known, new[:] = without_new(subject, diagnosis.record.committed)
         wrong = [each.text for each in diagnosis.divergences if _is_obstacle(each, new)] or diagnosis.damage
         if wrong:
@@ -132,9 +133,13 @@ def _show_nothing(_diagnosis: Diagnosis) -> None:
     pass
 
 
-def _past(subject: RepairSubject) -> Past:
+def _journal(subject: RepairSubject) -> list[JournalPart]:
     metadata_dir_with_journal(subject.metadata_dir)
-    return Past.of(subject, read_journal(find_journal(subject.metadata_dir, subject.topology_id)))
+    return read_journal(find_journal(subject.metadata_dir, subject.topology_id))
+
+
+def _past(subject: RepairSubject) -> Past:
+    return Past.of(subject, _journal(subject))
 
 
 @attrs.frozen
@@ -154,6 +159,7 @@ class _Looked:
         store = make_store(target.plan, target.config)
         try:
             coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id)
+            refuse_other_store(subject.topology_id, incarnation_in(store, subject.topology_id), _journal(subject))
             unfinished = decode_plan(coordinator_state.repair())
             subject, new = without_new(subject, coordinator_state.committed())
         finally:

@@ -345,7 +345,7 @@ def _check_sequence(old: JournalHeader, header: JournalHeader, rolled_back: set[
             report.findings.append(Finding(f"{epochs} belongs to {what} {now!r}, the one before it to {was!r}"))
     if header.epoch <= old.epoch:
         report.findings.append(Finding(f"{epochs} follows epoch {old.epoch}: epochs do not rise"))
-    # A repair that dies after it has rolled all tables back is finished by another one, which finds nothing to roll back.
+    # A repair that dies after it has rolled all tables back is finished by a later one, which rolls back none.
     is_repaired = any(old.epoch < epoch <= header.epoch for epoch in rolled_back)
     if header.committed < old.committed and not is_repaired:
         text = f"{epochs} found {header.committed} committed, but epoch {old.epoch} had found {old.committed}"

@@ -130,8 +130,8 @@ class Past:
         if left:
             names = ", ".join(map(repr, left))
             raise StateAccessError(
-                f"the code lacks {names}, which has rows of transactions after {point.txid}, and could not go back with "
-                "the others: rewind with code that declares it, and take it out of the topology afterwards",
+                f"the code lacks {names}, with rows of transactions after {point.txid} that would stay behind: rewind "
+                "with code that declares it, and take it out of the topology afterwards",
                 txid=point.txid,
             )
 
@@ -188,6 +188,27 @@ class Past:
         """Whether the tables that are to be rolled back really have their version: a recorded plan must not fail."""
         states = self._choice.plan(point.checkpoint, 0, is_as_it_is=False).states
         return all(self._choice.tables[name].is_kept(states[name]) for name in point.rolled_back)
+
+
+def refuse_other_store(topology_id: str, incarnation: str | None, parts: Sequence[JournalPart]) -> None:
+    """Refuse a store that does not have the coordinator state that belongs to a topology's journal.
+
+    Args:
+        topology_id: the topology's id.
+        incarnation: its incarnation in the store; None if it has none there.
+        parts: its journal.
+
+    Raises:
+        StateAccessError: they do not belong together.
+    """
+    if parts and incarnation != parts[-1].header.incarnation:
+        has = "has no coordinator state" if incarnation is None else "has coordinator state of another incarnation"
+        raise StateAccessError(
+            f"the store of topology {topology_id!r} {has}, but there is a journal. If it has another store, as on a "
+            "cluster, give topology.state.store and its settings (of a cluster: transactional.zookeeper.servers and "
+            "transactional.zookeeper.root, storm.zookeeper.root followed by /state). If the coordinator state was "
+            "lost, run 'txtopo repair' first. Nothing was changed"
+        )
 
 
 def without_new(subject: RepairSubject, committed: CommittedMark) -> tuple[RepairSubject, tuple[str, ...]]:

@@ -31,9 +31,16 @@ from txtopo.transactional.journal.journal import (
     read_journal,
 )
 from txtopo.transactional.recovery.checkpoints import Checkpoint
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState, copy_of, drafts_of, source_in
+from txtopo.transactional.recovery.coordinator_state import (
+    CoordinatorState,
+    copy_of,
+    drafts_of,
+    incarnation_in,
+    source_in,
+)
 from txtopo.transactional.recovery.diagnosis import RepairSubject
 from txtopo.transactional.recovery.fork import Fork, ForkPoint, ForkSubject, claim, discard, find_fork, make
+from txtopo.transactional.recovery.rewind import refuse_other_store
 from txtopo.transactional.run.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
 
 OWNER = "txtopo fork"
@@ -112,8 +119,9 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) ->
         plan.topology_id, plan.semantics.name, states, metadata_dir, {}, optional_states(plan, states)
     )
     # The store before the journal, which then has what leaves the store.
-    values = _values_of(plan, config)
+    values, incarnation = _values_of(plan, config)
     point, parts = _point(origin, txid)
+    refuse_other_store(plan.topology_id, incarnation, parts)
     checkpoint = point.checkpoint
     places = _places(states, metadata_dir.parent)
     fork = attrs.evolve(fork, origin=str(metadata_dir.parent), txid=checkpoint.txid, tables=places)
@@ -128,18 +136,18 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) ->
     return ForkSubject(fork, folder, origin, checkpoint, moved_states, begun, source), point.obstacles
 
 
-def _values_of(plan: Plan, config: Config) -> dict[str, bytes]:
-    """Return the coordinator state of a topology, by path below the topology."""
+def _values_of(plan: Plan, config: Config) -> tuple[dict[str, bytes], str | None]:
+    """Return the coordinator state of a topology, by path below the topology, and its incarnation, if it has one."""
     store = make_store(plan, config)
     try:
-        values = copy_of(store, plan.topology_id)
+        values, incarnation = copy_of(store, plan.topology_id), incarnation_in(store, plan.topology_id)
     finally:
         store.close()
     if values is None:
         raise ConfigError(
             f"topology {plan.topology_id!r} writes too fast to be forked; try again, or stop it meanwhile"
         )
-    return values
+    return values, incarnation
 
 
 def _begun_after(
