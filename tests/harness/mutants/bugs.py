@@ -1666,10 +1666,26 @@ BUGS = (
     Bug(
         "a coordinator that found less committed, long after a repair, unseen",
         "txtopo/transactional/audit/checks.py",
-        "if header.committed < old.committed and header.epoch not in rolled_back:",
-        "if header.committed < old.committed and not rolled_back:",
+        "is_repaired = any(old.epoch < epoch <= header.epoch for epoch in rolled_back)",
+        "is_repaired = bool(rolled_back)",
         subjects=(),
         tests=("tests/transactional/audit/test_checks.py",),
+    ),
+    Bug(
+        "states that joined after a point taken for a part of it",
+        "txtopo/transactional/recovery/checkpoints.py",
+        "            marks = dict(found[max(found)].states) if found else {}\n",
+        "",
+        subjects=(),
+        tests=("tests/cli/test_backfill.py",),
+    ),
+    Bug(
+        "the journal of an undone backfill left in its place",
+        "txtopo/transactional/recovery/repair.py",
+        "    if plan.forgotten:\n",
+        "    if False:\n",
+        subjects=(),
+        tests=("tests/cli/test_backfill.py",),
     ),
     Bug(
         "attempts of dropped groups not looked at",

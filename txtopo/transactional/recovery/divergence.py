@@ -32,7 +32,6 @@ WAY_OUT = (
     "does what is safe, and asks before anything else"
 )
 
-
 GUIDE = "docs/guides/changing-a-topology.md says what may change between two runs"
 
 AS_IT_WAS = f"Declare the state as it was, or give it another path. {GUIDE}"
@@ -313,7 +312,8 @@ def _of_other_owner(
     if (description.topology_id, description.state) == (record.topology_id, name):
         return None
     owner = f"state {description.state!r} of topology {description.topology_id!r}"
-    return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}; {record.text(name)}; give the state another path"
+    way_on = f"give the state another path. {GUIDE}"
+    return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}; {record.text(name)}; {way_on}"
 
 
 def _compare(record: CoordinatorRecord, name: str, description: TableDescription) -> tuple[DivergenceKind, str] | None:
