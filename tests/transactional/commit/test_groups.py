@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaRows, DeltaState, SqliteStore
+from state.delta.upkeep import LogUpkeep
 from tests.acceptance.topologies import CountTuples
 from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
@@ -133,11 +134,17 @@ def test_what_each_transaction_of_a_group_took(tmp_path):
 
 
 def test_upkeep_that_fails_stops_no_run(tmp_path, monkeypatch, caplog):
-    """The group is committed; upkeep is tried again after a later one, and a warning says what failed."""
+    """The group is committed; upkeep is tried again after a later one, where a warning says what failed."""
+
+    def at_once(upkeep, *what):
+        begin(upkeep, *what)
+        upkeep.close()
 
     def on_a_full_disk(_table):
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    begin = LogUpkeep.begin
+    monkeypatch.setattr(LogUpkeep, "begin", at_once)
     monkeypatch.setattr(DeltaTable, "create_checkpoint", on_a_full_disk)
     state = DeltaState(tmp_path / "total", Fields("name: string"), Fields("n: long"), upkeep_every_writes=1)
     builder = TransactionalTopologyBuilder("total", "spout", MemoryTransactionalSpout(DATA, Fields("word"), 4))
@@ -145,7 +152,7 @@ def test_upkeep_that_fails_stops_no_run(tmp_path, monkeypatch, caplog):
     builder.set_state("total", state)
     run_inline(builder.build(), Config(group_transactions_max=1))
     assert state.snapshot()["n"].to_pylist() == [sum(map(len, DATA.values()))]
-    assert sum("No space left" in message for message in caplog.messages) == TRANSACTIONS
+    assert sum("No space left" in message for message in caplog.messages) == TRANSACTIONS // 2
 
 
 class Fails(BatchBolt, ICommitter):

@@ -102,13 +102,16 @@ def test_each_failpoint_has_its_test() -> None:
     assert sorted(killed) == sorted(name for name in FAILPOINTS if not name.startswith(ELSEWHERE))
 
 
-def test_upkeep_is_killed_too(soaked: Round) -> None:
-    """When a table's upkeep is killed, it really had something to do: a checkpoint of the log."""
-    checkpoint = Path(soaked.setup.output) / "words" / "_delta_log" / "_last_checkpoint"
-    assert soaked.live(kill_at("table.maintain.before")).kills
+def test_upkeep_is_killed_too(tmp_path: Path) -> None:
+    """When a process dies before its first upkeep, or with a checkpoint of the log begun, the next one writes it."""
+    round_ = Round(tmp_path / "round", Setup("", SEED, 2 * TRANSACTIONS, inline=True))
+    checkpoint = Path(round_.setup.output) / "words" / "_delta_log" / "_last_checkpoint"
+    assert round_.live(kill_at("table.maintain.before")).kills
     assert not checkpoint.exists()
-    assert soaked.live(Kill(Victim.ALL, "table.maintain.after", 5)).kills
+    assert round_.live(Kill(Victim.ALL, "table.maintain.after", 5)).kills
+    assert round_.live().is_finished
     assert checkpoint.exists()
+    assert round_.check_end() == 2 * TRANSACTIONS
 
 
 @pytest.mark.long
