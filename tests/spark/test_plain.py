@@ -58,6 +58,16 @@ def test_word_count(spark: SparkSession, tmp_path: Path) -> None:
     assert report.latency_p50_secs is not None
 
 
+def test_processes_are_used_again(spark: SparkSession, tmp_path: Path) -> None:
+    """The workers of a later run in the same session need not start Python, nor import what the first ones did."""
+    used = []
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        folder.mkdir()
+        run(word_count(folder, 10), Config({"topology.workers": 2}), spark=spark)
+        used.append({path.name.rpartition("-")[2] for path in folder.iterdir()})
+    assert used[1] == used[0]
+
+
 def test_output_of_tasks(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What a bolt prints comes to the driver's log, with its component and task."""
     caplog.set_level(PRINT, USER_LOGGER)

@@ -94,7 +94,8 @@ class SparkWorkers(JobStarter):
     def _function(self, worker: int, job: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
         run = self._run
 
-        def work(_: Iterable[Any]) -> Iterator[Any]:
+        def work(items: Iterable[Any]) -> Iterator[Any]:
+            list(items)  # Spark uses a Python process again only if it has read its input to the end
             run(worker, job)
             return iter(())
 

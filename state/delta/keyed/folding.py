@@ -86,6 +86,12 @@ class Reducer:
 
     rows: RowFormat
     time: str = ""
+    _schema: pa.Schema = attrs.field(init=False, repr=False, eq=False)
+    """The key and value fields; each transaction of a group needs it several times."""
+
+    @_schema.default
+    def _make_schema(self) -> pa.Schema:
+        return pa.schema(list(self.rows.schema())[:-1])
 
     def reducible(self, values: Reducible, reduction: Folding) -> pa.Table | None:
         """Return ``values`` as rows of key fields and value fields; None if they must go key by key."""
@@ -109,7 +115,7 @@ class Reducer:
 
     def _is_alike(self, columns: pa.Schema) -> bool:
         """Whether columns, whatever their names, have the types of the key and value fields, or can be cast to them."""
-        ours = self._schema()
+        ours = self._schema
         return len(columns) == len(ours) and all(
             _is_alike(own.type, other.type) for own, other in zip(ours, columns, strict=True)
         )
@@ -130,7 +136,7 @@ class Reducer:
         portion_max = count if rows_max is None else rows_max
         if count > portion_max and any(isinstance(part.rows, RowsFile) for part in parts):
             raise TooManyKeys
-        made: pa.Table | None = self._schema().append(_TXID).empty_table()
+        made: pa.Table | None = self._schema.append(_TXID).empty_table()
         for portion in _portions(parts, portion_max):
             try:
                 made = self._reduced(pa.concat_tables([made, *map(self._with_txid, portion)]), reduction)
@@ -143,7 +149,7 @@ class Reducer:
         return made
 
     def _with_txid(self, part: TransactionRows) -> pa.Table:
-        schema, rows = self._schema(), in_memory(part.rows)
+        schema, rows = self._schema, in_memory(part.rows)
         txids = pa.array(np.full(rows.num_rows, part.txid, dtype=np.int64))
         return rows.rename_columns(schema.names).cast(schema).append_column(_TXID, txids)
 
@@ -169,7 +175,7 @@ class Reducer:
             if is_there is not None:
                 is_there = is_there.copy()
                 is_there[is_there] = is_alive.to_numpy()
-        at, last = self._schema().get_field_index(self.time), untils[-1]
+        at, last = self._schema.get_field_index(self.time), untils[-1]
         times = [stored[self.time], *(in_memory(part.rows).column(at) for part in parts)]
         if any(_min(each, last + 1) <= last for each in times):
             rows = list(zip(untils, map(self._with_txid, parts), strict=True))
@@ -255,19 +261,16 @@ class Reducer:
                 if column is None or column.is_changed:
                     return None
                 columns.append(column.array)
-        return pa.Table.from_arrays(columns, schema=self._schema())
+        return pa.Table.from_arrays(columns, schema=self._schema)
 
     def _of_table(self, values: pa.Table) -> pa.Table | None:
-        schema = self._schema()
+        schema = self._schema
         if not self._is_alike(values.schema):
             return None
         try:
             return values.rename_columns(schema.names).cast(schema)
         except (pa.ArrowException, ValueError):
             return None
-
-    def _schema(self) -> pa.Schema:
-        return pa.schema(list(self.rows.schema())[:-1])
 
 
 _TXID = pa.field(TXID_FIELD, pa.int64())

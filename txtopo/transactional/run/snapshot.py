@@ -13,6 +13,7 @@ A coordinator that has lost the lead must not overwrite its successor's snapshot
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -158,13 +159,19 @@ def _discreet(content: Any) -> Any:
     """Return JSON without secrets: anybody may read the file, and errors in it may quote settings."""
     match content:
         case str():
-            return without_secrets(content)
+            return _discreet_text(content)
         case dict():
             return {name: _discreet(value) for name, value in content.items()}
         case list() | tuple():
             return [_discreet(value) for value in content]
         case _:
             return content
+
+
+@functools.lru_cache(1024)
+def _discreet_text(text: str) -> str:
+    """Return a text without secrets; most texts of a snapshot are those of the one before."""
+    return without_secrets(text)
 
 
 def snapshots_in(metadata_dir: Path) -> Folder:
