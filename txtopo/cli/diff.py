@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from txtopo.cli.console import Console
 from txtopo.cli.display.wording import count_of
 from txtopo.errors import ConfigError
 from txtopo.printable import escaped
+from txtopo.transactional.journal.backfills import backfills_of
 from txtopo.transactional.journal.ending import metadata_dir_below
-from txtopo.transactional.journal.journal import counting_parts, find_journal, read_journal
+from txtopo.transactional.journal.journal import JournalPart, counting_parts, find_journal, read_journal
 
 SAMPLES_SHOWN = 5
 
@@ -106,8 +107,15 @@ class _Output:
         # If it can't be told, reading the tables says why.
         committed = read_tables(folder).txid if found is None else found[0]
         parts = counting_parts(read_journal(find_journal(metadata_dir)), lambda entry: entry.last <= committed)
-        ends = {part.header.committed for part in parts} | {entry.last for part in parts for entry in part.entries}
-        return cls(committed, frozenset(end for end in ends if end <= committed))
+        ends = {end for end in _ends_in(parts) if end <= committed}
+        for filled in map(_ends_in, backfills_of(metadata_dir, parts).values() if parts else ()):
+            # Up to where it joined, the groups of its backfill are those that a state's table can show.
+            ends = {end for end in ends if end in filled or end > max(filled)}
+        return cls(committed, frozenset(ends))
+
+
+def _ends_in(parts: Sequence[JournalPart]) -> set[int]:
+    return {part.header.committed for part in parts} | {entry.last for part in parts for entry in part.entries}
 
 
 def _outputs(a: str, b: str, to: int | None, say: Callable[[str], None]) -> tuple[_Tables, _Tables]:
