@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -38,15 +38,22 @@ def checkpoint_of(mark: CommittedMark, incarnation: str, spout: str) -> Checkpoi
 
 
 def checkpoints_in(
-    parts: Sequence[JournalPart], topology_id: str, incarnation: str, descriptions: Mapping[str, TableDescription]
+    parts: Sequence[JournalPart],
+    topology_id: str,
+    incarnation: str,
+    states: Collection[str],
+    descriptions: Mapping[str, TableDescription],
 ) -> list[Checkpoint]:
     """Return a journal's checkpoints of one incarnation, newest first, each transaction once.
 
-    The last group counts if its tables have reached it, as their descriptions show.
+    The last group counts if the tables that it wrote of ``states``, which the code has, have reached it, as their
+    descriptions show: no table of an undecided group ever does.
     """
 
     def is_written(entry: JournalEntry) -> bool:
-        return all(name in descriptions and (descriptions[name].last_txid or 0) >= entry.last for name in entry.states)
+        seen = [name for name in entry.states if name in states]
+        reached = (name in descriptions and (descriptions[name].last_txid or 0) >= entry.last for name in seen)
+        return bool(seen) and all(reached)
 
     found: dict[int, Checkpoint] = {}
     marks: dict[str, StateMark] = {}

@@ -374,7 +374,7 @@ def _checkpoints(
     found = [
         each
         for incarnation in sorted(incarnations)
-        for each in checkpoints_in(parts, subject.topology_id, incarnation, descriptions)
+        for each in checkpoints_in(parts, subject.topology_id, incarnation, subject.states, descriptions)
     ]
     if record.incarnation is not None:
         found.append(checkpoint_of(record.committed, record.incarnation, subject.spout))

@@ -94,7 +94,7 @@ class ForkPoint:
         tables = origin.tables()
         descriptions = {name: found for name, table in tables.items() if (found := table.look()) is not None}
         incarnation = parts[-1].header.incarnation
-        points = checkpoints_in(parts, origin.topology_id, incarnation, descriptions)
+        points = checkpoints_in(parts, origin.topology_id, incarnation, origin.states, descriptions)
         if txid > points[0].txid:
             raise StateAccessError(
                 f"transaction {txid} of topology {origin.topology_id!r} is not committed; the last one that is, is "

@@ -69,7 +69,7 @@ class Past:
         newest = parts[-1].header
         tables = subject.tables()
         descriptions = descriptions_of(tables)
-        checkpoints = checkpoints_in(parts, subject.topology_id, newest.incarnation, descriptions)
+        checkpoints = checkpoints_in(parts, subject.topology_id, newest.incarnation, subject.states, descriptions)
         if checkpoints[-1].txid:
             checkpoints.append(Checkpoint(0, None, newest.incarnation, newest.spout, {}, "the tables"))
         entries = counting_entries(
