@@ -79,6 +79,20 @@ def test_files_are_listed_in_order(either: Folder) -> None:
     assert list(either.list("nowhere")) == []
 
 
+def test_a_folder_is_moved(either: Folder) -> None:
+    """All that lies below one path lies below the other; moving it again finds nothing to do."""
+    for path in ("table/a", "table/log/b", "tables/c"):
+        either.put(path, path.encode())
+    for _ in range(2):
+        either.move("table", "aside/table.1")
+    assert [either.get(path) for path in ("aside/table.1/a", "aside/table.1/log/b", "tables/c")] == [
+        b"table/a",
+        b"table/log/b",
+        b"tables/c",
+    ]
+    assert not list(either.list("table"))
+
+
 def test_drafts_are_not_listed(folder: LocalFolder) -> None:
     """What a dead writer has left is no file, until it is removed."""
     folder.put("log/1", b"x")

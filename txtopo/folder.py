@@ -92,6 +92,12 @@ class Folder(Protocol):
     def delete(self, path: str) -> None:
         """Remove a file if it is there. Not synced: a removal that a power failure takes back does no harm."""
 
+    def move(self, below: str, to: str) -> None:
+        """Move what lies below one path, if anything does, to another, below which nothing may lie; durable on return.
+
+        A crash before the return may leave files below either path; the same move again takes the rest.
+        """
+
     def size(self, path: str) -> int | None:
         """Return a file's size in bytes; None if there is no such file."""
 
@@ -195,6 +201,16 @@ class LocalFolder:
     def delete(self, path: str) -> None:
         """See :class:`Folder`."""
         (self.root / path).unlink(missing_ok=True)
+
+    def move(self, below: str, to: str) -> None:
+        """See :class:`Folder`. Here it is one rename."""
+        source, target = self.root / below, self.root / to
+        if not source.exists():
+            return
+        make_folder(target.parent)
+        source.rename(target)
+        for folder in {source.parent, target.parent}:  # a repair goes on as if this had happened
+            sync_path(folder)
 
     def size(self, path: str) -> int | None:
         """See :class:`Folder`."""

@@ -27,6 +27,7 @@ from state.delta.log.ownership import (
 from txtopo.api.state import StateKind, StateTable, TableDescription
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError
+from txtopo.folder import LocalFolder
 
 __all__ = ["DeltaStateTable", "kept_version"]
 
@@ -148,11 +149,9 @@ class DeltaStateTable(StateTable):
                 "away by hand, or give the state another path"
             )
         aside = root.with_name(f"{root.name}{_ASIDE}{number}")
-        if not root.exists():
-            return
-        if aside.exists():
+        if root.exists() and aside.exists():
             raise ConfigError(f"{root} cannot be moved to {aside}, which already exists: move one of them away")
-        root.rename(aside)
+        LocalFolder(root.parent).move(root.name, aside.name)
 
     def _misfit(self, table: DeltaTable, owner: Owner) -> str | None:
         if owner.kind is not self._kind:

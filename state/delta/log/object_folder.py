@@ -79,6 +79,11 @@ class ObjectFolder:
         with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store):
             obstore.delete(store, path)
 
+    def move(self, below: str, to: str) -> None:
+        with self._store(below) as (obstore, store):
+            for each in obstore.list(store, f"{below}/").collect():
+                obstore.rename(store, each["path"], to + each["path"].removeprefix(below))
+
     def size(self, path: str) -> int | None:
         with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store):
             return int(obstore.head(store, path)["size"])

@@ -6,6 +6,7 @@ import urllib.parse
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from txtopo.folder import LocalFolder
 from txtopo.transactional.journal.journal import BEFORE_REPAIR, JournalPart, find_journal, read_journal
 
 _FOLDER = "backfill"
@@ -39,8 +40,7 @@ def backfills_of(metadata_dir: Path, parts: Sequence[JournalPart]) -> dict[str, 
 def set_backfills_aside(metadata_dir: Path, topology_id: str, states: Collection[str], number: int) -> None:
     """Move the folders of the backfills of some states aside, to where nobody takes them for evidence."""
     folders = backfills_in(metadata_dir, topology_id)
-    aside = metadata_dir / f"{_FOLDER}.{BEFORE_REPAIR}{number}" / folders.name
+    aside = f"{_FOLDER}.{BEFORE_REPAIR}{number}/{folders.name}"
     for folder in folders.glob("*"):
         if not set(states).isdisjoint(map(urllib.parse.unquote, folder.name.split(","))):
-            aside.mkdir(parents=True, exist_ok=True)
-            folder.rename(aside / folder.name)
+            LocalFolder(metadata_dir).move(f"{_FOLDER}/{folders.name}/{folder.name}", f"{aside}/{folder.name}")

@@ -220,13 +220,9 @@ def topologies_with_journal(metadata_dir: Path) -> tuple[str, ...]:
 
 
 def set_aside(metadata_dir: Path, topology_id: str, suffix: str) -> None:
-    """Move a topology's journal aside if there is one.
-
-    By a rename, which no object store has: as with tables, only what lies in a file system is moved.
-    """
+    """Move a topology's journal aside if there is one."""
     name = _name_of(metadata_dir, topology_id)
-    if (metadata_dir / name).exists():
-        (metadata_dir / name).rename(metadata_dir / f"{name}.{suffix}")
+    LocalFolder(metadata_dir).move(name, f"{name}.{suffix}")
 
 
 def asides(metadata_dir: Path, topology_id: str) -> list[int]:
