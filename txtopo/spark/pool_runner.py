@@ -60,7 +60,7 @@ from txtopo.workers.supervisor import EndAsked, StopAsked, Supervisor, TellAsked
 
 logger = logging.getLogger(__name__)
 
-ANSWER_SECS = 0.05
+ANSWER_SECS = 0.2
 """While a job runs, its answers are passed on this often: so a backlog still forms large commit groups."""
 
 END_SECS = 15.0
