@@ -170,6 +170,9 @@ def check_totals(who: str, table: pa.Table, totals: np.ndarray) -> None:
         raise WrongTotalsError(f"{who}: {len(wrong)} wrong totals, {len(keys)} rows instead of {rows}. {examples}")
 
 
-def check_delta(who: str, path: Path, totals: np.ndarray) -> None:
-    """Compare every row of a Delta table with the totals; see :func:`check_totals`."""
-    check_totals(who, pa.table(DeltaTable(str(path)).scan(columns=["word", "n"])), totals)
+def check_delta(who: str, path: Path, totals: np.ndarray, *, has_keys: bool = True) -> None:
+    """Compare every row of a Delta table, or those of each word together, with the totals; see :func:`check_totals`."""
+    rows = pa.table(DeltaTable(str(path)).scan(columns=["word", "n"]))
+    if not has_keys:
+        rows = rows.group_by("word").aggregate([("n", "sum")]).rename_columns(["word", "n"])
+    check_totals(who, rows, totals)

@@ -10,9 +10,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from committers import ReduceCommitter
+from committers import AppendCommitter, ReduceCommitter
 from spouts import Coordinator, Emitter, FilesTransactionalSpout
-from state import DeltaState
+from state import DeltaRows, DeltaState
 from tests.harness.benchmarks.inputs import SCHEMA, DrawnWords, Rows, TouchedKeys, file_names
 from txtopo import (
     BatchBolt,
@@ -232,6 +232,15 @@ def fused(
     committer = ReduceCommitter(STATE, "word", "n") if is_ready_made else AddCounts()
     builder.set_committer_bolt("count", committer, committers).fields_grouping("partial", Fields("word"))
     return _into_table(builder, output)
+
+
+def appended(output: Path, spout: WordSpout) -> Topology:
+    """Return drawn words → partial count → rows, appended to a table without keys."""
+    builder = TransactionalTopologyBuilder("appended", "spout", spout, 1)
+    builder.set_bolt("partial", PartialCount()).shuffle_grouping("spout")
+    builder.set_committer_bolt("append", AppendCommitter(STATE, Fields("word", "n"))).global_grouping("partial")
+    builder.set_state(STATE, DeltaRows(output / STATE, Fields("word: string", "n: long")))
+    return builder.build()
 
 
 def shuffled(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from state import DeltaState
 from tests.harness.benchmarks.inputs import Rows, check_delta
 from tests.harness.benchmarks.measuring import Contender, Sample
 from tests.harness.benchmarks.memory import MemorySampler
@@ -33,7 +34,8 @@ def run_checked(
     """Run a topology to its end, and check every total of its table ``STATE`` below ``folder``."""
     with memory or contextlib.nullcontext():
         report = run(topology, config, spark=spark)
-    check_delta(topology.plan.topology_id, folder / STATE, rows.totals(transactions))
+    has_keys = isinstance(topology.plan.states[STATE], DeltaState)
+    check_delta(topology.plan.topology_id, folder / STATE, rows.totals(transactions), has_keys=has_keys)
     if report.committed_txid != transactions:
         raise AssertionError(f"{report.committed_txid} transactions are committed instead of {transactions}")
     return report

@@ -6,8 +6,10 @@ import json
 import os
 import threading
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 import numpy as np
@@ -20,9 +22,10 @@ from tests.harness.benchmarks.log_times import log_times, visible_at
 from tests.harness.benchmarks.measuring import Bench, Contender, Sample, measure
 from tests.harness.benchmarks.outcome import Outcome, Role, Target, Unit
 from tests.harness.benchmarks.peers import DeltaRsPeer, MergePeer, Peer, start_stream
-from tests.harness.benchmarks.topologies import STATE, WordSpout, application, fused
+from tests.harness.benchmarks.topologies import STATE, WordSpout, appended, application, fused
 from tests.harness.benchmarks.txtopo_contender import MODES, REAL_TIME, TXTOPO, run_checked
-from txtopo import RunReport
+from txtopo import RunReport, Topology
+from txtopo.testing.zookeeper import ZooKeeperServer
 
 WORDS = DrawnWords(tuples=1_000)
 MANY_KEYS = attrs.evolve(WORDS, keys=100_000)
@@ -63,8 +66,11 @@ def latency(bench: Bench) -> Outcome:
 
 
 def latency_real_time(bench: Bench) -> Outcome:
-    """Measure how real-time mode bears a large table, and transactions that come ten times as fast."""
-    measured = measure(real_time_contenders, bench)
+    """Measure how real-time mode bears other tables, another store, and transactions that come ten times as fast."""
+    folder = bench.work / "zookeeper"
+    folder.mkdir(exist_ok=True)
+    with ZooKeeperServer(folder) as server:
+        measured = measure(lambda bench: real_time_contenders(bench, server), bench)
     return Outcome(
         workload="latency_real_time",
         title=f"{WORDS.tuples:,} tuples, available → visible in Delta, in real-time mode",
@@ -75,13 +81,19 @@ def latency_real_time(bench: Bench) -> Outcome:
     )
 
 
-def real_time_contenders(bench: Bench) -> Sequence[Contender]:
-    """Return txtopo in real-time mode, with a large table, and with many transactions."""
-    fast = bench.times(FAST_TRANSACTIONS, 10 * ARRIVALS_MIN)
+def real_time_contenders(bench: Bench, server: ZooKeeperServer) -> Sequence[Contender]:
+    """Return txtopo in real-time mode, with a large table, rows, another store, and many transactions."""
+    arrivals, fast = arrivals_of(bench), bench.times(FAST_TRANSACTIONS, 10 * ARRIVALS_MIN)
+
+    def ours(what: str, **more: Any) -> Contender:
+        return _ours(bench, REAL_TIME, **{"words": WORDS, "transactions": arrivals, "what": what, **more})
+
     return [
-        _ours(bench, REAL_TIME, WORDS, arrivals_of(bench)),
-        _ours(bench, REAL_TIME, MANY_KEYS, arrivals_of(bench), f"{MANY_KEYS.keys:,} keys"),
-        _ours(bench, REAL_TIME, WORDS, fast, f"{1 / FAST_INTERVAL_SECS:.0f} a second", FAST_INTERVAL_SECS),
+        ours(""),
+        ours(f"{MANY_KEYS.keys:,} keys", words=MANY_KEYS),
+        ours("rows appended", make=appended),
+        ours("ZooKeeper", zookeeper=server.hosts),
+        ours(f"{1 / FAST_INTERVAL_SECS:.0f} a second", transactions=fast, interval_secs=FAST_INTERVAL_SECS),
     ]
 
 
@@ -106,11 +118,20 @@ def _ours(
     transactions: int,
     what: str = "",
     interval_secs: float = INTERVAL_SECS,
+    *,
+    make: Callable[[Path, WordSpout], Topology] = fused,
+    zookeeper: str = "",
 ) -> Contender:
     def once(folder: Path) -> Sample:
         spout = WordSpout(words, transactions, interval_secs)
-        topology = fused(folder, spout)
-        report = run_checked(bench.spark, topology, MODES[mode], folder, words, transactions)
+        topology, config = make(folder, spout), MODES[mode]
+        if zookeeper:
+            store = {
+                "transactional.zookeeper.servers": zookeeper,
+                "transactional.zookeeper.root": f"/{uuid.uuid4().hex}",
+            }
+            config = config.with_settings({"topology.state.store": "zookeeper", **store})
+        report = run_checked(bench.spark, topology, config, folder, words, transactions)
         available = np.array([spout.begun_at[txid] for txid in range(1, transactions + 1)])
         visible = visible_at(folder / STATE, application(topology.plan.topology_id), 1, transactions)
         return latency_sample(available, visible, report)
