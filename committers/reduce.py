@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import operator
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,8 @@ import pyarrow as pa
 
 from committers.aggregates import Aggregate, AggregateCombiner, Aggregation, Count, merged_rows
 from committers.spill import ReducingCommitter
-from state.delta.columns import find_misfit, fit_array
+from state import DeltaState
+from state.delta.columns import fitted_array
 from txtopo import BatchOutputCollector, Fields, MapState, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.map_state import pairs_of
 from txtopo.api.reduction import Combiner, Reduction, Reductions
@@ -55,11 +57,11 @@ class ReduceCommitter(ReducingCommitter):
 
     Args:
         state: the name of the state in ``builder.set_state``.
-        key: the field or fields of the key.
+        key: the field or fields of the key, each with a type if :meth:`state` is to make the table.
         value: the field to fold, unless there are ``values``.
         function: combines two values into one; the sum by default. It must be defined in a module so that it can be
             pickled.
-        values: an aggregate for each value field of the state.
+        values: an aggregate for each value field of the state, which is declared by hand, or by :meth:`state`.
     """
 
     _source: TupleSource | None = None
@@ -83,10 +85,30 @@ class ReduceCommitter(ReducingCommitter):
                 "or values={field of the state: aggregate}"
             )
         self._state_name = state
-        self._key = (key,) if isinstance(key, str) else tuple(key)
+        self._key_fields = key if isinstance(key, Fields) else Fields(*([key] if isinstance(key, str) else key))
+        self._key = self._key_fields.names
         self._value = value
         self._function = function
         self._values = values and dict(values)
+
+    def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaState:
+        """Return the table of several aggregates: their key and value fields; ``options`` are the table's.
+
+        Raises:
+            FieldsError: a field of the key or of an aggregate has no type.
+            TopologyError: the committer folds one field by a function, which does not say the table's types.
+        """
+        if not self._values:
+            raise TopologyError(
+                "a ReduceCommitter with a function does not know the types of its table; declare it: "
+                "DeltaState(path, key=Fields(…), value=Fields(…))"
+            )
+        columns = [
+            f"{field.name}: {ddl_name(field.type)}"
+            for field in Aggregation(self._key_fields, self._values).partial_fields
+        ]
+        keys = len(self._key)
+        return DeltaState(path, Fields(*columns[:keys]), Fields(*columns[keys:]), **options)
 
     def prepare(
         self,
@@ -298,14 +320,7 @@ class _Aggregates:
                     f"field {name!r} has no type, nor has its field in state {self.state!r}; write '{name}: long' or "
                     "another Spark type"
                 )
-            array = fit_array(values, kind)
-            if array is None:
-                value = values[find_misfit(values, kind)]
-                raise FieldsError(
-                    f"field '{name}: {ddl_name(kind)}', folded into state {self.state!r}: {value!r} "
-                    f"({type(value).__name__}) does not fit; nothing was written"
-                )
-            made[name] = array
+            made[name] = fitted_array(name, values, kind, f"folded into state {self.state!r}")
         return pa.table(made)
 
 

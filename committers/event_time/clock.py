@@ -222,5 +222,9 @@ class EventClock(BatchBolt, ICommitter):
 
 
 def _name(partition: Any) -> str:
-    """Return a partition's name as the key of its row, which is never that of the watermark."""
-    return f"{partition}" or "''"
+    """Return a partition's name as the key of its row, which is neither that of the watermark nor that of another.
+
+    The row of null is called None, so texts that could be taken for it, or for no text, stand in quotes.
+    """
+    is_quoted = isinstance(partition, str) and (partition in {"", "None"} or partition.startswith("'"))
+    return f"'{partition}'" if is_quoted else f"{partition}"

@@ -16,10 +16,12 @@ from committers.event_time.clock import Watermark
 from committers.event_time.combining import FirstStep
 from committers.event_time.times import TIMESTAMP, Micros, event_times, timestamps
 from committers.spill import ReducingCommitter
+from state.delta.columns import fitted_array
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.reduction import Combiner
+from txtopo.api.tuples import TupleSource
 from txtopo.columnar.rows_file import read_rows_file
-from txtopo.errors import FieldsError, TopologyError
+from txtopo.errors import TopologyError
 
 EXPIRES = "expires"
 """The column with the event time at which a row expires: its window ends, or its key is forgotten."""
@@ -42,6 +44,9 @@ class TimedCommitter(ReducingCommitter):
         inputs: the fields to read, each with a type.
         lateness: how far the watermark must be past the time at which a row expires, in microseconds.
     """
+
+    _source: TupleSource | None = None
+    """The source of the last tuple, whose fields' positions are known."""
 
     def __init__(self, state: str, clock: str, time: str, inputs: Fields, lateness: int = 0) -> None:
         self._state_name = state
@@ -96,7 +101,11 @@ class TimedCommitter(ReducingCommitter):
         if tuple.source_component == self._clock:
             self._watermark = Watermark.of(tuple)
             return
-        self._tuples.append([tuple[name] for name in self._inputs])
+        if tuple.source is not self._source:
+            self._source = tuple.source
+            self._inputs_at = [tuple.source.fields.index(name) for name in self._inputs]
+        values = tuple.values
+        self._tuples.append([values[position] for position in self._inputs_at])
         if len(self._tuples) >= TUPLES_WAITING_MAX:
             self._make_columns()
 
@@ -127,8 +136,15 @@ class TimedCommitter(ReducingCommitter):
             return
         tuples, self._tuples = self._tuples, []
         columns = zip(self._inputs.arrow_schema(), zip(*tuples, strict=True), strict=True)
-        rows = pa.table({field.name: _column(field, values) for field, values in columns})
+        rows = pa.table({field.name: self._column(field, values) for field, values in columns})
         self._wait_for(self.reduced(rows, event_times(rows, self._time)))
+
+    def _column(self, field: pa.Field, values: Sequence[Any]) -> pa.Array:
+        first = next((value for value in values if value is not None), None)
+        # An event time without a zone is UTC, in whatever form it comes.
+        is_utc = field.name == self._time and isinstance(first, dt.datetime) and first.tzinfo is None
+        kind = pa.timestamp("us") if is_utc else field.type
+        return fitted_array(field.name, values, kind, f"in {self.context.this_component_id!r}")
 
     def finish_batch(self) -> None:
         """Add the batch; the last task then goes on to the watermark after this transaction."""
@@ -176,7 +192,10 @@ class TimedCommitter(ReducingCommitter):
         if "_rows" in self.__dict__:
             self._make_columns()
             self._reduce_to_move(self.keys)
-        return super().__getstate__()
+        state = super().__getstate__()
+        for name in ("_source", "_inputs_at"):  # only used in the processing phase
+            state.pop(name, None)
+        return state
 
     @property
     @abstractmethod
@@ -200,16 +219,6 @@ def no_watermark(clock: str, context: TopologyContext) -> TopologyError:
 
 def _scalar(micros: int) -> pa.Scalar:
     return timestamps(np.array([micros]))[0]
-
-
-def _column(field: pa.Field, values: Sequence[Any]) -> pa.Array:
-    try:
-        return pa.array(values, field.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise FieldsError(
-            f"a value of field {field.name!r} does not fit {field.type} ({error}); emit one of that type, or give the "
-            "field another one"
-        ) from error
 
 
 def with_expiry(rows: pa.Table, times: pa.ChunkedArray | pa.Array, micros: int) -> pa.Table:

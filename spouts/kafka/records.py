@@ -32,6 +32,9 @@ RECORD_FIELDS = Fields(
 """A record's own columns. The topic's settings say whether the timestamp is the producer's or the broker's; it is null
 if there is none, or if it is after the year 9999."""
 
+PLACE_FIELDS = ("topic", "partition", "offset", "timestamp")
+"""The record's own fields that may stand beside the members of its JSON value."""
+
 BAD_RECORDS_FIELDS = Fields(
     "topic: string", "partition: int", "offset: long", "timestamp: timestamp", "key: binary", "value: binary",
     "reason: string",
@@ -137,7 +140,11 @@ def record_format(fields: Fields, deserializer: str | Deserializer | None) -> Re
         return _OwnFormat(fields)
     if deserializer in {None, "json"}:
         return _JsonFormat(fields)
-    raise FieldsError(f"deserializer is {deserializer!r}; give 'json', a function of a record, or leave it out")
+    if deserializer == "json+record":
+        return _JsonFormat(fields, [name for name in fields if name in PLACE_FIELDS])
+    raise FieldsError(
+        f"deserializer is {deserializer!r}; give 'json', 'json+record', a function of a record, or leave it out"
+    )
 
 
 class _OwnFormat(RecordFormat):
@@ -206,22 +213,29 @@ class _OwnFormat(RecordFormat):
 
 
 class _JsonFormat(RecordFormat):
-    """The members of JSON objects, as columns. A record without a value gives a tuple of nulls."""
+    """The members of JSON objects, as columns. A record without a value gives a tuple of nulls.
 
-    def __init__(self, fields: Fields) -> None:
+    The fields ``own`` are the record's.
+    """
+
+    def __init__(self, fields: Fields, own: Sequence[str] = ()) -> None:
         super().__init__(fields)
         if not fields.columnar:
             raise FieldsError(
                 f"JSON needs a type for each field, such as Fields('page: string'), not {fields}; the fields of a "
                 f"record itself are {', '.join(RECORD_FIELDS)}"
             )
-        self._records = JsonRecords(fields.arrow_schema())
+        members = [name for name in fields if name not in own]
+        if not members:
+            raise FieldsError(f"all of {fields} are a record's own; leave the deserializer out")
+        self._own = _OwnFormat(fields.subset(own)).fields.arrow_schema() if own else None
+        self._records = JsonRecords(fields.subset(members).arrow_schema())
 
     def tables(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[pa.Table]:
         values = [message.value() for message in messages]
         contents = [b"{}" if value is None else value for value in values]
         table = self._whole(contents)
-        return self._without_bad(messages, contents, bad) if table is None else [table]
+        return self._without_bad(messages, contents, bad) if table is None else [self._with_own(table, messages)]
 
     def rows(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[Sequence[Any]]:
         del messages, bad
@@ -250,7 +264,15 @@ class _JsonFormat(RecordFormat):
         reasons.update({others[at]: reason for at, reason in misfits.items()})
         for index in sorted(reasons):
             bad.add(messages[index], reasons[index])
-        return [pa.concat_tables(tables)] if tables else []
+        good = [messages[index] for index in others if index not in reasons]
+        return [self._with_own(pa.concat_tables(tables), good)] if tables else []
+
+    def _with_own(self, table: pa.Table, messages: Sequence[Message]) -> pa.Table:
+        if self._own is None:
+            return table
+        own = _own_table(messages, self._own, ())
+        columns = [(own if name in own.column_names else table)[name] for name in self.fields]
+        return pa.Table.from_arrays(columns, schema=self.fields.arrow_schema())
 
 
 class _FunctionFormat(RecordFormat):

@@ -146,9 +146,10 @@ class TransactionalKafkaSpout(KafkaInput, TransactionalSpout):
         fields: the fields after the attempt. None: all of a record's own, :data:`spouts.kafka.RECORD_FIELDS`. Some of
             those names: these only; ``key`` and ``value`` may be strings. Other fields are the members of a JSON value
             and need types. Records travel as Arrow columns if the fields have types.
-        deserializer: ``"json"`` for members that have the name of a record's own field; or a function that takes a
-            :class:`spouts.kafka.KafkaRecord` and returns its values in the order of the fields, or by their names;
-            None for no tuple.
+        deserializer: ``"json"`` for members that have the name of a record's own field; ``"json+record"`` if the fields
+            ``topic``, ``partition``, ``offset`` and ``timestamp`` are the record's own, beside members; or a function
+            that takes a :class:`spouts.kafka.KafkaRecord` and returns its values in the order of the fields, or by
+            their names; None for no tuple.
         first_poll: where the first run begins: ``"earliest"``, ``"latest"``, a datetime with a time zone or ms since
             1970, or ``"group:NAME"``, the offsets that a consumer group has stored, else the beginning.
         properties: settings of librdkafka, for example for TLS and SASL. A value may be ``env:NAME`` or ``file:PATH``;

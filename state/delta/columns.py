@@ -19,9 +19,11 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txtopo.api.types import ddl_name
+from txtopo.errors import FieldsError
 from txtopo.transactional.tasks.progress_probe import current_probe
 
-__all__ = ["Column", "column_values", "find_misfit", "fit_array", "fit_column", "is_key_type"]
+__all__ = ["Column", "column_values", "find_misfit", "fit_array", "fit_column", "fitted_array", "is_key_type"]
 
 AT_ONCE_MAX = 1_000
 """The number of nested values converted at a time; that takes a second if they are large, so progress is reported
@@ -76,6 +78,22 @@ def fit_array(values: Sequence[Any], kind: pa.DataType) -> Any:
             pc.min_max(array).as_py()  # refuses what could not be read back
     except _REFUSALS:
         return None
+    return array
+
+
+def fitted_array(name: str, values: Sequence[Any], kind: pa.DataType, what_for: str) -> Any:
+    """Return the column of ``values`` in Arrow.
+
+    Raises:
+        FieldsError: names the first value that does not fit, the field ``name`` and what the column is for.
+    """
+    array = fit_array(values, kind)
+    if array is None:
+        value = values[find_misfit(values, kind)]
+        raise FieldsError(
+            f"field '{name}: {ddl_name(kind)}', {what_for}: {value!r} ({type(value).__name__}) does not fit; nothing "
+            "was written"
+        )
     return array
 
 

@@ -39,6 +39,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         self._schema = schema
         self._upkeep = upkeep
         self._log_upkeep = LogUpkeep(writer.location)
+        self._rows_at_upkeep = writer.rows
         self._executors: Executors | None = None
         self._driver_rows_max = 0
         self._prepared: Any = None
@@ -217,14 +218,21 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
                 return
         raise writer.overtaken(None)
 
+    @property
+    def is_upkeep_due(self) -> bool:
+        """Whether enough was written, and the last round is over; see :attr:`OpenedState.is_upkeep_due`."""
+        writer = self._writer
+        is_due = self._upkeep.is_due(writer.writes, writer.rows_grown, self._rows_at_upkeep)
+        return is_due and not self._log_upkeep.is_running
+
     def maintain(self) -> None:
-        """Compact the table after every ``every_writes`` own writes if that is due, and look after its log.
+        """Compact the table if upkeep is due and that pays, and look after its log.
 
         The latter goes on beside the next writes; its failure is raised by a later call. A crash at any moment leaves
         the rows as they are: no step changes those of the newest version.
         """
         writer, log_upkeep = self._writer, self._log_upkeep
-        if log_upkeep.is_running or writer.writes < self._upkeep.every_writes:
+        if not self.is_upkeep_due:
             return
         if writer.foreign_change is not None:  # the next write refuses it
             return
@@ -237,7 +245,8 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
             writer.fence.check(writer.fresh_handle())
             raise writer.failure("upkeep failed", error) from error
         log_upkeep.begin(self._upkeep, writer.version, [*writer.files.values(), *files_in(self._prepared or {})])
-        writer.writes = 0
+        writer.writes = writer.rows_grown = 0
+        self._rows_at_upkeep = writer.rows
 
     def close(self) -> None:
         """Wait until its log is looked after."""

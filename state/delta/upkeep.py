@@ -4,6 +4,8 @@
   least ``files_max`` files. So its cost depends on the rows written since the last compaction, not on the table. It is
   a write, so it goes between writes and with the same fence; ``optimize.compact`` does not stop a coordinator that has
   lost its lead.
+- *When*: after ``every_writes`` writes, or once the table has grown by many rows and by half. So where rows expire,
+  large writes leave no more behind than small ones.
 - A *checkpoint* of the log, and the removal of log entries older than the table's ``delta.logRetentionDuration``
   (30 days by default), and older than ``topology.rewind.hours``. What they cost grows with the log, and no write
   depends on them, so a thread does them while writes go on (:class:`LogUpkeep`).
@@ -39,6 +41,9 @@ __all__ = ["RETENTION_HOURS_MIN", "LogUpkeep", "Upkeep", "compacted"]
 
 RETENTION_HOURS_MIN = 7 * 24
 """The minimum retention of vacuum: Delta's default."""
+
+GROWN_ROWS_MIN = 1_000_000
+"""How many rows a table must grow by until upkeep comes before its writes are many: less is not worth a round."""
 
 _LOG_RETENTION = "delta.logRetentionDuration"
 _LOG_HOURS = 30 * 24
@@ -79,6 +84,16 @@ class Upkeep:
                 f"vacuum_retention_hours of a table is {value}; it must be at least "
                 f"{RETENTION_HOURS_MIN}, or recovery could miss files that it needs",
             )
+
+    def is_due(self, writes: int, rows_grown: int, rows_before: int) -> bool:
+        """Return whether upkeep is due.
+
+        Args:
+            writes: how many writes there were since the last one.
+            rows_grown: how many rows the table has more than then.
+            rows_before: how many it had then.
+        """
+        return writes >= self.every_writes or rows_grown > max(GROWN_ROWS_MIN, rows_before // 2)
 
     def reaching(self, hours: int) -> Upkeep:
         """Return a schedule that keeps all that versions of the last ``hours`` need."""

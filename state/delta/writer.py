@@ -69,6 +69,8 @@ class TableWriter:
         """The last version that this coordinator has made, by its marker or by a write."""
         self.writes = 0
         """The number of writes since the last upkeep."""
+        self.rows_grown = 0
+        """The number of rows that they have added, less those that they have removed."""
         self.foreign_change: str | None = None
         """A change of rows by somebody else since ``own_version``, in words; None if there is none."""
         self._folder = location.folder
@@ -213,6 +215,7 @@ class TableWriter:
         self.taken = self.taken if change.taken is None else change.taken
         for file in change.removed:
             self.files.pop(file.path)
+        self.rows_grown += sum(file.rows for file in change.added) - sum(file.rows for file in change.removed)
         self.files.update((file.path, attrs.evolve(file, stats="")) for file in change.added)
         self._known_secs = time.time()
         return True

@@ -381,6 +381,29 @@ def test_value_or_values() -> None:
             ReduceCommitter("words", "word", **arguments)
 
 
+def test_the_table_of_aggregates(tmp_path) -> None:
+    """It has the fields that the aggregates fill, with their types; it needs those of key and inputs."""
+    values = {"rows": Count(), "sum": Sum("n: int"), "mean": Mean("n: int"), "top": Last("word: string", by="n: int")}
+    committer = ReduceCommitter("words", Fields("word: string"), values=values)
+    state = committer.state(tmp_path / "words", files_max=3)
+    assert state.key == Fields("word: string")
+    own = ("rows: long", "sum: long", "mean_sum: long", "mean_count: long", "top: string", "top_at: int")
+    assert state.value == Fields(*own)
+    spout = MemoryTransactionalSpout([["a", 1], ["b", 5], ["a", 2]], Fields("word: string", "n: int"), 1)
+    builder = TransactionalTopologyBuilder("reduce", "spout", spout, 1)
+    builder.set_committer_bolt("reduce", committer).fields_grouping("spout", Fields("word"))
+    builder.set_state("words", state)
+    run_inline(builder.build(), Config())
+    rows = sorted(tuple(row.values()) for row in read_table(tmp_path / "words").to_pylist())
+    assert rows == [("a", 2, 3, 3, 2, "a", 2, 3), ("b", 1, 5, 5, 1, "b", 5, 2)]
+    with pytest.raises(FieldsError, match="field 'word' has no type"):
+        ReduceCommitter("words", "word", values=values).state(tmp_path / "words")
+    with pytest.raises(FieldsError, match="'n'"):
+        ReduceCommitter("words", Fields("word: string"), values={"n": Sum("n")}).state(tmp_path / "words")
+    with pytest.raises(TopologyError, match="does not know the types of its table"):
+        ReduceCommitter("words", Fields("word: string"), "n").state(tmp_path / "words")
+
+
 @pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
 @pytest.mark.parametrize(
     ("row", "kind", "message"),

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from examples.orders_by_minute import SERVERS, results_in, topology
-from examples.orders_by_minute_load import ORDERS_A_FILE, is_late, main, write_file
+from examples.orders_by_minute_load import ORDERS_A_FILE, is_late, main, producing, write_file
 from txtopo.testing.inline import run_inline
 
 ROOT = Path(__file__).parents[2]
@@ -53,25 +53,40 @@ def test_without_tables(tmp_path):
     assert said.endswith("run examples.orders_by_minute first")
 
 
+def run_and_kill(folder, *settings, more):
+    """Run the example, kill it while it writes its tables, let more orders come, and run it again; return its tables."""
+    command = [sys.executable, "-m", "txtopo.cli", "run", "examples.orders_by_minute"]
+    for setting in ("watch=false", "topology.max.spout.pending=2", *settings):
+        command += ["--set", setting]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    killing = {**environment, "TXTOPO_FAILPOINTS": "table.write.after=kill:6"}
+    killed = subprocess.run(command, cwd=folder, env=killing, check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    more()
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    return folder / "txtopo-data" / "orders_by_minute"
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_with_kafka(kafka, tmp_path):
+    """So it is with orders in the partitions of a topic."""
+    topic = "orders-by-minute"
+    kafka.create_topic(topic, 4)
+    produce = producing(kafka.servers, topic)
+    produce(0, 4_000)
+    settings = (f"servers={kafka.servers}", f"topic={topic}")
+    output = run_and_kill(tmp_path, *settings, more=lambda: produce(4_000, 2_000))
+    code, said = checked(output, 6_000)
+    assert (code, said.partition(":")[0]) == (0, "the tables are exact"), said
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(bool(SERVERS), reason="orders come from Kafka")
 def test_killed_and_resumed(tmp_path):
     """A run is killed while it writes its tables; the same command goes on, with orders that have come since."""
-    load(tmp_path / "txtopo-data" / "orders", range(20))
-    command = [sys.executable, "-m", "txtopo.cli", "run", "examples.orders_by_minute", "--set", "watch=false"]
-    command += ["--set", "topology.max.spout.pending=2"]
-    python_path = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    killed = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={**os.environ, **python_path, "TXTOPO_FAILPOINTS": "table.write.after=kill:6"},
-        check=False,
-        capture_output=True,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    load(tmp_path / "txtopo-data" / "orders", range(20, 30))
-    subprocess.run(command, cwd=tmp_path, env={**os.environ, **python_path}, check=True, capture_output=True)
-    output = tmp_path / "txtopo-data" / "orders_by_minute"
+    orders = tmp_path / "txtopo-data" / "orders"
+    load(orders, range(20))
+    output = run_and_kill(tmp_path, more=lambda: load(orders, range(20, 30)))
     code, said = checked(output, 30 * ORDERS_A_FILE)
     assert (code, said.partition(":")[0]) == (0, "the tables are exact"), said
     late = [number for number in range(4 * ORDERS_A_FILE, 30 * ORDERS_A_FILE) if is_late(number)]

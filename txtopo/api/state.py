@@ -344,6 +344,15 @@ class OpenedState(ABC):
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest."""
 
+    @property
+    def is_upkeep_due(self) -> bool:
+        """Whether the next :meth:`maintain` may remove the history of the table; False by default.
+
+        *txtopo* then makes durable, before, which version it has seen last, so that a start after a crash does not look
+        for one that is gone.
+        """
+        return False
+
     def maintain(self) -> None:
         """Run table maintenance; called between writes, after the last one is committed. Does nothing by default.
 

@@ -48,12 +48,21 @@ def _count(into: dict[Hashable, Any], key: Hashable, value: int | None) -> None:
     into[key] = count + 1, total if value is None else (total or 0) + value
 
 
-def windows(transactions: Sequence[Sequence[Row]], spans: Spans, delay: dt.timedelta, lateness: dt.timedelta) -> Said:
-    """Return what is said of windows that do not merge, until the source ends."""
+def windows(
+    transactions: Sequence[Sequence[Row]],
+    spans: Spans,
+    delay: dt.timedelta,
+    lateness: dt.timedelta,
+    marks: Sequence[tuple[dt.datetime | None, dt.datetime | None]] = (),
+) -> Said:
+    """Return what is said of windows that do not merge, until the source ends.
+
+    ``marks`` are the watermarks before and after each transaction, unless the source has one partition.
+    """
     clock, said = Clock(delay), Said()
     is_open: dict[Hashable, Any] = {}
     for txid, rows in enumerate(transactions, 1):
-        before, after = clock.move(rows)
+        before, after = marks[txid - 1] if marks else clock.move(rows)
         for time, key, value in rows:
             if time is None:
                 _count(said.untimed, (txid, key), value)

@@ -98,6 +98,18 @@ def test_the_slowest_partition(tmp_path: Path, fields: Fields) -> None:
     assert watermarks(tmp_path, *script, fields=fields, partition="part") == [90, 120, 125, 125, 150, 390]
 
 
+@pytest.mark.parametrize("slow", [None, "None", "", "''", "'None'"])
+def test_partitions_with_odd_names(tmp_path: Path, slow: str | None) -> None:
+    """One without a name, one with an empty one, and those that are named like them in the clock's table are five."""
+    every = (None, "None", "", "''", "'None'")
+    script = (
+        Planned(0, [at(100, name) for name in every]),
+        Planned(1, [at(200, name) for name in every if name != slow]),
+        Planned(2, [at(150, slow)]),
+    )
+    assert watermarks(tmp_path, *script, partition="part") == [90, 90, 140]
+
+
 def test_numbered_partitions(tmp_path: Path) -> None:
     """A partition may be a number, as Kafka's."""
     script = Planned(0, [at(100, 0), at(90, 1)]), Planned(1, [at(100, 1)])

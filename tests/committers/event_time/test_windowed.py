@@ -322,6 +322,17 @@ def test_all_aggregates_are_updated(tmp_path: Path, group: int) -> None:
     assert rows_of(tmp_path, "windows", *names) == sorted(expected, key=repr)
 
 
+def test_tuples_without_types(tmp_path: Path) -> None:
+    """An event time without a zone is UTC; a value that Arrow would cut to fit is refused by its field."""
+    script = [Planned(0, [(START.replace(tzinfo=None) + SECOND, "k", 1)]), Planned(1, [at(40)])]
+    untyped = Fields("at", "key", "n")
+    run_timed(tmp_path, Script(script, untyped), counting(Tumbling(10 * SECOND)), delay=NO_DELAY)
+    assert said(tmp_path) == [(2, 0, 10, 1)]
+    script = [Planned(0, [at(1, "k", 1.5)])]
+    with pytest.raises(FieldsError, match=r"field 'n: bigint', in '.*': 1\.5 \(float\) does not fit"):
+        run_timed(tmp_path / "cut", Script(script, untyped), counting(Tumbling(10 * SECOND)), delay=NO_DELAY)
+
+
 def test_sessions_are_not_updated() -> None:
     """A session has no row of its own while it grows."""
     with pytest.raises(FieldsError, match="give a WindowCommitter the sessions"):

@@ -947,6 +947,22 @@ BUGS = (
         tests=("tests/state/delta/test_upkeep.py",),
     ),
     Bug(
+        "the log goes that the durable mark names",
+        "txtopo/transactional/commit/groups.py",
+        "            if any(state.is_upkeep_due for state in self._states.values()):\n",
+        "            if not self._states:\n",
+        subjects=(),
+        tests=("tests/transactional/commit/test_groups.py",),
+    ),
+    Bug(
+        "large writes bring no upkeep",
+        "state/delta/upkeep.py",
+        "return writes >= self.every_writes or rows_grown > max(",
+        "return writes >= self.every_writes or rows_grown < -max(",
+        subjects=(),
+        tests=("tests/state/delta/keyed/test_time_to_live.py",),
+    ),
+    Bug(
         "files that were moved are missed by a reader",
         "state/delta/writer.py",
         "                if self.version == version:\n                    raise\n",

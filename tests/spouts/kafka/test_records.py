@@ -76,6 +76,21 @@ def emitted(fields: Fields, messages, deserializer=None, letters: list | None = 
     return [values[1:] for values in collector.tuples]
 
 
+def test_members_beside_the_records_own_fields():
+    """The place of a record stands beside the members of its value, also if one between them is bad."""
+    fields = Fields("partition: int", "page: string", "offset: long", "topic: string", "key: string")
+    records = sent(b'{"page": "/a", "partition": 9, "key": "k"}', None, b"no", b'{"page": "/b"}')
+    letters = []
+    found = emitted(fields, records, "json+record", letters)
+    assert found == [(3, "/a", 0, "clicks", "k"), (3, None, 1, "clicks", None), (3, "/b", 3, "clicks", None)]
+    assert [(each["offset"], each["value"]) for each in letters] == [(2, b"no")]
+    assert emitted(fields, records[:2], "json+record") == found[:2]
+    with pytest.raises(FieldsError, match="leave the deserializer out"):
+        record_format(Fields("offset: long"), "json+record")
+    with pytest.raises(FieldsError, match="is a record's own and has type"):
+        record_format(Fields("page: string", "partition: string"), "json+record")
+
+
 @pytest.mark.long
 def test_a_header_whose_name_is_not_text():
     """Makes a bad record where a field or a function wants headers, with its place; elsewhere nobody looks at it.

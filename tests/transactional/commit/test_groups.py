@@ -5,16 +5,19 @@ from __future__ import annotations
 import errno
 import itertools
 import operator
+import os
+import time
 from typing import ClassVar
 
 import pytest
 from deltalake import DeltaTable
 
+from committers import AppendCommitter
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
-from state import DeltaRows, DeltaState, SqliteStore
+from state import DeltaRows, DeltaState, SqliteStore, read_table
 from state.delta.upkeep import LogUpkeep
 from tests.acceptance.topologies import CountTuples
-from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
+from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place, crash_at
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.api.state import StateKind
 from txtopo.errors import ClusterError, FailedException, FieldsError, InternalError, RuleError, StopError
@@ -153,6 +156,32 @@ def test_upkeep_that_fails_stops_no_run(tmp_path, monkeypatch, caplog):
     run_inline(builder.build(), Config(group_transactions_max=1))
     assert state.snapshot()["n"].to_pylist() == [sum(map(len, DATA.values()))]
     assert sum("No space left" in message for message in caplog.messages) == TRANSACTIONS // 2
+
+
+def test_a_mark_that_is_older_than_what_the_log_keeps(tmp_path):
+    """Upkeep after a long pause removes the version that the durable mark names: a crash right after it does no harm."""
+
+    def run(every_writes, until=None):
+        spout = MemoryTransactionalSpout(DATA, Fields("word: string"), 4)
+        builder = TransactionalTopologyBuilder("rows", "spout", spout)
+        builder.set_committer_bolt("append", AppendCommitter("rows")).global_grouping("spout")
+        builder.set_state(
+            "rows", DeltaRows(tmp_path / "rows", Fields("word: string"), upkeep_every_writes=every_writes, files_max=1)
+        )
+        run_inline(builder.build(), Config(group_transactions_max=1), until=until)
+
+    run(2, until=2)  # upkeep has compacted the table: a version after the one of the mark, with a checkpoint
+    log = tmp_path / "rows" / "_delta_log"
+    for file in log.iterdir():
+        os.utime(file, (time.time() - 90 * 24 * 3600,) * 2)
+    kept = set(log.glob("*.json"))
+    with armed(crash_at("table.maintain.after")), pytest.raises(InternalError, match="Crash"):
+        run(1)
+    assert kept - set(log.glob("*.json")), "the next upkeep has removed some of the log"
+    run(1)
+    assert sorted(read_table(tmp_path / "rows")["word"].to_pylist()) == sorted(
+        word for rows in DATA.values() for (word,) in rows
+    )
 
 
 class Fails(BatchBolt, ICommitter):

@@ -97,7 +97,7 @@ class Process:
 
     def __init__(self, world: World, number: int) -> None:
         self.number = number
-        self.threads = SimulatedThreads(world.clock, world.is_eager)
+        self.threads = SimulatedThreads(world.clock, world.is_eager, world.wall_secs)
         self.epoch = 0
         self.is_over = False
         self.is_paused = False

@@ -42,11 +42,12 @@ class Work:
 class SimulatedThreads(Threads):
     """Keeps work and deliveries until the schedule picks one; a job for which ``is_eager`` holds runs at once."""
 
-    def __init__(self, clock: Clock, is_eager: Callable[[], bool]) -> None:
+    def __init__(self, clock: Clock, is_eager: Callable[[], bool], wall_secs: Callable[[], float]) -> None:
         self.works: list[Work] = []
         self.deliveries: list[Delivery] = []
         self._clock = clock
         self._is_eager = is_eager
+        self._wall_secs = wall_secs
         self._next: Delivery | None = None
         self._role: Role | None = None
 
@@ -55,8 +56,8 @@ class SimulatedThreads(Threads):
         return self._clock.now_ms / 1000
 
     def wall_secs(self) -> float:
-        """Return the world's time."""
-        return self.now_secs()
+        """Return the time at which what is planned now is planned."""
+        return self._wall_secs()
 
     def sleep(self, duration_secs: float) -> None:
         """Advance the world's clock."""

@@ -78,6 +78,8 @@ WAITING = 0.1
 SKIPPING = 0.1
 """How probable it is that transactions are given up after two tries."""
 PROCESSES_MAX = 40
+WALL_FROM_SECS = 4_102_444_800
+"""When a schedule begins, in seconds since 1970: in the year 2100, so that no event time is too far ahead."""
 
 
 @attrs.frozen
@@ -89,6 +91,8 @@ class Subject(Simulated):
         until: the last txid to commit; None for all.
         invariant: must raise if the tables do not fit together; see the command ``txtopo simulate``.
         oracle: the result of a run without faults; None in that run itself.
+        is_timed: whether the tables depend on the times at which transactions are planned. These times are then the
+            same in every schedule, because they could not be compared with the oracle's otherwise.
         dries_up: whether a schedule ends when its source gives nothing more. An endless opaque source needs this: it
             may cut its input into other transactions each time, so no txid is the last one. So does one that begins
             transactions without input when it is quiet.
@@ -99,6 +103,7 @@ class Subject(Simulated):
     invariant: Invariant | None = None
     oracle: Oracle | None = None
     dries_up: bool = False
+    is_timed: bool = False
     prototypes: dict[str, bytes] = attrs.field(
         default=attrs.Factory(lambda self: prototypes_of(self.topology.plan), takes_self=True)
     )
@@ -250,6 +255,10 @@ class World(Schedule):
         spout = self._plan.spout.component
         partition = self.random.choice(list(spout.rows.lengths()))
         spout.set_disabled(partition, self.random.choice((True, False)))
+
+    def wall_secs(self) -> float:
+        """Return the time that transactions are stamped with: it stands still if the tables depend on it."""
+        return WALL_FROM_SECS + (0 if self._subject.is_timed else self.clock.now_ms / 1000)
 
     def is_eager(self) -> bool:
         """Draw whether work runs the moment it is submitted, as it may on a thread."""

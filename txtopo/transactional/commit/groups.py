@@ -341,8 +341,14 @@ class GroupCommitter:
             self._sleep(pause_secs)
 
     def _maintain(self) -> None:
-        """Let the states do their upkeep. A crash in it leaves the rows as they are; it runs again later."""
+        """Let the states do their upkeep. A crash in it leaves the rows as they are; it runs again later.
+
+        Log entries that are too old go in it. The durable mark may name a version as old as that, if nothing was
+        written for as long, and the next start compares the log from there on. So the mark becomes durable before.
+        """
         with self._timed("upkeep"):
+            if any(state.is_upkeep_due for state in self._states.values()):
+                self._coordinator_state.flush()
             for state in self._states.values():
                 # The group is committed, and the upkeep runs again later: its failure need not stop the run.
                 try:

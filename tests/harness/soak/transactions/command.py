@@ -59,7 +59,8 @@ class Soak:
             self._run_round(plan, rng.getrandbits(32))
 
     def _run_round(self, plan: Plan, seed: int) -> None:
-        setup = attrs.evolve(self.setup, seed=seed)
+        # Every other round of windows has a clock by partition.
+        setup = attrs.evolve(self.setup, seed=seed, idle=self.setup.timed and self.rounds % 2 == 1)
         if self.broker is not None:
             fill_topic(setup, self.broker)
         round_ = Round(self.folder / f"round-{self.rounds:03d}", setup)
@@ -135,7 +136,11 @@ class Soak:
 @click.option("--transactions", default=400, show_default=True, type=click.IntRange(1), help="In a round.")
 @click.option("--opaque", is_flag=True, help="With a spout whose replays carry other tuples.")
 @click.option("--inline", is_flag=True, help="Without Spark: quicker, and one process to kill.")
-@click.option("--timed", is_flag=True, help="Words with event times, which windows count.")
+@click.option(
+    "--timed",
+    is_flag=True,
+    help="Words with event times, which windows count; in every other round by partition, one of which falls silent.",
+)
 @click.option("--kafka", is_flag=True, help="With input from a real Kafka broker.")
 @click.option(
     "--output", type=click.Path(path_type=Path), help="A new folder for tables and logs, kept if a promise is broken."

@@ -10,10 +10,11 @@ from typing import Any
 
 from committers import AppendCommitter, Count, EventClock, Tumbling, WindowCommitter
 from state import ConsistentView, DeltaRows
-from tests.committers.event_time.oracle import windows
+from tests.committers.event_time.oracle import PartitionedClock, windows
 from tests.harness.soak.transactions.oracle import SHOWN_MAX, Judge, rows_of_journal
 from tests.harness.soak.transactions.topology import (
     DELAY,
+    IDLE_AFTER,
     SPOUT,
     TASKS,
     TOO_FAR,
@@ -28,8 +29,9 @@ from tests.harness.soak.transactions.topology import (
 from txtopo import Fields, Topology, TransactionalTopologyBuilder
 from txtopo.testing.checkers import Violation
 from txtopo.transactional.core.events import Turn
+from txtopo.transactional.journal.journal import JournalTransaction
 
-SIZE = dt.timedelta(minutes=1)
+SIZE, AHEAD_MAX = dt.timedelta(minutes=1), dt.timedelta(days=1)
 COLUMNS = {
     "closed": ("txid", "word", "window_start", "window_end", "rows"),
     "late": ("txid", "word", "window_start", "window_end", "rows"),
@@ -43,7 +45,8 @@ def timed_topology(setup: Setup) -> Topology:
     flaw = Flaw(setup.seed)
     builder = TransactionalTopologyBuilder(TOPOLOGY_ID, SPOUT, spout_of(setup), TASKS)
     builder.set_bolt("pass", Pass(flaw, fields_of(setup)), TASKS).shuffle_grouping(SPOUT)
-    clock = EventClock("clock", time="at", delay=DELAY, ahead_max=dt.timedelta(days=1), close_at_end=True)
+    by_partition = {"partition": "part", "idle_after": IDLE_AFTER} if setup.idle else {}
+    clock = EventClock("clock", time="at", delay=DELAY, ahead_max=AHEAD_MAX, close_at_end=True, **by_partition)
     builder.set_committer_bolt("clock", clock).global_grouping("pass")
     committer = WindowCommitter(
         "open",
@@ -79,7 +82,8 @@ class TimedJudge(Judge):
         batches = rows_of_journal(self.setup, entries)
         transactions = [each for entry in entries for each in entry.transactions]
         is_over = bool(transactions) and transactions[-1].planned.turn is Turn.END
-        expected = expected_of(batches[:-1] if is_over else batches)
+        marks = marks_of(batches, transactions) if self.setup.idle else ()
+        expected = expected_of(batches[:-1] if is_over else batches, marks)
         lines = []
         for name, columns in COLUMNS.items():
             table = view.tables[name]
@@ -98,12 +102,28 @@ class TimedJudge(Judge):
             raise Violation("\n".join([f"the tables as of transaction {view.txid} differ:", *lines[:SHOWN_MAX]]))
 
 
-def expected_of(batches: Sequence[Sequence[Sequence[Any]]]) -> Mapping[str, Sequence[tuple[Any, ...]]]:
+Mark = tuple[dt.datetime | None, dt.datetime | None]
+"""The watermark before and after a transaction."""
+
+
+def marks_of(batches: Sequence[Sequence[Sequence[Any]]], transactions: Sequence[JournalTransaction]) -> Sequence[Mark]:
+    """Return the watermarks of a clock by partition, by the times at which the journal says they were planned."""
+    clock = PartitionedClock()
+    settings = {"delay": DELAY, "partition": "part", "idle_after": IDLE_AFTER, "ahead_max": AHEAD_MAX}
+    return [
+        clock.move([(at, part) for _, at, part in batch], each.planned.at, close_at_end=True, **settings)
+        for batch, each in zip(batches, transactions, strict=True)
+    ]
+
+
+def expected_of(
+    batches: Sequence[Sequence[Sequence[Any]]], marks: Sequence[Mark] = ()
+) -> Mapping[str, Sequence[tuple[Any, ...]]]:
     """Return the rows of each table after some transactions and the end, in the order of :data:`COLUMNS`."""
-    near = [[(at, word, None) for word, at in batch if at != TOO_FAR] for batch in batches]
-    said = windows(near, lambda time: [_window(time)], DELAY, dt.timedelta())
+    near = [[(at, word, None) for word, at, *_ in batch if at != TOO_FAR] for batch in batches]
+    said = windows(near, lambda time: [_window(time)], DELAY, dt.timedelta(), marks)
     far = Counter(
-        (txid, word, *_window(at)) for txid, batch in enumerate(batches, 1) for word, at in batch if at == TOO_FAR
+        (txid, word, *_window(at)) for txid, batch in enumerate(batches, 1) for word, at, *_ in batch if at == TOO_FAR
     )
     return {
         "closed": [(txid, *window, rows) for window, (txid, rows, _) in said.closed.items()],

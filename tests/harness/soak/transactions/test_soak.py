@@ -19,7 +19,15 @@ from tests.harness.soak.transactions.kills import ELSEWHERE, RUN_FAILPOINTS, Kil
 from tests.harness.soak.transactions.oracle import differences, oracle_of, rows_of
 from tests.harness.soak.transactions.rounds import Round
 from tests.harness.soak.transactions.subjects import judge_of, topology_of
-from tests.harness.soak.transactions.topology import Setup, batches_of, config_of, fill_topic, words_topology
+from tests.harness.soak.transactions.topology import (
+    TOO_FAR,
+    Setup,
+    batches_of,
+    config_of,
+    data_of,
+    fill_topic,
+    words_topology,
+)
 from txtopo.failpoints import FAILPOINTS
 from txtopo.testing.checkers import Violation
 from txtopo.testing.inline import run_inline
@@ -158,6 +166,24 @@ def test_windows_are_said_once(tmp_path: Path, transactions: int, count: int) ->
     assert len(killed_to_the_end(round_, count)) >= 3
     assert round_.check_end() > transactions  # the last one ends the input
     assert audited(Path(round_.setup.output)).findings == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("inline", [True, False], ids=["inline", "spark"])
+def test_a_partition_that_falls_silent(tmp_path: Path, inline: bool) -> None:
+    """The clock goes on without it, by when transactions were planned, which no kill changes; real Spark, too."""
+    round_ = Round(tmp_path / "round", Setup("", SEED, 4 * TRANSACTIONS, inline=inline, timed=True, idle=True))
+    kills = [kill_at("group.decide.after"), Kill(Victim.ALL, count=3), Kill(Victim.ALL, "delta.write.landed", 3)]
+    if not inline:
+        kills += [Kill(Victim.DRIVER, count=2), Kill(Victim.ALL, count=2)]
+    struck = [each for kill in kills for each in round_.live(kill).kills]
+    assert len(struck) >= 3
+    assert round_.live().is_finished
+    assert round_.check_end() == 4 * TRANSACTIONS + 1
+    assert audited(Path(round_.setup.output)).findings == []
+    closed = read_table(Path(round_.setup.output) / "closed").to_pylist()
+    silent = max(at for _, at, _ in data_of(round_.setup)[1] if at is not None and at != TOO_FAR)
+    assert [row for row in closed if row["window_end"] > silent and row["txid"] <= 4 * TRANSACTIONS], "not by the end"
 
 
 @pytest.mark.long

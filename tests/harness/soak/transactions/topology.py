@@ -41,6 +41,9 @@ TIMES_FROM = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 DELAY = dt.timedelta(seconds=30)
 """How much earlier than the largest event time so far another one may be, and is in time."""
 
+IDLE_AFTER = dt.timedelta(seconds=1)
+"""How long a partition is silent until it is not waited for: less than a process takes to start."""
+
 TOO_FAR = dt.datetime(2200, 1, 1, tzinfo=dt.UTC)
 """An event time that no clock believes."""
 
@@ -65,6 +68,7 @@ class Setup:
         kafka: the Kafka brokers of the input; empty for input in memory.
         worker_failpoints: what is armed in Spark's Python workers.
         timed: whether the words have event times, and windows count them.
+        idle: whether the clock goes by partition, one of which falls silent halfway, and is not waited for then.
     """
 
     output: str
@@ -76,15 +80,21 @@ class Setup:
     kafka: str = ""
     worker_failpoints: str = ""
     timed: bool = False
+    idle: bool = False
 
 
 def data_of(setup: Setup) -> dict[int, list[list[Any]]]:
     """Return the rows of each partition; one has fewer of them."""
     rng = random.Random(setup.seed)
     lengths = [setup.transactions * _TAKE - 2 * _TAKE * partition for partition in range(_PARTITIONS)]
+    if setup.idle:
+        lengths[-1] //= 2
     if setup.timed:
         return {
-            partition: [[rng.choice(_WORDS[:3]), _time_of(number, rng)] for number in range(length)]
+            partition: [
+                [rng.choice(_WORDS[:3]), _time_of(number, rng), *([f"p{partition}"] if setup.idle else [])]
+                for number in range(length)
+            ]
             for partition, length in enumerate(lengths)
         }
     return {partition: [[rng.choice(_WORDS)] for _ in range(length)] for partition, length in enumerate(lengths)}
@@ -103,7 +113,7 @@ def _time_of(number: int, rng: random.Random) -> dt.datetime | None:
 
 def fields_of(setup: Setup) -> Fields:
     """Return the fields of the rows."""
-    return Fields("word: string", "at: timestamp") if setup.timed else Fields("word: string")
+    return Fields("word: string", *(["at: timestamp"] * setup.timed), *(["part: string"] * setup.idle))
 
 
 def batches_of(setup: Setup) -> list[list[str]]:

@@ -244,6 +244,23 @@ def test_upkeep_drops_what_has_expired(tmp_path: Path, monkeypatch: pytest.Monke
     assert live(tmp_path) == alive
 
 
+def test_upkeep_comes_by_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of a few large writes is looked after before it holds many times what is alive."""
+    monkeypatch.setattr("state.delta.upkeep.GROWN_ROWS_MIN", 100)
+    hold_no_rows(monkeypatch)
+    states = opened(declared(tmp_path))
+    held = []
+    for txid in range(1, 31):
+        now = txid * 100
+        put(states, txid, now, {f"{txid}-{number}": (1, now) for number in range(40)})
+        states["keys"].maintain()
+        states["keys"].close()
+        held.append(read_table(tmp_path / "keys").num_rows)
+    assert max(held) <= 4 * 40, "of each write all has expired by the next but one"
+    assert len(live(tmp_path)) <= 2 * 40
+    assert held[20:] != sorted(held[20:]), "it shrinks now and then"
+
+
 def group_of(states: dict[str, Any], first: int, *transactions: tuple[int, list[pa.Table]]) -> dict[str, GroupState]:
     """Return a group whose transactions each fold the rows of some tasks, and then move the clock."""
     group = GroupState.of(states)
