@@ -68,7 +68,7 @@ class Setup:
         kafka: the Kafka brokers of the input; empty for input in memory.
         worker_failpoints: what is armed in Spark's Python workers.
         timed: whether the words have event times, and windows count them.
-        idle: whether the clock goes by partition, one of which falls silent halfway, and is not waited for then.
+        idle: whether the clock goes by partition, one of which soon falls silent, and is not waited for then.
     """
 
     output: str
@@ -88,7 +88,7 @@ def data_of(setup: Setup) -> dict[int, list[list[Any]]]:
     rng = random.Random(setup.seed)
     lengths = [setup.transactions * _TAKE - 2 * _TAKE * partition for partition in range(_PARTITIONS)]
     if setup.idle:
-        lengths[-1] //= 2
+        lengths[-1] = 2 * _TAKE
     if setup.timed:
         return {
             partition: [
