@@ -217,8 +217,8 @@ def takes_no_rows(state: object) -> StateAccessError:
 def expires_nothing(state: object) -> StateAccessError:
     """Return the error for taking expired rows out of another state."""
     return StateAccessError(
-        f"the rows of a {type(state).__name__} do not expire; declare the state as "
-        "DeltaExpiringRows(path, fields, expires=…)"
+        f"the rows of a {type(state).__name__} do not expire; declare what the committer's own state(path) returns, "
+        "or for a committer of yours DeltaExpiringRows(path, fields, expires=…)"
     )
 
 
