@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,9 @@ _RETRY_SECS = 0.2
 _RETRY_SECS_MAX = 5.0
 _CONNECT_SECS = 3.0
 _ANSWER_SECS = 30.0
+_PAGE_TIMEOUT = httpx.Timeout(8.0, connect=1.0)
+"""For the page: a browser waits for 10 s."""
+_SEEDS_MAX = 32
 _SIGN_SECS = 3.0
 _SILENT_SECS = 20.0
 """After so long without a sign of life the client gives the leader up."""
@@ -58,6 +61,8 @@ class ClusterClient:
 
     def __init__(self, seeds: Sequence[str], token: str, patience_secs: float = 30.0) -> None:
         self._seeds = tuple(seeds)
+        self._answered: tuple[str, ...] = ()
+        """The nimbus that has answered for the page last."""
         self._patience_secs = patience_secs
         self._client = httpx.Client(
             headers={"Authorization": f"Bearer {token}"},
@@ -185,6 +190,29 @@ class ClusterClient:
         if not answer.is_success:
             _content(answer)
         return answer
+
+    def learn(self, nimbuses: Iterable[str]) -> None:
+        """Ask these nimbuses, too: a client that lives for long outlives the seeds that it was given."""
+        self._seeds = tuple(dict.fromkeys([*self._seeds, *nimbuses]))[-_SEEDS_MAX:]
+
+    def page(self, path: str = "") -> httpx.Response:
+        """Return a nimbus' answer for the page, whatever its status; ``path`` is below ``/api/v1/page``.
+
+        The nimbus that has answered last is asked first, and the others only if it does not answer.
+
+        Raises:
+            NoLeader: none answers.
+        """
+        errors = []
+        for seed in dict.fromkeys([*self._answered, *self._seeds]):
+            try:
+                answer = self._client.get(f"http://{seed}/api/v1/page{path}", timeout=_PAGE_TIMEOUT)
+            except httpx.TransportError as error:
+                errors.append(f"{seed}: {str(error) or type(error).__name__}")
+                continue
+            self._answered = (seed,)
+            return answer
+        raise NoLeader(f"no nimbus answers: {'; '.join(errors)}")
 
     # What the leader does.
 

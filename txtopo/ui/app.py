@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import attrs
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.exceptions import ExceptionMiddleware
@@ -23,7 +24,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
-from txtopo.errors import TxtopoError
+from txtopo.cluster.serving.answers import body_of, settings_in
+from txtopo.errors import NotAlive, TransitionError, TxtopoError
 from txtopo.secrecy import without_secrets
 from txtopo.ui import views
 from txtopo.ui.checks import CheckRuns, Checks
@@ -33,6 +35,9 @@ from txtopo.ui.sharing import Sharing
 from txtopo.ui.source import NotFound, Source
 
 STATIC = Path(__file__).parent / "static"
+CHANGES = ("activate", "deactivate", "rebalance", "kill")
+"""What a cluster does with a topology."""
+
 LIMIT_MAX = 1_000
 _TXID_MAX = 1 << 62
 _NUMBER = re.compile(r"\d{1,19}")
@@ -115,6 +120,7 @@ def _things(page: Page) -> Iterator[_Thing]:
         return lambda request: method(request.path_params["slug"])
 
     yield _Thing("topology", lambda _: source.topologies(), views.topologies_part, "topologies")
+    yield _Thing("cluster", lambda _: source.cluster(), views.cluster_part, "cluster")
     yield _Thing("topology/{slug}", page.header, views.header_part, "{slug}/header")
     yield _Thing("topology/{slug}/errors", of(source.errors), views.errors_part)
     yield _Thing("topology/{slug}/graph", of(source.graph), views.graph_part)
@@ -185,6 +191,11 @@ def routes(page: Page) -> list[Route | Mount]:
     def begun(request: Request) -> Response:
         return JSONResponse(page.begin(request), 202)
 
+    async def change(request: Request) -> Response:
+        what = request.url.path.rpartition("/")[2]
+        settings = settings_in(await body_of(request))
+        return JSONResponse(await run_in_threadpool(page.source.change, request.path_params["slug"], what, settings))
+
     def metrics(_request: Request) -> Response:
         return Response(page.source.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -193,6 +204,7 @@ def routes(page: Page) -> list[Route | Mount]:
         Route("/api/v1/topology/{slug}/timeline", timeline),
         Route("/api/v1/topology/{slug}/audit", begun, methods=["POST"]),
         Route("/api/v1/topology/{slug}/replay/{txid}", begun, methods=["POST"]),
+        *(Route(f"/api/v1/topology/{{slug}}/{what}", change, methods=["POST"]) for what in CHANGES),
         Route("/api/v1/session", _as_json(page.invite), methods=["POST"]),
         Route("/openapi.json", lambda _: JSONResponse(document())),
         Route("/health", lambda _: JSONResponse({"status": "ok"})),
@@ -216,7 +228,7 @@ def _documents(page: Page) -> list[Route]:
         found = page.source.topologies()
         if len(found["topologies"]) == 1 and not found["isCluster"]:
             return RedirectResponse(f"/t/{quote(found['topologies'][0]['slug'])}", 303)
-        return HTMLResponse(views.topologies_page(found))
+        return HTMLResponse(views.topologies_page(found, page.source.cluster() if found["isCluster"] else None))
 
     return [Route("/", begin), Route("/t/{slug}", topology), Route("/t/{slug}/tx/{txid}", transaction)]
 
@@ -246,7 +258,9 @@ def application(page: Page, hosts: frozenset[str], port: int, secret: str = "") 
     handlers: dict[Any, Any] = {
         HTTPException: _refused,
         NotFound: _not_found,
+        NotAlive: _not_found,
         CheckRuns: _conflict,
+        TransitionError: _conflict,
         TxtopoError: _unreadable,
     }
     unexpected = Middleware(ExceptionMiddleware, handlers={Exception: _unexpected})
@@ -257,6 +271,8 @@ def application(page: Page, hosts: frozenset[str], port: int, secret: str = "") 
 _SHARED_SECS = {
     "timeline": 0.1,
     "header": 0.5,
+    "topologies": 1.0,
+    "cluster": 1.0,
     "plots": 1.0,
     "errors": 1.0,
     "graph": 2.0,
@@ -269,7 +285,7 @@ _SHARED_SECS = {
 
 def shared_secs(path: str) -> float:
     """Return how old the answer to a path may be, by the last word of the path: pages ask for it less often."""
-    is_shared = path.startswith(("/part/", "/api/v1/topology/"))
+    is_shared = path.startswith(("/part/", "/api/v1/topology/", "/api/v1/cluster"))
     return _SHARED_SECS.get(path.rpartition("/")[2], 0.0) if is_shared else 0.0
 
 
@@ -326,12 +342,12 @@ def _refused(request: Request, error: HTTPException) -> Response:
     return _error(request.scope, error.status_code, "HTTPException", text)
 
 
-def _not_found(request: Request, error: NotFound) -> Response:
+def _not_found(request: Request, error: TxtopoError) -> Response:
     return _error(request.scope, 404, "NotFound", error.message)
 
 
-def _conflict(request: Request, error: CheckRuns) -> Response:
-    return _error(request.scope, 409, "CheckRuns", error.message)
+def _conflict(request: Request, error: TxtopoError) -> Response:
+    return _error(request.scope, 409, type(error).__name__, error.message)
 
 
 def _unreadable(request: Request, error: TxtopoError) -> Response:

@@ -75,7 +75,7 @@ def header(facts: Facts, can: Mapping[str, bool]) -> dict[str, Any]:
             "wanted": known(roots["numbers"][6]),
             "running": known(roots["numbers"][7]),
             "restarts": known(roots["numbers"][8]),
-            "killed": None,
+            "killed": None if driver is None else known(driver["numbers"][6]),
             "cpuSecs": known(roots["numbers"][9]),
         },
         "components": components(facts),

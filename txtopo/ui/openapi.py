@@ -271,11 +271,35 @@ _TOPOLOGIES: Shape = {
     "isCluster": "boolean",
     "topologies": [{**_TOPOLOGY, "rate": "number?"}],
 }
+_CLUSTER: Shape = {
+    "nimbuses": [
+        {
+            "address": "string",
+            "isLeader": "boolean",
+            "isAlive": "boolean",
+            "startedAt": "number",
+            "version": "string",
+            "codeHeld": ["string"],
+        }
+    ],
+    "supervisors": [
+        {
+            "host": "string",
+            "startedAt": "number",
+            "slots": "integer",
+            "used": "integer",
+            "drivers": [{"slug": "string", "pid": "integer?"}],
+        }
+    ],
+    "why": "string",
+}
+_CHANGED: Shape = {"id": "string", "status": "string", "secondsLeft": "number?"}
 _BEGUN: Shape = {"check": "integer"}
 
 _OF_TOPOLOGY = "/api/v1/topology/{slug}"
 SHAPES: dict[tuple[str, str], tuple[str, Shape, dict[str, str]]] = {
     ("get", "/api/v1/topology"): ("All topologies", _TOPOLOGIES, {}),
+    ("get", "/api/v1/cluster"): ("The daemons of a cluster; 404 if this page is of a folder", _CLUSTER, {}),
     ("get", _OF_TOPOLOGY): ("Status, rate, lag, the lowest uncommitted transaction", _HEADER, {}),
     ("get", f"{_OF_TOPOLOGY}/timeline"): (
         "Attempts and writes after a record; give `head` as `since` the next time",
@@ -301,6 +325,15 @@ SHAPES: dict[tuple[str, str], tuple[str, Shape, dict[str, str]]] = {
     ("get", "/api/v1/check/{number}"): ("An audit or a replay that the page has begun", _CHECK, {}),
     ("post", f"{_OF_TOPOLOGY}/audit"): ("Begin an audit", _BEGUN, {}),
     ("post", f"{_OF_TOPOLOGY}/replay/{{txid}}"): ("Begin a replay of a transaction", _BEGUN, {}),
+    **{
+        ("post", f"{_OF_TOPOLOGY}/{what}"): (f"{words}; 404 if this page is of a folder", _CHANGED, {})
+        for what, words in (
+            ("activate", "Let a topology of a cluster begin transactions again"),
+            ("deactivate", "Let it begin no transaction"),
+            ("rebalance", 'Start it anew after a wait; the body may be {"settings": {NAME: TEXT}}'),
+            ("kill", "End it after a wait"),
+        )
+    },
     ("post", "/api/v1/session"): ("A one-time address for another browser", {"url": "string"}, {}),
 }
 """By method and path: what it is, the shape of its answer, its query's parameters."""

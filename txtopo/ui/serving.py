@@ -1,4 +1,4 @@
-"""Serves a page for a folder until it is told to end."""
+"""Serves a page for a folder or a cluster until it is told to end."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
+
 from txtopo.cli.page import Beside, PageFile
+from txtopo.cluster.client import ClusterClient
 from txtopo.cluster.serving.server import serve
 from txtopo.errors import ConfigError
 from txtopo.ui.app import Page, application
 from txtopo.ui.checks import Checks
+from txtopo.ui.cluster import ClusterSource
 from txtopo.ui.security import Sessions, hosts_of
 from txtopo.ui.source import FolderSource
 
@@ -33,39 +37,60 @@ def served(output: Path, host: str, port: int, beside: Beside | None, announce: 
     Raises:
         ConfigError: the address can't be used, or no run has left anything in the folder.
     """
-    os.environ["TZ"] = "UTC"  # as the page says of all its times
-    time.tzset()
-    listener = _listen(host, port)
-    port = listener.getsockname()[1]
     words = () if beside is None else beside.words
     arguments = {} if beside is None else dict(beside.arguments)
     source = FolderSource(output, can_replay=bool(words), arguments=arguments, may_be_empty=beside is not None)
-    names = _names(host)
-    address = f"http://{f'[{names[0]}]' if ':' in names[0] else names[0]}:{port}"
-    sessions, secret = Sessions(), secrets.token_urlsafe(24)
     checks = Checks(Path.cwd())
     page = Page(
         source,
-        sessions,
+        Sessions(),
         checks,
         lambda slug: ("audit", f"--topology={source.header(slug)['id']}", "--", str(source.output)),
         None if not words else lambda _, txid: ("replay", *words, str(txid)),
-        address,
     )
     page_file = None if beside is None else Path(beside.page_file)
     if page_file is not None:
-        PageFile(address, os.getpid(), secret).write(page_file)
-        threading.Thread(target=_outlive, args=(sessions,), name="beside", daemon=True).start()
-    announce(f"{address}/?token={sessions.invite()}")
-    sys.stdout.flush()
+        threading.Thread(target=_outlive, args=(page.sessions,), name="beside", daemon=True).start()
 
     def stop() -> None:
         checks.close()
         source.close()
+
+    _serve(page, host, port, announce, stop, page_file)
+
+
+def served_cluster(client: ClusterClient, host: str, port: int, announce: Callable[[str], None]) -> None:
+    """Serve the page of a cluster, as :func:`served` does."""
+    _serve(Page(ClusterSource(client), Sessions()), host, port, announce, lambda: None)
+
+
+def _serve(  # noqa: PLR0913, PLR0917 - of a folder and of a cluster
+    page: Page,
+    host: str,
+    port: int,
+    announce: Callable[[str], None],
+    stop: Callable[[], None],
+    page_file: Path | None = None,
+) -> None:
+    os.environ["TZ"] = "UTC"  # as the page says of all its times
+    time.tzset()
+    listener = _listen(host, port)
+    port = listener.getsockname()[1]
+    names = _names(host)
+    address = f"http://{f'[{names[0]}]' if ':' in names[0] else names[0]}:{port}"
+    secret = secrets.token_urlsafe(24)
+    page = attrs.evolve(page, address=address)
+    if page_file is not None:
+        PageFile(address, os.getpid(), secret).write(page_file)
+    announce(f"{address}/?token={page.sessions.invite()}")
+    sys.stdout.flush()
+
+    def end() -> None:
+        stop()
         if page_file is not None:
             page_file.unlink(missing_ok=True)
 
-    serve(application(page, hosts_of(names, port), port, secret), listener, lambda: None, stop)
+    serve(application(page, hosts_of(names, port), port, secret), listener, lambda: None, end)
 
 
 def _outlive(sessions: Sessions) -> None:

@@ -1,4 +1,4 @@
-"""Where the page's answers come from: a folder now, a cluster later."""
+"""Where the page's answers come from; this one has them from a folder, and ``cluster`` from a cluster."""
 
 from __future__ import annotations
 
@@ -84,6 +84,12 @@ class Source(Protocol):
 
     def metrics(self) -> bytes:
         """Return the metrics of the runs in Prometheus' format; empty if there are none."""
+
+    def cluster(self) -> dict[str, Any]:
+        """Return the daemons of a cluster."""
+
+    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> dict[str, Any]:
+        """Activate, deactivate, rebalance or kill a topology of a cluster."""
 
 
 @attrs.define(eq=False)
@@ -240,6 +246,15 @@ class FolderSource:
         """See :class:`Source`."""
         found = [each.timeline.metrics() for each in self._look().values()]
         return b"".join(text for text in found if text)
+
+    def cluster(self) -> dict[str, Any]:
+        """See :class:`Source`."""
+        raise NotFound("this page is of a folder; 'txtopo ui --cluster' shows a cluster")
+
+    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> dict[str, Any]:
+        """See :class:`Source`."""
+        del slug, settings
+        raise NotFound(f"there is no cluster that could {what} it")
 
     def close(self) -> None:
         """Close all files."""

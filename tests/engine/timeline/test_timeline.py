@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import attrs
@@ -12,6 +13,7 @@ from txtopo import Config
 from txtopo.attempts import TransactionAttempt
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import PROGRESS, ROOTS, epochs_in, place_of
+from txtopo.engine.timeline.ring import HEADER_BYTES
 from txtopo.errors import RuleError
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter, Process
 from txtopo.transactional.core.events import (
@@ -26,6 +28,7 @@ from txtopo.transactional.core.events import (
     TransactionMetadata,
 )
 from txtopo.transactional.core.transactions import FailedAttempt
+from txtopo.transactional.run.snapshot import read_snapshot, snapshots_in
 from txtopo.ui.timeline import TimelineReader
 
 DEADLINE_SECS = 20
@@ -116,6 +119,31 @@ def test_what_is_stuck_shows(timeline, tmp_path):
     (found,) = reader.attempts(1)
     assert (found["outcome"], found["processedAt"]) == ("open", None)
     assert found["startedAt"] is not None
+
+
+def test_hung_disk(tmp_path, monkeypatch):
+    """If writing a timeline hangs, that thread alone does: the run commits everything, and ends."""
+    hangs, released, threads = threading.Event(), threading.Event(), set()
+    whole = os.pwrite
+
+    def hang(file, data, offset):
+        threads.add(threading.current_thread().name)
+        if offset >= HEADER_BYTES and data:
+            hangs.set()
+            released.wait()
+        return whole(file, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", hang)
+    try:
+        folder = run_in(tmp_path)
+        assert hangs.wait(DEADLINE_SECS)
+        found = read_snapshot(snapshots_in(tmp_path / "_txtopo"), EVIL)
+        assert found is not None
+        assert (found[1].committed, found[1].ended) == (TRANSACTIONS, "the spout is exhausted")
+        assert threads == {"txtopo-timeline"}
+        assert TimelineReader(folder).attempts(1) == []
+    finally:
+        released.set()
 
 
 def test_dead_letter_rollback_and_return(timeline, tmp_path):

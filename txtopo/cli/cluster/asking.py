@@ -47,17 +47,18 @@ def takes_cluster(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def _client(path: Path | None, seeds: str | None) -> Iterator[Any]:
+def _client(path: Path | None, seeds: str | None, patience_secs: float = 30.0) -> Iterator[Any]:
     with needs_extra("cluster"):
         from txtopo.cluster.client import ClusterClient  # noqa: PLC0415 - the extra's packages, when they are needed
         from txtopo.cluster.settings import ClusterConfig, cluster_token  # noqa: PLC0415
     found = path or next((each for each in (path.expanduser() for path in _CONFIGS) if each.is_file()), None)
     config = ClusterConfig.read(found, {"nimbus.seeds": seeds} if seeds else {})
-    with ClusterClient(config["nimbus.seeds"], cluster_token(Path(config["cluster.token.file"]))) as client:
+    token = cluster_token(Path(config["cluster.token.file"]))
+    with ClusterClient(config["nimbus.seeds"], token, patience_secs) as client:
         yield client
 
 
-Connect = Callable[[], contextlib.AbstractContextManager[Any]]
+Connect = Callable[..., contextlib.AbstractContextManager[Any]]
 
 
 @click.command(name="list", cls=Command)

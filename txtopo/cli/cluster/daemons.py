@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -94,7 +95,9 @@ def _run(kind: str, path: Path | None, pairs: tuple[str, ...], log_file: Path | 
             click.get_current_context().exit(server.EXIT_START)
         log.info("%s %s listens on %s, with ZooKeeper at %s", kind, server.version(), address, config.zookeeper_hosts)
         if isinstance(running, Supervisor):
-            app = SupervisorApi(running, token).app
+            # By name, as the table of commands has it: the page stands above the command line.
+            pages = importlib.import_module("txtopo.ui.drivers").DriverPages(running.place, running.topologies)
+            app = SupervisorApi(running, token, pages).app
         else:
             app = NimbusApi(running, token, server.version()).app
         server.serve(app, listener, running.begin_stop, running.stop)

@@ -9,6 +9,8 @@
     metrics.prom    the metrics of the run; written by the driver every few seconds
     code/           the unpacked archive
 
+    ../../logs/ID/place.json   where the topology's metadata is, for its page; written by the driver
+
 The lock tells whether a driver lives. The kernel releases it when the process dies; a process id would be wrong as soon
 as another process gets it:
 
@@ -74,10 +76,34 @@ class DriverEnd:
 
 
 @attrs.frozen
+class TopologyPlace:
+    """Where a topology's metadata is on this machine, with its timeline; ``place.json`` beside the driver's log.
+
+    It outlives the driver, as the log does, so that the page can show why a topology failed.
+    """
+
+    metadata_dir: str
+    topology_id: str
+
+    @classmethod
+    def read(cls, log_dir: Path) -> TopologyPlace | None:
+        """Return what a topology's last driver here wrote; None if none has run."""
+        return _record(log_dir / "place.json", cls)
+
+    def write(self, log_dir: Path) -> None:
+        """Write it."""
+        _write(log_dir / "place.json", to_json(self))
+
+
+@attrs.frozen
 class DriverFolder:
     """The folder of one slot's driver."""
 
     path: Path
+
+    def log_dir(self, topology: str) -> Path:
+        """Return the folder of a topology's log, which its drivers on this machine share."""
+        return self.path.parents[1] / "logs" / topology
 
     def begin(self, launch: DriverLaunch) -> int:
         """Empty the folder, write ``launch.json``, and return the lock's descriptor, which the process must inherit."""
@@ -86,7 +112,7 @@ class DriverFolder:
         lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, _PRIVATE)
         fcntl.flock(lock, fcntl.LOCK_EX)  # before launch.json: with that file an unlocked folder is a dead driver
         try:
-            self._write("launch.json", to_json(launch))
+            _write(self.path / "launch.json", to_json(launch))
         except BaseException:
             os.close(lock)
             raise
@@ -99,7 +125,7 @@ class DriverFolder:
 
     def launch(self) -> DriverLaunch | None:
         """Return what :meth:`begin` wrote; None if nothing is there, or only a part."""
-        return self._record("launch.json", DriverLaunch)
+        return _record(self.path / "launch.json", DriverLaunch)
 
     def is_locked(self) -> bool:
         """Whether the process lives."""
@@ -120,20 +146,20 @@ class DriverFolder:
 
     def pid(self) -> int | None:
         """Return the process id; None if the process has not written it yet."""
-        written = self._read("pid")
+        written = _read(self.path / "pid")
         return written if isinstance(written, int) else None
 
     def end(self) -> DriverEnd | None:
         """Return how it ended; None if it was killed before it could write that."""
-        return self._record("exit.json", DriverEnd)
+        return _record(self.path / "exit.json", DriverEnd)
 
     def write_pid(self) -> None:
         """Write this process' id."""
-        self._write("pid", os.getpid())
+        _write(self.path / "pid", os.getpid())
 
     def write_end(self, end: DriverEnd) -> None:
         """Write how it ended."""
-        self._write("exit.json", to_json(end))
+        _write(self.path / "exit.json", to_json(end))
 
     def remove(self) -> None:
         """Remove the folder."""
@@ -147,21 +173,24 @@ class DriverFolder:
         finally:
             os.close(lock)
 
-    def _record(self, name: str, kind: type[R]) -> R | None:
-        written = self._read(name)
-        try:
-            return None if written is None else from_json(written, kind)
-        except DAMAGE:
-            return None
 
-    def _read(self, name: str) -> Any:
-        with contextlib.suppress(OSError, ValueError):
-            return json.loads((self.path / name).read_bytes())
+def _record(path: Path, kind: type[R]) -> R | None:
+    written = _read(path)
+    try:
+        return None if written is None else from_json(written, kind)
+    except DAMAGE:
         return None
 
-    def _write(self, name: str, content: Any) -> None:
-        """Write a file that a reader sees whole or not at all. Not synced: after a power cut no driver lives."""
-        draft = self.path / f".{name}"
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE), "w") as file:  # noqa: PTH123 - a mode
-            json.dump(content, file)
-        draft.replace(self.path / name)
+
+def _read(path: Path) -> Any:
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(path.read_bytes())
+    return None
+
+
+def _write(path: Path, content: Any) -> None:
+    """Write a file that a reader sees whole or not at all. Not synced: after a power cut no driver lives."""
+    draft = path.with_name(f".{path.name}")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE), "w") as file:  # noqa: PTH123 - a mode
+        json.dump(content, file)
+    draft.replace(path)

@@ -23,7 +23,7 @@ from typing import Any
 from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission, check_archive
 from txtopo.cluster.decisions.lifecycle import Topology as TopologyRecord
 from txtopo.cluster.decisions.slots import DriverExit
-from txtopo.cluster.driver.folder import DriverEnd, DriverFolder, DriverLaunch
+from txtopo.cluster.driver.folder import DriverEnd, DriverFolder, DriverLaunch, TopologyPlace
 from txtopo.cluster.driver.pulse import Pulse
 from txtopo.cluster.logs import Discretion, driver_log
 from txtopo.cluster.state import ClusterState
@@ -31,12 +31,14 @@ from txtopo.config import Config, TopologyKind
 from txtopo.engine.control import RunControl
 from txtopo.engine.metrics import RunMetrics, written
 from txtopo.engine.runner import run
+from txtopo.engine.timeline.records import folder_of, place_of
 from txtopo.errors import ConfigError, DivergenceError, RuleError, SubmissionError, TxtopoError
 from txtopo.plain.run.runner import PlainReport
 from txtopo.secrecy import without_secrets
 from txtopo.topology.loading import Target, load_target
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 from txtopo.transactional.core.actions import StopReason
+from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.run.report import RunReport
 
 _LOG = logging.getLogger(__name__)
@@ -131,6 +133,7 @@ class _Driver:
                     on_stage=pulse.entered,
                     control=self._control,
                     observer=metrics,
+                    timeline=self._timeline(topology, config),
                 )
         except (RuleError, DivergenceError) as error:
             _LOG.error("the run has failed", exc_info=error)
@@ -140,6 +143,17 @@ class _Driver:
             return DriverEnd(DriverExit.ERROR if is_local else DriverExit.BROKEN_RULE, self._words(error))
         _LOG.info("%s: the run has ended: %s", record.id, report.reason)
         return DriverEnd(exit_of(report), report.reason)
+
+    def _timeline(self, topology: Topology, config: Config) -> Path:
+        """Return the folder of the run's timeline, and write for the supervisor where that is.
+
+        Without a metadata directory, as of plain topologies, it lies beside the log: on a cluster nobody is there who
+        could have asked for a page before the run.
+        """
+        log_dir = self._place.log_dir(self._launch.assignment.topology)
+        timeline = (place_of(topology, config) or folder_of(log_dir / METADATA_DIR, topology.id)).absolute()
+        TopologyPlace(str(timeline.parent), topology.id).write(log_dir)
+        return timeline
 
     def _words(self, error: BaseException) -> str:
         """Return an error without secrets, bounded: anybody may read it by HTTP, and a node must stay below 1 MiB."""

@@ -15,6 +15,8 @@ GET     /api/v1/topology/summary                    ``{"topologies": [TOPOLOGY â
 GET     /api/v1/topology/ID                         TOPOLOGY; ID may be the name, here and below
 GET     /api/v1/code/ID                             ``Manifest``, needs the token
 GET     /api/v1/code/ID/FILE                        the file, needs the token
+GET     /api/v1/page                                ``{"topologies": {ID: SUMMARY}}``, needs the token
+GET     /api/v1/page/ID/PATH                        what the page shows of a topology, needs the token
 POST    /api/v1/topology                            201 TOPOLOGY, when enough nimbuses hold its code
 POST    /api/v1/topology/ID/activate                DONE
 POST    /api/v1/topology/ID/deactivate              DONE
@@ -28,9 +30,9 @@ The body of a submission is one line of JSON, a ``Submission``, a newline, and t
 
     CLUSTER     {"version", "address", "leader": "HOST:PORT" or null, "nimbuses": int, "supervisors": int,
                  "slotsTotal", "slotsUsed", "slotsFree", "topologies": int}
-    NIMBUS      {"address", "host", "port", "status": "Leader" or "Not a Leader", "isLeader": bool, "uptimeSeconds",
-                 "version"}
-    SUPERVISOR  {"id", "address", "slotsTotal", "slotsUsed", "uptimeSeconds", "version"}
+    NIMBUS      {"address", "host", "port", "status": "Leader" or "Not a Leader", "isLeader": bool, "startedAt",
+                 "uptimeSeconds", "version"}
+    SUPERVISOR  {"id", "address", "slotsTotal", "slotsUsed", "startedAt", "uptimeSeconds", "version"}
     TOPOLOGY    {"id", "name", "topologyId", "status", "uptimeSeconds", "settings": {}, "reason": text or null,
                  "secondsLeft": of a wait, or null, "replicationCount": int, "holders": [HOST:PORT â€¦],
                  "assignment": {"supervisor", "slot", "number"} or null,
@@ -78,6 +80,7 @@ from txtopo.cluster.code.submission import ARCHIVE_NAME, Submission
 from txtopo.cluster.decisions.assignment import Assignment, ClusterView, Heartbeat
 from txtopo.cluster.decisions.lifecycle import Event, Request as TopologyRequest, Status, Topology
 from txtopo.cluster.nimbus.daemon import Nimbus
+from txtopo.cluster.nimbus.pages import DriverPages
 from txtopo.cluster.serving.answers import body_of, bounded, check_token, code_file, errors_as_json, settings_in
 from txtopo.errors import ClusterError, NoLeader, NotLeader, SubmissionError
 from txtopo.records import to_json
@@ -99,6 +102,7 @@ class NimbusApi:
         # Reads need no token. Threads of their own keep them from delaying those with it: other nimbuses fetch code.
         self._reads = anyio.CapacityLimiter(_READS_MAX)
         self._metrics = _Metrics()
+        pages = DriverPages(nimbus.state, token)
         read, change = ["GET"], ["POST"]
         topology = "/api/v1/topology/{name}"
         self.app = Starlette(
@@ -110,6 +114,8 @@ class NimbusApi:
                 Route("/api/v1/nimbus/summary", self._read(self._nimbuses), methods=read),
                 Route("/api/v1/supervisor/summary", self._read(self._supervisors), methods=read),
                 Route("/api/v1/topology/summary", self._read(self._topologies), methods=read),
+                Route("/api/v1/page", pages.summaries, methods=read),
+                Route("/api/v1/page/{id}/{path:path}", pages.answer, methods=read),
                 Route("/api/v1/topology", self._submit, methods=change),
                 Route(topology, self._read(self._topology), methods=read),
                 Route("/api/v1/code/{id}", self._read(self._manifest, is_guarded=True), methods=read),
@@ -167,6 +173,7 @@ class NimbusApi:
                     "port": int(port),
                     "status": "Leader" if each.address == leader else "Not a Leader",
                     "isLeader": each.address == leader,
+                    "startedAt": each.started_at,
                     "uptimeSeconds": max(0, int(now - each.started_at)),
                     "version": each.version,
                 }
@@ -182,6 +189,7 @@ class NimbusApi:
                 "address": each.address,
                 "slotsTotal": each.slots,
                 "slotsUsed": used.count(each.id),
+                "startedAt": each.started_at,
                 "uptimeSeconds": max(0, int(now - each.started_at)),
                 "version": each.version,
             }

@@ -1,4 +1,4 @@
-"""The HTTP API of a supervisor. Requests for logs and checks need the header ``Authorization: Bearer TOKEN``.
+"""The HTTP API of a supervisor. Requests for logs, checks and pages need the header ``Authorization: Bearer TOKEN``.
 
 ======  ===========================  ======================================================
 method  path                         answer
@@ -7,6 +7,8 @@ GET     /health                      ``{"status": "ok"}``; 503 while ZooKeeper i
 GET     /metrics                     Prometheus' text format: of the supervisor, and of its drivers' runs
 GET     /api/v1/supervisor           ``{"id", "address", "slots": [SLOT …]}``
 GET     /api/v1/log/ID               a part of the log of the topology's drivers here; needs the token
+GET     /api/v1/page                 ``{"topologies": {ID: SUMMARY}}`` of those that have a slot; needs the token
+GET     /api/v1/page/ID/PATH         what the page's API answers at PATH of the topology; needs the token
 GET     /api/v1/code/ID/FILE         a file of the topology's code, if it is here and sound; needs the token
 POST    /api/v1/code/ID/check        whether the topology's code builds it here; see the API of nimbus; needs the token
 ======  ===========================  ======================================================
@@ -42,6 +44,13 @@ from txtopo.cluster.decisions.slots import SlotState
 from txtopo.cluster.serving.answers import body_of, check_token, code_file, errors_as_json, settings_in
 from txtopo.cluster.supervisor.daemon import Supervisor
 
+Pages = Callable[[str | None, str, bytes], Response]
+"""Answers as the page's API does, given a topology, a path below its own and the query; without one, a summary of all.
+
+It is an argument, because the page stands above the cluster.
+"""
+
+_READERS_MAX = 4
 _LOG_BYTES_MAX = 1 << 20
 _METRICS_BYTES_MAX = 4 << 20
 _METRICS_SECS = 60.0
@@ -51,8 +60,11 @@ _METRICS_SECS = 60.0
 class SupervisorApi:
     """Serves a started supervisor over HTTP; ``app`` is the ASGI application."""
 
-    def __init__(self, supervisor: Supervisor, token: str) -> None:
+    def __init__(self, supervisor: Supervisor, token: str, pages: Pages) -> None:
         self._supervisor = supervisor
+        self._pages = pages
+        # Threads of their own: a folder on a disk that hangs keeps them, and nothing else waits behind them.
+        self._readers = anyio.CapacityLimiter(_READERS_MAX)
         self._token = token.encode()
         self._checks = anyio.CapacityLimiter(1)  # a check is a process with user code, beside the drivers
         self._registry = CollectorRegistry()
@@ -64,6 +76,8 @@ class SupervisorApi:
                 Route("/metrics", self._metrics),
                 Route("/api/v1/supervisor", self._summary),
                 Route("/api/v1/log/{id}", self._log),
+                Route("/api/v1/page", self._page),
+                Route("/api/v1/page/{id}/{path:path}", self._page),
                 Route("/api/v1/code/{id}/check", self._check, methods=["POST"]),
                 Route("/api/v1/code/{id}/{file}", self._code),
             ],
@@ -104,6 +118,14 @@ class SupervisorApi:
             raise HTTPException(400, "start must be a number of bytes") from None
         content, following = await anyio.to_thread.run_sync(_part_of, path, start)
         return Response(content, media_type="text/plain; charset=utf-8", headers={"X-Log-Next": str(following)})
+
+    async def _page(self, request: Request) -> Response:
+        check_token(request, self._token)
+        named = request.path_params
+        query: bytes = request.scope["query_string"]
+        return await anyio.to_thread.run_sync(
+            self._pages, named.get("id"), named.get("path", ""), query, limiter=self._readers
+        )
 
     async def _code(self, request: Request) -> Response:
         check_token(request, self._token)

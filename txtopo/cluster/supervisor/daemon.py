@@ -8,7 +8,7 @@ code; drivers and checks are processes of their own. One thread looks at each sl
     FOLDER/lock               locked while a supervisor uses the folder
     FOLDER/CLUSTER/code/      the code of topologies, checked
     FOLDER/CLUSTER/drivers/N/ the folder of slot N's driver; see ``driver.folder``
-    FOLDER/CLUSTER/logs/ID/   driver.log, and driver.log.1 before it
+    FOLDER/CLUSTER/logs/ID/   driver.log, and driver.log.1 before it; place.json, see ``driver.folder``
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from txtopo.cluster.decisions.slots import (
     step,
 )
 from txtopo.cluster.driver.child import check_code
-from txtopo.cluster.driver.folder import DriverFolder, DriverLaunch
+from txtopo.cluster.driver.folder import DriverFolder, DriverLaunch, TopologyPlace
 from txtopo.cluster.logs import Reminder, rotate
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.supervisor.slot import LocalSlot
@@ -160,6 +160,15 @@ class Supervisor:
         # The id comes from a URL: it must not lead out of the folder.
         is_plain = path.parent.parent == self._folder / "logs" and topology not in {"", ".", ".."}
         return path if is_plain and path.is_file() else None
+
+    def place(self, topology: str) -> TopologyPlace | None:
+        """Return where a topology's metadata is on this machine; None if no driver of it has run here."""
+        log = self.log_path(topology)
+        return None if log is None else TopologyPlace.read(log.parent)
+
+    def topologies(self) -> list[str]:
+        """Return the topologies that have a slot here."""
+        return [slot.assignment.topology for slot in self.slots() if slot.assignment is not None]
 
     # Code.
 

@@ -65,14 +65,15 @@ class Sampler:
             case Progress() as progress:
                 return [self._driver(), *self._of_transactions(progress)]
             case PlainReport() as report:
-                return [self._driver(), *self._of_roots(report)]
+                return [self._driver(report.workers_killed), *self._of_roots(report)]
             case _:
                 return [self._driver()]
 
-    def _driver(self) -> Sample:
+    def _driver(self, workers_killed: int | None = None) -> Sample:
         latencies = sorted(self._latencies_us.popleft() for _ in range(len(self._latencies_us)))
         p50, p99 = (latencies[int(len(latencies) * share)] / 1e6 if latencies else None for share in (0.5, 0.99))
-        return Sample(DRIVER, "", (p50, p99, self.jobs, self.groups, _memory_bytes(), time.process_time()))
+        numbers = (p50, p99, self.jobs, self.groups, _memory_bytes(), time.process_time(), workers_killed)
+        return Sample(DRIVER, "", numbers)
 
     def _of_transactions(self, progress: Progress) -> list[Sample]:
         numbers = (

@@ -31,12 +31,20 @@ def cluster_part(cluster: Mapping[str, Any]) -> Markup:
             each["host"],
             f"{each['used']} of {each['slots']}",
             moment(each["startedAt"]),
-            [[tag("a", d["slug"], href=f"/t/{d['slug']}"), f" process {d['pid']}", tag("br")] for d in each["drivers"]],
+            [
+                [
+                    tag("a", d["slug"], href=f"/t/{d['slug']}"),
+                    "" if d["pid"] is None else f" process {d['pid']}",
+                    tag("br"),
+                ]
+                for d in each["drivers"]
+            ],
         ]
         for each in cluster["supervisors"]
     ]
     return tag(
         "div",
+        cluster["why"] and tag("p", cluster["why"], class_="none message"),
         tag("h2", "Nimbuses"),
         table(("nimbus", "role", "since (UTC)", "version", "code held"), nimbuses)
         if nimbuses
