@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
 import attrs
 import pytest
 
+from tests.engine.test_metrics import REPORT
 from tests.ui.runs import CONFIG, EVIL, SCRIPT, SECRET, TRANSACTIONS, run_in, topology_in
-from txtopo import Config
+from txtopo import Config, Fields, TopologyBuilder
 from txtopo.attempts import TransactionAttempt
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import PROGRESS, ROOTS, epochs_in, place_of
 from txtopo.engine.timeline.ring import HEADER_BYTES
 from txtopo.errors import RuleError
+from txtopo.testing.redelivering_queue import QueueSpout
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter, Process
 from txtopo.transactional.core.events import (
     NEVER,
@@ -29,6 +32,7 @@ from txtopo.transactional.core.events import (
 )
 from txtopo.transactional.core.transactions import FailedAttempt
 from txtopo.transactional.run.snapshot import read_snapshot, snapshots_in
+from txtopo.ui.source import FolderSource
 from txtopo.ui.timeline import TimelineReader
 
 DEADLINE_SECS = 20
@@ -127,8 +131,8 @@ def test_hung_disk(tmp_path, monkeypatch):
     whole = os.pwrite
 
     def hang(file, data, offset):
-        threads.add(threading.current_thread().name)
-        if offset >= HEADER_BYTES and data:
+        if "timeline-" in str(Path(f"/proc/self/fd/{file}").readlink()) and offset >= HEADER_BYTES and data:
+            threads.add(threading.current_thread().name)
             hangs.set()
             released.wait()
         return whole(file, data, offset)
@@ -193,6 +197,18 @@ def test_no_place(tmp_path):
         timeline.leads("a", 1)
         begin(timeline, 1)
     assert (tmp_path / "file").read_bytes() == b""
+
+
+def test_killed_workers_of_a_plain_topology(tmp_path):
+    """Its samples say how many workers were killed, and so does its page."""
+    builder = TopologyBuilder("plain")
+    builder.set_spout("numbers", QueueSpout(("localhost", 1), Fields("n: long")))
+    folder = tmp_path / "_txtopo" / "timeline-plain"
+    with Timeline(builder.build(), Config(), folder, 0.01) as found:
+        found.progressed(attrs.evolve(REPORT, workers_killed=3))
+    source = FolderSource(tmp_path)
+    assert source.header("plain")["workers"]["killed"] == 3
+    source.close()
 
 
 def test_no_samples_of_the_other_kind(tmp_path):
