@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.cluster.conftest import Make
@@ -411,6 +412,12 @@ def test_secrets_are_shown_nowhere(make: Make) -> None:
         "shop.url": "jdbc:postgresql://…@db/shop",
     }
     assert shown["reason"] == "ValueError: '…' is wrong"
+    for path in ("/api/v1/topology/summary", "/api/v1/topology/words"):
+        found = httpx.get(f"http://{nimbus.address}{path}", trust_env=False).json()
+        [stranger] = found.get("topologies", [found])
+        assert (stranger["settings"], stranger["reason"], stranger["status"]) == ({}, None, "FAILED")
+    for path in ("/api/v1/page", f"/api/v1/page/{words}/errors"):
+        assert httpx.get(f"http://{nimbus.address}{path}", trust_env=False).status_code == 401
     texts = [
         nimbus.client.get(path).text for path in ("/api/v1/topology/summary", "/metrics", "/api/v1/cluster/summary")
     ]

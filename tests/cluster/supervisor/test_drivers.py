@@ -169,10 +169,12 @@ def test_requests_to_a_supervisor(make_cluster: MakeCluster) -> None:
         assert httpx.get(base + path).status_code == 200
     assert 'txtopo_supervisor_slots{state="empty"} 4.0' in httpx.get(f"{base}/metrics").text
     for headers in ({}, {"Authorization": "Bearer wrong"}):
-        assert httpx.get(f"{base}/api/v1/log/words", headers=headers).status_code == 401
+        for path in ("log/words", "page", "page/words/errors"):
+            assert httpx.get(f"{base}/api/v1/{path}", headers=headers).status_code == 401
         assert httpx.post(f"{base}/api/v1/code/words/check", headers=headers).status_code == 401
     for topology in ("words", "..", "%2e%2e", "..%2f..%2fid"):
         assert httpx.get(f"{base}/api/v1/log/{topology}", headers=right).status_code == 404
+        assert httpx.get(f"{base}/api/v1/page/{topology}/errors", headers=right).status_code == 404
     assert httpx.post(f"{base}/api/v1/code/words/check", headers=right).status_code == 503
     other = SupervisorProcess(cluster.cluster, 1)
     other.log = cluster.cluster.folder / "other.log"

@@ -37,7 +37,8 @@ The body of a submission is one line of JSON, a ``Submission``, a newline, and t
                  "secondsLeft": of a wait, or null, "replicationCount": int, "holders": [HOST:PORT …],
                  "assignment": {"supervisor", "slot", "number"} or null,
                  "heartbeat": {"stage", "detail", "pid", "count", "figures": {}} or null}
-                 after a submission also "note": what was not waited for, or null
+                 after a submission also "note": what was not waited for, or null; without the token "settings",
+                 "reason" and "detail" are empty
     DONE        {"topologyOperation": "kill" …, "topologyId": ID, "status": "success", "topology": TOPOLOGY}
     ERROR       {"error": class of txtopo.errors, "errorMessage": text, "leader": "HOST:PORT" or null}
 
@@ -81,7 +82,15 @@ from txtopo.cluster.decisions.assignment import Assignment, ClusterView, Heartbe
 from txtopo.cluster.decisions.lifecycle import Event, Request as TopologyRequest, Status, Topology
 from txtopo.cluster.nimbus.daemon import Nimbus
 from txtopo.cluster.nimbus.pages import DriverPages
-from txtopo.cluster.serving.answers import body_of, bounded, check_token, code_file, errors_as_json, settings_in
+from txtopo.cluster.serving.answers import (
+    body_of,
+    bounded,
+    check_token,
+    code_file,
+    errors_as_json,
+    has_token,
+    settings_in,
+)
 from txtopo.errors import ClusterError, NoLeader, NotLeader, SubmissionError
 from txtopo.records import to_json
 from txtopo.secrecy import shown, without_secrets
@@ -197,7 +206,7 @@ class NimbusApi:
         ]
         return JSONResponse({"supervisors": found})
 
-    def _topologies(self, _request: Request) -> Response:
+    def _topologies(self, request: Request) -> Response:
         state = self._nimbus.state
         holders, live = state.holders(), frozenset(state.nimbuses())
         assignments, beats = state.assignments(), state.heartbeats()
@@ -206,10 +215,10 @@ class NimbusApi:
             assignment = assignments.get(each.id)
             beat = None if assignment is None else beats.get((each.id, assignment.number))
             found.append(_shown(each, holders.get(each.id, frozenset()), live, assignment, beat))
-        return JSONResponse({"topologies": found})
+        return JSONResponse({"topologies": [self._for(request, each) for each in found]})
 
     def _topology(self, request: Request) -> Response:
-        return JSONResponse(self._show(self._nimbus.find(request.path_params["name"])))
+        return JSONResponse(self._for(request, self._show(self._nimbus.find(request.path_params["name"]))))
 
     def _manifest(self, request: Request) -> Response:
         manifest = self._nimbus.store.manifest(request.path_params["id"])
@@ -302,6 +311,13 @@ class NimbusApi:
         assignment = state.assignment(topology.id)
         beat = None if assignment is None else state.heartbeat(topology.id, assignment.number)
         return _shown(topology, state.holders_of(topology.id), frozenset(state.nimbuses()), assignment, beat)
+
+    def _for(self, request: Request, topology: dict[str, Any]) -> dict[str, Any]:
+        """Return a topology as whoever asks may see it: users' texts may hold keys and values."""
+        if has_token(request, self._token):
+            return topology
+        beat = topology["heartbeat"]
+        return {**topology, "settings": {}, "reason": None, "heartbeat": beat and {**beat, "detail": ""}}
 
     def _leader_of(self, error: Exception) -> str | None:
         if not isinstance(error, NotLeader):

@@ -49,11 +49,16 @@ def code_file(store: CodeStore, request: Request) -> Response:
     return FileResponse(path, media_type="application/octet-stream")
 
 
-def check_token(request: Request, token: bytes) -> None:
-    """Raise HTTPException 401 for a request without the cluster's token."""
+def has_token(request: Request, token: bytes) -> bool:
+    """Whether a request has the cluster's token."""
     # A comparison in constant time: its duration must not tell how much of a guess is right.
     kind, _, given = request.headers.get("Authorization", "").partition(" ")
-    if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token):
+    return kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token)
+
+
+def check_token(request: Request, token: bytes) -> None:
+    """Raise HTTPException 401 for a request without the cluster's token."""
+    if not has_token(request, token):
         raise HTTPException(401, "this request needs the cluster's token: Authorization: Bearer TOKEN")
 
 
