@@ -144,6 +144,25 @@ def test_timeline_draws_what_happened(browser, stub):
     assert browser.script(COLOURS, 596, "turn") > 100
 
 
+class Killed(Answers):
+    """Transaction 3 was being processed when the run before was killed."""
+
+    def _attempts_of(self, txid):
+        lost = (txid, 1, 1, 0, 70, 0, 0, 0, 0, 60.0, 60.0, 63.0, 80.0, 0, 0, 0, 0)
+        return [*([lost] if txid == 3 else []), *super()._attempts_of(txid)]
+
+
+def test_open_span_of_a_killed_run(browser):
+    """What was open when a run was killed ends with its last sign, however long the next one goes on."""
+    with stub_server(Killed()) as server:
+        open_timeline(browser, server)
+        said = browser.script("gantt.move(0, 13000, 0, 20); return gantt.describe(3)")
+        assert said.startswith("transaction 3, attempt 1 lost with its run: metadata 3.0 ms")
+        assert browser.script(COLOURS, 3, "processing") < 30
+        assert browser.script(COLOURS, 3, "write") > 3
+        browser.driver.get("about:blank")
+
+
 def test_timeline_moves(browser, stub):
     """A drag moves the picture and ends following; a click picks; 'all' shows every row; the number finds a row."""
     open_timeline(browser, stub)
@@ -263,20 +282,35 @@ def test_transaction_page(browser, stub):
     browser.says("transaction 591", "h1")
 
 
-def test_cluster(browser, stub):
-    """The start page has topologies and daemons, with a leader and one that is gone; a kill is asked for first."""
-    browser.open(stub.address)
-    browser.says("waits to lead")
-    browser.picture("cluster", whole=True)
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 380])
+def test_cluster(browser, stub, dark, width):
+    """The start page has topologies and daemons, with a leader and one that is gone, in every width and scheme."""
+    browser.open(stub.address, width=width, dark=dark)
+    for words in ("leads", "waits to lead", "gone; it led", "6 min 40 s", "process 99"):
+        browser.says(words, "#cluster")
+    browser.picture(f"cluster-{'dark' if dark else 'light'}-{width}", whole=True)
+    assert browser.script("return document.scrollingElement.scrollWidth") <= width
     assert browser.script(LOW_CONTRAST) == []
+
+
+def test_what_a_cluster_does_asks_first(browser, stub):
+    """By the keyboard alone: 'no' is what Enter says, Escape says it too, and only 'yes' posts."""
     stub.answers.can = dict.fromkeys(("activate", "rebalance", "kill"), True)
-    browser.find("main a").click()
-    browser.find("#kill").click()
-    browser.says("End the topology", "dialog")
-    browser.keys(Keys.ESCAPE)
-    browser.find("#rebalance").click()
-    browser.find("dialog input").send_keys("topology.workers=3")
-    browser.find("dialog .danger").click()
+    browser.open(stub.address)
+    browser.find("main a").send_keys(Keys.ENTER)
+    kill = browser.find("#kill")
+    for no in (Keys.ENTER, Keys.ESCAPE):
+        kill.send_keys(Keys.ENTER)
+        browser.says("words: End the topology", "dialog[open]")
+        assert browser.script(LOW_CONTRAST) == []
+        browser.keys(no)
+        wait_for("the question goes", lambda: not browser.all("dialog[open]"))
+        assert browser.driver.switch_to.active_element == kill
+    browser.find("#rebalance").send_keys(Keys.ENTER)
+    browser.find("dialog input").send_keys("topology.workers=3", Keys.TAB, Keys.TAB)
+    browser.picture("cluster-rebalance")
+    browser.keys(Keys.ENTER)
     browser.says("rebalance: done", "#check")
     assert stub.posted == [("/api/v1/topology/words/rebalance", b'{"settings":{"topology.workers":"3"}}')]
 
@@ -309,4 +343,8 @@ def test_injection(browser, kind):
             browser.open(f"{server.address}/t/words")
             browser.find("#audit").click()
             browser.says("<script>hit=1</script>", "#check pre")
+            server.answers.can = {"kill": True}
+            browser.find("#kill").click()
+            browser.says("<script>hit=1</script>", "dialog")
+            assert browser.script(foreign) == 0
         browser.driver.get("about:blank")

@@ -167,7 +167,7 @@ class ClusterSource:
             }
             for each in look.supervisors
         ]
-        return {"nimbuses": nimbuses, "supervisors": supervisors, "why": look.why}
+        return {"now": time.time(), "nimbuses": nimbuses, "supervisors": supervisors, "why": look.why}
 
     def change(self, slug: str, what: str, settings: Mapping[str, str]) -> dict[str, Any]:
         """See :class:`~txtopo.ui.source.Source`."""

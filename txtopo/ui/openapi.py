@@ -272,6 +272,7 @@ _TOPOLOGIES: Shape = {
     "topologies": [{**_TOPOLOGY, "rate": "number?"}],
 }
 _CLUSTER: Shape = {
+    "now": "number",
     "nimbuses": [
         {
             "address": "string",

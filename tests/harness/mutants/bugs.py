@@ -3953,6 +3953,6 @@ BUGS = (
         "return row.ended || (row.epoch === this.epoch ? this.now() : this.ends.get(row.epoch));",
         "return row.ended || this.now();",
         subjects=(),
-        tests=("tests/ui/test_runs.py",),
+        tests=("tests/ui/test_page.py",),
     ),
 )

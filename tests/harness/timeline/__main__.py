@@ -62,6 +62,23 @@ def progress(committed: int, elapsed: float) -> Progress:
     return Progress("words", committed, 10, 10, 10, 10, "processing", committed, 0, 500 * committed, 0, elapsed)
 
 
+def fed(timeline: Timeline, rate: int, secs: float) -> tuple[int, float]:
+    """Report transactions at a rate; return how many, and the observer's processor time."""
+    began, observed = time.monotonic(), 0.0
+    numbers = int(rate * secs / GROUP)
+    for number in range(numbers):
+        ahead = began + number * GROUP / rate - time.monotonic()
+        if ahead > 0:
+            time.sleep(ahead)
+            timeline.progressed(progress(number * GROUP, time.monotonic() - began))
+        reports = reports_of(timeline, number)
+        before = time.thread_time()
+        for report in reports:
+            report()
+        observed += time.thread_time() - before
+    return numbers * GROUP, observed
+
+
 def main(rate: int, secs: float) -> None:
     """Measure, and print the shares."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -69,21 +86,10 @@ def main(rate: int, secs: float) -> None:
         with Timeline(topology, Config(), Path(scratch) / "timeline") as timeline:
             timeline.leads("measured", 1)
             began, cpu_began, own_began = time.monotonic(), time.process_time(), time.thread_time()
-            observed = 0.0
-            numbers = int(rate * secs / GROUP)
-            for number in range(numbers):
-                ahead = began + number * GROUP / rate - time.monotonic()
-                if ahead > 0:
-                    time.sleep(ahead)
-                    timeline.progressed(progress(number * GROUP, time.monotonic() - began))
-                reports = reports_of(timeline, number)
-                before = time.thread_time()
-                for report in reports:
-                    report()
-                observed += time.thread_time() - before
+            count, observed = fed(timeline, rate, secs)
             elapsed, cpu = time.monotonic() - began, time.process_time() - cpu_began
             others = cpu - (time.thread_time() - own_began)
-            print(f"{numbers * GROUP} transactions in {elapsed:.1f} s: {numbers * GROUP / elapsed:.0f} a second")
+            print(f"{count} transactions in {elapsed:.1f} s: {count / elapsed:.0f} a second")
             print(f"run loop's thread: {100 * observed / elapsed:.2f} % of a core")
             print(f"timeline's thread: {100 * others / elapsed:.2f} % of a core")
 

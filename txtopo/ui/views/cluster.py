@@ -7,20 +7,17 @@ from typing import Any
 
 from txtopo.ui.markup import Markup, tag
 from txtopo.ui.views.tables import none, table
-from txtopo.ui.words import moment
+from txtopo.ui.words import UNKNOWN, duration
 
 
 def cluster_part(cluster: Mapping[str, Any]) -> Markup:
     """Return the nimbuses, of which one leads, and the supervisors with their drivers."""
+    now = cluster["now"]
     nimbuses = [
         [
             each["address"],
-            _sign("running", "leads")
-            if each["isLeader"] and each["isAlive"]
-            else _sign("ended", "waits to lead")
-            if each["isAlive"]
-            else _sign("killed", "gone"),
-            moment(each["startedAt"]),
+            _role(each),
+            duration(now - each["startedAt"]) if each["isAlive"] else UNKNOWN,
             each["version"],
             ", ".join(each["codeHeld"]) or "none",
         ]
@@ -30,7 +27,7 @@ def cluster_part(cluster: Mapping[str, Any]) -> Markup:
         [
             each["host"],
             f"{each['used']} of {each['slots']}",
-            moment(each["startedAt"]),
+            duration(now - each["startedAt"]),
             [
                 [
                     tag("a", d["slug"], href=f"/t/{d['slug']}"),
@@ -46,14 +43,16 @@ def cluster_part(cluster: Mapping[str, Any]) -> Markup:
         "div",
         cluster["why"] and tag("p", cluster["why"], class_="none message"),
         tag("h2", "Nimbuses"),
-        table(("nimbus", "role", "since (UTC)", "version", "code held"), nimbuses)
-        if nimbuses
-        else none("none is there"),
+        table(("nimbus", "role", "up for", "version", "code held"), nimbuses) if nimbuses else none("none is there"),
         tag("h2", "Supervisors"),
-        table(("supervisor", "slots used", "since (UTC)", "drivers"), supervisors)
-        if supervisors
-        else none("none is there"),
+        table(("supervisor", "slots used", "up for", "drivers"), supervisors) if supervisors else none("none is there"),
     )
+
+
+def _role(nimbus: Mapping[str, Any]) -> Markup:
+    if not nimbus["isAlive"]:
+        return _sign("killed", "gone; it led" if nimbus["isLeader"] else "gone")
+    return _sign("running", "leads") if nimbus["isLeader"] else _sign("ended", "waits to lead")
 
 
 def _sign(status: str, words: str) -> Markup:
