@@ -217,7 +217,8 @@ class ClusterSource:
 
     def _summary(self, look: _Look, topology: dict[str, Any]) -> dict[str, Any]:
         said = look.summaries.get(topology["id"]) or header.summary(_unreached(topology["id"]))
-        return {**said, **self._own(look, topology, said)}
+        found = {**said, **self._own(look, topology, said)}
+        return {**found, "statusText": topology["status"]} if topology["status"] in _WORDS and not look.why else found
 
     @staticmethod
     def _own(look: _Look, topology: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:

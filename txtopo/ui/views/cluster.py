@@ -17,7 +17,7 @@ def cluster_part(cluster: Mapping[str, Any]) -> Markup:
         [
             each["address"],
             _role(each),
-            duration(now - each["startedAt"]) if each["isAlive"] else UNKNOWN,
+            _age(now - each["startedAt"]) if each["isAlive"] else UNKNOWN,
             each["version"],
             ", ".join(each["codeHeld"]) or "none",
         ]
@@ -27,7 +27,7 @@ def cluster_part(cluster: Mapping[str, Any]) -> Markup:
         [
             each["host"],
             f"{each['used']} of {each['slots']}",
-            duration(now - each["startedAt"]),
+            _age(now - each["startedAt"]),
             [
                 [
                     tag("a", d["slug"], href=f"/t/{d['slug']}"),
@@ -53,6 +53,10 @@ def _role(nimbus: Mapping[str, Any]) -> Markup:
     if not nimbus["isAlive"]:
         return _sign("killed", "gone; it led" if nimbus["isLeader"] else "gone")
     return _sign("running", "leads") if nimbus["isLeader"] else _sign("ended", "waits to lead")
+
+
+def _age(secs: float) -> Markup:
+    return tag("span", duration(secs), class_="time")
 
 
 def _sign(status: str, words: str) -> Markup:

@@ -31,7 +31,7 @@ def topologies_part(topologies: Mapping[str, Any]) -> Markup:
                 number(each["committed"]) if each["kind"] == "transactional" else "plain",
                 short(each["rate"]),
                 short(each["lag"]),
-                UNKNOWN if None in known else duration(known[1] - known[0]),
+                tag("span", UNKNOWN if None in known else duration(known[1] - known[0]), class_="time"),
                 each["lastError"] and tag("span", each["lastError"], class_="reason"),
             ]
         )
