@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from urllib.parse import parse_qs
 
 import attrs
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 POLICY = (
@@ -38,6 +38,8 @@ HEADERS = {
     "X-Frame-Options": "DENY",
 }
 """The headers of every answer."""
+
+_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in HEADERS.items())
 
 INVITATION_SECS = 600.0
 """How long the address for another browser is good for; the printed one is good until it is used."""
@@ -128,9 +130,10 @@ class Guard:
 
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.update(HEADERS)
-                headers.setdefault("Cache-Control", "no-store")
+                headers = [*message["headers"], *_HEADERS]
+                if all(name.lower() != b"cache-control" for name, _ in headers):
+                    headers.append((b"cache-control", b"no-store"))
+                message["headers"] = headers
             await send(message)
 
         refusal = self._refusal(scope)

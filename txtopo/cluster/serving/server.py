@@ -71,6 +71,41 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
+class _Together:
+    """A transport that holds one write back until the next, or until the event loop comes round.
+
+    The head and the body of an answer are two writes. Sent one by one, the second system call and the reader's second
+    wake-up are a quarter of what a small answer costs.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send what is held with this, or hold this."""
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.write(held + data)
+        elif data:
+            self._held = data
+            self._loop.call_soon(self._flush)
+
+    def close(self) -> None:
+        """Send what is held, and close."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        held, self._held = self._held, b""
+        if held:
+            self._transport.write(held)
+
+
 class _Protocol(H11Protocol):
     """A connection that tells the gate what it waits for."""
 
@@ -83,6 +118,7 @@ class _Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.transport = _Together(transport, self.loop)  # type: ignore[assignment]  # it passes the rest on
         # abort(), not close(): close() first waits until the peer has taken all data.
         self._place = self._gate.enter(self.client[0] if self.client else "", transport.abort)
         if self._place is None:
