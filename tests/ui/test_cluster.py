@@ -78,23 +78,27 @@ def test_a_cluster_whose_leader_is_killed(cluster: DriverCluster, tmp_path: Path
     (tmp_path / "plain" / "ticks.py").write_text(PLAIN)
     plain = cluster.command("submit", str(tmp_path / "plain"), "--module", "ticks").split()[0]
     counting = cluster.submit(total=100_000, pause=0.2)
-    evil = cluster.copy_of_code(**{"a bug in the committer": EVIL})
-    failed = cluster.submit(evil, "--name", EVIL_NAME, bug_at=3, output=tmp_path / "evil", name=EVIL_NAME)
-    cluster.wait_for("one has failed", lambda: "FAILED" in cluster.cluster.statuses().values())
     with page_of(cluster) as address:
-        browser.open(address)
-        for words in ("leads", "waits to lead", "running", "FAILED", EVIL, EVIL_NAME):
-            browser.says(words, secs=SECS)
-        browser.picture("cluster-real", whole=True)
+        browser.open(address, width=1100, height=560)
+        wait_for("both run", lambda: browser.text("#topologies").count("running") == 2, SECS)
+        for words in ("leads", "waits to lead"):
+            browser.says(words, "#cluster", SECS)
         _answers(browser, counting, plain)
-        leader = cluster.cluster.leader()
-        leader.kill()
+        cluster.cluster.leader().kill()
         browser.says("gone", "#cluster", SECS)
         wait_for("another one leads", lambda: "leads" in browser.text("#cluster").replace("waits to lead", ""), SECS)
-        assert "running" in browser.text("#topologies")
+        wait_for("both run", lambda: browser.text("#topologies").count("running") == 2, SECS)
         browser.picture("cluster-leader-killed", whole=True)
         _one_topology(browser, cluster, counting)
-        browser.open(f"{address.partition('/?')[0]}/t/{slug_of(failed)}#errors")
+        evil = cluster.copy_of_code(**{"a bug in the committer": EVIL})
+        failed = cluster.submit(evil, "--name", EVIL_NAME, bug_at=3, output=tmp_path / "evil", name=EVIL_NAME)
+        start = address.partition("/?")[0]
+        browser.open(start, width=380, dark=True)
+        for words in ("FAILED", EVIL, EVIL_NAME):
+            browser.says(words, "#topologies", SECS)
+        assert browser.script("return document.scrollingElement.scrollWidth") <= 380
+        browser.picture("cluster-failed-380", whole=True)
+        browser.open(f"{start}/t/{slug_of(failed)}#errors")
         browser.says(EVIL, "#errors", SECS)
         assert browser.script("return typeof hit") == "undefined"
         browser.driver.get("about:blank")  # before the page's process ends, of which the console would tell

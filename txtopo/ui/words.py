@@ -29,7 +29,7 @@ def duration(secs: float | None) -> str:
     if secs < _MINUTE:
         return f"{secs:.1f} s"
     if secs < _HOUR:
-        return f"{secs // _MINUTE:.0f} min {secs % _MINUTE:.0f} s"
+        return f"{secs // _MINUTE:.0f} min {secs % _MINUTE // 1:.0f} s"
     if secs < _DAY:
         return f"{secs // _HOUR:.0f} h {secs % _HOUR // _MINUTE:.0f} min"
     return f"{secs // _DAY:.0f} d {secs % _DAY // _HOUR:.0f} h"
