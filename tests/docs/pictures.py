@@ -2,6 +2,7 @@
 
 ``python -m tests.docs.pictures`` runs a topology of orders, some of which have no price yet, opens its page in Chromium
 and writes what it sees into ``docs/pictures``. It takes about a minute on a quiet machine. Look at what it has written.
+``cluster.png`` is what ``tests/ui/test_cluster.py`` calls ``cluster-leader-killed``.
 """
 
 from __future__ import annotations
