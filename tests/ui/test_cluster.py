@@ -126,6 +126,8 @@ def _answers(browser, counting: str, plain: str) -> None:
     origin = browser.script("return location.origin")
     cookies = {each["name"]: each["value"] for each in browser.driver.get_cookies()}
     with httpx.Client(base_url=origin, cookies=cookies, trust_env=False, timeout=30) as client:
+        of_counting = f"/api/v1/topology/{slug_of(counting)}"
+        wait_for("it commits", lambda: (client.get(of_counting).json()["committed"] or 0) > 1, SECS)
         for (method, path), topology in itertools.product(SHAPES, (counting, plain)):
             if method != "get" or "{number}" in path or "rows" in path or (topology == plain and "{txid}" in path):
                 continue
@@ -134,7 +136,6 @@ def _answers(browser, counting: str, plain: str) -> None:
             assert answer.status_code == 200, (place, answer.text)
             schema = document()["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
             assert list(misfits(answer.json(), schema)) == [], place
-        of_counting = f"/api/v1/topology/{slug_of(counting)}"
         assert client.get(f"{of_counting}/state/rows?name=counts&key=3").json()["found"] == 1
         assert client.get("/api/v1/topology/nobody").status_code == 404
         assert client.post(f"{of_counting}/kill").status_code == 403, "it has no Origin"
