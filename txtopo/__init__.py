@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         TransactionalSpout as TransactionalSpout,
     )
     from txtopo.api.state import MapState as MapState, State as State, StateKind as StateKind
-    from txtopo.api.tuples import Tuple as Tuple
+    from txtopo.api.tuples import Tuple as Tuple, Tuples as Tuples
     from txtopo.attempts import TransactionAttempt as TransactionAttempt
     from txtopo.config import Config as Config
     from txtopo.engine.control import RunControl as RunControl

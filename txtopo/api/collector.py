@@ -9,6 +9,26 @@ from typing import Any
 import pyarrow as pa
 
 from txtopo.api.tuples import DEFAULT_STREAM, Tuple
+from txtopo.errors import AnchorError
+
+Anchor = Tuple | Sequence[Tuple] | None
+"""What an emitted tuple descends from: a tuple, several, or none."""
+
+
+def anchor_of_each(rows: Sequence[Any], anchors: Tuple | Sequence[Anchor] | None) -> Sequence[Anchor]:
+    """Return the anchor of each row, given what ``emit_batch`` was given.
+
+    Raises:
+        AnchorError: their number is not that of the rows.
+    """
+    if anchors is None or isinstance(anchors, Tuple):
+        return [anchors] * len(rows)
+    if len(anchors) != len(rows):
+        raise AnchorError(
+            f"emit_batch got {len(rows)} rows and {len(anchors)} anchors; give one for each row, one tuple for all, or "
+            "None"
+        )
+    return anchors
 
 
 class BasicOutputCollector(ABC):
@@ -95,9 +115,35 @@ class OutputCollector(ABC):
             TopologyError: no bolt with that task subscribes to the stream by ``direct_grouping``.
         """
 
+    def emit_batch(
+        self,
+        rows: Sequence[Sequence[Any]],
+        anchors: Tuple | Sequence[Anchor] | None = None,
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit many tuples in one call: the same as ``emit`` for each, and several times as fast.
+
+        Args:
+            rows: the values of each tuple.
+            anchors: for each tuple what it is anchored to, as for ``emit``: as many as there are rows. One tuple is
+                the anchor of all. None: they belong to no tree.
+            stream: a stream that the bolt declares.
+
+        Raises:
+            FieldsError: a row does not fit the stream's fields.
+            AnchorError: an anchor was acked or failed before, or there is not one for each row.
+        """
+        for row, anchor in zip(rows, anchor_of_each(rows, anchors), strict=True):
+            self.emit(row, anchor, stream)
+
     @abstractmethod
     def ack(self, tuple: Tuple) -> None:
         """Ack a tuple: it is processed. The tuples anchored to it remain pending; a second ack is ignored."""
+
+    def ack_batch(self, tuples: Sequence[Tuple]) -> None:
+        """Ack many tuples in one call, the same as ``ack`` for each; fastest with all that ``execute_batch`` got."""
+        for each in tuples:
+            self.ack(each)
 
     @abstractmethod
     def fail(self, tuple: Tuple) -> None:

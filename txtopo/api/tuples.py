@@ -1,9 +1,10 @@
-"""Tuples: what a bolt's ``execute`` receives."""
+"""Tuples: what a bolt's ``execute`` receives, one by one or many at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from operator import itemgetter
+from typing import Any, overload
 
 import attrs
 
@@ -101,3 +102,70 @@ class Tuple:
     def __repr__(self) -> str:
         pairs = ", ".join(f"{name}={value!r}" for name, value in zip(self.fields, self.values, strict=False))
         return f"Tuple({self.source_component}/{self.source_stream}: {pairs})"
+
+
+class Tuples(Sequence[Tuple]):
+    """Tuples that a rich bolt receives at once, in their order: all of one stream of one component.
+
+    ``tuples[0]``, ``len(tuples)`` and ``for tuple in tuples`` work as with a list. ``tuples.column("word")`` and
+    ``tuples.values`` are several times as fast as to look at each tuple, because they make no objects.
+    """
+
+    __slots__ = ("_tuples", "source", "values")
+
+    values: Sequence[Sequence[Any]]
+    """The values of each tuple."""
+    source: TupleSource
+    """Where the first one comes from; the others may come from other tasks of the same component."""
+
+    def __init__(self, tuples: Sequence[Tuple]) -> None:
+        """Hold tuples, at least one."""
+        self._tuples: Sequence[Tuple] | None = tuples
+        self.values = [each.values for each in tuples]
+        self.source = tuples[0].source
+
+    def column(self, field: str) -> list[Any]:
+        """Return the value of a field in each tuple.
+
+        Raises:
+            FieldsError: the stream has no such field.
+        """
+        return list(map(itemgetter(self.fields.index(field)), self.values))
+
+    @property
+    def fields(self) -> Fields:
+        """The fields of the stream."""
+        return self.source.fields
+
+    @property
+    def source_component(self) -> str:
+        """The id of the spout or bolt that emitted the tuples."""
+        return self.source.component
+
+    @property
+    def source_stream(self) -> str:
+        """The stream they were emitted on."""
+        return self.source.stream
+
+    def _made(self) -> Sequence[Tuple]:
+        """Return the tuples as objects."""
+        assert self._tuples is not None, "given at the start"
+        return self._tuples
+
+    @overload
+    def __getitem__(self, index: int) -> Tuple: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Tuple]: ...
+
+    def __getitem__(self, index: int | slice) -> Tuple | Sequence[Tuple]:
+        return self._made()[index]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Tuple]:
+        return iter(self._made())
+
+    def __repr__(self) -> str:
+        return f"Tuples({len(self)} of {self.source_component}/{self.source_stream})"

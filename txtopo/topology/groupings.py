@@ -10,8 +10,9 @@ version must send a key to the same task.
 from __future__ import annotations
 
 import functools
+import itertools
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
@@ -29,6 +30,15 @@ from txtopo.topology.plan import Edge
 
 ChooseOne = Callable[[Sequence[Any]], int]
 """Returns the task that gets a tuple with these values."""
+
+ChooseForMany = Callable[[Sequence[Sequence[Any]]], list[int]]
+"""Returns the task that gets each of these rows."""
+
+Pick = Callable[[Sequence[Any]], list[Any]]
+"""Returns some of the values of a column."""
+
+SELECTED_MAX = 4
+"""Up to so many keys it is faster to look at all rows for each key than to note the positions of each."""
 
 ChooseSome = Callable[[Sequence[Any]], Sequence[int]]
 """Returns the tasks that get a tuple with these values."""
@@ -149,12 +159,46 @@ def check_task(task: int, tasks: Sequence[int], edge: Edge, who: str) -> None:
         )
 
 
+def divide(keys: Sequence[int]) -> Mapping[int, Pick]:
+    """Return, by key, how to pick what has this key out of a column that is as long as ``keys``, in its order."""
+    different = sorted(set(keys))
+    if len(different) == 1:
+        return {different[0]: list}
+    if len(different) <= SELECTED_MAX:
+        return {key: _where(list(map(key.__eq__, keys))) for key in different}
+    positions: dict[int, list[int]] = {key: [] for key in different}
+    for position, key in enumerate(keys):
+        positions[key].append(position)
+    return {key: _at(each) for key, each in positions.items()}
+
+
+def _where(selected: Sequence[bool]) -> Pick:
+    return lambda column: list(itertools.compress(column, selected))
+
+
+def _at(positions: Sequence[int]) -> Pick:
+    return lambda column: [column[position] for position in positions]
+
+
 @attrs.frozen
 class Choice:
     """How an edge chooses tasks: either one or some."""
 
     one: ChooseOne | None = None
     some: ChooseSome | None = None
+    many: ChooseForMany | None = None
+    """The same as ``one`` for many tuples, if there is a faster way than to call it for each."""
+
+    def tasks_of(self, rows: Sequence[Sequence[Any]]) -> Mapping[int, Pick]:
+        """Return, by task, how to pick what belongs to the rows that it gets."""
+        if self.some is not None:
+            by_task: dict[int, list[int]] = {}
+            for position, values in enumerate(rows):
+                for task in self.some(values):
+                    by_task.setdefault(task, []).append(position)
+            return {task: _at(positions) for task, positions in by_task.items()}
+        assert self.one is not None, "a choice is one of the two"
+        return divide(list(map(self.one, rows)) if self.many is None else self.many(rows))
 
 
 def chooser(  # noqa: PLR0913, PLR0917 - all that a grouping may look at
@@ -179,10 +223,10 @@ def chooser(  # noqa: PLR0913, PLR0917 - all that a grouping may look at
         return Choice(some=custom_choice(edge, source_task, tasks, context))
     if len(tasks) == 1 or kind is GroupingKind.GLOBAL:
         lowest = min(tasks)
-        return Choice(one=lambda _values: lowest)
+        return Choice(one=lambda _values: lowest, many=lambda rows: [lowest] * len(rows))
     if grouping.fields is not None:
         positions = [fields.index(name) for name in grouping.fields]
-        return Choice(one=_by_key(positions, tasks) if kind is GroupingKind.FIELDS else _by_half(positions, tasks))
+        return _by_key(positions, tasks) if kind is GroupingKind.FIELDS else Choice(one=_by_half(positions, tasks))
     return Choice(one=_shuffle(local if kind is GroupingKind.LOCAL_OR_SHUFFLE and local else tasks, rng))
 
 
@@ -200,7 +244,7 @@ def _shuffle(tasks: Sequence[int], rng: random.Random) -> ChooseOne:
     return choose
 
 
-def _by_key(positions: Sequence[int], tasks: Sequence[int]) -> ChooseOne:
+def _by_key(positions: Sequence[int], tasks: Sequence[int]) -> Choice:
     key_of = itemgetter(*positions)
     decide = task_by_key(len(tasks)).decide
     known = ByKey(lambda key: tasks[decide(key)])
@@ -212,7 +256,14 @@ def _by_key(positions: Sequence[int], tasks: Sequence[int]) -> ChooseOne:
         except TypeError:  # an unhashable key, such as a list
             return known.decide(key)
 
-    return choose
+    def choose_for_many(rows: Sequence[Sequence[Any]]) -> list[int]:
+        keys = list(map(key_of, rows))
+        try:
+            return list(map(known.__getitem__, keys))
+        except TypeError:
+            return list(map(known.decide, keys))
+
+    return Choice(one=choose, many=choose_for_many)
 
 
 def _by_half(positions: Sequence[int], tasks: Sequence[int]) -> ChooseOne:

@@ -52,7 +52,7 @@ KINDS = (
 )
 """The kinds of transactional topologies; the first match counts, so subclasses come before their base classes."""
 
-_RICH = {"prepare": (*_SHORT, "collector"), "execute": ("tuple",), "cleanup": ()}
+_RICH = {"prepare": (*_SHORT, "collector"), "execute": ("tuple",), "execute_batch": ("tuples",), "cleanup": ()}
 _NEXT = {
     "open": (*_SHORT, "collector"),
     "next_tuple": (),
@@ -70,6 +70,22 @@ PLAIN_KINDS = (
     KindRules(PlainKind.SPOUT, Spout, _NEXT),
 )
 """The kinds of plain topologies."""
+
+
+def takes_batches(kind: type) -> bool:
+    """Whether txtopo calls ``execute_batch`` of a bolt of class ``kind``; of a batch bolt, for columnar streams.
+
+    The most derived class that defines one of the two methods decides: a subclass that overrides only ``execute``
+    wants to be called tuple by tuple.
+    """
+    for each in kind.__mro__:
+        if each in {BatchBolt, RichBolt}:
+            break
+        if "execute_batch" in vars(each):
+            return True
+        if "execute" in vars(each):
+            break
+    return False
 
 
 def rules_of(component: object, kinds: Sequence[KindRules] = KINDS) -> KindRules | None:

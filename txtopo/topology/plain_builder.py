@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from txtopo.api.bolt import Bolt, OutputFieldsDeclarer
+from txtopo.api.bolt import Bolt, OutputFieldsDeclarer, RichBolt
 from txtopo.api.fields import Fields
 from txtopo.api.spout import AnySpout, Spout
 from txtopo.topology import checks
 from txtopo.topology.builder import check_pickles, refuse
 from txtopo.topology.code_checks import signature_mistakes, undeclared_streams
 from txtopo.topology.graph import BoltDeclarer, ComponentDeclarer, Declared, Graph
-from txtopo.topology.kinds import PLAIN_KINDS, bolt_classes, rules_of
+from txtopo.topology.kinds import PLAIN_KINDS, bolt_classes, rules_of, takes_batches
 from txtopo.topology.plain_plan import SYSTEM, PlainComponent, PlainKind, PlainPlan
 from txtopo.topology.plan import Edge
 from txtopo.topology.topology import PlainTopology
@@ -115,6 +115,14 @@ def _check_kinds(graph: Graph) -> Iterator[str]:
                 f"{declared.id!r}: {name} is a bolt of transactional topologies; give it to a "
                 f"TransactionalTopologyBuilder, or subclass {' or '.join(bolt_classes(PLAIN_KINDS))}"
             )
+        elif isinstance(component, RichBolt) and not _executes(component):
+            yield f"{declared.id!r}: {name} has neither execute() nor execute_batch(); write def execute(self, tuple)"
+
+
+def _executes(bolt: RichBolt) -> bool:
+    """Return whether a bolt has an ``execute`` or ``execute_batch`` of its own: by default, each calls the other."""
+    kind = type(bolt)
+    return kind.execute is not RichBolt.execute or kind.execute_batch is not RichBolt.execute_batch
 
 
 def _check_executors(graph: Graph) -> Iterator[str]:
@@ -175,6 +183,7 @@ def _make_plan(graph: Graph, declarers: Mapping[str, OutputFieldsDeclarer]) -> P
                 streams=dict(declarers[declared.id].streams),
                 direct_streams=frozenset(declarers[declared.id].direct_streams),
                 configuration={**declared.component.component_configuration(), **declared.configuration},
+                takes_batches=isinstance(declared.component, RichBolt) and takes_batches(type(declared.component)),
             )
         )
         next_task += tasks

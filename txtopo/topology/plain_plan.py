@@ -45,6 +45,8 @@ class PlainComponent:
     streams: Mapping[str, Fields]
     direct_streams: frozenset[str]
     configuration: Mapping[str, Any]
+    takes_batches: bool = False
+    """Whether txtopo calls ``execute_batch`` of its bolt."""
 
 
 @attrs.frozen(slots=False)

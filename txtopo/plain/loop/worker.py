@@ -18,23 +18,22 @@ import random
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from itertools import repeat
 from typing import Any
 
 import attrs
 
 from txtopo.config import Config
 from txtopo.errors import UserCodeError
-from txtopo.plain.tasks.bolts import BoltTask, Ticks
+from txtopo.plain.tasks.bolts import BoltTask, Ticks, bolt_task
+from txtopo.plain.tasks.column_queue import ColumnQueue
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
 from txtopo.plain.tasks.offload import POLL_SECS, Offloading
 from txtopo.plain.tasks.outbox import Outbox
-from txtopo.plain.tasks.queues import TaskQueue
+from txtopo.plain.tasks.queues import TaskQueue, WaitingTuples
 from txtopo.plain.tasks.spouts import SpoutExecutor, SpoutTask
 from txtopo.plain.tasks.task import Observer, Shared, tuple_sources
 from txtopo.plain.transport.frames import Frame, blamed, decode, encode
 from txtopo.plain.trees.acker import Acker, Outcome, acker_of
-from txtopo.plain.trees.tuples import TreeTuple
 from txtopo.topology.assignment import ACKER, Assignment
 from txtopo.topology.plain_plan import PlainKind, PlainPlan
 
@@ -111,9 +110,16 @@ class Worker:
         bolts = [e for e in executors if e.component != ACKER and plan.by_id[e.component].kind is not PlainKind.SPOUT]
         self._sources = tuple_sources(plan)
         numbers = {id(source): number for number, source in enumerate(self._sources)}
-        self._queues = {task: TaskQueue(self._sources, numbers) for executor in bolts for task in executor.tasks}
+        self._queues: dict[int, WaitingTuples] = {
+            task: ColumnQueue(self._sources, task)
+            if plan.by_id[executor.component].takes_batches
+            else TaskQueue(self._sources, numbers)
+            for executor in bolts
+            for task in executor.tasks
+        }
         self._outbox = Outbox(
-            {task: queue.newest for task, queue in self._queues.items()},
+            # Tuples for the others wait as columns: they leave the outbox at the end of a pass, also those from here.
+            {task: queue.newest for task, queue in self._queues.items() if isinstance(queue, TaskQueue)},
             assignment.worker_of,
             tuple(assignment.worker_of[task] for task in assignment.acker_tasks),
         )
@@ -329,17 +335,17 @@ class Worker:
         plan = self._shared.plan
         now = self._clock()
         for executor in self._bolt_executors:
-            tasks = [BoltTask(self._shared, plan.by_id[executor.component], task) for task in executor.tasks]
+            tasks = [bolt_task(self._shared, plan.by_id[executor.component], task) for task in executor.tasks]
             self._bolts.extend(tasks)
             every_secs = tasks[0].config["topology.tick.tuple.freq.secs"]
             if every_secs is not None:
-                self._ticks.append(Ticks(tasks, every_secs, now + every_secs, self._sources[-1]))
+                self._ticks.append(Ticks(tasks, every_secs, now + every_secs, len(self._sources) - 1))
 
     def _set_bits(self, incarnations: Mapping[int, int]) -> None:
         """Set the bits of other workers. Each incarnation has its own: an int has room for any number of bits."""
         for task, worker in self._worker_of.items():
-            if worker in incarnations and worker != self.number:
-                self._outbox.bit_of[task] = 1 << incarnations[worker]
+            if worker in incarnations:  # tuples from here to here need no bit: they die with their acks
+                self._outbox.bit_of[task] = 0 if worker == self.number else 1 << incarnations[worker]
 
     def _take_known(self) -> None:
         # Only from the front: a frame must not overtake an earlier one of its sender (rule 2 above).
@@ -350,9 +356,7 @@ class Worker:
         if frame.tuples:
             self._prepare_bolts()  # an inactive topology prepares no bolts, but executes the tuples that are under way
         for columns in frame.tuples:
-            self._queues[columns.task].newest.extend(
-                map(TreeTuple, columns.values, repeat(self._sources[columns.source]), columns.roots, columns.edges)
-            )
+            self._queues[columns.task].put(columns)
         if frame.acks[0] or frame.failed or frame.reset:
             self._tell_ackers(frame)
 
@@ -363,7 +367,7 @@ class Worker:
         frames = self._outbox.take_frames()
         for worker, frame in frames.items():
             if worker == self.number:
-                self._tell_ackers(frame)
+                self._take(frame)
             else:
                 self._send(worker, self._encode(frame))
         return bool(frames) | self._settle()

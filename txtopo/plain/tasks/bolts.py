@@ -10,16 +10,22 @@ import attrs
 
 from txtopo.api.bolt import BasicBolt, RichBolt
 from txtopo.api.context import BoltEvent
-from txtopo.api.tuples import Tuple, TupleSource
+from txtopo.api.tuples import Tuple
 from txtopo.errors import FailedException, ReportedFailedException
 from txtopo.plain.tasks.collectors import BasicCollector, BoltCollector
+from txtopo.plain.tasks.column_queue import ColumnQueue
 from txtopo.plain.tasks.metrics import Counts
+from txtopo.plain.tasks.queues import TaskQueue, WaitingTuples
 from txtopo.plain.tasks.task import WEIGHED_SECS, Shared, Task
-from txtopo.plain.trees.tuples import TreeTuple
+from txtopo.plain.transport.frames import Columns
+from txtopo.plain.trees.tuples import SETTLED, TreeTuple, TreeTuples
 from txtopo.topology.plain_plan import PlainComponent, PlainKind
 
 EXECUTED_AT_ONCE_MAX = 512
 """The most tuples that a task executes in one turn."""
+
+BATCH_MAX = 2_000
+"""The most tuples that ``execute_batch`` gets at once."""
 
 TURN_SECS = 0.05
 """A slow bolt ends its turn after this long: until then, frames wait in the sockets."""
@@ -33,10 +39,11 @@ class BoltTask(Task):
 
     def __init__(self, shared: Shared, component: PlainComponent, task: int) -> None:
         super().__init__(shared, component, task)
-        self.queue = shared.queues[task]
+        self.queue: WaitingTuples = shared.queues[task]
         self.collector = BoltCollector(self.output)
         shared.observer.watch(task, self.collector)
         self._executed = 0
+        self._sources = shared.sources
         self._clock = shared.clock
         self._is_full = shared.is_full
         self._unchecked = 1
@@ -57,6 +64,7 @@ class BoltTask(Task):
         Raises:
             UserCodeError: the bolt raised an exception other than a FailedException.
         """
+        assert isinstance(self.queue, TaskQueue), "tuples wait one by one"
         clock = self._clock
         weighed_at = checked_at = clock()
         end = checked_at + TURN_SECS
@@ -131,6 +139,62 @@ class BoltTask(Task):
             hook.executed(BoltEvent(tuple, self.id))
 
 
+class BatchTask(BoltTask):
+    """A task of a rich bolt that takes what waits at once, by ``execute_batch``."""
+
+    def run(self) -> int:
+        """Execute some of the waiting tuples, in one call for each stream; return how many.
+
+        Raises:
+            UserCodeError: the bolt raised an exception other than a FailedException.
+        """
+        assert isinstance(self.queue, ColumnQueue), "tuples wait as columns"
+        by_stream: dict[tuple[str, str], list[Columns]] = {}
+        for columns in self.queue.take(BATCH_MAX):
+            source = self._sources[columns.source]
+            by_stream.setdefault((source.component, source.stream), []).append(columns)
+        executed = 0
+        for each in by_stream.values():
+            tuples = self._together(each)
+            self._run_batch(tuples)
+            executed += len(tuples)
+        self._executed += executed
+        return executed
+
+    def _together(self, columns: list[Columns]) -> TreeTuples:
+        parts = [(self._sources[each.source], len(each.values)) for each in columns]
+        if len(columns) == 1:
+            (one,) = columns
+            return TreeTuples(parts, one.values, one.roots, one.edges)
+        values, roots, edges = list[Any](), list[Any](), list[Any]()
+        for each in columns:
+            values += each.values
+            roots += each.roots
+            edges += each.edges
+        return TreeTuples(parts, values, roots, edges)
+
+    def _run_batch(self, tuples: TreeTuples) -> None:
+        try:
+            self._bolt.execute_batch(tuples)
+        except FailedException as error:
+            if isinstance(error, ReportedFailedException):
+                self.errors.report(error)
+            for each in tuples:
+                if each.roots is not SETTLED:  # type: ignore[attr-defined] # all are TreeTuples
+                    self.collector.fail(each)
+            return
+        except BaseException as error:  # noqa: BLE001 - the user's code
+            raise self.blamed(error, f", {len(tuples)} tuples of {tuples.source_component!r}") from None
+        if self._hooks:
+            for each in tuples:
+                self._tell_executed(each)
+
+
+def bolt_task(shared: Shared, component: PlainComponent, task: int) -> BoltTask:
+    """Make a task of a bolt, and prepare its object."""
+    return (BatchTask if component.takes_batches else BoltTask)(shared, component, task)
+
+
 @attrs.define(eq=False)
 class Ticks:
     """The ticks of the tasks of one bolt."""
@@ -138,7 +202,8 @@ class Ticks:
     tasks: list[BoltTask]
     every_secs: float
     due_at: float
-    source: TupleSource
+    source: int
+    """The number of the source of ticks."""
 
     def send(self, now: float) -> bool:
         """Put a tick tuple into each task's queue if one is due; return whether it is."""
@@ -148,5 +213,7 @@ class Ticks:
         missed = (now - self.due_at) // self.every_secs
         self.due_at += self.every_secs * (1 + missed)
         for task in self.tasks:
-            task.queue.newest.append(TreeTuple((self.every_secs,), self.source, 0, 0))
+            tick = Columns(self.source, task.id)
+            tick.values, tick.roots, tick.edges = [(self.every_secs,)], [0], [0]
+            task.queue.put(tick)
         return True

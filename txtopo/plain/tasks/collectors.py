@@ -20,6 +20,7 @@ from txtopo.api.context import BoltEvent, EmitEvent, TaskHook
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import DEFAULT_STREAM, Tuple, TupleSource
 from txtopo.errors import AnchorError, FieldsError, TopologyError
+from txtopo.plain.tasks.batches import Batches
 from txtopo.plain.tasks.errors import ErrorReporter
 from txtopo.plain.tasks.metrics import Counts
 from txtopo.plain.tasks.outbox import ColumnsByTask, Outbox
@@ -179,12 +180,25 @@ def _fast_lane(output: TaskOutput) -> tuple[OutputStream | None, ChooseOne | Non
 class BoltCollector(OutputCollector):
     """The collector of one task of a bolt."""
 
-    __slots__ = ("ack", "acks_told", "counts", "emit", "emit_direct", "fail", "report_error", "reset_timeout")
+    __slots__ = (
+        "ack",
+        "ack_batch",
+        "acks_told",
+        "counts",
+        "emit",
+        "emit_batch",
+        "emit_direct",
+        "fail",
+        "report_error",
+        "reset_timeout",
+    )
 
     # Variables in place of the methods: see the module.
     emit: Callable[..., list[int]]
+    emit_batch: Callable[..., None]
     emit_direct: Callable[..., None]
     ack: Callable[[Tuple], None]  # type: ignore[assignment]
+    ack_batch: Callable[[Sequence[Tuple]], None]  # type: ignore[assignment]
     fail: Callable[[Tuple], None]  # type: ignore[assignment]
     reset_timeout: Callable[[Tuple], None]  # type: ignore[assignment]
     report_error: Callable[[BaseException], None]  # type: ignore[assignment]
@@ -193,131 +207,150 @@ class BoltCollector(OutputCollector):
     acks_told: Callable[[], int]
     """Returns how many acks went to ackers: one for each root of each acked tuple."""
 
-    def __init__(self, output: TaskOutput) -> None:  # noqa: C901, PLR0915 - one scope for all closures; see the module
-        outbox, hooks, bits = output.outbox, output.hooks, output.bits
-        local, acks, masks, bit_of = outbox.local.get, outbox.acks, outbox.masks, outbox.bit_of
-        acked_before, mask_before = acks.get, masks.get
-        fast_stream, fast_one, width, remote = _fast_lane(output)
-        source = None if fast_stream is None else fast_stream.source
-        fast = acked = failed = 0
-        untracked = more_roots = 0  # of acked tuples; those with one root need no counter, and so cost nothing
-
-        def emit(
-            values: Sequence[Any], anchors: Tuple | Sequence[Tuple] | None = None, stream: str = DEFAULT_STREAM
-        ) -> list[int]:
-            # All that can raise comes before the edge id is drawn: an edge that nobody gets would never be acked.
-            nonlocal fast
-            if stream is not DEFAULT_STREAM or fast_one is None or hooks:
-                return emit_any(values, anchors, stream)
-            if anchors is None:
-                root = edge = 0
-            elif anchors.__class__ is TreeTuple and anchors.roots.__class__ is int:
-                root = anchors.roots
-                edge = 0
-            else:
-                return emit_any(values, anchors, stream)
-            if values.__class__ is not tuple or len(values) != width:
-                values = output.values(fast_stream, values)  # type: ignore[arg-type]
-            task = fast_one(values)
-            if root:
-                edge = bits(EDGE_BITS)
-                anchors.edges ^= edge  # type: ignore[union-attr, operator]
-            fast += 1
-            queue = local(task)
-            if queue is not None:
-                queue.append(TreeTuple(values, source, root, edge))  # type: ignore[arg-type]
-                return [task]
-            columns = remote[task]  # type: ignore[index]
-            columns.values.append(values)
-            columns.roots.append(root)
-            columns.edges.append(edge)
-            if root:
-                anchors.mask |= bit_of[task]  # type: ignore[union-attr]
-            return [task]
-
-        def emit_any(values: Sequence[Any], anchors: Tuple | Sequence[Tuple] | None, name: str) -> list[int]:
-            return send(*output.prepared(values, name), anchors)
-
-        def emit_direct(
-            task: int,
-            values: Sequence[Any],
-            anchors: Tuple | Sequence[Tuple] | None = None,
-            stream: str = DEFAULT_STREAM,
-        ) -> None:
-            send(*output.prepared(values, stream, task), anchors)
-
-        def send(
-            stream: OutputStream,
-            values: tuple[Any, ...],
-            tasks: list[int],
-            anchors: Tuple | Sequence[Tuple] | None,
-        ) -> list[int]:
-            tree = _anchors(anchors, output.component)
-            for task in tasks:
-                edges = _attach(tree, bits, bit_of.get(task, 0))
-                if not edges:
-                    output.send(stream, task, values, 0, 0)
-                elif len(edges) == 1:
-                    ((root, edge),) = edges.items()
-                    output.send(stream, task, values, root, edge)
-                else:
-                    output.send(stream, task, values, tuple(edges), edges)
-            output.sent(stream, values, tasks)
-            return tasks
-
-        def ack(tuple: Tuple) -> None:
-            nonlocal acked, more_roots, untracked
-            roots = tuple.roots  # type: ignore[attr-defined]
-            if roots.__class__ is int:
-                if roots:
-                    acks[roots] = acked_before(roots, 0) ^ tuple.edges  # type: ignore[attr-defined]
-                    if tuple.mask:  # type: ignore[attr-defined]
-                        masks[roots] = mask_before(roots, 0) | tuple.mask  # type: ignore[attr-defined]
-                else:
-                    untracked += 1
-            elif roots is SETTLED:
-                log.warning("component %r acked or failed %r again: ignored", output.component, tuple)
-                return
-            else:
-                for root, edge in tuple.edges.items():  # type: ignore[attr-defined]
-                    acks[root] = acked_before(root, 0) ^ edge
-                    if tuple.mask:  # type: ignore[attr-defined]
-                        masks[root] = mask_before(root, 0) | tuple.mask  # type: ignore[attr-defined]
-                more_roots += len(roots) - 1
-            tuple.roots = SETTLED  # type: ignore[attr-defined]
-            acked += 1
-            if hooks:
-                tell_settled(tuple, roots, ACK_STREAM, "bolt_acked")
-
-        def fail(tuple: Tuple) -> None:
-            nonlocal failed
-            roots = tuple.roots  # type: ignore[attr-defined]
-            if roots is SETTLED:
-                log.warning("component %r acked or failed %r again: ignored", output.component, tuple)
-                return
-            outbox.failed.extend(_roots_of(roots))
-            tuple.roots = SETTLED  # type: ignore[attr-defined]
-            failed += 1
-            if hooks:
-                tell_settled(tuple, roots, FAIL_STREAM, "bolt_failed")
-
-        def tell_settled(tuple: Tuple, roots: Roots, stream: str, method: str) -> None:
-            for root in _roots_of(roots):
-                output.tell_emitted((root,), stream, [])
-            for hook in hooks:
-                getattr(hook, method)(BoltEvent(tuple, output.task))
-
-        def reset_timeout(tuple: Tuple) -> None:
-            outbox.reset.extend(_roots_of(tuple.roots))  # type: ignore[attr-defined]
-
-        self.emit = emit
-        self.emit_direct = emit_direct
-        self.ack = ack
-        self.fail = fail
-        self.reset_timeout = reset_timeout
+    def __init__(self, output: TaskOutput) -> None:
+        self.emit, self.emit_direct, emitted = _emitting(output)
+        self.ack, self.fail, settled = _settling(output)
+        batches = Batches(output, self.emit, self.ack)
+        self.emit_batch, self.ack_batch = batches.emit, batches.ack
+        self.reset_timeout = lambda given: output.outbox.reset.extend(_roots_of(given.roots))  # type: ignore[attr-defined]
         self.report_error = output.errors.report
-        self.counts = lambda: output.counts(fast, acked, failed)
-        self.acks_told = lambda: acked - untracked + more_roots
+
+        def counts() -> Counts:
+            acked, failed, _ = settled()
+            return output.counts(emitted(), acked + batches.acked, failed)
+
+        self.counts = counts
+        self.acks_told = lambda: settled()[2] + batches.acked - batches.untracked
+
+
+def _emitting(  # noqa: C901 - one scope for its closures; see the module
+    output: TaskOutput,
+) -> tuple[Callable[..., list[int]], Callable[..., None], Callable[[], int]]:
+    """Return how a bolt's task emits, how it emits to one task, and how many tuples the fast lane has sent."""
+    hooks, bits, local, bit_of = output.hooks, output.bits, output.outbox.local.get, output.outbox.bit_of
+    fast_stream, fast_one, width, remote = _fast_lane(output)
+    source = None if fast_stream is None else fast_stream.source
+    fast = 0
+
+    def emit(
+        values: Sequence[Any], anchors: Tuple | Sequence[Tuple] | None = None, stream: str = DEFAULT_STREAM
+    ) -> list[int]:
+        # All that can raise comes before the edge id is drawn: an edge that nobody gets would never be acked.
+        nonlocal fast
+        if stream is not DEFAULT_STREAM or fast_one is None or hooks:
+            return emit_any(values, anchors, stream)
+        if anchors is None:
+            root = edge = 0
+        elif anchors.__class__ is TreeTuple and anchors.roots.__class__ is int:
+            root = anchors.roots
+            edge = 0
+        else:
+            return emit_any(values, anchors, stream)
+        if values.__class__ is not tuple or len(values) != width:
+            values = output.values(fast_stream, values)  # type: ignore[arg-type]
+        task = fast_one(values)
+        if root:
+            edge = bits(EDGE_BITS)
+            anchors.edges ^= edge  # type: ignore[union-attr, operator]
+        fast += 1
+        queue = local(task)
+        if queue is not None:
+            queue.append(TreeTuple(values, source, root, edge))  # type: ignore[arg-type]
+            return [task]
+        columns = remote[task]  # type: ignore[index]
+        columns.values.append(values)
+        columns.roots.append(root)
+        columns.edges.append(edge)
+        if root:
+            anchors.mask |= bit_of[task]  # type: ignore[union-attr]
+        return [task]
+
+    def emit_any(values: Sequence[Any], anchors: Tuple | Sequence[Tuple] | None, name: str) -> list[int]:
+        return send(*output.prepared(values, name), anchors)
+
+    def emit_direct(
+        task: int,
+        values: Sequence[Any],
+        anchors: Tuple | Sequence[Tuple] | None = None,
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        send(*output.prepared(values, stream, task), anchors)
+
+    def send(
+        stream: OutputStream,
+        values: tuple[Any, ...],
+        tasks: list[int],
+        anchors: Tuple | Sequence[Tuple] | None,
+    ) -> list[int]:
+        tree = _anchors(anchors, output.component)
+        for task in tasks:
+            edges = _attach(tree, bits, bit_of.get(task, 0))
+            if not edges:
+                output.send(stream, task, values, 0, 0)
+            elif len(edges) == 1:
+                ((root, edge),) = edges.items()
+                output.send(stream, task, values, root, edge)
+            else:
+                output.send(stream, task, values, tuple(edges), edges)
+        output.sent(stream, values, tasks)
+        return tasks
+
+    return emit, emit_direct, lambda: fast
+
+
+def _settling(  # noqa: C901 - as above
+    output: TaskOutput,
+) -> tuple[Callable[[Tuple], None], Callable[[Tuple], None], Callable[[], tuple[int, int, int]]]:
+    """Return how a bolt's task acks, how it fails, and what it counts: acked and failed tuples, and acks to ackers."""
+    outbox, hooks = output.outbox, output.hooks
+    acks, masks = outbox.acks, outbox.masks
+    acked_before, mask_before = acks.get, masks.get
+    acked = failed = 0
+    untracked = more_roots = 0  # of acked tuples; those with one root need no counter, and so cost nothing
+
+    def ack(tuple: Tuple) -> None:
+        nonlocal acked, more_roots, untracked
+        roots = tuple.roots  # type: ignore[attr-defined]
+        if roots.__class__ is int:
+            if roots:
+                acks[roots] = acked_before(roots, 0) ^ tuple.edges  # type: ignore[attr-defined]
+                if tuple.mask:  # type: ignore[attr-defined]
+                    masks[roots] = mask_before(roots, 0) | tuple.mask  # type: ignore[attr-defined]
+            else:
+                untracked += 1
+        elif roots is SETTLED:
+            log.warning("component %r acked or failed %r again: ignored", output.component, tuple)
+            return
+        else:
+            for root, edge in tuple.edges.items():  # type: ignore[attr-defined]
+                acks[root] = acked_before(root, 0) ^ edge
+                if tuple.mask:  # type: ignore[attr-defined]
+                    masks[root] = mask_before(root, 0) | tuple.mask  # type: ignore[attr-defined]
+            more_roots += len(roots) - 1
+        tuple.roots = SETTLED  # type: ignore[attr-defined]
+        acked += 1
+        if hooks:
+            tell_settled(tuple, roots, ACK_STREAM, "bolt_acked")
+
+    def fail(tuple: Tuple) -> None:
+        nonlocal failed
+        roots = tuple.roots  # type: ignore[attr-defined]
+        if roots is SETTLED:
+            log.warning("component %r acked or failed %r again: ignored", output.component, tuple)
+            return
+        outbox.failed.extend(_roots_of(roots))
+        tuple.roots = SETTLED  # type: ignore[attr-defined]
+        failed += 1
+        if hooks:
+            tell_settled(tuple, roots, FAIL_STREAM, "bolt_failed")
+
+    def tell_settled(tuple: Tuple, roots: Roots, stream: str, method: str) -> None:
+        for root in _roots_of(roots):
+            output.tell_emitted((root,), stream, [])
+        for hook in hooks:
+            getattr(hook, method)(BoltEvent(tuple, output.task))
+
+    return ack, fail, lambda: (acked, failed, acked - untracked + more_roots)
 
 
 def _anchors(anchors: Tuple | Sequence[Tuple] | None, component: str) -> list[TreeTuple]:

@@ -9,6 +9,7 @@ from txtopo.plain.tasks.weighing import tuples_bytes
 from txtopo.plain.transport.frames import Columns, Frame
 from txtopo.plain.trees.acker import acker_of
 from txtopo.plain.trees.tuples import TreeTuple
+from txtopo.topology.groupings import divide
 
 
 class ColumnsByTask(dict[int, Columns]):
@@ -87,14 +88,9 @@ class Outbox:
             frame = frames.setdefault(workers[0], Frame())
             frame.acks = (list(acks), list(acks.values()), list(map(masks.get, acks, repeat(0))))
         else:
-            parts: dict[int, tuple[list[int], list[int], list[int]]] = {}
-            for root, value in acks.items():
-                acker = acker_of(root)
-                if acker not in parts:
-                    parts[acker] = frames.setdefault(workers[acker], Frame()).acks
-                roots, values, seen = parts[acker]
-                roots.append(root)
-                values.append(value)
-                seen.append(masks.get(root, 0))
+            roots, values = list(acks), list(acks.values())
+            for worker, pick in divide([workers[acker_of(root)] for root in roots]).items():
+                mine = pick(roots)
+                frames.setdefault(worker, Frame()).acks = (mine, pick(values), list(map(masks.get, mine, repeat(0))))
         acks.clear()
         masks.clear()

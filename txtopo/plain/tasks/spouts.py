@@ -43,7 +43,7 @@ class SpoutTask(Task):
             self.output, self.pending, shared.assignment.ackers_of(shared.worker), shared.clock, self._acked_at_once
         )
         shared.observer.watch(task, self.collector)
-        self._acked = self._failed = 0
+        self._acked = self._failed = self._emitted = 0
         self._is_open = self._is_active = False
         with self.user_code():
             self._spout: Spout = shared.make_object(component.id)
@@ -81,13 +81,12 @@ class SpoutTask(Task):
 
     def next_tuple(self) -> bool:
         """Call ``next_tuple``; return whether it emitted anything."""
-        emitted = self.collector.emitted
-        before = emitted()
         try:
             self._spout.next_tuple()
         except BaseException as error:  # noqa: BLE001 - the user's code
             raise self.blamed(error) from None
-        return emitted() != before
+        before, self._emitted = self._emitted, self.collector.emitted()
+        return self._emitted != before
 
     def ack(self, roots: Sequence[int]) -> None:
         """Tell the spout that roots were acked, except those that are no longer pending: they have timed out."""

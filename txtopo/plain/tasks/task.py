@@ -20,7 +20,7 @@ from txtopo.plain.tasks.errors import ErrorReporter, blamed
 from txtopo.plain.tasks.metrics import Counts
 from txtopo.plain.tasks.offload import Offloading
 from txtopo.plain.tasks.outbox import Outbox
-from txtopo.plain.tasks.queues import TaskQueue
+from txtopo.plain.tasks.queues import WaitingTuples
 from txtopo.topology.assignment import Assignment
 from txtopo.topology.groupings import chooser
 from txtopo.topology.plain_plan import SYSTEM, SYSTEM_TASK, TICK_STREAM, PlainComponent, PlainPlan
@@ -59,7 +59,7 @@ class Shared:
     worker: int
     config: Config
     outbox: Outbox
-    queues: Mapping[int, TaskQueue]
+    queues: Mapping[int, WaitingTuples]
     """The queues of the bolts' tasks, by task."""
     sources: Sequence[TupleSource]
     """Where tuples come from, by the numbers of tasks and streams; see :func:`tuple_sources`."""
@@ -135,9 +135,9 @@ class Task(ABC):
         finally:
             self._observer.no_turn()
 
-    def blamed(self, error: BaseException) -> BaseException:
-        """Return an exception of the user's code as one that names the component and the task."""
-        return blamed(error, self.component.id, self.id)
+    def blamed(self, error: BaseException, at: str = "") -> BaseException:
+        """Return an exception of the user's code as one that names the component and the task, and what it was at."""
+        return blamed(error, self.component.id, self.id, at)
 
     def close_hooks(self) -> None:
         """Tell the hooks that the run ends."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, repeat
 from typing import Any
 
-from txtopo.api.tuples import Tuple, TupleSource
+from txtopo.api.tuples import Tuple, Tuples, TupleSource
 from txtopo.attempts import TransactionAttempt
 
 
@@ -54,3 +55,42 @@ class TreeTuple(Tuple):
             AttributeError: always.
         """
         raise AttributeError("a tuple of a plain topology has no attempt: there are no transactions")
+
+
+class TreeTuples(Tuples):
+    """Tuples that a bolt takes at once, as columns. They become objects when the bolt looks at one of them."""
+
+    __slots__ = ("_parts", "edges", "roots")
+
+    roots: Sequence[Roots]
+    edges: Sequence[Edges]
+
+    def __init__(
+        self,
+        parts: Sequence[tuple[TupleSource, int]],
+        values: Sequence[Sequence[Any]],
+        roots: Sequence[Roots],
+        edges: Sequence[Edges],
+    ) -> None:
+        """Hold tuples as columns; ``parts`` are their sources in order, each with its number of tuples."""
+        self._tuples = None
+        self._parts = parts
+        self.source = parts[0][0]
+        self.values = values
+        self.roots = roots
+        self.edges = edges
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the tuples are objects: then these, not the columns, have their edges, masks and what was settled."""
+        return self._tuples is not None
+
+    def settle(self) -> None:
+        """Mark all tuples as acked or failed, before any of them is an object."""
+        self.roots = [SETTLED] * len(self.values)
+
+    def _made(self) -> Sequence[Tuple]:
+        if self._tuples is None:
+            sources = chain.from_iterable(repeat(source, count) for source, count in self._parts)
+            self._tuples = list(map(TreeTuple, self.values, sources, self.roots, self.edges))
+        return self._tuples

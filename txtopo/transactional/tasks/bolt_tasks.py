@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txtopo.api.bolt import BatchBolt
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import Tuple
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk
 from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.failpoints import reach
+from txtopo.topology.kinds import takes_batches
 from txtopo.topology.plan import ComponentKind, PlannedComponent
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.tasks.collector import TaskCollector
@@ -170,22 +170,6 @@ _TASKS: dict[ComponentKind, type[BoltTask]] = {
 def task_type(component: PlannedComponent) -> type[BoltTask]:
     """Return the class that runs a component's tasks."""
     return _TASKS[component.kind]
-
-
-def takes_batches(kind: type[BatchBolt]) -> bool:
-    """Whether txtopo calls ``execute_batch`` of a bolt of class ``kind`` for columnar streams.
-
-    The most derived class that defines one of the two methods decides: a subclass that overrides only ``execute``
-    wants to be called tuple by tuple.
-    """
-    for each in kind.__mro__:
-        if each is BatchBolt:
-            break
-        if "execute_batch" in vars(each):
-            return True
-        if "execute" in vars(each):
-            break
-    return False
 
 
 def with_attempt(batch: pa.RecordBatch, fields: Fields, attempt: TransactionAttempt) -> pa.RecordBatch:

@@ -24,9 +24,9 @@ from txtopo.topology.groupings import (
     tasks_of_columns,
     tasks_of_keys,
 )
+from txtopo.topology.kinds import takes_batches
 from txtopo.topology.plan import Edge, Plan, PlannedComponent
 from txtopo.topology.user_code import user_code
-from txtopo.transactional.tasks.bolt_tasks import takes_batches
 
 Routed = list[tuple[int, Chunk]]
 

@@ -5,6 +5,7 @@ A token travels with the values of each tuple, in an additional field that compo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from txtopo.api.bolt import BasicBolt, RichBolt
+from txtopo.api.collector import OutputCollector
 from txtopo.api.fields import Fields
 from txtopo.api.groupings import CustomStreamGrouping
 from txtopo.api.optional import call_if_there
 from txtopo.api.spout import Spout
-from txtopo.api.tuples import DEFAULT_STREAM, Tuple
+from txtopo.api.tuples import DEFAULT_STREAM, Tuple, Tuples
 from txtopo.errors import AnchorError, FailedException
 from txtopo.plain.tasks.collectors import BoltCollector, SpoutCollector
 from txtopo.plain.tasks.offload import Offloading
@@ -195,6 +197,9 @@ def _watch_bolt(this_task: int, collector: BoltCollector, process: Process) -> N
 
     collector.emit, collector.emit_direct = watched_emit, watched_emit_direct
     collector.ack, collector.fail, collector.reset_timeout = watched_ack, watched_fail, watched_reset_timeout
+    # Many at once are emitted and acked one by one, so that a death may come between any two of them.
+    collector.emit_batch = functools.partial(OutputCollector.emit_batch, collector)
+    collector.ack_batch = functools.partial(OutputCollector.ack_batch, collector)
 
 
 def _listed(anchors: Any) -> Sequence[Any]:
@@ -241,16 +246,29 @@ class _WatchedBolt(RichBolt):
         self._task = context.this_task_id
         self._bolt.prepare(config, context, *collector)
 
-    def execute(self, tuple: Tuple, *collector: Any) -> None:
+    def execute_batch(self, tuples: Tuples) -> None:
+        is_tick = self._receive(tuples)
+        if not is_tick and self._process.fails("a bolt"):
+            raise FailedException("a simulated failure")
+        self._bolt.execute_batch(Tuples(list(tuples)))  # without the tokens among the values
+
+    def _receive(self, tuples: Sequence[Tuple]) -> bool:
+        """Begin a turn, and note who received what; return whether the tuples are ticks."""
         process = self._process
         process.life.acked = None  # another turn begins
-        is_tick = tuple.source.component == SYSTEM
+        is_tick = tuples[0].source.component == SYSTEM
         if not is_tick:
-            token = tuple.values[-1]
-            tuple.values = tuple.values[:-1]
-            tuple.source = self._source_of(tuple.source)
-            process.ledger.received(process.life, tuple, token, self._task)
+            for each in tuples:
+                token = each.values[-1]
+                each.values = each.values[:-1]
+                each.source = self._source_of(each.source)
+                process.ledger.received(process.life, each, token, self._task)
         process.step("in a bolt")
+        return is_tick
+
+    def execute(self, tuple: Tuple, *collector: Any) -> None:
+        process = self._process
+        is_tick = self._receive([tuple])
         if not is_tick and process.fails("a bolt"):
             raise FailedException("a simulated failure")
         self._bolt.execute(tuple, *collector)
