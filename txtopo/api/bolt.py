@@ -125,13 +125,13 @@ class RichBolt(Bolt):
         self.execute_batch(Tuples([tuple]))
 
     def execute_batch(self, tuples: Tuples) -> None:
-        """Process what waits for this task at once; override this, instead of ``execute``, to be several times as fast.
+        """Process what waits for this task at once; override this instead of ``execute``.
 
         *You* emit and ack many tuples in one call: ``collector.emit_batch`` and ``collector.ack_batch``.
 
         *txtopo* guarantees that all tuples of a call are of one stream of one component, so ``tuples.column(field)``
-        has a value for each; that those of one task come in the order of their emission, as with ``execute``; and that
-        it does not wait for more: a lone tuple comes alone. A tick comes in a call of its own.
+        has a value for each; that those of one task on that stream come in the order of their emission; and that it
+        does not wait for more: a lone tuple comes alone. A tick comes in a call of its own.
 
         Args:
             tuples: at least one, and at most 2,000.

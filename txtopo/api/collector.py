@@ -121,7 +121,7 @@ class OutputCollector(ABC):
         anchors: Tuple | Sequence[Anchor] | None = None,
         stream: str = DEFAULT_STREAM,
     ) -> None:
-        """Emit many tuples in one call: the same as ``emit`` for each, and several times as fast.
+        """Emit many tuples in one call: the same as ``emit`` for each.
 
         Args:
             rows: the values of each tuple.

@@ -68,14 +68,22 @@ class Tangle(RichBolt):
             self.collector.ack(self.held.pop(self.random.randrange(len(self.held))))
 
 
-def tangle():
+class TangleOfMany(Tangle):
+    """The same, of many tuples in one call."""
+
+    def execute_batch(self, tuples):
+        for each in tuples:
+            self.execute(each)
+
+
+def tangle(bolt=Tangle):
     """Return the topology: a and c feed each other, b's tuples go to all of c."""
     builder = TopologyBuilder("tangle")
     builder.set_spout("spout", Numbers(), 2)
-    a = builder.set_bolt("a", Tangle(), 3).shuffle_grouping("spout")
+    a = builder.set_bolt("a", bolt(), 3).shuffle_grouping("spout")
     a.fields_grouping("c", Fields("key"))
-    builder.set_bolt("b", Tangle(), 2).local_or_shuffle_grouping("a")
-    builder.set_bolt("c", Tangle(), 2).all_grouping("b").shuffle_grouping("spout")
+    builder.set_bolt("b", bolt(), 2).local_or_shuffle_grouping("a")
+    builder.set_bolt("c", bolt(), 2).all_grouping("b").shuffle_grouping("spout")
     return builder.build()
 
 
@@ -93,6 +101,12 @@ def test_every_promise_holds(kinds, seeds):
     result = run_schedules(PlainSubject(tangle(), roots=20), seeds, kinds)
     assert [(failure.seed, failure.violation, failure.faults) for failure in result.failures] == []
     assert {each.value for each in kinds} == set(result.faults)
+
+
+def test_every_promise_holds_of_many():
+    """The same with bolts that take many tuples at once."""
+    result = run_schedules(PlainSubject(tangle(TangleOfMany), roots=20), range(1, 101))
+    assert [(failure.seed, failure.violation, failure.faults) for failure in result.failures] == []
 
 
 def acks_too_early(ledger, life, root):
