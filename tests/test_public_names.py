@@ -17,7 +17,7 @@ import txtopo.testing
 NAMES = {
     txtopo: """
         BasicBolt BatchBolt RichBolt ICommitter ArrowBatchBolt DataFrameBolt Spout TopologyBuilder TransactionalTopologyBuilder
-        Config Fields FailedException ReportedFailedException TransactionAttempt Tuple run
+        Config Fields FailedException ReportedFailedException TransactionAttempt Tuple Tuples run
         BoltDeclarer ComponentDeclarer Combiner Coordinator Emitter OpaquePartitionedEmitter PartitionedCoordinator
         PartitionedEmitter CustomStreamGrouping BasicOutputCollector BatchOutputCollector OutputCollector SpoutOutputCollector
         OutputFieldsDeclarer MapState State StateKind Progress RunControl RunReport SpoutWaitStrategy TaskHook Topology

@@ -2426,8 +2426,8 @@ BUGS = (
     Bug(
         "the mask of a tuple with one anchor forgotten",
         "txtopo/plain/tasks/collectors.py",
-        "                anchors.mask |= bit_of[task]",
-        "                pass",
+        "            anchors.mask |= bit_of[task]",
+        "            pass",
         subjects=(),
         tests=("tests/plain/tasks/test_collectors.py",),
     ),
@@ -2517,8 +2517,8 @@ BUGS = (
     Bug(
         "a failure after an ack told to the acker",
         "txtopo/plain/tasks/collectors.py",
-        "            outbox.failed.extend(_roots_of(roots))\n            tuple.roots = SETTLED",
-        "            outbox.failed.extend(_roots_of(roots))\n            tuple.roots = roots",
+        "        outbox.failed.extend(_roots_of(roots))\n        tuple.roots = SETTLED",
+        "        outbox.failed.extend(_roots_of(roots))\n        tuple.roots = roots",
         subjects=(),
         tests=("tests/plain/tasks/test_collectors.py",),
     ),
