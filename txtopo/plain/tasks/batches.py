@@ -1,4 +1,4 @@
-"""Many tuples in one call: what a bolt with ``execute_batch`` emits and acks, at a fraction of the price of each alone.
+"""Many tuples in one call: what a bolt with ``execute_batch`` emits and acks.
 
 A tuple that is emitted alone costs a call, a choice of its task, and an edge id; and an object, if its bolt is in this
 worker. Here, each of these is one pass over a column, in C where Python allows: the tasks of all rows first, then the
