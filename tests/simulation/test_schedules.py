@@ -27,6 +27,8 @@ CI_SEEDS = {
     "global count": 1_000,
     "event time": 200,
     "event time, idle": 200,
+    "words, real-time": 800,
+    "ring, real-time": 800,
 }
 GATE = ("words", "words, opaque source")
 """Those of which as many are in ``make test``; the others' are left to ``make long``."""
@@ -40,10 +42,15 @@ LARGE = ("event time", "event time, idle")
 class Case:
     topology: Topology
     invariant: Any
+    is_real_time: bool = False
 
 
 def case(name: str) -> Case:
     match name:
+        case "words, real-time":
+            return Case(words(), check_state, is_real_time=True)
+        case "ring, real-time":
+            return Case(examples.ring.topology(), examples.ring.check_state, is_real_time=True)
         case "words":
             return Case(words(), check_state)
         case "words, opaque state":
@@ -85,11 +92,13 @@ def fast_seeds(name: str) -> int:
 )
 def test_every_promise_holds(name: str, first: int, last: int) -> None:
     """Whatever fails, each version of each table is as if every transaction had run once."""
-    subject = make_subject(case(name).topology, invariant=case(name).invariant)
+    found = case(name)
+    subject = make_subject(found.topology, invariant=found.invariant, is_real_time=found.is_real_time)
     result = run_schedules(subject, range(first, last + 1))
     assert [_told(failure) for failure in result.failures] == []
     assert result.schedules == last - first + 1
-    assert len(result.faults) >= 13 or result.schedules < FAST_SEEDS, "every kind of fault has struck"
+    kinds = 13 + 3 * found.is_real_time
+    assert len(result.faults) >= kinds or result.schedules < FAST_SEEDS, "every kind of fault has struck"
 
 
 def test_the_same_seed_makes_the_same_schedule() -> None:
@@ -115,6 +124,18 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed() -> None:
     again = CliRunner().invoke(txtopo, command)
     assert again.exit_code == 1
     assert "promise 8" in again.output
+
+
+def test_real_time_mode_can_be_asked_for() -> None:
+    """The pool's own faults strike then, and only then; a plain topology has no such mode."""
+    asked = ["examples.global_count", "--real-time", "--only", "deadworkers", "--seeds", "30"]
+    run = CliRunner().invoke(txtopo, ["simulate", *asked])
+    assert run.exit_code == 0, run.output
+    assert "deadworkers" in run.output
+    refused = CliRunner().invoke(txtopo, ["simulate", *(word for word in asked if word != "--real-time")])
+    assert "there is no workload 'deadworkers'" in refused.output
+    plain = CliRunner().invoke(txtopo, ["simulate", "examples.word_count", "--real-time"])
+    assert "leave --real-time out" in plain.output
 
 
 def test_a_kind_of_fault_can_be_asked_for() -> None:

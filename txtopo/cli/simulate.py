@@ -40,6 +40,11 @@ HELD = "[bold green]every promise held[/]"
 @click.option(
     "--seed", type=WholeNumber(0), help="Run only this schedule, and print every step of it; 0: without faults."
 )
+@click.option(
+    "--real-time",
+    is_flag=True,
+    help="Process transactions in simulated workers of real-time mode; so does topology.processing.mode=real-time.",
+)
 @click.option("--faults", metavar="N,N,…", help="With --seed: inject only these of its faults.")
 @click.option("--only", "kinds", multiple=True, metavar="WORKLOAD", help="Draw only this kind of fault; repeatable.")
 @click.option(
@@ -59,6 +64,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     seeds: int,
     first_seed: int,
     seed: int | None,
+    real_time: bool,  # noqa: FBT001 - click's convention
     faults: str | None,
     kinds: tuple[str, ...],
     until: int,
@@ -70,6 +76,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     clock and executors are simulated, so nothing is written and nothing waits. Processes crash at every step; jobs and
     answers are lost, delayed and duplicated; bolts fail; writes succeed without an answer; the lead passes to a second
     coordinator while the first one continues. Every version of every table must be as if nothing had happened.
+
+    In real-time mode (--real-time) the pool and the bodies of its workers are the real ones, too. Workers die, or count
+    as dead and work on; what they say comes twice. Each attempt is answered once or lost once, and tables are those of
+    micro-batches.
 
     Of a plain topology the workers with their ackers and the state machine that supervises them are the real ones;
     network, clock and Spark's jobs are simulated. Workers die, stand still and raise errors; frames are lost and come
@@ -91,8 +101,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     command = ["txtopo", "simulate", *target.words]
     command += [option for kind in kinds for option in ("--only", kind)]
     command += ["--until", str(until)] if until != UNTIL else []
+    command += ["--real-time"] if real_time else []
     try:
-        subject = _subject(target, until, click.echo if seed == FAULTLESS else None)
+        subject = _subject(target, until, click.echo if seed == FAULTLESS else None, real_time=real_time)
     except click.ClickException:
         raise
     except Exception as error:
@@ -130,14 +141,19 @@ def _quiet_logger() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _subject(target: Target, until: int, log: Callable[[str], None] | None) -> Simulated:
+def _subject(target: Target, until: int, log: Callable[[str], None] | None, *, real_time: bool) -> Simulated:
     if isinstance(target.topology, PlainTopology):
+        if real_time:
+            raise CommandLineError("a plain topology is processed tuple by tuple in any case; leave --real-time out")
         return make_plain_subject(target.topology, target.config, until, log)
     plan = target.plan
     if plan.dataframes:
         raise CommandLineError("a topology with DataFrame components needs Spark and can't be simulated")
     invariant = getattr(target.module, INVARIANT, None)
-    return make_subject(TransactionalTopology(plan), until=until, invariant=invariant, log=log)
+    is_real_time = real_time or target.config.is_real_time
+    return make_subject(
+        TransactionalTopology(plan), until=until, invariant=invariant, is_real_time=is_real_time, log=log
+    )
 
 
 def _kinds(subject: Simulated, names: tuple[str, ...]) -> Kinds:

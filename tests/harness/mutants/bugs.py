@@ -13,6 +13,7 @@ OPAQUE_SOURCE = "words, opaque source"
 SUBJECTS = (WORDS, OPAQUE_STATE, OPAQUE_SOURCE)
 TANGLE = "a plain topology with joins, branches and a cycle"
 PLAIN = (TANGLE,)
+POOLED = ("words, real-time", "ring, real-time")
 
 
 @attrs.frozen
@@ -3848,7 +3849,7 @@ BUGS = (
         "txtopo/transactional/jobs/pool.py",
         "        if member is None or member.incarnation != told.incarnation:\n",
         "        if member is None:\n",
-        subjects=(),
+        subjects=POOLED,
         tests=("tests/transactional/jobs/test_pool.py",),
     ),
     Bug(
@@ -3856,7 +3857,7 @@ BUGS = (
         "txtopo/transactional/jobs/pool.py",
         "                    del member.held[number, place]\n",
         "",
-        subjects=(),
+        subjects=POOLED,
         tests=("tests/transactional/jobs/test_pool.py",),
     ),
     Bug(
@@ -3864,7 +3865,7 @@ BUGS = (
         "txtopo/transactional/jobs/pool.py",
         "                del job.left[suspect[1].attempt]\n",
         "",
-        subjects=(),
+        subjects=POOLED,
         tests=("tests/transactional/jobs/test_pool.py",),
     ),
     Bug(
@@ -3872,7 +3873,7 @@ BUGS = (
         "txtopo/transactional/jobs/pool.py",
         "            self._place(job, (*job.waiting, *(place.attempt for place in places if place.attempt in job.left)))\n",
         "",
-        subjects=(),
+        subjects=POOLED,
         tests=("tests/transactional/jobs/test_pool.py",),
     ),
     Bug(
@@ -3888,7 +3889,7 @@ BUGS = (
         "txtopo/transactional/jobs/pool_body.py",
         "        if held is None or frame.number < held.taken[frame.source.slot]:\n            return",
         "        if held is None:\n            return",
-        subjects=(),
+        subjects=POOLED,
         tests=("tests/transactional/jobs/test_real_time.py",),
     ),
     Bug(
@@ -3896,7 +3897,7 @@ BUGS = (
         "txtopo/transactional/jobs/pool_body.py",
         "            if len(markers) == held.job.layout.partitions:\n",
         "            if len(markers) == 1:\n",
-        subjects=(),
+        subjects=POOLED,
         tests=("tests/transactional/jobs/test_real_time.py",),
     ),
     Bug(
@@ -3904,8 +3905,16 @@ BUGS = (
         "txtopo/transactional/jobs/pool_body.py",
         "        elif number > self._newest:\n",
         "        elif number < self._newest:\n",
-        subjects=(),
+        subjects=POOLED,
         tests=("tests/transactional/jobs/test_real_time.py",),
+    ),
+    Bug(
+        "Real-time: a shuffle waits for frames that died with a worker",
+        "txtopo/transactional/jobs/pool.py",
+        "for job in [job for job in self._jobs.values() if member.worker in job.workers]:",
+        "for job in [self._jobs[number] for number in {call[0] for call in member.held} if self._jobs[number].workers]:",
+        subjects=POOLED,
+        tests=("tests/transactional/jobs/test_pool.py",),
     ),
     Bug(
         "Real-time: a death at the owner's work counts against the restarts",

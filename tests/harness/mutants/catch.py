@@ -35,7 +35,8 @@ def subject_of(name: str) -> Simulated:
     """Return the subject of the simulator with a name."""
     if name == TANGLE:
         return PlainSubject(tangle(), roots=20)
-    return make_subject(case(name).topology, invariant=case(name).invariant)
+    found = case(name)
+    return make_subject(found.topology, invariant=found.invariant, is_real_time=found.is_real_time)
 
 
 if __name__ == "__main__":

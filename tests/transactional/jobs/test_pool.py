@@ -117,6 +117,15 @@ def test_a_job_that_shuffles_is_lost_with_one_of_its_workers() -> None:
     assert story.answer(1, 7, 1, 0, stage=1) == []
 
 
+def test_a_worker_that_has_answered_its_part_may_take_frames_with_it() -> None:
+    """The others hear of its death before they have read its last frames, and then read none: the job is lost."""
+    story = Story()
+    story.tell(job(7, 1, stages=2))
+    for stage in (0, 1):
+        story.answer(0, 7, 0, 0, stage=stage)
+    assert story.tell(Lost(0, 0)) == [Tell(1, 1, Drop(7)), EndJob(7, "worker 0 died")]
+
+
 def test_an_attempt_of_several_stages_is_answered_once_all_slots_have_finished_all_stages() -> None:
     """Its reports are passed on together; a slot that has nothing to report says so."""
     story = Story()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from txtopo.testing.simulation.world import World
 
 _USER_POINTS = frozenset({"spout.emit", "bolt.execute", "bolt.finish"})
+_WORKER_POINTS = ("pool.",)
 _STORE_STEPS = (
     "lead.take",
     "spout.keep",
@@ -65,6 +66,12 @@ class Fault(enum.Enum):
     """A user requests a clean stop."""
     OTHERTUPLES = "othertuples"
     """Partitions of an opaque source come and go, so that a replay carries other tuples."""
+    DEADWORKERS = "deadworkers"
+    """In real-time mode, a worker dies: anywhere, or around an answer."""
+    SILENTWORKERS = "silentworkers"
+    """In real-time mode, a worker counts as dead, and works on for a while."""
+    DOUBLEDFRAMES = "doubledframes"
+    """In real-time mode, what a worker says comes twice: to the pool, or to another worker."""
 
 
 RATES: dict[Fault, float] = {
@@ -82,6 +89,9 @@ RATES: dict[Fault, float] = {
     Fault.SLOWWORK: 0.05,
     Fault.STOPREQUESTS: 0.01,
     Fault.OTHERTUPLES: 0.1,
+    Fault.DEADWORKERS: 0.02,
+    Fault.SILENTWORKERS: 0.02,
+    Fault.DOUBLEDFRAMES: 0.1,
 }
 """The middle rate of each kind, where it can strike; a schedule draws its own around it."""
 
@@ -96,19 +106,23 @@ MOVING: dict[Fault, str] = {
 """The kinds that strike between two moves, with what the log says."""
 ANSWERING = frozenset({Fault.LATEANSWERS, Fault.LOSTANSWERS, Fault.DOUBLEDANSWERS})
 """The kinds that strike at the answers of a job."""
+OF_WORKERS = frozenset({Fault.DEADWORKERS, Fault.SILENTWORKERS, Fault.DOUBLEDFRAMES})
+"""The kinds that strike in real-time mode only."""
 
 
 def is_at(fault: Fault, failpoint: str) -> bool:
     """Whether a kind of fault may strike at a failpoint."""
     match fault:
         case Fault.CRASHES | Fault.PAUSES:
-            return failpoint not in _USER_POINTS
+            return failpoint not in _USER_POINTS and not failpoint.startswith(_WORKER_POINTS)
         case Fault.FAILURES:
             return failpoint in _USER_POINTS
         case Fault.STOREERRORS:
             return failpoint.startswith(_STORE_STEPS)
         case Fault.TABLEERRORS:
             return failpoint.startswith(_TABLE_STEPS)
+        case Fault.DEADWORKERS:
+            return failpoint.startswith(_WORKER_POINTS)
         case _:
             return False
 
@@ -126,6 +140,8 @@ def reach(world: World, fault: Fault, failpoint: str) -> None:
             raise StopError("the simulator told the store not to answer")
         case Fault.TABLEERRORS:
             raise FailedException("the simulator told the table not to answer")
+        case Fault.DEADWORKERS:
+            raise ProcessDeath
         case _:
             raise FailedException("the simulator told it to fail")
 

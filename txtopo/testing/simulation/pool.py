@@ -18,6 +18,8 @@ import cloudpickle
 
 from txtopo.errors import JobFailure, StateFailure
 from txtopo.failpoints import ProcessDeath
+from txtopo.testing.checkers import require
+from txtopo.testing.simulation.faults import CrashError, Fault
 from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
 from txtopo.transactional.jobs.pool import (
     Action,
@@ -55,11 +57,17 @@ class Rates:
     """How probable a fault is, in each move."""
 
     death: float = 0.0
-    """A worker dies."""
     silence: float = 0.0
-    """A worker counts as dead, and works on for a while."""
     doubling: float = 0.0
-    """What a worker says, to the pool or to another worker, comes twice."""
+
+    def of(self, fault: Fault) -> float:
+        """Return how probable a kind of fault is."""
+        by_fault = {
+            Fault.DEADWORKERS: self.death,
+            Fault.SILENTWORKERS: self.silence,
+            Fault.DOUBLEDFRAMES: self.doubling,
+        }
+        return by_fault[fault]
 
 
 class _Worker:
@@ -143,6 +151,16 @@ class PooledRunner(JobRunner):
         self._seen: deque[Action] = deque()
         """The pool's actions for whoever waits for a job."""
 
+    # What a schedule of a whole topology replaces.
+
+    def strikes(self, fault: Fault) -> bool:
+        """Draw whether a fault strikes now."""
+        return self._random.random() < self.rates.of(fault)
+
+    def check(self, holds: bool, promise: str) -> None:  # noqa: FBT001 - as ``require``
+        """Raise a Violation if a promise does not hold."""
+        require(holds, promise)
+
     # A job runner.
 
     def run(self, job: Job, on_progress: Callable[[], None], on_answer: OnAnswer = at_the_end) -> Sequence[Report]:
@@ -152,7 +170,11 @@ class PooledRunner(JobRunner):
         number = self._number()
         self._handle(JobAsked(number, pickle.dumps(job, 5), len(job.attempts), layout.partitions, len(layout.stages)))
         reports: list[Report] = []
+        ended: set[int] = set()
         for action in self._until_end(number):
+            if isinstance(action, (Answer, Lose)):
+                self.check(action.index not in ended, "each attempt is answered once or lost once")
+                ended.add(action.index)
             match action:
                 case Answer(_, _, contents):
                     mine = [report for content in contents for report in pickle.loads(content)]  # noqa: S301 - our own
@@ -166,6 +188,7 @@ class PooledRunner(JobRunner):
                     if reports:
                         on_answer(reports, {})
                     raise JobFailure(error)
+        self.check(len(ended) == len(job.attempts), "a job ends when each attempt is answered or lost")
         return reports
 
     def compute(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
@@ -203,12 +226,10 @@ class PooledRunner(JobRunner):
     def move(self) -> None:
         """Let one thing happen."""
         self._now += 0.01
-        rates, roll = self.rates, self._random.random()
-        if not self._living or self._deaths_in_a_row >= DEATHS_MAX:
-            roll = 1.0
-        if roll < rates.death:
+        may_die = bool(self._living) and self._deaths_in_a_row < DEATHS_MAX
+        if may_die and self.strikes(Fault.DEADWORKERS):
             self._lose(self._random.choice(list(self._living.values())), is_silent=False)
-        elif roll < rates.death + rates.silence:
+        elif may_die and self.strikes(Fault.SILENTWORKERS):
             self._lose(self._random.choice(list(self._living.values())), is_silent=True)
         else:
             choices = list(self._choices())
@@ -224,10 +245,15 @@ class PooledRunner(JobRunner):
         while choices := list(self._choices()):
             self._random.choice(choices)()
         self.rates = before
+        self.hear_all()
 
-    def kept(self) -> int:
-        """Return how many jobs the living bodies hold."""
-        return sum(len(worker.body.job_ids()) for worker in self._living.values())
+    def hear_all(self) -> None:
+        """Let the workers hear all that the driver has said, and check that they keep nothing."""
+        for worker in self._living.values():
+            while worker.orders:
+                worker.take_order()
+        is_kept = self.pool.jobs or any(worker.body.job_ids() for worker in self._living.values())
+        self.check(not is_kept, "nothing is kept of a job that has ended")
 
     def _choices(self) -> Iterator[Callable[[], Any]]:
         if self._joining:
@@ -249,6 +275,8 @@ class PooledRunner(JobRunner):
         said = len(self.told)
         try:
             worker.body.run_pass()
+        except CrashError:  # of the process that has these workers
+            raise
         except ProcessDeath:
             if worker.is_dead:
                 self._zombies.remove(worker)
@@ -283,15 +311,19 @@ class PooledRunner(JobRunner):
     def _deliver(self) -> None:
         worker, incarnation, data = self.told.popleft()
         message = pickle.loads(data)  # noqa: S301 - our own
-        for _ in range(1 + (self._random.random() < self.rates.doubling)):
+        living = self._living.get(worker)
+        is_alive = living is not None and living.incarnation == incarnation
+        for _ in range(1 + self.strikes(Fault.DOUBLEDFRAMES)):
+            seen = len(self._seen)
             self._handle(Told(worker, incarnation, message))
+            self.check(is_alive or len(self._seen) == seen, "an answer of a dead incarnation changes nothing")
 
     def send(self, sender: _Worker, worker: int, frame: bytes) -> None:
         """Put a frame on its way to the incarnation that the sender knows."""
         receiver = self._living.get(worker)
         expected = next(peer.incarnation for peer in sender.roster if peer.worker == worker)
         if receiver is not None and receiver.incarnation == expected:
-            for _ in range(1 + (self._random.random() < self.rates.doubling)):
+            for _ in range(1 + self.strikes(Fault.DOUBLEDFRAMES)):
                 receiver.frames[sender.incarnation].append(frame)
 
     # The pool.
@@ -324,3 +356,5 @@ class PooledRunner(JobRunner):
                     if isinstance(action, Answer):
                         self._deaths_in_a_row = 0
                     self._seen.append(action)
+        held = (job for calls in self.pool.held().values() for job, _ in calls)
+        self.check(set(held) <= set(self.pool.jobs), "no worker holds a call of a job that has ended")

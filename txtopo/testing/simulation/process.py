@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import JobFailure
 from txtopo.testing.checkers import CoreChecker
-from txtopo.testing.simulation.faults import lose_job
+from txtopo.testing.simulation.faults import Fault, lose_job
+from txtopo.testing.simulation.pool import PooledRunner
 from txtopo.testing.simulation.threads import SimulatedThreads
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.core.actions import Action, StopReason
@@ -27,6 +29,8 @@ from txtopo.transactional.tasks.factory import TaskFactory
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.world import World
+
+WORKERS_MAX = 3
 
 
 class ObservedCoordinator(Coordinator):
@@ -51,23 +55,22 @@ class ObservedCoordinator(Coordinator):
 
 
 class SimulatedRunner(JobRunner):
-    """Runs jobs in the calling process."""
+    """Runs jobs in the calling process, or in simulated workers, and checks their attempts."""
 
-    slots = 2
-
-    def __init__(self, world: World, process: Process, task_factory: TaskFactory) -> None:
+    def __init__(self, world: World, process: Process, make_factory: Callable[[], TaskFactory]) -> None:
         self._world = world
         self._process = process
-        self._task_factory = task_factory
-        task_factory.note_late = lambda error: self.note_late(error)  # noqa: PLW0108 - the run sets it later
+        self._make_factory = make_factory
         self._cancelled: set[int] = set()
+        self._inner = SimulatedPool(world, self._task_factory) if world.is_real_time else _Here(self._task_factory())
+        self.slots = self._inner.slots
 
-    def run(
-        self,
-        job: Job,
-        on_progress: Callable[[], None],
-        on_answer: OnAnswer = at_the_end,  # noqa: ARG002
-    ) -> Sequence[Report]:
+    def _task_factory(self) -> TaskFactory:
+        made = self._make_factory()
+        made.note_late = lambda error: self.note_late(error)  # noqa: PLW0108 - the run sets it later
+        return made
+
+    def run(self, job: Job, on_progress: Callable[[], None], on_answer: OnAnswer = at_the_end) -> Sequence[Report]:
         """Run a job to its end."""
         if job.job_id in self._cancelled:
             raise JobFailure("it was cancelled")
@@ -77,8 +80,14 @@ class SimulatedRunner(JobRunner):
             self._world.emits(self._process, assigned)
         lose_job(self._world, is_done=False)
         struck = len(self._world.struck)
-        reports = run_stages(job, [self._task_factory] * job.layout.partitions, lambda sent: sent)
-        failed = {report.attempt.txid for report in reports if report.failure is not None}
+        failed: set[int] = set()
+
+        def take(reports: Sequence[Report], lost: Mapping[TransactionAttempt, str]) -> None:
+            failed.update(report.attempt.txid for report in reports if report.failure is not None)
+            on_answer(reports, lost)
+
+        reports = self._inner.run(job, on_progress, at_the_end if on_answer is at_the_end else take)
+        failed.update(report.attempt.txid for report in reports if report.failure is not None)
         self._world.failed(failed, len(self._world.struck) - struck)
         lose_job(self._world, is_done=True)
         return reports
@@ -89,7 +98,54 @@ class SimulatedRunner(JobRunner):
 
     def close(self) -> None:
         """Close the emitters."""
+        self._inner.close()
+
+
+class _Here(JobRunner):
+    """Runs jobs in the calling process."""
+
+    slots = 2
+
+    def __init__(self, task_factory: TaskFactory) -> None:
+        self._task_factory = task_factory
+
+    def run(
+        self,
+        job: Job,
+        on_progress: Callable[[], None],  # noqa: ARG002
+        on_answer: OnAnswer = at_the_end,  # noqa: ARG002
+    ) -> Sequence[Report]:
+        """Run a job to its end."""
+        return run_stages(job, [self._task_factory] * job.layout.partitions, lambda sent: sent)
+
+    def cancel(self, job_id: int) -> None:
+        """Do nothing: a job runs to its end."""
+
+    def close(self) -> None:
+        """Close the emitters."""
         self._task_factory.close()
+
+
+class SimulatedPool(PooledRunner):
+    """Runs jobs in workers that the world strikes, one job at a time."""
+
+    def __init__(self, world: World, make_factory: Callable[[], TaskFactory]) -> None:
+        super().__init__(make_factory, world.random.randrange(1, WORKERS_MAX + 1), world.random, memory_max=1 << 20)
+        self._world = world
+
+    def strikes(self, fault: Fault) -> bool:
+        """Let the world draw, as for every other fault."""
+        return self._world.strikes(fault)
+
+    def check(self, holds: bool, promise: str) -> None:  # noqa: FBT001 - as ``require``
+        """Let the world keep a violation."""
+        with self._world.keeping():
+            super().check(holds, promise)
+
+    def close(self) -> None:
+        """See that nothing is left, and close the bodies."""
+        self.hear_all()
+        super().close()
 
 
 class Process:

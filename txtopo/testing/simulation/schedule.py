@@ -6,7 +6,7 @@ import enum
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 Kinds = Sequence[Any]
 """Kinds of fault: members of the enumeration of transactional topologies, or of plain ones."""
@@ -90,10 +90,13 @@ class Schedule(ABC):
 class Simulated(ABC):
     """A simulated topology of either kind."""
 
-    kinds: ClassVar[Kinds]
-    """All kinds of fault."""
     warnings: Sequence[str] = ()
     """Findings of the schedule without faults that may be intended."""
+
+    @property
+    @abstractmethod
+    def kinds(self) -> Kinds:
+        """All kinds of fault."""
 
     @abstractmethod
     def world(

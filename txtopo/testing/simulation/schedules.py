@@ -80,9 +80,12 @@ def make_subject(
     *,
     until: int | None = None,
     invariant: Invariant | None = None,
+    is_real_time: bool = False,
     log: Callable[[str], None] | None = None,
 ) -> Subject:
     """Run a topology once without faults, and return it with the result of that run as its oracle.
+
+    That run is one of micro-batches in either mode, since the tables of both are equal.
 
     The input of an endless source is what it gives until it pauses for half a minute of simulated time.
 
@@ -91,6 +94,7 @@ def make_subject(
         until: the last txid to simulate; None for all.
         invariant: called with all tables, as ``{state: {key: value}}``, whenever they are settled; must raise if
             they are wrong.
+        is_real_time: whether the schedules are those of real-time mode.
         log: called with each step of that run as a line.
 
     Raises:
@@ -113,11 +117,12 @@ def make_subject(
             f"{topology.plan.spout.id!r} gives no transaction in a simulated run, so there is nothing to check: it "
             "never ends, and time is simulated; give it some input that is there, and can be reached, when it begins"
         )
+    subject = attrs.evolve(subject, oracle=oracle, is_real_time=is_real_time)
     if not world.has_dried_up:
-        return attrs.evolve(subject, oracle=oracle)
+        return subject
     if topology.plan.semantics.policy.repeats and topology.plan.quiet_after is None:
-        return attrs.evolve(subject, oracle=oracle, until=len(transactions))
-    return attrs.evolve(subject, oracle=oracle, until=None, dries_up=True)
+        return attrs.evolve(subject, until=len(transactions))
+    return attrs.evolve(subject, until=None, dries_up=True)
 
 
 def _faultless(

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import attrs
 
@@ -15,7 +15,7 @@ from state.stores.memory import MemoryPlace, MemoryStore
 from txtopo.api.fields import Fields
 from txtopo.api.state import Key, State
 from txtopo.api.store import Store
-from txtopo.config import Config
+from txtopo.config import MICRO_BATCH, REAL_TIME, Config
 from txtopo.errors import DivergenceError, FailedException, PoisonTransaction, StopError, TxtopoError
 from txtopo.failpoints import armed
 from txtopo.records import from_json
@@ -33,6 +33,7 @@ from txtopo.testing.checkers import (
 from txtopo.testing.simulation.faults import (
     ANSWERING,
     MOVING,
+    OF_WORKERS,
     RATES,
     CrashError,
     Fault,
@@ -96,6 +97,7 @@ class Subject(Simulated):
         dries_up: whether a schedule ends when its source gives nothing more. An endless opaque source needs this: it
             may cut its input into other transactions each time, so no txid is the last one. So does one that begins
             transactions without input when it is quiet.
+        is_real_time: whether transactions are processed in real-time mode.
     """
 
     topology: TransactionalTopology
@@ -104,12 +106,16 @@ class Subject(Simulated):
     oracle: Oracle | None = None
     dries_up: bool = False
     is_timed: bool = False
+    is_real_time: bool = False
     prototypes: dict[str, bytes] = attrs.field(
         default=attrs.Factory(lambda self: prototypes_of(self.topology.plan), takes_self=True)
     )
     """The pickled components, the same in every schedule."""
 
-    kinds: ClassVar[Kinds] = tuple(Fault)
+    @property
+    def kinds(self) -> Kinds:
+        """All kinds of fault in its mode."""
+        return tuple(fault for fault in Fault if self.is_real_time or fault not in OF_WORKERS)
 
     def world(
         self,
@@ -129,11 +135,12 @@ class World(Schedule):
         self,
         subject: Subject,
         seed: int,
-        kinds: Sequence[Fault] = tuple(Fault),
+        kinds: Sequence[Fault] | None = None,
         only: frozenset[int] | None = None,
         log: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(seed, only, log)
+        kinds = subject.kinds if kinds is None else kinds
         self.clock = Clock()
         self.timeout_ms = TIMEOUT_MS
         self.on_version: Callable[[str, Version], None] | None = None
@@ -143,6 +150,7 @@ class World(Schedule):
         self.has_dried_up = False
         """Whether an endless source has given all that it had."""
         self.violation: BaseException | None = None
+        self.is_real_time = subject.is_real_time
         self._subject = subject
         self._may_dry_up = subject.oracle is None or subject.dries_up
         self._plan = subject.topology.plan
@@ -268,7 +276,7 @@ class World(Schedule):
         """Check that the metadata of an attempt is durable before the attempt emits."""
         if assigned.planned.has_input:
             self._active_move = self._moves
-        with self._keeping():
+        with self.keeping():
             if self._leads(process):  # a zombie may emit anything: fences refuse its writes
                 path = f"{self._plan.topology_id}/metadata/{assigned.attempt.txid:020d}"
                 durable = self._store_place.values.get(path)
@@ -280,7 +288,7 @@ class World(Schedule):
         oracle = self._subject.oracle
         # Only where user code never fails by itself is each failure a fault's.
         if oracle is not None and not oracle.has_failures and self._repeats:
-            with self._keeping():
+            with self.keeping():
                 if len(txids) > struck:
                     raise Violation(f"a failing transaction fails alone (promise 5): {txids}, {struck} struck")
 
@@ -348,6 +356,7 @@ class World(Schedule):
                 group_transactions_max=self.random.randrange(1, 5) if self._faults else 1,
                 layout=self.random.choice(LAYOUTS),
                 skips=self._skips,
+                mode=REAL_TIME if self.is_real_time else MICRO_BATCH,
             )
             self.log(f"starts with at most {pending_max} pending transactions")
             process.begin(self._topology, config, self._environment(process), self._subject.until)
@@ -358,7 +367,7 @@ class World(Schedule):
     def _environment(self, process: Process) -> Environment:
         @contextlib.contextmanager
         def make_runner(plan: Plan, config: Config, prototypes: dict[str, bytes]) -> Iterator[JobRunner]:
-            runner = SimulatedRunner(self, process, TaskFactory(plan, config, prototypes))
+            runner = SimulatedRunner(self, process, lambda: TaskFactory(plan, config, prototypes))
             yield runner
             runner.close()  # not in a `finally`: a process that dies closes nothing
 
@@ -386,7 +395,7 @@ class World(Schedule):
             answer(self, fault, delivery, job_id)
 
     @contextlib.contextmanager
-    def _keeping(self) -> Iterator[None]:
+    def keeping(self) -> Iterator[None]:
         """Record a violation even if the code under test swallows it as an error of user code."""
         try:
             yield
@@ -444,13 +453,13 @@ class World(Schedule):
             self.log(f"table {name!r}: version {version.number}, txid {version.txid}, epoch {version.epoch}")
         if self.on_version is not None:
             self.on_version(name, version)
-        with self._keeping():
+        with self.keeping():
             self._tables.written(name, before, version)
 
     def _settled(self) -> None:
         if self._has_committed_input():
             self._active_move = self._moves
-        with self._keeping():
+        with self.keeping():
             rows = {name: table.newest.rows for name, table in self.tables.items() if name in self._plan.states}
             self._tables.settled(self._committed(), rows)
 
@@ -519,7 +528,9 @@ class World(Schedule):
 
 
 @functools.cache
-def _config(pending_max: int, *, jobs_max: int, group_transactions_max: int, layout: str, skips: bool) -> Config:
+def _config(  # noqa: PLR0913 - what is drawn
+    pending_max: int, *, jobs_max: int, group_transactions_max: int, layout: str, skips: bool, mode: str
+) -> Config:
     """Return the configuration of a process; some hundreds of them can be drawn."""
     return Config(
         max_spout_pending=pending_max,
@@ -527,6 +538,7 @@ def _config(pending_max: int, *, jobs_max: int, group_transactions_max: int, lay
         group_transactions_max=group_transactions_max,
         message_timeout_secs=TIMEOUT_MS / 1000,
         layout=layout,
+        processing_mode=mode,
         transaction_max_attempts=2 if skips else None,
         transaction_max_attempts_policy="SKIP",
     )

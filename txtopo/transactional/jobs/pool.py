@@ -24,7 +24,9 @@ of the calls that die with a worker can have killed it:
 3. 6 and 8 were never begun. They go to worker 1, with the same attempt numbers, and nobody is told.
 4. Worker 1 answers 5, 7, 6 and 8, and the job ends.
 
-A shuffle needs all of a job's slots: if one of several stages dies with a worker, the job is lost.
+A shuffle needs all of a job's slots: if one of them dies, the job is lost, even if that worker has answered all of its
+part. Worker 2 sends its last frame to worker 0, answers, and dies; worker 0 hears of the death first, and takes no
+frame of the dead.
 
 A job that was cancelled may be under way in a call that never returns. Its workers are told to drop it and answer that
 they have; one that has not after ``DROP_SECS`` is ended.
@@ -272,6 +274,8 @@ class _Job:
     reported: dict[int, list[bytes]] = attrs.field(factory=lambda: defaultdict(list))
     waiting: tuple[int, ...] = ()
     """The indices that no worker holds."""
+    workers: tuple[int, ...] = ()
+    """By slot, the worker that holds it, if parts of the job are shuffled between workers."""
 
     @property
     def is_spread(self) -> bool:
@@ -381,14 +385,14 @@ class Pool:
     def _spread(self, job: _Job, able: list[_Member], indices: tuple[int, ...]) -> None:
         """Give each slot to a worker, with all stages and attempts of the job."""
         by_slot = [able[slot % len(able)] for slot in range(job.slots)]
-        workers = tuple(member.worker for member in by_slot)
+        job.workers = tuple(member.worker for member in by_slot)
         for member in able:
             slots = [slot for slot, of_slot in enumerate(by_slot) if of_slot is member]
             if slots:
                 places = (Place(st, sl, i) for i in indices for sl in slots for st in range(job.stages))
                 member.held.update(dict.fromkeys((job.number, place) for place in places))
                 calls = tuple((slot, index) for index in indices for slot in slots)
-                self._tell(member, Assign(job.number, job.contents[0], calls, workers))
+                self._tell(member, Assign(job.number, job.contents[0], calls, job.workers))
 
     # What comes back.
 
@@ -429,13 +433,17 @@ class Pool:
             return
         del self._members[lost.worker]
         error = f"worker {lost.worker} died{f': {lost.error}' if lost.error else ''}"
+        suspect = member.under_way(call for call in member.held if not self._jobs[call[0]].is_computed)
+        # Whoever has answered all of its part may take frames with it that have not arrived.
+        for job in [job for job in self._jobs.values() if member.worker in job.workers]:
+            self._end(job, error)
         by_job: dict[int, list[Place]] = defaultdict(list)
         for number, place in member.held:
-            by_job[number].append(place)
-        suspect = member.under_way(call for call in member.held if not self._jobs[call[0]].is_computed)
+            if number in self._jobs:
+                by_job[number].append(place)
         for number, places in by_job.items():
             job = self._jobs[number]
-            if job.is_computed or job.is_spread:
+            if job.is_computed:
                 self._end(job, error)
                 continue
             if suspect is not None and suspect[0] == number:
