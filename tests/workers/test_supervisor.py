@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from txtopo.errors import InputError, UserCodeError
+from txtopo.errors import InputError, StopError, UserCodeError
 from txtopo.workers.messages import (
     Failed,
     Health,
@@ -472,6 +472,23 @@ def test_deaths_at_the_owners_work_do_not_end_the_run() -> None:
         actions = story.tell(JobEnded(1, number, RuntimeError("lost")))
         assert (StartJob(1, number + 1) in actions) == (number == 5)
         story.greet(1, 20 + number, job=number + 1)
+
+
+def test_a_job_that_does_not_come_up_has_no_excuse() -> None:
+    """Only the death itself is excused: if the next job ends before it says hello, that counts as a restart."""
+    story = Story(restarts_max=0, is_owned=True).running()
+    story.tell(EndAsked(1, 1, "it hangs"))
+    story.tell(JobEnded(1, 0, RuntimeError("cancelled")))
+    assert not [action for action in story.tell(JobEnded(1, 1, RuntimeError("no"))) if isinstance(action, StartJob)]
+    assert story.supervisor.phase is RunPhase.STOPPING
+
+
+def test_spark_that_is_gone_ends_the_run() -> None:
+    """At once, whatever restarts are left or excused: no job can start."""
+    story = Story(restarts_max=9, is_owned=True).running()
+    story.tell(EndAsked(1, 1, "it hangs"))
+    assert not [action for action in story.tell(JobEnded(1, 0, StopError("gone"))) if isinstance(action, StartJob)]
+    assert story.supervisor.phase is RunPhase.STOPPING
 
 
 def test_an_owner_ends_a_worker() -> None:

@@ -20,11 +20,11 @@ from pyspark.sql import SparkSession
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
-from txtopo.errors import JobFailure, StateFailure, StopError, UserCodeError
+from txtopo.errors import JobFailure, StateFailure, UserCodeError
 from txtopo.spark.errors import error_of_python, line_that_matters
 from txtopo.spark.progress import ProgressListener
 from txtopo.spark.run_package import RunPackage, pack_up
-from txtopo.spark.session import DriverHost, spark_session
+from txtopo.spark.session import DriverHost, is_spark_gone, spark_is_gone, spark_session
 from txtopo.spark.shipping import make_importable
 from txtopo.spark.sql.dataframe_code import error_of_function
 from txtopo.spark.sql.dataframe_session import DataFrameSession
@@ -167,18 +167,11 @@ class SparkJobRunner(JobRunner):
     def _raise_if_hopeless(self, error: Exception) -> None:
         """Log Spark's whole error; raise one that stops the run if the next job would fail in the same way."""
         logger.debug("Spark lost a job", exc_info=error)
-        if self._is_spark_gone():
-            raise _spark_is_gone(error) from error
+        if is_spark_gone(self._context):
+            raise spark_is_gone(error) from error
         wrong = error_of_python(str(error))
         if wrong is not None:
             raise wrong from error
-
-    def _is_spark_gone(self) -> bool:
-        """Return whether no further job can run. Otherwise a dead JVM would look like one lost job after another."""
-        try:
-            return self._context._jsc is None or bool(self._context._jsc.sc().isStopped())  # noqa: SLF001 - no other way
-        except (Py4JError, OSError):
-            return True
 
     def _take_line(self, line: Line) -> None:
         if line.source == LATE:
@@ -188,13 +181,6 @@ class SparkJobRunner(JobRunner):
 
     def _group(self, job_id: int) -> str:
         return f"txtopo-{self._run_key.hex()}-{job_id}"
-
-
-def _spark_is_gone(error: Exception) -> StopError:
-    return StopError(
-        "Spark is gone: its JVM has died, or its session was stopped; start the run again to continue where this one "
-        f"stopped ({line_that_matters(str(error))})"
-    )
 
 
 @contextlib.contextmanager

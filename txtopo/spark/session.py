@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from txtopo.config import Config
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, StopError
 from txtopo.spark.delta import (
     check_delta,
     check_delta_came,
@@ -27,6 +27,7 @@ from txtopo.spark.delta import (
     delta_settings,
     has_to_fetch_jars,
 )
+from txtopo.spark.errors import line_that_matters
 from txtopo.spark.properties_file import start_jvm
 from txtopo.spark.shipping import is_local
 from txtopo.spark.starting import StartOutput, why_it_did_not_start
@@ -69,6 +70,22 @@ class DriverHost:
         reached = settings.get("spark.driver.host", "") or "127.0.0.1"
         bound = settings.get("spark.driver.bindAddress", "") or reached
         return cls(reached.strip("[]"), bound.strip("[]"))
+
+
+def is_spark_gone(context: SparkContext) -> bool:
+    """Return whether no further job can run. Otherwise a dead JVM would look like one lost job after another."""
+    try:
+        return context._jsc is None or bool(context._jsc.sc().isStopped())  # noqa: SLF001 - no other way
+    except (Py4JError, OSError):
+        return True
+
+
+def spark_is_gone(error: Exception) -> StopError:
+    """Return the error that ends a run whose Spark is gone, as ``error`` has shown."""
+    return StopError(
+        "Spark is gone: its JVM has died, or its session was stopped; start the run again to continue where this one "
+        f"stopped ({line_that_matters(str(error))})"
+    )
 
 
 def check_spark(config: Config, given: SparkSession | None = None, *, delta_users: Sequence[str] = ()) -> None:

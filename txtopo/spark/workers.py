@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from txtopo.config import Config
 from txtopo.errors import ConfigError, JobFailure
 from txtopo.spark.errors import error_of_python, line_that_matters
-from txtopo.spark.session import spark_session
+from txtopo.spark.session import is_spark_gone, spark_is_gone, spark_session
 from txtopo.workers.control import JobStarter
 
 _REFUSED = {
@@ -75,7 +75,7 @@ class SparkWorkers(JobStarter):
                 self._context.setLocalProperty("spark.scheduler.pool", f"worker-{worker}")
                 self._context.parallelize([None], 1).mapPartitions(self._function(worker, job)).collect()
             except Exception as failure:  # noqa: BLE001 - supervision decides what follows
-                error = _why(failure)
+                error = self._why(failure)
             on_end(error)
 
         thread = InheritableThread(target=run, name=f"txtopo-worker-{worker}")
@@ -87,6 +87,13 @@ class SparkWorkers(JobStarter):
         if self._context._jsc is not None:  # noqa: SLF001 - None once the session is stopped
             with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone, and the job with it
                 self._context.cancelJobGroup(self._group(worker, job))
+
+    def _why(self, failure: Exception) -> Exception:
+        """Return the error that ended a job, without Spark's own lines."""
+        if is_spark_gone(self._context):
+            return spark_is_gone(failure)
+        wrong: ConfigError | None = error_of_python(str(failure))
+        return wrong or JobFailure(f"Spark lost its job: {line_that_matters(str(failure))}")
 
     def _group(self, worker: int, job: int) -> str:
         return f"txtopo-{self._run_key.hex()}-worker-{worker}-{job}"
@@ -100,9 +107,3 @@ class SparkWorkers(JobStarter):
             return iter(())
 
         return work
-
-
-def _why(failure: Exception) -> Exception:
-    """Return the error that ended a job, without Spark's own lines."""
-    wrong: ConfigError | None = error_of_python(str(failure))
-    return wrong or JobFailure(f"Spark lost its job: {line_that_matters(str(failure))}")

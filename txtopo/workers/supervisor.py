@@ -34,7 +34,7 @@ from typing import assert_never
 
 import attrs
 
-from txtopo.errors import InputError, UserCodeError
+from txtopo.errors import InputError, StopError, UserCodeError
 from txtopo.workers.messages import (
     Address,
     Failed,
@@ -270,6 +270,10 @@ class RunPhase(enum.Enum):
     OVER = "over"
 
 
+_NONE = -2
+"""An incarnation that no worker has, nor has lost."""
+
+
 @attrs.define(eq=False)
 class _Worker:
     """A worker, through all its incarnations."""
@@ -280,7 +284,7 @@ class _Worker:
     state: WorkerState = WorkerState.STARTING
     dead: int = -1
     """Its last incarnation that was lost."""
-    excused: int = -2
+    excused: int = _NONE
     """Its last incarnation that was excused."""
     job: int = 0
     channel: int | None = None
@@ -542,7 +546,8 @@ class Supervisor:
         # The next worker would find the same input that can't be read, or the same source that refuses it.
         is_in_vain = isinstance(worker.error, InputError)
         is_hopeless = worker.error is not None and self._same_deaths >= SAME_ERROR_MAX
-        if not is_excused and (is_in_vain or is_hopeless or len(self._restarts) > self._restarts_max):
+        is_too_much = is_in_vain or is_hopeless or len(self._restarts) > self._restarts_max
+        if isinstance(error, StopError) or (is_too_much and not is_excused):
             self._error = cause or RuntimeError(f"worker {worker.number} ends again and again without an error")
             worker.state = WorkerState.ENDED
             self._stop()
@@ -551,6 +556,7 @@ class Supervisor:
         what = "ended" if cause is None else f"died: {_first_line(cause)}"
         self._do(Warn(f"worker {worker.number} {what}; it is started again"))
         worker.state, worker.since, worker.error, worker.is_cancelled = WorkerState.STARTING, self._now, None, False
+        worker.excused = _NONE  # of one death: a job that does not come up has no excuse
         worker.job += 1
         self._do(StartJob(worker.number, worker.job))
 
