@@ -556,8 +556,8 @@ class Supervisor:
         what = "ended" if cause is None else f"died: {_first_line(cause)}"
         self._do(Warn(f"worker {worker.number} {what}; it is started again"))
         worker.state, worker.since, worker.error, worker.is_cancelled = WorkerState.STARTING, self._now, None, False
-        worker.excused = _NONE  # of one death: a job that does not come up has no excuse
         worker.job += 1
+        worker.excused = _NONE  # of one death: a job that does not come up has no excuse
         self._do(StartJob(worker.number, worker.job))
 
     def _set_active(self, *, is_active: bool) -> None:
