@@ -16,6 +16,8 @@ END_SECS = 30.0
 
 POLL_SECS = 0.01
 
+_EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+
 
 @attrs.frozen
 class Member:
@@ -62,10 +64,20 @@ def workers_of(session: int) -> list[int]:
     return [member.pid for member in pythons.values() if member.parent in pythons]
 
 
+def executors_of(session: int) -> list[int]:
+    """Return the JVMs of Spark's executors in a session."""
+    return [member.pid for member in members(session) if _EXECUTOR in member.command]
+
+
 def kill_process(pid: int) -> bool:
     """Kill a process, as ``kill -9`` does; return whether it was there."""
+    return signal_process(pid, signal.SIGKILL)
+
+
+def signal_process(pid: int, what: signal.Signals) -> bool:
+    """Send a signal to a process; return whether it was there."""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, what)
         return True
     return False
 

@@ -25,7 +25,7 @@ from tests.harness.soak.processes import pause
 from tests.harness.soak.transactions.oracle import Judge
 from tests.harness.soak.transactions.topology import TOPOLOGY_ID, Setup, config_of, words_topology
 from tests.harness.spark_cluster.bare_python import HIDDEN, make_bare_python
-from tests.harness.spark_cluster.standalone import HOST, START_SECS, StandaloneCluster, java_options, running_cluster
+from tests.harness.spark_cluster.standalone import HOST, START_SECS, StandaloneCluster, running_cluster, settings_on
 from txtopo import Config, Progress, run
 from txtopo.engine.metrics import RunMetrics
 from txtopo.errors import TxtopoError
@@ -89,15 +89,7 @@ def _config(cluster: StandaloneCluster, setup: Setup) -> Config:
     config = config_of(setup)
     scratch = Path(config["spark.local.dir"])
     scratch.mkdir(parents=True, exist_ok=True)
-    return config.with_settings(
-        {
-            "topology.spark.master": cluster.url,
-            "spark.driver.defaultJavaOptions": java_options(scratch),
-            "spark.executor.extraJavaOptions": java_options(scratch),
-            "spark.executor.memory": "600m",
-            "spark.driver.host": HOST,
-        }
-    )
+    return config.with_settings(settings_on(cluster.url, scratch))
 
 
 def _run(session: SparkSession, setup: Setup, config: Config, console: Console, killer: Killer | None) -> None:

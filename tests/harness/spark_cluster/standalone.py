@@ -71,6 +71,11 @@ class Daemon:
             pause()
         raise RuntimeError(f"Spark does not start: {self.log.read_text(errors='replace')[-2000:]}")
 
+    @property
+    def session(self) -> int:
+        """The session of all its processes."""
+        return self._process.pid
+
     def processes(self) -> list[Member]:
         """Return its own process and those that it has started, such as executors and their Python."""
         return members(self._process.pid)
@@ -121,9 +126,20 @@ def running_cluster(folder: Path, workers: int = 2) -> Iterator[StandaloneCluste
         cluster.kill()
 
 
-def java_options(scratch: Path) -> str:
+def java_options(scratch: Path | str) -> str:
     """Return JVM options for a quick start, which leave nothing outside a folder."""
     return f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.io.tmpdir={scratch}"
+
+
+def settings_on(url: str, scratch: Path | str) -> dict[str, str]:
+    """Return the settings of a run on the cluster, whose driver leaves nothing outside a folder."""
+    return {
+        "topology.spark.master": url,
+        "spark.driver.defaultJavaOptions": java_options(scratch),
+        "spark.executor.extraJavaOptions": java_options(scratch),
+        "spark.executor.memory": "600m",
+        "spark.driver.host": HOST,
+    }
 
 
 def why_not() -> str | None:

@@ -1,6 +1,6 @@
 """A process of the topology: ``python -m tests.harness.soak.transactions.child SETUP``, with the setup as JSON.
 
-It prints when a job is lost because a Python worker died.
+It prints when a Python worker has died.
 """
 
 from __future__ import annotations
@@ -17,15 +17,21 @@ from txtopo.transactional.core.events import JobLost
 
 DIED = "a Python worker died"
 _SPARK_SAYS = "Python worker exited unexpectedly"
+_SUPERVISOR_SAYS = "it is started again"
 
 
 class DeadWorkers(logging.Handler):
-    """Prints when a job is lost with a Python worker; other jobs are lost because they were cancelled."""
+    """Prints when a worker of real-time mode has died, or a job is lost with a Python worker.
+
+    Other jobs are lost because they were cancelled.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         event = record.args[0] if isinstance(record.args, tuple) and record.args else None
         if isinstance(event, JobLost) and _SPARK_SAYS in event.error:
             print(f"{DIED}, and pack {event.job_id} with it", flush=True)
+        if record.name == "txtopo.workers" and _SUPERVISOR_SAYS in record.getMessage():
+            print(DIED, flush=True)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ with the expected ones, and another round begins on new tables.
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import shutil
 import signal
@@ -23,9 +24,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tests.harness.soak.transactions.kills import RUN_FAILPOINTS, Kill, Plan, Victim
+from tests.harness.soak.transactions.kills import RUN_FAILPOINTS, Kill, Plan
 from tests.harness.soak.transactions.rounds import Round
 from tests.harness.soak.transactions.topology import Setup, fill_topic
+from tests.harness.spark_cluster.standalone import HOST, StandaloneCluster, running_cluster
 from txtopo.errors import TxtopoError
 from txtopo.testing.checkers import Violation
 from txtopo.testing.kafka import KafkaBroker
@@ -41,6 +43,7 @@ class Soak:
     folder: Path
     broker: KafkaBroker | None
     console: Console
+    cluster: StandaloneCluster | None = None
     kills: Counter[str] = attrs.field(factory=Counter)
     failpoints: Counter[str] = attrs.field(factory=Counter)
     rounds: int = 0
@@ -53,7 +56,7 @@ class Soak:
     def run(self) -> None:
         """Run rounds until all kills have struck; the last one finishes its input."""
         rng = random.Random(self.setup.seed)
-        plan = Plan(rng, self.setup.inline)
+        plan = Plan(rng, self.setup.inline, self.setup.real_time, moments=0.7 if self.setup.real_time else 0.3)
         while self.kills.total() < self.kills_max:
             self.rounds += 1
             self._run_round(plan, rng.getrandbits(32))
@@ -63,7 +66,7 @@ class Soak:
         setup = attrs.evolve(self.setup, seed=seed, idle=self.setup.timed and self.rounds % 2 == 1)
         if self.broker is not None:
             fill_topic(setup, self.broker)
-        round_ = Round(self.folder / f"round-{self.rounds:03d}", setup)
+        round_ = Round(self.folder / f"round-{self.rounds:03d}", setup, self.cluster)
         try:
             self._live_on(round_, plan)
             self.transactions += round_.check_end()
@@ -93,10 +96,10 @@ class Soak:
         left = self.kills_max - self.kills.total()
         if left == 0:
             return []
-        kill = plan.next(is_group_decided=round_.is_group_decided)
-        survives = kill.victim is Victim.WORKER
-        # A run survives its worker, so a second kill follows in the same run; it would otherwise finish its input.
-        return [kill, plan.moment([Victim.ALL, Victim.DRIVER])] if survives and left > 1 else [kill]
+        kills = [plan.next(is_group_decided=round_.is_group_decided)]
+        while len(kills) < left and (following := plan.after(kills[-1])) is not None:
+            kills.append(following)
+        return kills
 
     def _tell(self, what: str, committed: int) -> None:
         number = f"{self.kills.total():>4}/{self.kills_max}"
@@ -141,6 +144,9 @@ class Soak:
     is_flag=True,
     help="Words with event times, which windows count; in every other round by partition, one of which falls silent.",
 )
+@click.option(
+    "--real-time", is_flag=True, help="In real-time mode, on a standalone cluster; processes are stopped, too."
+)
 @click.option("--kafka", is_flag=True, help="With input from a real Kafka broker.")
 @click.option(
     "--output", type=click.Path(path_type=Path), help="A new folder for tables and logs, kept if a promise is broken."
@@ -153,6 +159,10 @@ def main(kills: int, seed: int | None, store: str, output: Path | None, *, kafka
     folder = Path(tempfile.mkdtemp(prefix="txtopo-soak-")) if output is None else output.absolute()
     if folder.exists() and any(folder.iterdir()):
         raise click.UsageError(f"{folder} is not empty; give a new folder, or remove this one")
+    if given["real_time"]:
+        if given["inline"] or store == "zookeeper":  # a driver that is stopped for long loses ZooKeeper's lead
+            raise click.UsageError("--real-time goes with neither --inline nor --store zookeeper")
+        os.environ["SPARK_LOCAL_IP"] = HOST
     again = f"again, with the same other options: --seed {drawn}"
     console.print(again, highlight=False)
     with contextlib.ExitStack() as stack:
@@ -160,8 +170,11 @@ def main(kills: int, seed: int | None, store: str, output: Path | None, *, kafka
         if store == "zookeeper":
             hosts = stack.enter_context(running_zookeeper(folder / "zookeeper")).hosts
         broker = stack.enter_context(KafkaBroker(folder / "kafka")) if kafka else None
+        cluster = stack.enter_context(running_cluster(folder / "cluster")) if given["real_time"] else None
         setup = Setup("", drawn, hosts=hosts, kafka=broker.servers if broker else "", **given)
-        soak = Soak(kills, setup, folder, broker, console)
+        if cluster is not None:
+            setup = attrs.evolve(setup, master=cluster.url)
+        soak = Soak(kills, setup, folder, broker, console, cluster)
         try:
             soak.run()
         except (Violation, TxtopoError) as violation:

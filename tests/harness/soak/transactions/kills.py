@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import random
-from collections.abc import Collection
+from collections.abc import Sequence
 
 import attrs
 
@@ -16,6 +16,7 @@ class Victim(enum.Enum):
     DRIVER = "the driver"
     JVM = "the JVM"
     WORKER = "a Python worker"
+    EXECUTOR = "an executor"
 
 
 @attrs.frozen
@@ -27,11 +28,18 @@ class Kill:
         failpoint: the driver dies when it reaches this for the ``count``-th time, alone or with everything; or each
             Python worker does. Empty: the victim dies when ``count`` further transactions are committed.
         count: of reaches or transactions.
+        stopped_secs: how long the victim is stopped, and then goes on, if it is not killed.
     """
 
     victim: Victim
     failpoint: str = ""
     count: int = 1
+    stopped_secs: float = 0.0
+
+    @property
+    def is_survived(self) -> bool:
+        """Whether the run must go on."""
+        return self.victim in {Victim.WORKER, Victim.EXECUTOR} or self.stopped_secs > 0
 
     @property
     def armed(self) -> str:
@@ -42,7 +50,8 @@ class Kill:
     def name(self) -> str:
         """The name that it is counted under."""
         where = self.failpoint or "a random moment"
-        return where if self.victim is Victim.ALL else f"{where}, {self.victim.value}"
+        who = self.victim.value + (" stopped" if self.stopped_secs else "")
+        return where if self.victim is Victim.ALL else f"{where}, {who}"
 
     def __str__(self) -> str:
         return f"{self.name} ({self.count if self.failpoint else f'+{self.count}'})"
@@ -70,6 +79,9 @@ ELSEWHERE = (
 cluster's daemons, of states that are begun empty, of tables that get new columns, of forks and backfills, and of the
 workers of real-time mode.
 """
+
+WORKER_FAILPOINTS = ("pool.answer", "pool.answered")
+"""The failpoints of the workers of real-time mode."""
 
 RUN_FAILPOINTS = tuple(name for name in FAILPOINTS if not name.startswith(ELSEWHERE))
 """The failpoints that a run can reach."""
@@ -102,21 +114,32 @@ _STEPS_MAX = 20
 _USER_CODE_MAX = 80
 _TRANSACTIONS_MAX = 60
 _MOMENTS = (Victim.ALL, Victim.ALL, Victim.DRIVER, Victim.JVM, Victim.WORKER)
+_REAL_TIME_MOMENTS = (Victim.ALL, Victim.DRIVER, Victim.JVM, *6 * (Victim.WORKER, Victim.EXECUTOR))
+_STOPPED = (Victim.DRIVER, Victim.WORKER, Victim.EXECUTOR)
+_STOPS = 0.4
+"""The probability that a random moment of real-time mode stops its victim."""
+_STOPPED_SECS = (0.5, 3.0, 8.0, 20.0)
+"""A worker counts as dead after five seconds."""
 
 
 @attrs.define(eq=False)
 class Plan:
-    """Decides on kills; ``moments`` is the probability of a random moment. ``inline``: one process is all to kill."""
+    """Decides on kills; ``moments`` is the probability of a random moment. ``inline``: one process is all to kill.
+
+    In real-time mode victims are also stopped, and workers die round their answers.
+    """
 
     rng: random.Random
     inline: bool
+    real_time: bool = False
     moments: float = 0.3
     _turn: list[str] = attrs.field(factory=list)
 
     def next(self, *, is_group_decided: bool) -> Kill:
         """Return the next kill, of a run that begins with a decided group, or without one."""
         if not self._turn:
-            self._turn = self.rng.sample(RUN_FAILPOINTS, len(RUN_FAILPOINTS))
+            names = RUN_FAILPOINTS + (WORKER_FAILPOINTS if self.real_time else ())
+            self._turn = self.rng.sample(names, len(names))
         waiting = [name for name in self._turn if name.startswith(_SETTLING)]
         if waiting and is_group_decided:
             return self._take(waiting)
@@ -126,10 +149,21 @@ class Plan:
             return self._take([name for name in self._turn if name not in waiting])
         return self._at(self.rng.choice([name for name in DECIDED if not name.startswith(_SETTLING)]))
 
-    def moment(self, victims: Collection[Victim] = _MOMENTS) -> Kill:
-        """Return a kill at a random moment."""
-        victim = Victim.ALL if self.inline else self.rng.choice(list(victims))
-        return Kill(victim, count=self.rng.randint(1, _TRANSACTIONS_MAX))
+    def moment(self) -> Kill:
+        """Return a kill or a stop at a random moment."""
+        return self._moment(_REAL_TIME_MOMENTS if self.real_time else _MOMENTS)
+
+    def after(self, kill: Kill) -> Kill | None:
+        """Return what follows in the same run, which would otherwise finish its input; None after its end."""
+        if not kill.is_survived:
+            return None
+        return self.moment() if self.real_time else self._moment((Victim.ALL, Victim.DRIVER))
+
+    def _moment(self, victims: Sequence[Victim]) -> Kill:
+        victim = Victim.ALL if self.inline else self.rng.choice(victims)
+        is_stopped = self.real_time and victim in _STOPPED and self.rng.random() < _STOPS
+        stopped_secs = self.rng.choice(_STOPPED_SECS) if is_stopped else 0.0
+        return Kill(victim, count=self.rng.randint(1, _TRANSACTIONS_MAX), stopped_secs=stopped_secs)
 
     def put_back(self, kill: Kill) -> None:
         """Give a failpoint that a run has not come to another turn."""
@@ -142,6 +176,8 @@ class Plan:
         return self._at(names[0])
 
     def _at(self, failpoint: str) -> Kill:
+        if failpoint in WORKER_FAILPOINTS:
+            return Kill(Victim.WORKER, failpoint, self.rng.randint(_STEPS_MAX, _USER_CODE_MAX))
         if failpoint in _USER_CODE and not self.inline and (failpoint == _EMIT or self.rng.random() < 1 / 2):
             # Each worker counts for itself, so each job must come through with far fewer.
             return Kill(Victim.WORKER, failpoint, self.rng.randint(_USER_CODE_MAX, 2 * _USER_CODE_MAX))

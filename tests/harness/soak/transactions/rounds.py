@@ -13,11 +13,21 @@ from pathlib import Path
 
 import attrs
 
-from tests.harness.soak.processes import java_of, kill_process, kill_session, pause, workers_of
+from tests.harness.soak.processes import (
+    executors_of,
+    java_of,
+    kill_process,
+    kill_session,
+    members,
+    pause,
+    signal_process,
+    workers_of,
+)
 from tests.harness.soak.transactions.child import DIED
 from tests.harness.soak.transactions.kills import DECIDED, UNSETTLED, Kill, Victim
 from tests.harness.soak.transactions.subjects import judge_of, topology_of
 from tests.harness.soak.transactions.topology import TOPOLOGY_ID, Setup, config_of
+from tests.harness.spark_cluster.standalone import StandaloneCluster
 from txtopo.failpoints import ENVIRONMENT
 from txtopo.testing.checkers import Violation
 from txtopo.transactional.journal.ending import JournalEnd, read_end
@@ -52,9 +62,13 @@ class Death:
 
 
 class Round:
-    """The tables of a topology, and the lives of the processes that write them; ``setup.output`` is set here."""
+    """The tables of a topology, and the lives of the processes that write them; ``setup.output`` is set here.
 
-    def __init__(self, folder: Path, setup: Setup) -> None:
+    ``cluster`` has the executors, unless they are in the driver's own session.
+    """
+
+    def __init__(self, folder: Path, setup: Setup, cluster: StandaloneCluster | None = None) -> None:
+        self.cluster = cluster
         self.folder = folder
         self.setup = attrs.evolve(setup, output=str(folder / "tables"))
         self.judge = judge_of(self.setup)
@@ -183,9 +197,13 @@ class _Life:
         return True
 
     def _strike(self, kill: Kill) -> None:
-        """Kill the victim while the process runs; an armed worker has killed itself."""
+        """Kill or stop the victim while the process runs; an armed worker has killed itself."""
         session = self.process.pid
         match kill.victim:
+            case victim if kill.stopped_secs:
+                if not self._stop(victim, kill.stopped_secs):
+                    pause()
+                    return
             case Victim.ALL:
                 kill_session(session)
             case Victim.DRIVER:
@@ -195,14 +213,38 @@ class _Life:
                 java = java_of(session)
                 if java is None or not kill_process(java):
                     raise Violation(f"there is no JVM to kill; see {self.log}")
-            case Victim.WORKER if not kill.failpoint:
-                workers = workers_of(session)
-                if not workers or not kill_process(workers[-1]):
+            case victim if not kill.failpoint:
+                victims = self._on_executors(workers_of if victim is Victim.WORKER else executors_of)
+                if not victims or not kill_process(victims[-1]):
                     pause()  # they come and go: there will be one in a moment
                     return
             case _:
                 pass
         self._note(kill)
+
+    def _stop(self, victim: Victim, secs: float) -> bool:
+        """Stop a worker, an executor with all round it, or the driver with its JVM; return whether it was there."""
+        match victim:
+            case Victim.WORKER:
+                stopped = self._on_executors(workers_of)[-1:]
+            case Victim.EXECUTOR:
+                # As if its machine stood still: Spark's worker and the executor, Python's daemon and its workers.
+                executors = self._on_executors(executors_of)[-1:]
+                stopped = [member.pid for pid in executors for member in members(os.getsid(pid))]
+            case _:
+                stopped = [member.pid for member in members(self.process.pid)]
+        stopped = [pid for pid in stopped if signal_process(pid, signal.SIGSTOP)]
+        end = time.monotonic() + secs
+        self._wait_until(lambda: not stopped or time.monotonic() >= end)
+        for pid in stopped:
+            signal_process(pid, signal.SIGCONT)
+        return bool(stopped)
+
+    def _on_executors(self, found_in: Callable[[int], list[int]]) -> list[int]:
+        """Return processes of executors: in the driver's session, or in those of the cluster's workers."""
+        cluster = self._round.cluster
+        sessions = [self.process.pid] if cluster is None else [worker.session for worker in cluster.workers]
+        return [pid for session in sessions for pid in found_in(session)]
 
     def _note(self, kill: Kill) -> None:
         self._left.remove(kill)
@@ -226,7 +268,7 @@ class _Life:
 
     def _judge_end(self) -> Death:
         code = self.process.wait()
-        struck = {kill.victim for kill in self._struck}
+        struck = {kill.victim for kill in self._struck if not kill.stopped_secs}
         # A driver that is killed says nothing. One whose JVM is killed must end by itself, with an error that names the
         # cause. One whose worker is killed must go on, so any other end than the input's is a violation.
         is_killed = bool(struck & {Victim.ALL, Victim.DRIVER}) and code == -signal.SIGKILL

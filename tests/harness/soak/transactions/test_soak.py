@@ -227,7 +227,8 @@ def test_an_unfinished_round_is_found(soaked: Round) -> None:
 
 
 @pytest.mark.long
-def test_short_soak(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [[], ["--real-time"]], ids=["micro-batch", "real-time"])
+def test_short_soak(tmp_path: Path, mode: list[str]) -> None:
     """The command kills real Spark, resumes it and reports it, and leaves no process and no file behind."""
     command = [
         sys.executable,
@@ -240,6 +241,7 @@ def test_short_soak(tmp_path: Path) -> None:
         "12",
         "--transactions",
         "120",
+        *mode,
     ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(

@@ -15,6 +15,7 @@ from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
 from spouts.memory import MemoryTransactionalSpout
 from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
 from state.delta.keyed.state import DeltaState
+from tests.harness.spark_cluster.standalone import settings_on
 from txtopo import (
     BasicBolt,
     BatchBolt,
@@ -69,6 +70,8 @@ class Setup:
         worker_failpoints: what is armed in Spark's Python workers.
         timed: whether the words have event times, and windows count them.
         idle: whether the clock goes by partition, one of which soon falls silent, and is not waited for then.
+        real_time: whether it runs in real-time mode.
+        master: the URL of a standalone cluster; empty for Spark in the driver's process.
     """
 
     output: str
@@ -81,6 +84,8 @@ class Setup:
     worker_failpoints: str = ""
     timed: bool = False
     idle: bool = False
+    real_time: bool = False
+    master: str = ""
 
 
 def data_of(setup: Setup) -> dict[int, list[list[Any]]]:
@@ -304,6 +309,10 @@ def config_of(setup: Setup) -> Config:
         "spark.driver.defaultJavaOptions": f"-Djava.io.tmpdir={scratch}",
         f"spark.executorEnv.{ENVIRONMENT}": setup.worker_failpoints,  # theirs are not the driver's
     }
+    if setup.real_time:
+        settings["topology.processing.mode"] = "real-time"
+    if setup.master:
+        settings |= settings_on(setup.master, scratch)
     if setup.hosts:
         settings["topology.state.store"] = "zookeeper"
         settings["transactional.zookeeper.servers"] = setup.hosts
