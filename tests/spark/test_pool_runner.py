@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import signal
 import threading
 from pathlib import Path
 
@@ -51,6 +53,8 @@ class Misbehaving(BasicBolt):
         if tuple.attempt.txid == self.txid and self._is_due():
             if self.what == "dies":
                 os._exit(1)
+            elif self.what == "stands still":
+                os.kill(os.getpid(), signal.SIGSTOP)
             elif self.what == "hangs":
                 threading.Event().wait(600)
             else:
@@ -89,6 +93,24 @@ def test_a_worker_that_dies(spark: SparkSession, tmp_path: Path) -> None:
     """It costs the attempt that it was in; another worker starts in its place."""
     report, counted = run_one(Misbehaving(tmp_path, "dies", 7))
     assert (report.transactions, report.failures, counted) == (ROWS, 1, ROWS)
+
+
+@pytest.mark.long
+def test_a_worker_that_stands_still(spark: SparkSession, tmp_path: Path) -> None:
+    """It counts as dead after some seconds of silence, and what it held goes to the others."""
+    report, counted = run_one(Misbehaving(tmp_path, "stands still", 7))
+    assert (report.transactions, report.failures, counted) == (ROWS, 1, ROWS)
+
+
+def test_missing_slots_are_said_within_seconds(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the remedy; the workers that have a slot do the work meanwhile."""
+    with caplog.at_level(logging.WARNING, "txtopo.workers"):
+        report, counted = run_one(Misbehaving(tmp_path, "hangs", 7), workers=3, message_timeout_secs=6)
+    assert (report.transactions, counted) == (ROWS, ROWS)
+    said = [record.getMessage() for record in caplog.records]
+    assert any(re.search(r"[012] of 3 workers have started.*lower topology\.workers", line) for line in said), said
 
 
 def test_a_transaction_that_kills_each_worker(spark: SparkSession, tmp_path: Path) -> None:

@@ -71,10 +71,11 @@ def test_supervisor_that_dies_at_a_step(make_cluster: MakeCluster, step: str) ->
 
 
 @pytest.mark.long
-def test_lost_machine(make_cluster: MakeCluster) -> None:
+@pytest.mark.parametrize("mode", ["micro-batch", "real-time"])
+def test_lost_machine(make_cluster: MakeCluster, mode: str) -> None:
     """H8: a machine is lost while its topology commits: the other one goes on, and the table is exact."""
     cluster = make_cluster(2)
-    topology = cluster.submit()
+    topology = cluster.submit(**{"topology.processing.mode": mode})
     cluster.wait_for("it commits", lambda: cluster.counted() >= 3)
     before = cluster.cluster.state.assignments()[topology]
     [lost] = [each for each in cluster.supervisors if each.id == before.supervisor]
