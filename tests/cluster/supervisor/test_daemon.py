@@ -28,6 +28,7 @@ from txtopo.cluster.supervisor.api import SupervisorApi
 from txtopo.cluster.supervisor.daemon import Supervisor
 from txtopo.cluster.supervisor.slot import LocalSlot
 from txtopo.testing import ZooKeeperServer
+from txtopo.ui.drivers import DriverPages
 
 FOR_EVER = "import time\n\ntime.sleep(10_000)\n"
 """A module whose import does not end: its driver beats, and starts no Spark."""
@@ -183,7 +184,8 @@ def test_code_for_others(place: Place) -> None:
 
     def get(file: str, token: str = "token") -> httpx.Response:
         async def ask() -> httpx.Response:
-            transport = httpx.ASGITransport(SupervisorApi(place.supervisor, "token").app)
+            pages = DriverPages(place.supervisor.place, place.supervisor.topologies)
+            transport = httpx.ASGITransport(SupervisorApi(place.supervisor, "token", pages).app)
             async with httpx.AsyncClient(transport=transport, base_url="http://supervisor") as client:
                 return await client.get(f"/api/v1/code/{file}", headers={"Authorization": f"Bearer {token}"})
 
