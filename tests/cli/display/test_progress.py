@@ -165,6 +165,6 @@ def test_the_first_plain_line_says_what_goes_on(capsys):
         assert capsys.readouterr().out == ""
         display.update(attrs.evolve(PROGRESS, transactions=0, committing=0, last_failure="transaction 41: no luck"))
     assert capsys.readouterr().out == (
-        "words:   65.0 s, nothing committed yet: 6 processed, waiting for transaction 41, which is in its commit phase, "
-        "3 failures, the last failure: transaction 41: no luck\n"
+        "words:   65.0 s, going on after transaction 40: 6 processed, waiting for transaction 41, which is in its commit "
+        "phase, 3 failures, the last failure: transaction 41: no luck\n"
     )

@@ -74,7 +74,12 @@ class PlainLines(Lines):
 
 def _line(progress: Progress, rate: TupleRate) -> str:
     if not progress.transactions:
-        parts = [f"nothing committed yet: {activity(progress)}"]
+        so_far = (
+            f"going on after transaction {progress.committed_txid:,}"
+            if progress.committed_txid
+            else "nothing committed yet"
+        )
+        parts = [f"{so_far}: {activity(progress)}"]
     else:
         share = share_of(progress)
         committed = f"{progress.transactions:,} committed (the last is {progress.committed_txid:,}"
