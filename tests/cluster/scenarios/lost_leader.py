@@ -94,7 +94,9 @@ class _Round:
             refused += self._is_refused(others)
         leader_after_secs = time.monotonic() - killed
         assert len(leaders) == 1
-        assert leaders[0].codes() == self._ids, "a nimbus leads that does not hold all code"
+        # Beside these it may hold the code of a submission that it took once it led, and that is gone by now.
+        missing = set(self._ids).difference(leaders[0].codes())
+        assert not missing, f"a nimbus leads that does not hold the code of {missing}"
         assert self._epoch() == epoch + 1, "more than one has led"
         assert sorted(self._cluster.state.topologies()) == self._ids
         assert leaders[0].submit("five").status_code == 201

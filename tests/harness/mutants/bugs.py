@@ -1697,6 +1697,14 @@ BUGS = (
         tests=("tests/cli/test_backfill.py",),
     ),
     Bug(
+        "a state whose backfill died before it joined taken for a part of the point",
+        "txtopo/transactional/recovery/checkpoints.py",
+        "        for name in _not_joined(part, following, marks):\n            del brought[name]\n",
+        "",
+        subjects=(),
+        tests=("tests/harness/soak/changes/test_soak.py",),
+    ),
+    Bug(
         "the journal of an undone backfill left in its place",
         "txtopo/transactional/recovery/repair.py",
         "    if plan.forgotten:\n",
