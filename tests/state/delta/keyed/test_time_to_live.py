@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from committers import EventClock
 from state import DeltaState, StateKind, read_table
-from tests.state.delta.delta_tables import hold_no_rows, reread
+from tests.state.delta.delta_tables import hold_no_rows, maintain, reread
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.reduction import Reduction, Reductions
@@ -199,7 +199,7 @@ def test_a_table_and_a_dict_agree(is_held: bool, has_executors: bool, only_folds
                 model.transaction(*each)
             model.end_group(how)
             if is_maintained:
-                model.states["keys"].maintain()
+                maintain(model.states["keys"])
             model.check()
 
 
