@@ -47,7 +47,11 @@ def _field(spec: str | Fields) -> Fields:
     return fields
 
 
-def _copied(aggregates: Mapping[str, Aggregate]) -> Mapping[str, Aggregate]:
+def checked(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
+    """Return aggregates by name, copied; raise FieldsError for something else."""
+    for name, each in aggregates.items():
+        if not isinstance(each, Aggregate):
+            raise FieldsError(f"{name!r} is {each!r}, which is no aggregate; write one, such as Sum('field')")
     return dict(aggregates)
 
 
@@ -381,7 +385,7 @@ class Aggregation:
     """
 
     key: Fields
-    aggregates: Mapping[str, Aggregate] = attrs.field(converter=_copied)
+    aggregates: Mapping[str, Aggregate] = attrs.field(converter=checked)
 
     def __attrs_post_init__(self) -> None:
         """Refuse names and types that do not go together."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import operator
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
-from committers.aggregates import Aggregate, AggregateCombiner, Aggregation, Count, merged_rows
+from committers.aggregates import Aggregate, AggregateCombiner, Aggregation, Count, checked, merged_rows
+from committers.inputs import Inputs, field_mistakes
 from committers.spill import ReducingCommitter
 from state import DeltaState
 from state.delta.columns import fitted_array
@@ -89,7 +90,7 @@ class ReduceCommitter(ReducingCommitter):
         self._key = self._key_fields.names
         self._value = value
         self._function = function
-        self._values = values and dict(values)
+        self._values = values and checked(values)
 
     def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaState:
         """Return the table of several aggregates: their key and value fields; ``options`` are the table's.
@@ -125,10 +126,20 @@ class ReduceCommitter(ReducingCommitter):
             self._aggregates = _Aggregates.of(self._state_name, self._state, self._key, self._values)
         self._begin()
 
+    @property
+    def _is_plain(self) -> bool:
+        """Whether no subclass overrides the folding."""
+        own = ("execute", "execute_batch", "execute_combined", "fold")
+        return all(getattr(type(self), name) is getattr(ReduceCommitter, name) for name in own)
+
+    def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
+        """Return the fields that a stream lacks, unless a subclass reads others."""
+        folded = [name for each in self._values.values() for name in each.inputs] if self._values else [self._value]
+        return field_mistakes([*self._key, *folded], inputs if self._is_plain else {})
+
     def combiner(self) -> Combiner | None:
         """Return a combiner of equal keys if it gives the same result; None if a subclass overrides the folding."""
-        own = ("execute", "execute_batch", "execute_combined", "fold")
-        is_plain = all(getattr(type(self), name) is getattr(ReduceCommitter, name) for name in own)
+        is_plain = self._is_plain
         if self._values and is_plain:
             return AggregateCombiner(Aggregation(Fields(*self._key), self._values))
         reduction = None if self._value in self._key else Reduction.of(self._function)

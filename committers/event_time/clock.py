@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -13,12 +13,15 @@ import pyarrow.compute as pc
 
 from committers.event_time.combining import FirstStep
 from committers.event_time.times import MICROS_MAX, TIMESTAMP, event_times, micros_in, micros_of
+from committers.inputs import Inputs, field_mistakes
 from state import DeltaState
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.reduction import Combiner
 from txtopo.api.time_to_live import CLOCK_FIELD, CLOCK_KEY
 from txtopo.errors import TopologyError
 from txtopo.utc import MICROS_MIN, datetime_at, micros_at
+
+_OUTPUT = Fields("attempt", "before", "after", "limit")
 
 _ALL = CLOCK_KEY
 """The key of the row that holds the watermark, and of the only row if the stream names no partition."""
@@ -40,6 +43,17 @@ class Watermark:
     def of(tuple: Tuple) -> Watermark:
         """Return what a clock has emitted."""
         return Watermark(*tuple.values[1:])
+
+
+def timed_input_mistakes(clock: str, names: Iterable[str], inputs: Inputs) -> Iterator[str]:
+    """Yield what a committer misses that reads fields of each stream but a clock's, given the clock that it names."""
+    rows = {each: fields for each, fields in inputs.items() if fields != _OUTPUT}
+    clocks = [source for source, stream in inputs if (source, stream) not in rows]
+    if clocks and clock not in clocks:
+        yield f"has the clock {clock!r}, but subscribes to {clocks[0]!r}; write clock={clocks[0]!r}"
+    elif not clocks:
+        yield f"has the clock {clock!r}; give an EventClock that id, and subscribe to it by .all_grouping({clock!r})"
+    yield from field_mistakes(names, rows)
 
 
 class EventClock(BatchBolt, ICommitter):
@@ -74,7 +88,7 @@ class EventClock(BatchBolt, ICommitter):
         ConfigError: a duration is not one, or negative.
     """
 
-    output_fields = Fields("attempt", "before", "after", "limit")
+    output_fields = _OUTPUT
 
     def __init__(  # noqa: PLR0913 - each has a default, and is named
         self,
@@ -108,6 +122,10 @@ class EventClock(BatchBolt, ICommitter):
                 "seen: timestamp", "active: timestamp", f"{CLOCK_FIELD}: timestamp", "partitions: array<string>"
             ),
         )
+
+    def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
+        """Return the fields that a stream lacks."""
+        return field_mistakes([self._time] if self._partition is None else [self._time, self._partition], inputs)
 
     def prepare(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.event_time.clock import Watermark
+from committers.event_time.clock import Watermark, timed_input_mistakes
 from committers.event_time.combining import FirstStep
 from committers.event_time.times import TIMESTAMP, Micros, event_times, timestamps
+from committers.inputs import Inputs
 from committers.spill import ReducingCommitter
 from state.delta.columns import fitted_array
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
@@ -82,6 +83,10 @@ class TimedCommitter(ReducingCommitter):
     def taken_until(self) -> int | None:
         """Return the time up to which earlier transactions have taken what expires; None if nothing was taken."""
         return self._state.taken_until()
+
+    def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
+        """Return the fields that a stream lacks, and what is wrong with the clock."""
+        return timed_input_mistakes(self._clock, self._inputs, inputs)
 
     def prepare(
         self,

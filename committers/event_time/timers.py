@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import os
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from committers.event_time.clock import Watermark
+from committers.event_time.clock import Watermark, timed_input_mistakes
 from committers.event_time.timed import EXPIRES, is_last_task, no_watermark
 from committers.event_time.times import MICROS_MAX
+from committers.inputs import Inputs
 from state import DeltaExpiringRows
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
 from txtopo.errors import FieldsError
@@ -70,6 +71,10 @@ class TimerCommitter(BatchBolt, ICommitter):
         The end of a bounded source lets all timers fire, but none that is set then.
         """
         self._set.append((*(key if len(self._key) > 1 else (key,)), time))
+
+    def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
+        """Return the key fields that a stream lacks, and what is wrong with the clock."""
+        return timed_input_mistakes(self._clock, self._key, inputs)
 
     def prepare(
         self,

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.aggregates import Aggregate, Aggregation
+from committers.aggregates import Aggregate, Aggregation, checked
 from committers.event_time.timed import EXPIRES, LATE, UNTIMED, TimedCommitter, with_expiry
 from committers.event_time.times import TIMESTAMP, Micros, micros_in, micros_of, timestamps
 from committers.event_time.windows import END, START, Window, sessions, with_windows
@@ -53,6 +53,7 @@ class WindowedCommitter(TimedCommitter):
         late_rows: Fields | None = None,
     ) -> None:
         own = Fields(f"{START}: timestamp", f"{END}: timestamp")
+        aggregates = checked(aggregates)
         self._key = key or Fields()
         self._late_rows = late_rows
         whole = late_rows or Fields()

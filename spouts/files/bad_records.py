@@ -284,7 +284,8 @@ def _fault(record: bytes, parse: Parse) -> str | None:
 
 def _reason(message: str) -> str:
     """Return Arrow's message about a single record without row and chunk numbers, which are meaningless there."""
-    return f"it does not fit: {_NUMBERS.sub('', message)}"
+    remedy = "; JSON has quotes around strings, and around times" if "changed from string to number" in message else ""
+    return f"it does not fit: {_NUMBERS.sub('', message)}{remedy}"
 
 
 def _cut(content: bytes) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -66,6 +66,17 @@ class Component(ABC):  # noqa: B024 - its subclasses have the abstract methods
 
 class Bolt(Component):
     """The base class of all bolts; subclass one of its subclasses, not this one."""
+
+    def input_mistakes(self, inputs: Mapping[tuple[str, str], Fields]) -> Iterable[str]:
+        """Return what is wrong with its subscriptions; ``build()`` raises it, with all other mistakes.
+
+        Args:
+            inputs: the fields of each stream that it subscribes to, by component id and stream.
+
+        Returns:
+            a sentence with the remedy for each mistake, whose subject is the bolt: ``"reads a field that …"``.
+        """
+        return ()
 
 
 class BasicBolt(Bolt):

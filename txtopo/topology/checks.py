@@ -200,6 +200,14 @@ def check_subscriptions(graph: Graph, streams: Streams) -> Iterator[str]:
                 )
 
 
+def check_inputs(graph: Graph, streams: Streams) -> Iterator[str]:
+    """Find what bolts themselves miss in the streams that they subscribe to."""
+    for declared in graph.bolts:
+        inputs = {(each.source, each.stream): streams[each.source][each.stream] for each in declared.subscriptions}
+        for mistake in call_if_there(declared.component, "input_mistakes", inputs, default=()):
+            yield f"bolt {declared.id!r} {mistake}"
+
+
 def _check_keys(bolt: str, source: str, keys: Fields | None, fields: Fields) -> Iterator[str]:
     if not keys:
         yield f"bolt {bolt!r}: the fields grouping on {source!r} names no field; pass Fields(…)"

@@ -79,6 +79,7 @@ class TopologyBuilder:
         )
         known = {name: {**each, SYSTEM: Fields("event")} for name, each in streams.items()}
         refuse([*checks.check_subscriptions(graph, known), *_check_direct(graph, declarers)])
+        refuse(list(checks.check_inputs(graph, known)))
         return PlainTopology(_make_plan(graph, declarers))
 
     def _add(self, declared: Declared) -> Declared:

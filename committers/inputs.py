@@ -1,0 +1,20 @@
+"""What the streams that a committer subscribes to must have, for ``build()`` to check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from txtopo import Fields
+from txtopo.api.tuples import DEFAULT_STREAM
+
+Inputs = Mapping[tuple[str, str], Fields]
+"""The fields of each stream, by component id and stream."""
+
+
+def field_mistakes(names: Iterable[str], inputs: Inputs) -> Iterator[str]:
+    """Yield the fields that a committer reads, and that a stream does not have."""
+    for (source, stream), fields in inputs.items():
+        of = repr(source) if stream == DEFAULT_STREAM else f"stream {stream!r} of {source!r}"
+        for name in dict.fromkeys(names):
+            if name not in fields:
+                yield f"reads field {name!r}, which {of} does not have; known: {', '.join(map(repr, fields))}"
