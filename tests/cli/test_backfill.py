@@ -85,6 +85,15 @@ def test_a_state_gets_its_history(command_line, module, inline):
     assert "topology 't' has state 'lengths' already: there is nothing to backfill" in again
 
 
+def test_a_fork_from_before_it_joined_is_compared(command_line, module, inline):
+    """A table that only one of them has keeps nobody from comparing the others, whenever it was written."""
+    command_line.told("fork", module, "3", "other")
+    command_line.told("backfill", module, "lengths", *ADDED)
+    told = command_line.told("diff", ".", "other")
+    assert "not compared, because only A has them: lengths\n" in told
+    assert "as of transaction 3\nwords: 3 rows equal\n" in told
+
+
 def test_mistakes_are_said_in_a_line(command_line, module, inline):
     assert "has no state 'lengths'" in command_line.refusal("backfill", module, "lengths")
     assert "--from" in command_line.refusal("backfill", module, "lengths", *ADDED, "--from", "0", status=2)
@@ -101,6 +110,11 @@ def test_a_kill_in_the_middle_goes_on(command_line, module, inline, point):
     run()
     assert "joined the topology at transaction 13" in command_line.told("backfill", module, "lengths", *ADDED)
     assert "backfilled up to transaction 13" in command_line.told("audit", ".")
+    # When the backfill died, the topology was at 12; its table has that moment, whether it had joined or not.
+    command_line.told("rewind", module, "12", "--yes", *ADDED)
+    run("lengths" if "lengths" in tables() else "")
+    assert tables() == {"words": 13} | ({"lengths": 13} if point == "backfill.enter.after" else {})
+    command_line.told("audit", ".")
 
 
 @pytest.mark.parametrize("at", [0, 10, *(pytest.param(at, marks=pytest.mark.long) for at in (*range(1, 10), 11, 12))])

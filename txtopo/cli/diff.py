@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from txtopo.cli.display.wording import count_of
 from txtopo.errors import ConfigError
 from txtopo.printable import escaped
 from txtopo.transactional.journal.backfills import backfills_of
-from txtopo.transactional.journal.ending import metadata_dir_below
+from txtopo.transactional.journal.ending import metadata_dir_below, read_end
 from txtopo.transactional.journal.journal import JournalPart, counting_parts, find_journal, read_journal
 
 SAMPLES_SHOWN = 5
@@ -73,18 +73,11 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
         console.print(Text(text, style), soft_wrap=True)
 
     tables_a, tables_b = _tables(a, b, to, say) if _is_table(a) else _outputs(a, b, to, say)
-    names = [name for name in tables_a if name in tables_b]
-    if not names:
-        raise ConfigError(f"{a} and {b} have no state in common")
-    found = {name: difference(tables_a[name], tables_b[name], since=since, with_txids=with_txids) for name in names}
+    found = {name: difference(tables_a[name], tables_b[name], since=since, with_txids=with_txids) for name in tables_a}
     for name, each in found.items():
         say(f"{name}: {_numbers(each)}", "bold" if each.count else "")
         for line in _samples(each, limit):
             say(f"  {line}")
-    for here, others, which in ((tables_a, tables_b, "A"), (tables_b, tables_a, "B")):
-        missing = [name for name in here if name not in others]
-        if missing:
-            say(f"not compared, because only {which} has them: {', '.join(missing)}")
     if any(each.count for each in found.values()):
         say("✘ different", "bold red")
         ctx.exit(1)
@@ -101,17 +94,26 @@ class _Output:
     """The transactions up to it that end a commit group, as far as the journal goes back."""
 
     @classmethod
-    def of(cls, folder: str) -> _Output:
+    def of(cls, folder: str, states: Collection[str]) -> _Output:
+        """Look at the tables of some states."""
         metadata_dir = metadata_dir_below(folder)
         found = committed_in_tables(metadata_dir, None)
         # If it can't be told, reading the tables says why.
         committed = read_tables(folder).txid if found is None else found[0]
         parts = counting_parts(read_journal(find_journal(metadata_dir)), lambda entry: entry.last <= committed)
         ends = {end for end in _ends_in(parts) if end <= committed}
-        for filled in map(_ends_in, backfills_of(metadata_dir, parts).values() if parts else ()):
+        for name, filled in backfills_of(metadata_dir, parts).items() if parts else ():
             # Up to where it joined, the groups of its backfill are those that a state's table can show.
-            ends = {end for end in ends if end in filled or end > max(filled)}
+            if name in states:
+                own = _ends_in(filled)
+                ends = {end for end in ends if end in own or end > max(own)}
         return cls(committed, frozenset(ends))
+
+
+def _states_in(folder: str) -> Sequence[str]:
+    """Return the states of a topology that have tables."""
+    end = read_end(find_journal(metadata_dir_below(folder)))
+    return list(read_tables(folder).tables if end is None else end.header.tables)
 
 
 def _ends_in(parts: Sequence[JournalPart]) -> set[int]:
@@ -119,9 +121,17 @@ def _ends_in(parts: Sequence[JournalPart]) -> set[int]:
 
 
 def _outputs(a: str, b: str, to: int | None, say: Callable[[str], None]) -> tuple[_Tables, _Tables]:
-    """Return the tables of both folders as of the same transaction."""
+    """Return the tables of both folders that both have, as of the same transaction."""
+    states_a, states_b = _states_in(a), _states_in(b)
+    states = [name for name in states_a if name in states_b]
+    if not states:
+        raise ConfigError(f"{a} and {b} have no state in common")
+    for here, which in ((states_a, "A"), (states_b, "B")):
+        if len(here) > len(states):
+            missing = ", ".join(name for name in here if name not in states)
+            say(f"not compared, because only {which} has them: {missing}")
     if to is None:
-        found_a, found_b = _Output.of(a), _Output.of(b)
+        found_a, found_b = _Output.of(a, states), _Output.of(b, states)
         common = found_a.ends & found_b.ends
         if not common:
             raise ConfigError(
@@ -133,7 +143,7 @@ def _outputs(a: str, b: str, to: int | None, say: Callable[[str], None]) -> tupl
         later = min((end for end in ahead.ends if end > behind.committed), default=None)
         if to < behind.committed and later is not None:
             say(f"to compare them later, run {'A' if behind is found_a else 'B'} with --until {later}")
-    tables = read_tables(a, to).tables, read_tables(b, to).tables
+    tables = read_tables(a, to, states=states).tables, read_tables(b, to, states=states).tables
     say(f"as of transaction {to}")
     return tables
 

@@ -40,7 +40,7 @@ finds that a file is missing and starts over, with a later N.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import attrs
@@ -53,7 +53,7 @@ from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner, epoch_of, rolled_back_application, state_application
 from state.delta.read.history import rows_between, shown_schema, version_as_of
 from state.delta.read.reading import read_rows
-from txtopo.errors import DivergenceError, StateAccessError, TxtopoError
+from txtopo.errors import ConfigError, DivergenceError, StateAccessError, TxtopoError
 from txtopo.transactional.journal.ending import JournalEnd, last_writes, metadata_dir_below, read_end, table_path
 from txtopo.transactional.journal.journal import JournalHeader, find_journal
 
@@ -92,6 +92,7 @@ def read_tables(
     txid: int | None = None,
     nearest: bool = False,  # noqa: FBT001, FBT002 - a flag that reads well by name
     *,
+    states: Collection[str] | None = None,
     storage_options: dict[str, str] | None = None,
 ) -> ConsistentView:
     """Return all tables of a topology as of one transaction, without the topology and while it may be running.
@@ -101,6 +102,7 @@ def read_tables(
         txid: the last transaction to see. None: the last one that every table has.
         nearest: whether to return the nearest kept moment before ``txid`` if that of ``txid`` itself is not kept;
             transactions that were written together are then seen together.
+        states: the names of those to read; None: all. So a moment that another table does not keep can be seen.
         storage_options: options for tables in an object store.
 
     Returns:
@@ -108,7 +110,8 @@ def read_tables(
         is not included.
 
     Raises:
-        ConfigError: there is no journal, which is needed to find the last transaction that all tables have.
+        ConfigError: there is no journal, which is needed to find the last transaction that all tables have; or the
+            topology has no table of a state that is asked for.
         StateAccessError: the transaction is not committed yet, or the tables do not keep that moment: it was removed,
             or was written together with others, or is before the begin of a state that was begun empty.
         DivergenceError: a table is not the one that the journal knows, or was restored or changed by somebody else.
@@ -126,8 +129,9 @@ def read_tables(
                     f"transaction {txid} is not in all tables yet; the last one in all of them is {bound}", txid=txid
                 )
             wanted = bound if txid is None else txid
-            _refuse_before_begin(end.header, wanted)
-            found = _as_of(handles, wanted)
+            chosen = _chosen(handles, states)
+            _refuse_before_begin(end.header, chosen, wanted)
+            found = _as_of(chosen, wanted)
             if found is not None:
                 _refuse_torn(metadata_dir, found, end.header, wanted)
             # None: a version is gone. Unless a txid was requested, the next try may want a later one.
@@ -190,13 +194,23 @@ def _take_handles(
     return handles
 
 
-def _refuse_before_begin(header: JournalHeader, txid: int) -> None:
+def _chosen(handles: Mapping[str, _Handle], states: Collection[str] | None) -> Mapping[str, _Handle]:
+    if states is None:
+        return handles
+    unknown = sorted(set(states).difference(handles))
+    if unknown:
+        raise ConfigError(f"the topology has no table of state {unknown[0]!r}; it has: {', '.join(handles)}")
+    return {name: handle for name, handle in handles.items() if name in states}
+
+
+def _refuse_before_begin(header: JournalHeader, states: Collection[str], txid: int) -> None:
     """Refuse a moment before a state was begun empty: its table would be empty then, and never was, or did not exist.
 
     Raises:
         StateAccessError: it is before the begin of a state.
     """
-    begun_after, name = max(((each, name) for name, each in header.begun_after.items()), default=(0, ""))
+    begun = ((each, name) for name, each in header.begun_after.items() if name in states)
+    begun_after, name = max(begun, default=(0, ""))
     if txid < begun_after:
         raise StateAccessError(
             f"state {name!r} was begun empty after transaction {begun_after}, so it can't be read together with the "

@@ -1697,12 +1697,12 @@ BUGS = (
         tests=("tests/cli/test_backfill.py",),
     ),
     Bug(
-        "a state whose backfill died before it joined taken for a part of the point",
-        "txtopo/transactional/recovery/checkpoints.py",
-        "        for name in _not_joined(part, following, marks):\n            del brought[name]\n",
-        "",
+        "groups of a backfill that a rewind has undone taken for evidence",
+        "txtopo/transactional/journal/backfills.py",
+        "tuple(e for e in part.entries if e.last <= bound)",
+        "part.entries",
         subjects=(),
-        tests=("tests/harness/soak/changes/test_soak.py",),
+        tests=("tests/cli/test_backfill.py",),
     ),
     Bug(
         "the journal of an undone backfill left in its place",

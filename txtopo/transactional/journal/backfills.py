@@ -6,6 +6,8 @@ import urllib.parse
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+import attrs
+
 from txtopo.folder import LocalFolder
 from txtopo.transactional.journal.journal import BEFORE_REPAIR, JournalPart, find_journal, read_journal
 
@@ -18,7 +20,7 @@ def backfills_in(metadata_dir: Path, topology_id: str) -> Path:
 
 
 def backfills_of(metadata_dir: Path, parts: Sequence[JournalPart]) -> dict[str, list[JournalPart]]:
-    """Return the journals of the backfills of a topology's states, by state.
+    """Return the journals of the backfills of a topology's states, by state, without what a rewind has undone since.
 
     Args:
         metadata_dir: the topology's metadata directory.
@@ -33,8 +35,26 @@ def backfills_of(metadata_dir: Path, parts: Sequence[JournalPart]) -> dict[str, 
         own = read_journal(find_journal(folder))
         for name, table in own[-1].header.tables.items() if own else ():
             if known.get(name) == table.identity:  # that of a scratch table is another one
-                found[name] = own
+                found[name] = _counting(own, parts, name)
     return found
+
+
+def _counting(own: Sequence[JournalPart], parts: Sequence[JournalPart], name: str) -> list[JournalPart]:
+    """Return the parts of a backfill with only the entries up to which its topology has gone back since it joined.
+
+    The topology may go back to before that: to where an earlier call of the backfill has died before it joined, because
+    the table has that moment.
+    """
+    end = max((entry.last for part in own for entry in part.entries), default=0)
+    identity = own[-1].header.tables[name].identity
+    headers = [part.header for part in parts]
+    joined = (
+        at
+        for at, header in enumerate(headers, 1)
+        if header.committed == end and name in header.tables and header.tables[name].identity == identity
+    )
+    bound = min((header.committed for header in headers[next(joined, len(headers)) :]), default=end)
+    return [attrs.evolve(part, entries=tuple(e for e in part.entries if e.last <= bound)) for part in own]
 
 
 def set_backfills_aside(metadata_dir: Path, topology_id: str, states: Collection[str], number: int) -> None:

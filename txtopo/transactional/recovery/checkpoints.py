@@ -57,18 +57,14 @@ def checkpoints_in(
 
     found: dict[int, Checkpoint] = {}
     marks: dict[str, StateMark] = {}
-    counting = counting_parts(_of_incarnation(parts, topology_id, incarnation), is_written)
-    for part, following in zip(counting, [*counting[1:], None], strict=True):
+    for part in counting_parts(_of_incarnation(parts, topology_id, incarnation), is_written):
         header = part.header
         # A repair may have gone back, so that the transactions after it ran again: what came before is undone.
         # So are the marks: a state that joined the topology later is none of it any more.
         if any(txid > header.committed for txid in found):
             found = {txid: each for txid, each in found.items() if txid <= header.committed}
             marks = dict(found[max(found)].states) if found else {}
-        brought = _marks_in(header)
-        for name in _not_joined(part, following, marks):
-            del brought[name]
-        marks |= brought
+        marks |= _marks_in(header)
         found[header.committed] = _checkpoint(header, header.committed, header.metadata, header.planned, marks)
         marks = _without_others(marks, part)
         for entry in part.entries:
@@ -114,21 +110,6 @@ def _marks_in(header: JournalHeader) -> dict[str, StateMark]:
         name: StateMark(identities.get(name, ""), txid, begun_after=header.begun_after.get(name, 0))
         for name, txid in header.states.items()
     }
-
-
-def _not_joined(part: JournalPart, following: JournalPart | None, known: Collection[str]) -> list[str]:
-    """Return the states that a backfill wrote into the header of a part, but died before they joined the topology.
-
-    They have transactions of which no earlier part knows, nothing was entered with them, and the next start lacks them.
-    """
-    if part.entries or following is None:
-        return []
-    header = part.header
-    return [
-        name
-        for name, txid in header.states.items()
-        if txid and name not in known and name not in following.header.states
-    ]
 
 
 def _without_others(marks: Mapping[str, StateMark], part: JournalPart) -> dict[str, StateMark]:

@@ -228,6 +228,19 @@ def test_a_past_view(tables):
     assert tables.seen(6) == (6, {"x": [6], "y": [3]})
 
 
+def test_some_tables(tables):
+    """A moment that one of the others does not keep, or whose begin is later, can be seen; of all, N is the same."""
+    journal = tables.lead(1, 0)
+    for first, last, names in ((1, 3, "x"), (4, 6, "xy"), (7, 9, "xy")):
+        tables.enter(journal, first, last, *names)
+        for name in names[: 1 if last == 9 else 2]:
+            tables.write(name, last)
+    assert tables.seen(states=["x"]) == (6, {"x": [6]}), "table y does not have 9 yet"
+    assert tables.seen(3, states=["y"]) == (3, {"y": []})
+    with pytest.raises(ConfigError, match="no table of state 'z'; it has: x, y"):
+        tables.seen(states=["x", "z"])
+
+
 def test_a_void_entry_of_a_coordinator_before(tables):
     """What an older coordinator entered and a new one dropped is never asked again."""
     journal = tables.lead(1, 0)
