@@ -339,7 +339,7 @@ BUGS = (
     Bug(
         "a draft that a dead coordinator has left stays",
         "txtopo/transactional/recovery/recover.py",
-        "        coordinator_state.remove_drafts()\n",
+        "        self.coordinator_state.remove_drafts()\n",
         "",
         subjects=(),
         tests=("tests/transactional/commit/test_groups.py",),
@@ -1547,8 +1547,8 @@ BUGS = (
     Bug(
         "a store restored from exactly one lead earlier",
         "txtopo/transactional/recovery/recover.py",
-        "CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, read_journal)",
-        "CoordinatorRecord.of(coordinator_state, coordinator_state.epoch, read_journal)",
+        "CoordinatorRecord.of(self.coordinator_state, self.coordinator_state.epoch - 1, self.read_journal)",
+        "CoordinatorRecord.of(self.coordinator_state, self.coordinator_state.epoch, self.read_journal)",
         subjects=(),
         tests=("tests/transactional/recovery/test_divergence.py",),
     ),

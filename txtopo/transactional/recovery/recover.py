@@ -19,11 +19,11 @@ A write of a former leader that is still in flight does no harm:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import attrs
 
-from txtopo.api.state import GrowsColumns, OpenedState, State
+from txtopo.api.state import GrowsColumns, OpenedState, State, StateTable
 from txtopo.errors import DivergenceError, LostLead
 from txtopo.failpoints import durable_step
 from txtopo.transactional.core.events import TransactionMetadata
@@ -101,75 +101,106 @@ def recover(
     """
     membership = membership or Membership()
     tables = {name: table for name, state in states.items() if (table := state.table()) is not None}
-    try:
-        _refuse_unfinished_repair(coordinator_state)
+    return _Recovery(topology_id, states, coordinator_state, membership, read_journal, tables).run()
+
+
+@attrs.define(eq=False)
+class _Recovery:
+    """A recovery in its steps: a look that may refuse, the fences, the decided group, the states to be begun empty."""
+
+    topology_id: str
+    states: Mapping[str, State]
+    coordinator_state: CoordinatorState
+    membership: Membership
+    read_journal: Callable[[], Sequence[JournalPart]]
+    tables: Mapping[str, StateTable]
+    opened: dict[str, OpenedState] = attrs.field(factory=dict)
+
+    def run(self) -> RecoveredRun:
+        coordinator_state = self.coordinator_state
+        try:
+            to_begin = self._look()
+        except DivergenceError:
+            # If the lead was lost in the meantime, a successor's writes look like divergence: then raise LostLead.
+            coordinator_state.confirm_lead()
+            raise
+        # Before any table exists: a table whose incarnation the store does not know means that the store was wiped.
+        # After a crash here there is an incarnation without tables, and the next start creates them.
+        coordinator_state.begin()
+        # A state to be begun empty is opened later: begin_empty sets its former table aside first, and does so only
+        # once the group in progress is settled.
+        others = {name: state for name, state in self.states.items() if name not in to_begin}
+        self.opened = open_states(self.topology_id, others, coordinator_state)
+        try:
+            committed = self._settle(to_begin)
+            self._clean_up()
+            begun_transactions = coordinator_state.begun(committed.txid)
+            # A crash before this leaves nothing for the next recovery to do. The write itself proves that nobody else
+            # has taken the lead since the values above were read.
+            with durable_step("recovery.confirm"):
+                coordinator_state.confirm_recovery()
+            return RecoveredRun(self.opened, committed, begun_transactions)
+        except BaseException as error:
+            for state in self.opened.values():
+                state.close()
+            if isinstance(error, DivergenceError):
+                # After a pause, the writes of a newer coordinator look like divergence; then raise LostLead instead.
+                coordinator_state.confirm_lead()
+            raise
+
+    def _look(self) -> Collection[str]:
+        """Return the states to be begun empty; refuse what does not belong together, before anything is written."""
+        _refuse_unfinished_repair(self.coordinator_state)
         # This epoch has opened no table yet. If a table names it, the store was restored or there is another copy.
-        record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, read_journal)
-        settled = record.when_settled(tables)
-        to_begin = membership.to_begin(settled, states)
-        strangers = find_strangers(settled, states, membership.optional, to_begin)
+        record = CoordinatorRecord.of(self.coordinator_state, self.coordinator_state.epoch - 1, self.read_journal)
+        settled = record.when_settled(self.tables)
+        to_begin = self.membership.to_begin(settled, self.states)
+        strangers = find_strangers(settled, self.states, self.membership.optional, to_begin)
         # A new state may have a table that a backfill is at, which is none of this start's business.
         filled = {each.state for each in strangers if each.kind is DivergenceKind.NEW}
         found = [
             each
-            for each in find_divergences(record, tables, to_begin)
+            for each in find_divergences(record, self.tables, to_begin)
             if each.state not in filled or each.kind not in {DivergenceKind.AHEAD, DivergenceKind.NEWER_EPOCH}
         ]
         refuse([*found, *strangers])
-    except DivergenceError:
-        # If the lead was lost in the meantime, a successor's writes look like divergence: then raise LostLead.
-        coordinator_state.confirm_lead()
-        raise
-    # Before any table exists: a table whose incarnation the store does not know means that the store was wiped. After a
-    # crash here there is an incarnation without tables, and the next start creates them.
-    coordinator_state.begin()
-    # A state to be begun empty is opened later: begin_empty sets its former table aside first, and does so only once
-    # the group in progress is settled.
-    others = {name: state for name, state in states.items() if name not in to_begin}
-    opened = open_states(topology_id, others, coordinator_state)
-    try:
+        return to_begin
+
+    def _settle(self, to_begin: Collection[str]) -> CommittedMark:
+        """Settle the group in progress, begin states empty, and look again, now that nobody else can write."""
+        coordinator_state = self.coordinator_state
         # Again, because tables could change until they were fenced. Now they carry this epoch.
-        record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch, read_journal)
-        refuse(find_divergences(record, tables, to_begin))
+        record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch, self.read_journal)
+        refuse(find_divergences(record, self.tables, to_begin))
         # Only now: a former leader's write may have landed until its table was fenced, and none can land any more.
         if record.group is not None:
-            record = _settle(record, record.group, opened, coordinator_state)
+            record = _published(record, record.group, self.opened, coordinator_state)
         # The setting names the last committed transaction. A write that landed since the first look makes it another
         # one; then the setting does not apply any more, and the state is refused.
-        to_begin = [name for name in membership.to_begin(record, states) if name in to_begin]
-        refuse(find_strangers(record, states, membership.optional, to_begin), is_written=True)
+        to_begin = [name for name in self.membership.to_begin(record, self.states) if name in to_begin]
+        refuse(find_strangers(record, self.states, self.membership.optional, to_begin), is_written=True)
         if to_begin:
-            begun = {name: states[name] for name in to_begin}
+            begun = {name: self.states[name] for name in to_begin}
             committed = begin_empty(begun, coordinator_state, record.committed)
-            new = open_states(topology_id, begun, coordinator_state)
-            both = {**opened, **new}
-            opened = {name: both[name] for name in states}
+            new = open_states(self.topology_id, begun, coordinator_state)
+            both = {**self.opened, **new}
+            self.opened = {name: both[name] for name in self.states}
             record = attrs.evolve(record, committed=note_begun(new, coordinator_state, committed))
         # Also covers states without a table to inspect, which the looks above leave out.
-        refuse(find_misplaced(record, opened))
-        committed = record.committed
+        refuse(find_misplaced(record, self.opened))
+        return record.committed
+
+    def _clean_up(self) -> None:
+        """Remove what was prepared and belongs to no group, and let tables grow."""
         # The decided group is committed, so what else was prepared belongs to no group. A crash in between leaves some
         # of it, which the next recovery removes.
-        for state in opened.values():
+        for state in self.opened.values():
             state.clean_up()
-        coordinator_state.remove_drafts()
+        self.coordinator_state.remove_drafts()
         # Last: nothing refuses this run any more, and what was prepared before is in its table.
-        for state in opened.values():
+        for state in self.opened.values():
             if isinstance(state, GrowsColumns):
                 state.grow()
-        begun_transactions = coordinator_state.begun(committed.txid)
-        # A crash before this leaves nothing for the next recovery to do. The write itself proves that nobody else has
-        # taken the lead since the values above were read.
-        with durable_step("recovery.confirm"):
-            coordinator_state.confirm_recovery()
-        return RecoveredRun(opened, committed, begun_transactions)
-    except BaseException as error:
-        for state in opened.values():
-            state.close()
-        if isinstance(error, DivergenceError):
-            # After a pause, the writes of a newer coordinator look like divergence; then raise LostLead instead.
-            coordinator_state.confirm_lead()
-        raise
 
 
 def marks_after(
@@ -202,7 +233,7 @@ def _refuse_unfinished_repair(coordinator_state: CoordinatorState) -> None:
         )
 
 
-def _settle(
+def _published(
     record: CoordinatorRecord,
     group: Group,
     opened: Mapping[str, OpenedState],

@@ -19,7 +19,7 @@ from state.delta.keyed.state import DeltaState
 from state.stores.memory import MemoryStore
 from txtopo.api.fields import Fields
 from txtopo.api.optional import call_if_there
-from txtopo.api.state import KeepsHistory, State, UsesExecutors
+from txtopo.api.state import KeepsHistory, OpenedState, State, UsesExecutors
 from txtopo.api.store import Store
 from txtopo.config import Config
 from txtopo.errors import ConfigError, DivergenceError
@@ -140,41 +140,14 @@ def assembled(
         journal = _begin_journal(header, plan, config, environment)
         staging_dir = _staging_dir(plan, config, coordinator_state.epoch, stack)
         runner = stack.enter_context(environment.make_runner(plan, config, prototypes))
-        planner = JobPlanner(
-            plan,
-            limits,
-            slots=runner.slots,
-            layout=config.layout,
-            staging_dir=os.path.abspath(staging_dir),  # noqa: PTH100 - executors have other working folders
-            received_bytes_max=config.received_bytes_max,
-            has_edge_tallies=config.acker_executors > 0,
-        )
-        for state in recovered.states.values():
-            if isinstance(state, UsesExecutors):
-                state.use_executors(runner, config["topology.driver.rows.max"])
-            if isinstance(state, KeepsHistory):
-                state.keep_history(config["topology.rewind.hours"])
-        committer = GroupCommitter(
-            task_factory,
-            recovered.states,
-            coordinator_state,
-            recovered.committed,
-            sleep=threads.sleep,
-            now_secs=threads.now_secs,
-            journal=journal,
-            input_ranges=functools.partial(call_if_there, plan.spout.component, "input_ranges"),
-            input_skipped=functools.partial(call_if_there, plan.spout.component, "input_skipped"),
-            run_phases=environment.run_phases,
-            dead_letters=DEAD_LETTERS if DEAD_LETTERS in states else None,
-            on_write=None if environment.observer is None else environment.observer.wrote,
-            together=threads.together,
-        )
+        _equip(recovered.states, runner, config)
+        committer = _make_committer(plan, environment, threads, task_factory, recovered, coordinator_state, journal)
         parts = Parts(
             plan.topology_id,
             threads,
             environment.make_coordinator(limits),
             source,
-            planner,
+            _make_planner(plan, config, limits, runner.slots, staging_dir),
             runner,
             committer,
             coordinator_state,
@@ -210,6 +183,53 @@ def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads) -> Sou
         wall_secs=threads.wall_secs,
         quiet_after=plan.quiet_after,
         at_end=plan.at_end,
+    )
+
+
+def _equip(states: Mapping[str, OpenedState], runner: JobRunner, config: Config) -> None:
+    """Give the states what only a run has: its executors, and how far back it may be rewound."""
+    for state in states.values():
+        if isinstance(state, UsesExecutors):
+            state.use_executors(runner, config["topology.driver.rows.max"])
+        if isinstance(state, KeepsHistory):
+            state.keep_history(config["topology.rewind.hours"])
+
+
+def _make_planner(plan: Plan, config: Config, limits: Limits, slots: int, staging_dir: pathlib.Path) -> JobPlanner:
+    return JobPlanner(
+        plan,
+        limits,
+        slots=slots,
+        layout=config.layout,
+        staging_dir=os.path.abspath(staging_dir),  # noqa: PTH100 - executors have other working folders
+        received_bytes_max=config.received_bytes_max,
+        has_edge_tallies=config.acker_executors > 0,
+    )
+
+
+def _make_committer(  # noqa: PLR0913, PLR0917 - the parts of a run that commit
+    plan: Plan,
+    environment: Environment,
+    threads: Threads,
+    task_factory: TaskFactory,
+    recovered: RecoveredRun,
+    coordinator_state: CoordinatorState,
+    journal: Journal | None,
+) -> GroupCommitter:
+    return GroupCommitter(
+        task_factory,
+        recovered.states,
+        coordinator_state,
+        recovered.committed,
+        sleep=threads.sleep,
+        now_secs=threads.now_secs,
+        journal=journal,
+        input_ranges=functools.partial(call_if_there, plan.spout.component, "input_ranges"),
+        input_skipped=functools.partial(call_if_there, plan.spout.component, "input_skipped"),
+        run_phases=environment.run_phases,
+        dead_letters=DEAD_LETTERS if DEAD_LETTERS in recovered.states else None,
+        on_write=None if environment.observer is None else environment.observer.wrote,
+        together=threads.together,
     )
 
 
