@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from txtopo import Fields
 from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.topology.checks import nearest
 
 Inputs = Mapping[tuple[str, str], Fields]
 """The fields of each stream, by component id and stream."""
@@ -17,4 +18,4 @@ def field_mistakes(names: Iterable[str], inputs: Inputs) -> Iterator[str]:
         of = repr(source) if stream == DEFAULT_STREAM else f"stream {stream!r} of {source!r}"
         for name in dict.fromkeys(names):
             if name not in fields:
-                yield f"reads field {name!r}, which {of} does not have; known: {', '.join(map(repr, fields))}"
+                yield f"reads field {name!r}, which {of} does not have{nearest(name, fields)}"

@@ -21,8 +21,6 @@ from txtopo.api.time_to_live import CLOCK_FIELD, CLOCK_KEY
 from txtopo.errors import TopologyError
 from txtopo.utc import MICROS_MIN, datetime_at, micros_at
 
-_OUTPUT = Fields("attempt", "before", "after", "limit")
-
 _ALL = CLOCK_KEY
 """The key of the row that holds the watermark, and of the only row if the stream names no partition."""
 
@@ -43,17 +41,6 @@ class Watermark:
     def of(tuple: Tuple) -> Watermark:
         """Return what a clock has emitted."""
         return Watermark(*tuple.values[1:])
-
-
-def timed_input_mistakes(clock: str, names: Iterable[str], inputs: Inputs) -> Iterator[str]:
-    """Yield what a committer misses that reads fields of each stream but a clock's, given the clock that it names."""
-    rows = {each: fields for each, fields in inputs.items() if fields != _OUTPUT}
-    clocks = [source for source, stream in inputs if (source, stream) not in rows]
-    if clocks and clock not in clocks:
-        yield f"has the clock {clock!r}, but subscribes to {clocks[0]!r}; write clock={clocks[0]!r}"
-    elif not clocks:
-        yield f"has the clock {clock!r}; give an EventClock that id, and subscribe to it by .all_grouping({clock!r})"
-    yield from field_mistakes(names, rows)
 
 
 class EventClock(BatchBolt, ICommitter):
@@ -88,7 +75,7 @@ class EventClock(BatchBolt, ICommitter):
         ConfigError: a duration is not one, or negative.
     """
 
-    output_fields = _OUTPUT
+    output_fields = Fields("attempt", "before", "after", "limit")
 
     def __init__(  # noqa: PLR0913 - each has a default, and is named
         self,
@@ -246,3 +233,14 @@ def _name(partition: Any) -> str:
     """
     is_quoted = isinstance(partition, str) and (partition in {"", "None"} or partition.startswith("'"))
     return f"'{partition}'" if is_quoted else f"{partition}"
+
+
+def timed_input_mistakes(clock: str, names: Iterable[str], inputs: Inputs) -> Iterator[str]:
+    """Yield what a committer misses that reads fields of each stream but a clock's, given the clock that it names."""
+    rows = {each: fields for each, fields in inputs.items() if fields != EventClock.output_fields}
+    clocks = [source for source, stream in inputs if (source, stream) not in rows]
+    if clocks and clock not in clocks:
+        yield f"has the clock {clock!r}, but subscribes to {clocks[0]!r}; write clock={clocks[0]!r}"
+    elif not clocks:
+        yield f"has the clock {clock!r}; give an EventClock that id, and subscribe to it by .all_grouping({clock!r})"
+    yield from field_mistakes(names, rows)

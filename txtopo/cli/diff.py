@@ -12,7 +12,7 @@ import pyarrow as pa
 from rich.text import Text
 
 from state.delta.log.location import LOG_FOLDER
-from state.delta.read.consistent import committed_in_tables, read_tables
+from state.delta.read.consistent import committed_in_tables, end_of, read_tables
 from state.delta.read.difference import TableDifference, difference
 from state.delta.read.history import last_transaction, read_table
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
@@ -21,7 +21,7 @@ from txtopo.cli.display.wording import count_of
 from txtopo.errors import ConfigError
 from txtopo.printable import escaped
 from txtopo.transactional.journal.backfills import backfills_of
-from txtopo.transactional.journal.ending import metadata_dir_below, read_end
+from txtopo.transactional.journal.ending import metadata_dir_below
 from txtopo.transactional.journal.journal import JournalPart, counting_parts, find_journal, read_journal
 
 SAMPLES_SHOWN = 5
@@ -110,19 +110,13 @@ class _Output:
         return cls(committed, frozenset(ends))
 
 
-def _states_in(folder: str) -> Sequence[str]:
-    """Return the states of a topology that have tables."""
-    end = read_end(find_journal(metadata_dir_below(folder)))
-    return list(read_tables(folder).tables if end is None else end.header.tables)
-
-
 def _ends_in(parts: Sequence[JournalPart]) -> set[int]:
     return {part.header.committed for part in parts} | {entry.last for part in parts for entry in part.entries}
 
 
 def _outputs(a: str, b: str, to: int | None, say: Callable[[str], None]) -> tuple[_Tables, _Tables]:
     """Return the tables of both folders that both have, as of the same transaction."""
-    states_a, states_b = _states_in(a), _states_in(b)
+    states_a, states_b = (list(end_of(metadata_dir_below(each)).header.tables) for each in (a, b))
     states = [name for name in states_a if name in states_b]
     if not states:
         raise ConfigError(f"{a} and {b} have no state in common")

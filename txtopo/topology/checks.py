@@ -180,7 +180,7 @@ def check_subscriptions(graph: Graph, streams: Streams) -> Iterator[str]:
         for subscription in declared.subscriptions:
             source, stream, grouping = subscription.source, subscription.stream, subscription.grouping
             if source not in streams:  # then the stream and its fields can't be checked
-                yield f"bolt {declared.id!r} subscribes to unknown component {source!r}{_nearest(source, streams)}"
+                yield f"bolt {declared.id!r} subscribes to unknown component {source!r}{nearest(source, streams)}"
                 continue
             if stream not in streams[source]:
                 declared_streams = [repr(name) for name in streams[source] if not str(name).startswith("__")]
@@ -204,7 +204,8 @@ def check_inputs(graph: Graph, streams: Streams) -> Iterator[str]:
     """Find what bolts themselves miss in the streams that they subscribe to."""
     for declared in graph.bolts:
         inputs = {(each.source, each.stream): streams[each.source][each.stream] for each in declared.subscriptions}
-        for mistake in call_if_there(declared.component, "input_mistakes", inputs, default=()):
+        assert isinstance(declared.component, Bolt), "others were refused"
+        for mistake in declared.component.input_mistakes(inputs):
             yield f"bolt {declared.id!r} {mistake}"
 
 
@@ -213,7 +214,7 @@ def _check_keys(bolt: str, source: str, keys: Fields | None, fields: Fields) -> 
         yield f"bolt {bolt!r}: the fields grouping on {source!r} names no field; pass Fields(…)"
     for name in keys or ():
         if name not in fields:
-            yield f"bolt {bolt!r} groups {source!r} by unknown field {name!r}{_nearest(name, fields)}"
+            yield f"bolt {bolt!r} groups {source!r} by unknown field {name!r}{nearest(name, fields)}"
 
 
 def check_dataframes(graph: Graph, streams: Streams, commit_phase: set[str]) -> Iterator[str]:
@@ -245,7 +246,8 @@ def _either(names: Sequence[str], last: str = " or ") -> str:
     return f"{', '.join(names[:-1])}{last}{names[-1]}"
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence about an unknown name: the known one that it resembles, or all of them."""
     names = [str(each) for each in known]
     close = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(map(repr, names))}"

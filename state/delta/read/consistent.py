@@ -57,7 +57,7 @@ from txtopo.errors import ConfigError, DivergenceError, StateAccessError, Txtopo
 from txtopo.transactional.journal.ending import JournalEnd, last_writes, metadata_dir_below, read_end, table_path
 from txtopo.transactional.journal.journal import JournalHeader, find_journal
 
-__all__ = ["ConsistentView", "committed_in_tables", "read_tables"]
+__all__ = ["ConsistentView", "committed_in_tables", "end_of", "read_tables"]
 
 TRIES_MAX = 20
 """The maximum number of tries of a reader; a try fails if a coordinator is faster or a file is missing."""
@@ -119,7 +119,7 @@ def read_tables(
     metadata_dir = metadata_dir_below(output)
     cause: Exception | None = None
     for _ in range(TRIES_MAX):
-        end = _end_of(metadata_dir)
+        end = end_of(metadata_dir)
         try:
             handles = _take_handles(metadata_dir, end.header, storage_options)
             bound = end.bound({name: handle.txid for name, handle in handles.items()})
@@ -142,7 +142,7 @@ def read_tables(
             continue
         if view is None:
             cause = None
-        elif _end_of(metadata_dir).header.epoch == end.header.epoch:
+        elif end_of(metadata_dir).header.epoch == end.header.epoch:
             return view
     raise StateAccessError(
         f"the tables of {metadata_dir.parent} could not be read together in {TRIES_MAX} tries"
@@ -169,7 +169,12 @@ def committed_in_tables(metadata_dir: Path, topology_id: str | None) -> tuple[in
     return (end.bound(txids), max((txid or 0 for txid in txids.values()), default=0)) if is_current else None
 
 
-def _end_of(metadata_dir: Path) -> JournalEnd:
+def end_of(metadata_dir: Path) -> JournalEnd:
+    """Return the end of the journal in a metadata directory.
+
+    Raises:
+        StateAccessError: the first coordinator has not begun it yet.
+    """
     end = read_end(find_journal(metadata_dir))
     if end is None:
         raise StateAccessError(f"the first coordinator is still creating its journal in {metadata_dir}; try again")
