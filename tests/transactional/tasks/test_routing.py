@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from txtopo.topology.graph import BoltDeclarer
 from txtopo.topology.groupings import partial_key_choice
 from txtopo.transactional.core.events import Planned
 from txtopo.transactional.tasks.context import TaskContext
-from txtopo.transactional.tasks.routing import COMBINED_ROWS_MIN, Router
+from txtopo.transactional.tasks.routing import COMBINED_ROWS_MIN, SAMPLE_ROWS, Router
 
 ATTEMPT = TransactionAttempt(7, 1)
 TASKS = 3
@@ -188,3 +189,20 @@ def test_combined(subscribe, words, bolt, is_combined) -> None:
     assert totals == {word: n * copies for word, n in collections.Counter(words).items()}
     if is_combined:
         assert sum(map(len, chunks)) == 7 * copies
+
+
+@pytest.mark.parametrize(("keys", "is_combined"), [(4_000, True), (20_000, False)])
+def test_a_sample_tells_whether_to_combine(monkeypatch, keys, is_combined) -> None:
+    """Nearly all keys of the sample differ in both; all rows are combined only where a key comes often enough there."""
+    taken = []
+
+    def combine(self, batch, planned_at, inner=ReductionCombiner.combine):
+        taken.append(len(batch))
+        return inner(self, batch, planned_at)
+
+    monkeypatch.setattr(ReductionCombiner, "combine", combine)
+    words = [f"w{random.Random(number).randrange(keys)}" for number in range(20_000)]
+    chunks = routed_in_columns(words, lambda b: b.fields_grouping("spout", Fields("word")), CombinedSums())
+    assert {chunk.is_combined for chunk in chunks} == {is_combined}
+    assert taken == [SAMPLE_ROWS, *([len(words)] if is_combined else [])]
+    assert len(set(words[:SAMPLE_ROWS])) > 0.8 * SAMPLE_ROWS

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from txtopo.api.bolt import BatchBolt
 from txtopo.api.context import TopologyContext
@@ -32,6 +34,9 @@ Routed = list[tuple[int, Chunk]]
 
 COMBINED_ROWS_MIN = 1_000
 """Fewer rows are routed as they are: to combine them takes longer than to move them."""
+
+SAMPLE_ROWS = 1_024
+"""From these, at the beginning of many more rows, follows whether equal keys are frequent enough."""
 
 _COMBINED_BY = EVEN | {GroupingKind.FIELDS, GroupingKind.GLOBAL, GroupingKind.ALL}
 """Groupings that look at key fields of the rows, or at none."""
@@ -97,7 +102,7 @@ class Router:
         with user_code(target.id, attempt):
             if self._combiner is None:
                 self._combiner = _combiner_of(target, self.edge, chunk.source.fields)
-            made = None if self._combiner is None else self._combiner.combine(chunk.batch(), planned_at)
+            made = None if self._combiner is None else _combined(self._combiner, chunk.batch(), planned_at)
         # Rows that hardly become fewer would cost the same again with each chunk.
         if made is None or made.num_rows * 2 > len(chunk):
             self._may_combine = False
@@ -162,3 +167,19 @@ def _combiner_of(target: PlannedComponent, edge: Edge, fields: Fields) -> Combin
         return None
     grouped_by = set(edge.grouping.fields or ()) - {fields.names[0]}
     return combiner if grouped_by <= set(combiner.key) else None
+
+
+def _combined(combiner: Combiner, batch: pa.RecordBatch, planned_at: dt.datetime) -> pa.RecordBatch | None:
+    """Return the combined rows; None if the combiner has none, or if a sample says that they are hardly fewer."""
+    if batch.num_rows >= 2 * SAMPLE_ROWS:
+        sample = combiner.combine(batch.slice(0, SAMPLE_ROWS), planned_at)
+        if sample is None or sample.num_rows > _halving_keys(SAMPLE_ROWS, batch.num_rows):
+            return None
+    return combiner.combine(batch, planned_at)
+
+
+def _halving_keys(sample_rows: int, rows: int) -> float:
+    """Return how many keys a sample has if all rows have half as many keys as rows, and these are equally frequent."""
+    # Of K keys, K (1 - e^(-n/K)) come among n rows; that is n / 2 for n/K = 1.594.
+    per_key = 1.594 * sample_rows / rows
+    return -math.expm1(-per_key) / per_key * sample_rows

@@ -226,17 +226,17 @@ def test_upkeep_drops_what_has_expired(tmp_path: Path, monkeypatch: pytest.Monke
     states = opened(declared(tmp_path, upkeep_every_writes=1))
     put(states, 1, 0, {"a": (1, 0), "b": (2, 0), "c": (3, 30)})
     put(states, 2, 20, {"d": (4, 20)})
-    states["keys"].maintain()
+    maintain(states["keys"])
     assert read_table(tmp_path / "keys").num_rows == 4, "nothing had expired for the second transaction"
     put(states, 3, 20, {"e": (5, 20)})
-    states["keys"].maintain()
+    maintain(states["keys"])
     alive = {"c": (3, at(30)), "d": (4, at(20)), "e": (5, at(20))}
     assert live(tmp_path) == alive
     raw = set(read_table(tmp_path / "keys")["word"].to_pylist())
     assert raw == ({"a", "b", "c", "d", "e"} if is_held else {"c", "d", "e"}), "2 of 5 are not most"
     put(states, 4, 27, {"c": (6, 31), "d": (7, 30)})
     put(states, 5, 27, {"f": (8, 1)})
-    states["keys"].maintain()
+    maintain(states["keys"])
     assert set(read_table(tmp_path / "keys")["word"].to_pylist()) == {"c", "d"}, "others had expired for 5"
     found = states["keys"].multi_get(["a", "c", "d", "f"])
     assert [each and each.value for each in found] == [None, (6, at(31)), (7, at(30)), None]
@@ -253,8 +253,7 @@ def test_upkeep_comes_by_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for txid in range(1, 31):
         now = txid * 100
         put(states, txid, now, {f"{txid}-{number}": (1, now) for number in range(40)})
-        states["keys"].maintain()
-        states["keys"].close()
+        maintain(states["keys"])
         held.append(read_table(tmp_path / "keys").num_rows)
     assert max(held) <= 4 * 40, "of each write all has expired by the next but one"
     assert len(live(tmp_path)) <= 2 * 40
