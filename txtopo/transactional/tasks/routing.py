@@ -101,8 +101,8 @@ class Router:
         target = self._plan.by_id[self.edge.target]
         with user_code(target.id, attempt):
             if self._combiner is None:
-                self._combiner = _combiner_of(target, self.edge, chunk.source.fields)
-            made = None if self._combiner is None else _combined(self._combiner, chunk.batch(), planned_at)
+                self._combiner = _first_combiner(target, self.edge, chunk, planned_at)
+            made = None if self._combiner is None else self._combiner.combine(chunk.batch(), planned_at)
         # Rows that hardly become fewer would cost the same again with each chunk.
         if made is None or made.num_rows * 2 > len(chunk):
             self._may_combine = False
@@ -169,17 +169,17 @@ def _combiner_of(target: PlannedComponent, edge: Edge, fields: Fields) -> Combin
     return combiner if grouped_by <= set(combiner.key) else None
 
 
-def _combined(combiner: Combiner, batch: pa.RecordBatch, planned_at: dt.datetime) -> pa.RecordBatch | None:
-    """Return the combined rows; None if the combiner has none, or if a sample says that they are hardly fewer."""
-    if batch.num_rows >= 2 * SAMPLE_ROWS:
-        sample = combiner.combine(batch.slice(0, SAMPLE_ROWS), planned_at)
-        if sample is None or sample.num_rows > _halving_keys(SAMPLE_ROWS, batch.num_rows):
-            return None
-    return combiner.combine(batch, planned_at)
+def _first_combiner(target: PlannedComponent, edge: Edge, first: Chunk, planned_at: dt.datetime) -> Combiner | None:
+    """Return a bolt's combiner; None if none suits the stream, or if the first rows would hardly become fewer."""
+    combiner = _combiner_of(target, edge, first.source.fields)
+    return combiner if combiner is not None and _may_halve(combiner, first.batch(), planned_at) else None
 
 
-def _halving_keys(sample_rows: int, rows: int) -> float:
-    """Return how many keys a sample has if all rows have half as many keys as rows, and these are equally frequent."""
-    # Of K keys, K (1 - e^(-n/K)) come among n rows; that is n / 2 for n/K = 1.594.
-    per_key = 1.594 * sample_rows / rows
-    return -math.expm1(-per_key) / per_key * sample_rows
+def _may_halve(combiner: Combiner, batch: pa.RecordBatch, planned_at: dt.datetime) -> bool:
+    """Return whether combining may leave half of the rows, as far as a sample of them can say; few are just tried."""
+    if batch.num_rows < 2 * SAMPLE_ROWS:
+        return True
+    sample = combiner.combine(batch.slice(0, SAMPLE_ROWS), planned_at)
+    # Of K equally frequent keys, K (1 - e^(-n/K)) come among n rows; these are half as many as the rows if n/K = 1.594.
+    per_key = 1.594 * SAMPLE_ROWS / batch.num_rows
+    return sample is not None and sample.num_rows <= SAMPLE_ROWS * -math.expm1(-per_key) / per_key
