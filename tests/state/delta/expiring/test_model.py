@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from pathlib import Path
@@ -22,17 +23,20 @@ class Model(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.path = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+        self.cleanup = contextlib.ExitStack()
+        self.cleanup.callback(shutil.rmtree, self.path)
         self.epoch, self.txid, self.mark = 0, 0, -1
         self.durable: list[tuple[str, int]] = []
         self.durable_mark = -1
         self._reopen()
 
     def teardown(self) -> None:
-        shutil.rmtree(self.path)
+        self.cleanup.close()
 
     def _reopen(self) -> None:
         self.epoch += 1
         self.state = opened(self.path, epoch=self.epoch, key="k", upkeep_every_writes=2, files_max=3)
+        self.cleanup.callback(self.state.close)  # its upkeep may still write
         self._begin_group()
 
     def _begin_group(self) -> None:
