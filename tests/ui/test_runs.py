@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import examples
-from tests.ui.runs import EVIL, SCRIPT, SECRET, TRANSACTIONS, run_in
 from tests.ui.test_page import COLOURS
 from tests.waiting import wait_for
 
@@ -177,51 +176,3 @@ def states_and_checks(browser) -> None:
     wait_for("a replay", lambda: browser.all("#check .good"), RUN_SECS)
     browser.picture("run-replay", whole=True)
     browser.open(base)
-
-
-FOREIGN = """
-return document.querySelectorAll("img, iframe, style, [onerror], script:not([src^='/static/'])").length
-  + [...document.querySelectorAll("*")].filter(each => [...each.attributes].some(one => one.name.startsWith("on") || one.name === "style")).length
-"""
-
-
-def test_a_folder_with_names_that_are_html(tmp_path, browser):
-    """What a run has left with HTML as names, keys and errors is text in each view of ``txtopo ui``, under its own policy."""
-    run_in(tmp_path / "out")
-    with subprocess.Popen(
-        [sys.executable, "-m", "txtopo.cli", "ui", "out"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            browser.open(process.stdout.readline().strip())
-            browser.says(EVIL, "h1")
-            page = browser.driver.current_url
-            wait_for("rows", lambda: browser.rows() >= TRANSACTIONS)
-            browser.script("gantt.pick(3)")
-            browser.says(SCRIPT, "#panel")
-            browser.says(f"failed: fails: {SCRIPT}", "#hint")
-            for view, words in {
-                "plots": "memory of the driver",
-                "graph": "<img src=x onerror",
-                "states": EVIL,
-                "errors": SCRIPT,
-                "settings": "pending",
-            }.items():
-                browser.script("location.hash = arguments[0]", view)
-                browser.says(words, f"#{view}")
-                assert browser.script(FOREIGN) == 0
-            browser.script("location.hash = 'states'")
-            browser.find("#states details summary").click()
-            browser.find("#states .lookup button").click()
-            browser.says(SCRIPT, "#states .answer")
-            browser.open(f"{page}/tx/3")
-            browser.says("Attempt 1 failed in fails")
-            assert browser.script(FOREIGN) == 0
-            assert SECRET not in browser.text()
-            browser.driver.get("about:blank")
-        finally:
-            process.terminate()

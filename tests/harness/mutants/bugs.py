@@ -929,7 +929,7 @@ BUGS = (
         "        if reason is not None:\n",
         "        if False:\n",
         subjects=(),
-        tests=("tests/state/delta/keyed/test_buckets.py",),
+        tests=("tests/state/delta/test_opened_table.py",),
     ),
     Bug(
         "upkeep removes what was replaced just now",

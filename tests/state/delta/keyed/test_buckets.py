@@ -22,8 +22,7 @@ from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.columnar.hashing import PARTS, parts_of
 from txtopo.columnar.rows_file import read_rows_file, slice_of, write_rows_file
-from txtopo.errors import DivergenceError, FieldsError
-from txtopo.failpoints import armed
+from txtopo.errors import FieldsError
 from txtopo.transactional.commit.write_buffer import GroupState
 
 KEY, VALUE = Fields("word: string"), Fields("n: long")
@@ -169,37 +168,6 @@ def test_a_sum_that_does_not_fit_goes_key_by_key(tmp_path) -> None:
     assert refusal.value.txid == 2
 
 
-def test_prepared_and_published_in_a_new_epoch(tmp_path) -> None:
-    """Promise 9: what one coordinator has prepared, the next one makes visible, once."""
-    state = opened(tmp_path, executors=InlineExecutors())
-    commit(state, (1, many(20)))
-    note = reread(state.prepare(2, fold(state, (2, many(30)))))
-    assert rows(tmp_path) == dict.fromkeys(many(20), (1, 1))
-    again = opened(tmp_path, epoch=2)
-    for _ in range(2):
-        again.publish(2, note)
-        assert rows(tmp_path) == {f"w{i}": (1 + (i < 20), 2) for i in range(30)}
-
-
-@pytest.mark.parametrize(
-    "damage", [Path.unlink, lambda file: file.write_bytes(file.read_bytes()[:-1])], ids=["gone", "cut short"]
-)
-def test_a_damaged_file_is_refused(tmp_path, damage) -> None:
-    """A new file that is not there with its size is refused, and nothing is written."""
-    state = opened(tmp_path, executors=InlineExecutors())
-    commit(state, (1, many(20)))
-    before = files(tmp_path)
-    note = reread(state.prepare(2, fold(state, (2, many(20)))))
-    damage(tmp_path / "t" / note["added"][-1]["path"])
-    assert "which needs the file _data/bucket" in DeltaState(tmp_path / "t", KEY, VALUE).table().obstacle(2, note)
-    again = opened(tmp_path, epoch=2, executors=InlineExecutors())
-    with pytest.raises(DivergenceError, match=r"gone|bytes"):
-        again.publish(2, note)
-    assert (files(tmp_path), again.last_txid) == (before, 1)
-    commit(again, (2, many(20)))
-    assert rows(tmp_path) == dict.fromkeys(many(20), (2, 2))
-
-
 @pytest.mark.parametrize("is_prepared", [False, True], ids=["folded", "prepared"])
 def test_files_that_were_moved_meanwhile(tmp_path, is_prepared) -> None:
     """Rows that somebody puts into other files, between fold and write, are there once: touched or not."""
@@ -219,42 +187,6 @@ def test_files_that_were_moved_meanwhile(tmp_path, is_prepared) -> None:
     again = opened(tmp_path, epoch=3, executors=InlineExecutors(slots=4))
     commit(again, (3, many(200)))
     assert rows(tmp_path) == {**dict.fromkeys(many(200), (2, 3)), "w7": (3, 3), "new": (5, 2)}
-
-
-def test_files_that_were_changed_meanwhile(tmp_path) -> None:
-    """What was folded before somebody changed rows is not written over them, even if the change was accepted since."""
-    state = opened(tmp_path, executors=InlineExecutors())
-    commit(state, (1, many(20)))
-    note = reread(state.prepare(2, fold(state, (2, {"w7": 1}))))
-    DeltaTable(tmp_path / "t").update({"n": "100"})
-    again = opened(tmp_path, epoch=2)
-    again.adopt()
-    table = DeltaState(tmp_path / "t", KEY, VALUE).table()
-    assert "UPDATE made version" in table.obstacle(2, note)
-    with pytest.raises(DivergenceError, match="UPDATE made version"):
-        again.publish(2, note)
-    assert rows(tmp_path) == dict.fromkeys(many(20), (100, 1))
-
-
-@pytest.mark.parametrize("point", ["delta.write.checked", "delta.write.landed"])
-def test_a_crash_between_files_and_log(tmp_path, point) -> None:
-    """A crash before the log is written leaves the table as it was; after it, the group is there, once."""
-    state = opened(tmp_path, executors=InlineExecutors())
-    commit(state, (1, many(20)))
-
-    def die(name):
-        if name == point:
-            raise RuntimeError(name)
-
-    writes = fold(state, (2, many(20)))
-    with pytest.raises(RuntimeError), armed(die):
-        state.write(2, writes)
-    landed = point.endswith("landed")
-    again = opened(tmp_path, epoch=2, executors=InlineExecutors())
-    assert rows(tmp_path) == dict.fromkeys(many(20), (1 + landed, 1 + landed))
-    if not landed:
-        commit(again, (2, many(20)))
-    assert rows(tmp_path) == dict.fromkeys(many(20), (2, 2))
 
 
 def test_a_folder_named_as_a_partition(tmp_path) -> None:

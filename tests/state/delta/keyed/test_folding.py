@@ -44,31 +44,6 @@ def rows(path) -> dict:
     return {key: (n, txid) for key, n, txid in zip(*columns.values(), strict=True)}
 
 
-@settings(max_examples=25, deadline=None)
-@given(
-    st.lists(
-        st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(-50, 50)), min_size=1, max_size=4),
-        min_size=1,
-        max_size=3,
-    ),
-    st.sampled_from([None, 0, 1, 2, 6, 12]),
-)
-def test_any_groups(tmp_path_factory, groups, rows_max) -> None:
-    """Whatever the groups, and whoever folds how much at a time, totals and last txids are a plain dictionary's."""
-    path = tmp_path_factory.mktemp("folding")
-    table, model, txid = opened(path), {}, 0
-    if rows_max is not None:
-        table.use_executors(InlineExecutors(), rows_max)
-    for parts in groups:
-        group = GroupState(table)
-        for values in parts:
-            txid += 1
-            reduce_in(group, txid, values)
-            model.update({key: (model.get(key, (0, 0))[0] + n, txid) for key, n in values.items()})
-        table.write(txid, group.writes())
-    assert rows(path) == model
-
-
 SEVERAL = Reductions(
     (
         ("low", Reduction.MIN),

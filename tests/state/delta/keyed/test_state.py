@@ -8,13 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from state.delta.keyed.state import DeltaState, read_table
 from state.delta.read.reading import key_mask
@@ -163,42 +162,6 @@ def test_fields_without_types_are_refused(path, key, value):
     """Every column of a table needs a type."""
     with pytest.raises(FieldsError, match="no type"):
         DeltaState(path, key, value)
-
-
-# The cache
-
-
-@given(
-    steps=st.lists(
-        st.one_of(
-            st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 9), max_size=5),
-            st.lists(st.sampled_from("abcdefghij"), max_size=6),
-            st.sampled_from(["reopen", "maintain"]),
-        ),
-        max_size=12,
-    ),
-    cached_keys_max=st.sampled_from([1, 3, 5, 100]),
-)
-@settings(max_examples=25)
-def test_any_cache_gives_what_a_plain_dict_gives(tmp_path_factory, steps, cached_keys_max):
-    """Whatever its size, and whatever is read, written and opened in which order, the cache is right."""
-    path = tmp_path_factory.mktemp("cache") / "counts"
-    options = {"cached_keys_max": cached_keys_max, "upkeep_every_writes": 1, "files_max": 1}
-    state, epoch, model = opened(path, 1, **options), 1, {}
-    for txid, step in enumerate(steps, start=1):
-        match step:
-            case dict():
-                written = counted(txid, **step)
-                state.write(txid, written)
-                model |= written
-            case list():
-                assert state.multi_get(step) == [model.get(key) for key in step]
-            case "reopen":
-                epoch += 1
-                state = opened(path, epoch, **options)
-            case "maintain":
-                maintain(state)
-    assert rows_of(state) == sorted((key, kept.value, kept.txid) for key, kept in model.items())
 
 
 KEY_COLUMNS = {
@@ -367,21 +330,3 @@ def test_a_killed_process_leaves_whole_writes(path, lines):
     assert {row[1:] for row in rows_of(state)} == {(txid, txid)}
     state.clean_up()
     assert not list(path.rglob(".draft-*"))
-
-
-def test_a_group_of_10_000_keys_is_fast(path):
-    """Values come from the cache within half a millisecond a thousand keys, new keys included."""
-    state = opened(path)
-    state.write(1, {f"w{i}": TransactionalValue(1, i) for i in range(10_000)})
-    keys = [f"w{i}" for i in range(1_000)]
-    state.multi_get(keys)
-
-    def median_ms(work):
-        times = []
-        for _ in range(21):
-            started = time.perf_counter()
-            work()
-            times.append((time.perf_counter() - started) * 1e3)
-        return sorted(times)[10]
-
-    assert median_ms(lambda: state.multi_get(keys)) < 0.5

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from hypothesis import given, settings, strategies as st
 
 from state import DeltaRows
@@ -22,7 +22,6 @@ from txtopo.errors import (
     FieldsError,
     LostLead,
 )
-from txtopo.failpoints import armed
 
 
 @WAYS
@@ -154,46 +153,6 @@ def test_a_replacement_finds_files_that_were_moved_meanwhile(tmp_path) -> None:
     DeltaTable(tmp_path / "t").optimize.compact()
     state.write(3, writes)
     assert rows(tmp_path) == {("a", 3, 3): 1, ("b", 1, 1): 1, ("b", 2, 2): 1}
-
-
-@WAYS
-@pytest.mark.parametrize("point", ["delta.write.checked", "delta.write.landed"])
-def test_a_crash_between_files_and_log(tmp_path, large, point) -> None:
-    """A crash before the log is written leaves the table as it was, after it all is there; again adds nothing."""
-    state = opened(tmp_path, executors=some_executors(large))
-    put(state, (1, ("append", [("a", 1)])))
-
-    def die(name):
-        if name == point:
-            raise RuntimeError(name)
-
-    with pytest.raises(RuntimeError), armed(die):
-        put(state, (2, ("append", [("b", 2)])))
-    again = opened(tmp_path, epoch=2, executors=some_executors(large))
-    landed = point.endswith("landed")
-    assert (rows(tmp_path), again.last_txid) == (Counter([("a", 1, 1)] + [("b", 2, 2)] * landed), 1 + landed)
-    put(again, (2, ("append", [("b", 2)])))
-    assert rows(tmp_path) == {("a", 1, 1): 1, ("b", 2, 2): 1}
-
-
-def test_rows_changed_by_another_writer_stop_the_run(tmp_path) -> None:
-    """Whoever else writes to the table is found before the next write; a repair takes it back, or accepts it."""
-    state = opened(tmp_path, partition_by="day")
-    put(state, (1, ("append", [("a", 1)])))
-    for turn in (1, 2):
-        write_deltalake(tmp_path / "t", pa.table({"day": ["x"], "n": [9], "txid": [1]}), mode="append")
-        with pytest.raises(DivergenceError, match="somebody else"):
-            put(state, (2, ("append", [("b", 2)])))
-        if turn == 1:
-            state.roll_back(1)
-            assert rows(tmp_path) == {("a", 1, 1): 1}
-        else:
-            state.adopt()
-    put(state, (2, ("append", [("b", 2)])))
-    assert rows(tmp_path) == {("a", 1, 1): 1, ("x", 9, 1): 1, ("b", 2, 2): 1}
-    state.roll_back(None)
-    assert rows(tmp_path) == Counter()
-    assert DeltaTable(tmp_path / "t").metadata().partition_columns == ["day"]
 
 
 @PARTITIONS
