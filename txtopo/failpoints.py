@@ -20,7 +20,6 @@ import difflib
 import os
 import signal
 from collections.abc import Callable, Iterator
-from types import TracebackType
 
 import attrs
 
@@ -122,10 +121,8 @@ class durable_step:  # noqa: N801 - it is used like a function: with durable_ste
     def __enter__(self) -> None:
         reach(f"{self._name}.before")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
+    def __exit__(self, _kind: object, error: BaseException | None, *_: object) -> None:
+        if error is None:
             reach(f"{self._name}.after")
 
 

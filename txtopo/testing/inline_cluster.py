@@ -12,7 +12,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import cloudpickle
@@ -56,9 +55,7 @@ class InlineCluster:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop every running topology without waiting for pending tuple trees."""
         try:
             for topology in list(self._topologies):

@@ -17,7 +17,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from txtopo.api.collector import SpoutOutputCollector
@@ -92,11 +91,8 @@ class RedeliveringQueue:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop serving."""
-        del kind, error, trace
         self._server.shutdown()
         self._server.server_close()
 

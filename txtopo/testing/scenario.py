@@ -17,7 +17,6 @@ seconds after 1970 began. The coordinator's invariants are checked after every e
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Self
 
 from txtopo.attempts import FIRST_EPOCH, FIRST_TXID, TransactionAttempt, attempt_number
@@ -102,10 +101,8 @@ class Scenario:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:  # otherwise the exception says more than the actions that are left
+    def __exit__(self, _kind: object, error: BaseException | None, *_: object) -> None:
+        if error is None:  # otherwise the exception says more than the actions that are left
             self._expect_silence()
 
     def take_stop(self) -> Stop:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import traceback
 from threading import current_thread, get_ident, main_thread
-from types import TracebackType
 from typing import Any
 
 from txtopo.errors import TxtopoError, UserCodeError
@@ -32,9 +31,7 @@ class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with 
         self._before = running.get(thread)
         running[thread] = self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, *_: object) -> None:
         if self._before is None:
             OutputOrigin.running.pop(get_ident(), None)  # delivering a line may have removed it
         else:

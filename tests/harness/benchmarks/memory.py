@@ -6,7 +6,6 @@ import os
 import statistics
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from pyspark.sql import SparkSession
@@ -36,9 +35,7 @@ class MemorySampler:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
 

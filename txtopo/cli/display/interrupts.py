@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import NoReturn, Self
 
 from txtopo.cli.command import EXIT_INTERRUPTED
@@ -46,9 +46,7 @@ class Interrupts:
             signal.signal(signal.SIGINT, lambda *_: _end(self._farewell))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, *_: object) -> None:
         """Restore the former handler; exit immediately if a second Ctrl-C interrupted the stop."""
         if self._is_asked and error is not None and not isinstance(error, TxtopoError):
             _end(self._farewell)

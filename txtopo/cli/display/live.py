@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
@@ -39,11 +38,8 @@ class Display:
         self._live.start(refresh=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Restore the terminal."""
-        del kind, error, trace
         self._live.stop()
 
     def stage(self, stage: str) -> None:

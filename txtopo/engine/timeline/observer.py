@@ -6,7 +6,6 @@ import collections
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import attrs
@@ -213,9 +212,7 @@ class Timeline:
         """Observe the run until the context ends."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, *_: object) -> None:
         """Write what waits, and why the run ended; a disk that hangs is waited for for a second."""
         if error is not None:
             text = error.message if isinstance(error, TxtopoError) else str(error)

@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, assert_never
 
 import attrs
@@ -140,9 +139,7 @@ class RunningTopology:
         """Return it."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, *_: object) -> None:
         """Stop it; if an exception leaves the context, do not wait for pending roots."""
         self.stop(None if error is None else 0.0)
         with contextlib.suppress(TxtopoError):  # the error of the run, which would hide the caller's exception

@@ -10,7 +10,6 @@ import inspect
 import sys
 import traceback
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -33,16 +32,14 @@ _OF_CONNECTIONS = frozenset({"EOFError", "BrokenPipeError", "ConnectionResetErro
 class dataframe_code(user_code):  # noqa: N801 - it is used like a function: with dataframe_code(…)
     """A context for ``read`` or ``transform``; see :class:`user_code`. Spark's exception becomes ``__cause__``."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, *_: object) -> None:
         """Replace the text of Spark's exception by its relevant line."""
         try:
-            super().__exit__(kind, error, trace)
+            super().__exit__(None, error)
         except UserCodeError as wrong:
             if not isinstance(error, (PySparkException, Py4JError)):
                 raise
-            frames = [frame for frame in traceback.extract_tb(trace) if not in_library(frame.filename)]
+            frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not in_library(frame.filename)]
             place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
             wrong.message = f"{type(error).__name__}: {line_that_matters(str(error))}{place}"
             wrong.cause = None
