@@ -40,7 +40,7 @@ from txtopo.transactional.journal.journal import (
 from txtopo.transactional.recovery.coordinator_state import CommittedMark
 from txtopo.transactional.recovery.membership import Membership
 from txtopo.transactional.run.assembly import Environment
-from txtopo.transactional.run.parts import OnProgress
+from txtopo.transactional.run.parts import Observer, OnProgress
 from txtopo.transactional.run.report import RunReport
 from txtopo.transactional.run.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
 from txtopo.transactional.run.threads import Threads
@@ -188,7 +188,7 @@ def _run(  # noqa: PLR0913, PLR0917 - what a run takes
         make_source=make_source,
         make_journal=make_journal,
         run_phases=without_given_up(recorded),
-        observer=None,
+        observer=Observer(),
     )
     topology = TransactionalTopology(place.plan)
     report = run_with(topology, config, own, on_progress=on_progress, control=control)

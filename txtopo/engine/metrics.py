@@ -40,7 +40,7 @@ from txtopo.topology.topology import Topology, TransactionalTopology
 from txtopo.transactional.commit.groups import StateWrite
 from txtopo.transactional.core.actions import Action, Commit, DeadLetter, Process
 from txtopo.transactional.core.events import Committed, Event, JobLost, MetadataCreated, Processed, Recovered
-from txtopo.transactional.core.transactions import FailedAttempt
+from txtopo.transactional.run.parts import Observer
 from txtopo.transactional.run.report import Progress
 from txtopo.transactional.tasks.readings import ReadingKind
 
@@ -229,8 +229,8 @@ Samples = Mapping[tuple[str, ...], "float | _Buckets"]
 """Values by labels."""
 
 
-class RunMetrics(Collector):
-    """The metrics of one run: its :class:`~txtopo.transactional.run.parts.Observer`, and a collector for Prometheus.
+class RunMetrics(Observer, Collector):
+    """The metrics of one run: its observer, and a collector for Prometheus.
 
     The run loop's thread calls the methods of an observer; any thread collects.
 
@@ -270,9 +270,6 @@ class RunMetrics(Collector):
     def entered(self, stage: str) -> None:
         """Take in a step before the run begins."""
         self._stage = stage
-
-    def leads(self, incarnation: str, epoch: int) -> None:
-        """Take in that the run has the lead."""
 
     def began(self, executors_lost: Callable[[], int]) -> None:
         """Take in that the run loop begins."""
@@ -320,9 +317,6 @@ class RunMetrics(Collector):
         for attempt in event.attempts:
             self._begun_at.pop(attempt.txid, None)
             self._starts.pop(attempt.txid, None)
-
-    def failed(self, failure: FailedAttempt) -> None:
-        """Take in that an attempt has failed; the progress counts it."""
 
     def wrote(self, state: str, write: StateWrite) -> None:
         """Take in that a state was written."""

@@ -155,7 +155,9 @@ def _run(  # noqa: PLR0913, PLR0917 - as above
     config = config.of_kind(TopologyKind.TRANSACTIONAL)
     make_runner = _maker_of_runner(topology.plan, config)
     check_spark(config, spark, delta_users=topology.plan.delta_users)
-    environment = Environment(functools.partial(make_runner, spark=spark, on_stage=on_stage), observer=observer)
+    environment = Environment(
+        functools.partial(make_runner, spark=spark, on_stage=on_stage), observer=observer or Observer()
+    )
     if on_stage is not None:
         environment = attrs.evolve(environment, on_stage=on_stage)
     return run_with(topology, config, environment, until=until, on_progress=on_progress, control=control)

@@ -48,6 +48,7 @@ from txtopo.transactional.core.events import (
 )
 from txtopo.transactional.core.history import first_line
 from txtopo.transactional.core.transactions import FailedAttempt
+from txtopo.transactional.run.parts import Observer
 from txtopo.transactional.run.report import Progress
 
 OPEN_SECS = 1.0
@@ -89,8 +90,8 @@ class _Open:
         return Entry(ATTEMPT, times, outcome, self.attempt, self.job, self.group, self.tuples, component, text)
 
 
-class Timeline:
-    """Observes a run, and writes its timeline: an :class:`~txtopo.transactional.run.parts.Observer`.
+class Timeline(Observer):
+    """Observes a run, and writes its timeline.
 
     Args:
         topology: the one that runs.

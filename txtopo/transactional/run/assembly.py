@@ -89,7 +89,7 @@ class Environment:
     run_phases: RunCommitPhases = run_commit_phases
     on_stage: Callable[[str], None] = _ignore_stage
     """Called with the name of each step before the run begins."""
-    observer: Observer | None = None
+    observer: Observer = attrs.field(factory=Observer)
 
 
 @attrs.frozen
@@ -132,8 +132,7 @@ def assembled(
         if environment.make_journal is None:
             check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
         coordinator_state = _take_lead(plan, config, store, stack)
-        if environment.observer is not None:
-            environment.observer.leads(coordinator_state.incarnation, coordinator_state.epoch)
+        environment.observer.leads(coordinator_state.incarnation, coordinator_state.epoch)
         recovered = _recover(plan, config, states, coordinator_state, stack)
         source.open_store(*coordinator_state.source_place)
         header = _journal_header(plan, config, states, recovered, coordinator_state)
@@ -228,7 +227,7 @@ def _make_committer(  # noqa: PLR0913, PLR0917 - the parts of a run that commit
         input_skipped=functools.partial(call_if_there, plan.spout.component, "input_skipped"),
         run_phases=environment.run_phases,
         dead_letters=DEAD_LETTERS if DEAD_LETTERS in recovered.states else None,
-        on_write=None if environment.observer is None else environment.observer.wrote,
+        on_write=environment.observer.wrote,
         together=threads.together,
     )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import attrs
 
@@ -25,8 +26,11 @@ from txtopo.transactional.run.threads import Threads
 OnProgress = Callable[[Progress], None]
 
 
-class Observer(Protocol):
-    """Is told what a run does, for metrics and timelines. *An implementation* must return at once and raise nothing."""
+class Observer:
+    """Is told what a run does, for metrics and timelines; override what you want to know.
+
+    *An implementation* must return at once and raise nothing.
+    """
 
     def entered(self, stage: str) -> None:
         """Take in that a step before the run begins."""
@@ -53,51 +57,18 @@ class Observer(Protocol):
         """Take in the progress: a :class:`Progress`, or the PlainReport of a plain topology."""
 
 
-class Observers:
-    """Several observers, or none, as one."""
+class Observers(Observer):
+    """Several observers as one: each is told what this one is told, in their order."""
 
     def __init__(self, *observers: Observer) -> None:
-        self._observers = observers
+        for name in vars(Observer):
+            if not name.startswith("_"):
+                setattr(self, name, functools.partial(_tell, [getattr(each, name) for each in observers]))
 
-    def entered(self, stage: str) -> None:
-        """See :class:`Observer`."""
-        for each in self._observers:
-            each.entered(stage)
 
-    def leads(self, incarnation: str, epoch: int) -> None:
-        """See :class:`Observer`."""
-        for each in self._observers:
-            each.leads(incarnation, epoch)
-
-    def began(self, executors_lost: Callable[[], int]) -> None:
-        """See :class:`Observer`."""
-        for each in self._observers:
-            each.began(executors_lost)
-
-    def acted(self, action: Action) -> None:
-        """See :class:`Observer`."""
-        for each in self._observers:
-            each.acted(action)
-
-    def happened(self, event: Event) -> None:
-        """See :class:`Observer`."""
-        for each in self._observers:
-            each.happened(event)
-
-    def failed(self, failure: FailedAttempt) -> None:
-        """See :class:`Observer`."""
-        for each in self._observers:
-            each.failed(failure)
-
-    def wrote(self, state: str, write: StateWrite) -> None:
-        """See :class:`Observer`."""
-        for each in self._observers:
-            each.wrote(state, write)
-
-    def progressed(self, progress: Any) -> None:
-        """See :class:`Observer`."""
-        for each in self._observers:
-            each.progressed(progress)
+def _tell(methods: Sequence[Callable[..., None]], *news: Any) -> None:
+    for method in methods:
+        method(*news)
 
 
 @attrs.frozen
@@ -115,6 +86,6 @@ class Parts:
     late: deque[RuleError] = attrs.field(factory=deque)
     """What users' threads did after their batches were over. Any thread may append: a deque needs no lock for that."""
     snapshots: SnapshotWriter | None = None
-    observer: Observer | None = None
+    observer: Observer = attrs.field(factory=Observer)
     on_progress: OnProgress | None = None
     """Called with the progress several times a second."""

@@ -63,7 +63,7 @@ from txtopo.transactional.core.events import (
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.jobs.jobs import Processing
 from txtopo.transactional.jobs.stage_run import Report
-from txtopo.transactional.run.parts import Observers, Parts
+from txtopo.transactional.run.parts import Parts
 from txtopo.transactional.run.report import RunReport
 from txtopo.transactional.run.statistics import RunStatistics
 from txtopo.transactional.run.threads import Role
@@ -89,7 +89,7 @@ class RunLoop:
         self._parts = parts
         self._threads = parts.threads
         self._core = parts.coordinator
-        self._observer = parts.observer or Observers()
+        self._observer = parts.observer
         self._results: dict[TransactionAttempt, Processing] = {}
         self._results_lock = threading.Lock()
         self._commit_probe = ProgressProbe()
