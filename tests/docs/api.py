@@ -1,7 +1,8 @@
 """The lists of the API reference, made from docstrings: ``python -m tests.docs.api`` writes them.
 
-An entry of a page is a line ``::: NAME``, from which MkDocs makes a full description. So that a page says something as text, too,
-each run of entries has a list above it: each name with the first line of its docstring.
+An entry of a page is a line ``::: NAME``, from which MkDocs makes a full description; options may follow it. So that a
+page says something as text, too, each run of entries has a list above it: each name with the first line of its
+docstring.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import re
 API = pathlib.Path(__file__).parents[2] / "docs" / "api"
 
 ENTRY = re.compile(r"^::: (\S+)$", re.MULTILINE)
-_RUN = re.compile(r"(?:(?:^- `\w+`: .*\n)+\n)?((?:^::: \S+\n+)+)", re.MULTILINE)
+_RUN = re.compile(r"(?:(?:^- `\w+`: .*\n)+\n)?((?:^::: \S+\n(?: {4}\S.*\n)*\n*)+)", re.MULTILINE)
 _ROLE = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")
 
 

@@ -489,10 +489,14 @@ class OpaquePartitionedEmitter(ABC):
         """Release resources."""
 
 
-class OpaquePartitionedTransactionalSpout(_WithTables):
+class OpaquePartitionedTransactionalSpout(_WithTables, _ReportsInput):
     """A source of partitions that may emit different tuples when a transaction is replayed.
 
     If a transaction fails, txtopo replays it and all later ones. Use states of ``StateKind.OPAQUE`` with it.
+
+    The metadata that ``input_ranges`` and ``input_skipped`` get is the last one of each partition after a transaction,
+    by :func:`txtopo.api.partitioned.partition_key`; before the first transaction it is empty or None. Compare the two
+    to report only partitions that moved.
     """
 
     @abstractmethod
@@ -502,23 +506,6 @@ class OpaquePartitionedTransactionalSpout(_WithTables):
     @abstractmethod
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> OpaquePartitionedEmitter:
         """Return an emitter; called on the executors."""
-
-    def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
-        """Return the input that a transaction took, so that ``txtopo audit`` can prove that none was lost or repeated.
-
-        *You* return the start and end of the input from each partition, as JSON values; a partition's start must equal
-        its end in the last earlier transaction that took input from it. *txtopo* calls this in the driver for each
-        transaction that it commits, records the result, and uses it for nothing else.
-
-        Args:
-            metadata: the last metadata of each partition after the transaction, by
-                :func:`txtopo.api.partitioned.partition_key`; compare the two to report only partitions that moved.
-            previous_metadata: that of the transaction before; empty or None for the first.
-
-        Returns:
-            (start, end) by partition name; None, the default, if unknown.
-        """
-        return None
 
 
 class DataFrameSpout(_ReportsInput):
