@@ -102,7 +102,55 @@ class SpoutWaitStrategy(ABC):
         """
 
 
-class Coordinator(ABC):
+class _SourceCoordinator(ABC):  # noqa: B024 - its subclasses have the abstract methods
+    """What the coordinators of all sources have: a store, and answers to whether there is input."""
+
+    def open_store(self, store: Store, lead: Lead, root: str) -> None:
+        """Receive a place for data that must outlive a run and is too large for metadata; does nothing by default.
+
+        *You* write only below ``root``, only with ``lead.write``, and let its LostLead pass: it means that this
+        coordinator has lost the lead. ``state.TransactionalState(store, lead, root)`` keeps JSON there. What you
+        write while a transaction begins is durable before its metadata is, so a crash may leave it without its
+        transaction; detect that in ``resume``.
+
+        *txtopo* guarantees to call this once in each run, before ``resume``, while it holds the lead.
+
+        Args:
+            store: the store of the coordinator state, for reading.
+            lead: the right to write to the store.
+            root: a path below which only this coordinator writes.
+        """
+
+    def cleanup_before(self, txid: int) -> None:
+        """Release what belongs to transactions below ``txid``, which are committed; does nothing by default.
+
+        *txtopo* calls this before it asks for more transactions, after ``resume`` at the start of a run, and at the end
+        of a run without an error; not for each txid.
+        """
+
+    def is_ready(self) -> bool:
+        """Return whether there is input for a transaction now."""
+        return True
+
+    def wait_ready(self, secs: float) -> bool:
+        """Wait up to ``secs`` for input, if that can be done without asking again and again.
+
+        Returns:
+            Whether there may be input now. By default it returns False at once, and ``is_ready`` is asked again, every
+            two milliseconds or in 1 % of the time at most.
+        """
+        del secs
+        return False
+
+    def is_exhausted(self) -> bool:
+        """Return whether no transaction will ever follow those begun; False for an endless source."""
+        return False
+
+    def close(self) -> None:
+        """Release resources."""
+
+
+class Coordinator(_SourceCoordinator):
     """Decides what each transaction holds, in txid order. Each topology has one, in the driver."""
 
     @abstractmethod
@@ -118,22 +166,6 @@ class Coordinator(ABC):
 
         Raises:
             FailedException: to begin no transaction now; txtopo asks again later.
-        """
-
-    def open_store(self, store: Store, lead: Lead, root: str) -> None:
-        """Receive a place for data that must outlive a run and is too large for metadata; does nothing by default.
-
-        *You* write only below ``root``, only with ``lead.write``, and let its LostLead pass: it means that this
-        coordinator has lost the lead. ``state.TransactionalState(store, lead, root)`` keeps JSON there. What you
-        write in ``initialize_transaction`` is durable before the metadata is, so a crash may leave it without its
-        transaction; detect that in :meth:`resume`.
-
-        *txtopo* guarantees to call this once in each run, before ``resume``, while it holds the lead.
-
-        Args:
-            store: the store of the coordinator state, for reading.
-            lead: the right to write to the store.
-            root: a path below which only this coordinator writes.
         """
 
     def resume(self, txid: int, metadata: Metadata) -> None:
@@ -175,31 +207,6 @@ class Coordinator(ABC):
         del txid, metadata, undone
         return False
 
-    def cleanup_before(self, txid: int) -> None:
-        """Release what belongs to transactions below ``txid``, which are committed; does nothing by default.
-
-        *txtopo* calls this before it asks for more transactions, after ``resume`` at the start of a run, and at the end
-        of a run without an error; not for each txid.
-        """
-
-    def is_ready(self) -> bool:
-        """Return whether there is input for a transaction now."""
-        return True
-
-    def wait_ready(self, secs: float) -> bool:
-        """Wait up to ``secs`` for input, if that can be done without asking again and again.
-
-        Returns:
-            Whether there may be input now. By default it returns False at once, and ``is_ready`` is asked again, every
-            two milliseconds or in 1 % of the time at most.
-        """
-        del secs
-        return False
-
-    def is_exhausted(self) -> bool:
-        """Return whether no transaction will ever follow those begun; False for an endless source."""
-        return False
-
     def remaining(self, metadata: Metadata) -> int | None:
         """Return about how many transactions are left, for displays; None, the default, if unknown.
 
@@ -214,9 +221,6 @@ class Coordinator(ABC):
         *You* answer at once, from what you know: it is called whenever transactions have begun.
         """
         return None
-
-    def close(self) -> None:
-        """Release resources."""
 
 
 class Emitter(ABC):
@@ -333,15 +337,12 @@ class TransactionalSpout(_WithTables, _ReportsInput):
         """Return an emitter for the task ``context.this_task_index``; called on the executors."""
 
 
-class PartitionedCoordinator(ABC):
+class PartitionedCoordinator(_SourceCoordinator):
     """Lists the partitions of a source."""
 
     @abstractmethod
     def partitions(self) -> int | Sequence[Any]:
         """Return the current partitions: their number n (for 0 to n - 1), or a list of JSON values."""
-
-    def open_store(self, store: Store, lead: Lead, root: str) -> None:
-        """Receive a place for data that must outlive a run; see :meth:`Coordinator.open_store`."""
 
     def resume(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
         """Receive the last metadata of each partition; does nothing by default.
@@ -368,25 +369,6 @@ class PartitionedCoordinator(ABC):
         """
         del txid, metadata, undone
         return False
-
-    def cleanup_before(self, txid: int) -> None:
-        """Release what belongs to committed transactions; see :meth:`Coordinator.cleanup_before`."""
-
-    def is_ready(self) -> bool:
-        """Return whether there is input for a transaction now."""
-        return True
-
-    def wait_ready(self, secs: float) -> bool:
-        """Wait up to ``secs`` for input, and return whether there may be some; see :meth:`Coordinator.wait_ready`."""
-        del secs
-        return False
-
-    def is_exhausted(self) -> bool:
-        """Return whether no transaction will ever follow those begun; False for an endless source."""
-        return False
-
-    def close(self) -> None:
-        """Release resources."""
 
 
 class PartitionedEmitter(ABC):
