@@ -158,18 +158,8 @@ class RichBolt(Bolt):
         """Release resources; called at the end of a run, but not if the worker is killed."""
 
 
-class BatchBolt(Bolt):
-    """A bolt that processes one batch: all tuples of one attempt that reach one task.
-
-    *You* keep intermediate results in attributes. Between ``execute`` and ``finish_batch`` a committer object
-    moves from an executor to the commit phase in the driver, so its attributes must pickle.
-
-    *txtopo* guarantees a fresh object for each attempt in each task. It calls ``prepare`` first, then ``execute``
-    for each tuple, then ``finish_batch`` once, after every tuple of the batch has arrived. Tasks that receive no
-    tuple get ``prepare`` and ``finish_batch`` too. ``self.attempt``, ``self.collector``, ``self.context`` and
-    ``self.config`` are set before ``prepare``. If the bolt defines both ``execute`` and ``execute_batch``, tuples
-    of a columnar stream go to ``execute_batch``; with a ``combiner``, tuples of other streams may go there too.
-    """
+class _TakesBatches(Bolt):
+    """What batch bolts have, whatever their tuples come as."""
 
     quiet_after: dt.timedelta | None = None
     """Begin a transaction without input whenever the source has had none for so long; None, the default: begin none.
@@ -207,6 +197,27 @@ class BatchBolt(Bolt):
             collector: emits tuples; stays valid in later calls.
             attempt: the transaction and the attempt at it.
         """
+
+    def finish_batch(self) -> None:
+        """Emit or write the results of the whole batch; for a committer this runs in the commit phase.
+
+        Raises:
+            FailedException: to have the whole transaction replayed.
+        """
+
+
+class BatchBolt(_TakesBatches):
+    """A bolt that processes one batch: all tuples of one attempt that reach one task.
+
+    *You* keep intermediate results in attributes. Between ``execute`` and ``finish_batch`` a committer object
+    moves from an executor to the commit phase in the driver, so its attributes must pickle.
+
+    *txtopo* guarantees a fresh object for each attempt in each task. It calls ``prepare`` first, then ``execute``
+    for each tuple, then ``finish_batch`` once, after every tuple of the batch has arrived. Tasks that receive no
+    tuple get ``prepare`` and ``finish_batch`` too. ``self.attempt``, ``self.collector``, ``self.context`` and
+    ``self.config`` are set before ``prepare``. If the bolt defines both ``execute`` and ``execute_batch``, tuples
+    of a columnar stream go to ``execute_batch``; with a ``combiner``, tuples of other streams may go there too.
+    """
 
     def combiner(self) -> Combiner | None:
         """Return how rows with equal keys may be combined before they reach this bolt; None, the default, for never.
@@ -255,38 +266,13 @@ class BatchBolt(Bolt):
         """
         self.execute_batch(batch)
 
-    def finish_batch(self) -> None:
-        """Emit or write the results of the whole batch; for a committer this runs in the commit phase.
 
-        Raises:
-            FailedException: to have the whole transaction replayed.
-        """
-
-
-class ArrowBatchBolt(Bolt):
+class ArrowBatchBolt(_TakesBatches):
     """A batch bolt that receives its tuples as Arrow record batches; its input streams must be columnar.
 
     It has the same contract as :class:`BatchBolt`. The first column of a batch is the attempt, a struct of
     ``txid`` and ``attempt`` (both int64), equal in every row.
     """
-
-    quiet_after: dt.timedelta | None = None
-    """See :attr:`BatchBolt.quiet_after`."""
-    at_end: bool = False
-    """See :attr:`BatchBolt.at_end`."""
-    attempt: TransactionAttempt
-    collector: BatchOutputCollector
-    context: TopologyContext
-    config: Mapping[str, Any]
-
-    def prepare(
-        self,
-        config: Mapping[str, Any],
-        context: TopologyContext,
-        collector: BatchOutputCollector,
-        attempt: TransactionAttempt,
-    ) -> None:
-        """Prepare for one batch; see :meth:`BatchBolt.prepare`."""
 
     @abstractmethod
     def execute(self, batch: pa.RecordBatch) -> None:
@@ -295,9 +281,6 @@ class ArrowBatchBolt(Bolt):
         Raises:
             FailedException: to have the whole transaction replayed.
         """
-
-    def finish_batch(self) -> None:
-        """Emit or write the results of the whole batch; see :meth:`BatchBolt.finish_batch`."""
 
 
 class DataFrameBolt(Bolt):
