@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 
@@ -19,7 +20,8 @@ from txtopo.engine.runner import run_with
 from txtopo.errors import StateFailure
 from txtopo.failpoints import ProcessDeath, armed
 from txtopo.testing.inline import run_inline
-from txtopo.testing.simulation.pool import PooledRunner, Rates
+from txtopo.testing.simulation.faults import OF_WORKERS, RATES, Fault
+from txtopo.testing.simulation.pool import PooledRunner
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.run.assembly import Environment
 from txtopo.transactional.run.threads import ThreadPools
@@ -27,12 +29,12 @@ from txtopo.transactional.tasks.factory import TaskFactory
 
 WALL_SECS = 1_800_000_000.0
 """When each transaction is planned."""
-CALM = Rates()
-ROUGH = Rates(death=0.02, silence=0.02, doubling=0.1)
+CALM: Mapping[Fault, float] = {}
+ROUGH = {fault: RATES[fault] for fault in OF_WORKERS}
 
 
 def run_pooled(
-    topology: TransactionalTopology, *, seed: int, rates: Rates = CALM, workers: int = 2, **settings
+    topology: TransactionalTopology, *, seed: int, rates: Mapping[Fault, float] = CALM, workers: int = 2, **settings
 ) -> tuple[RunReport, PooledRunner]:
     """Run a topology in simulated workers, one job at a time."""
     made: list[PooledRunner] = []
@@ -52,7 +54,7 @@ def run_pooled(
 
 @pytest.mark.parametrize("rates", [CALM, ROUGH], ids=["calm", "rough"])
 @pytest.mark.parametrize("layout", ["auto", "together", "spread"])
-def test_same_tables(tmp_path: Path, layout: str, rates: Rates) -> None:
+def test_same_tables(tmp_path: Path, layout: str, rates: Mapping[Fault, float]) -> None:
     """Rows, values and types are those of a run of micro-batches, though workers die and messages come twice."""
     data = make_data(3, 40)
     run_inline(words_topology(tmp_path / "micro", data), Config(layout=layout))
@@ -87,7 +89,7 @@ def test_frames_that_come_twice(seed: int) -> None:
     """They are taken once, so no attempt fails for it, and no marker counts before the input that it stands for."""
     received = MemoryState(Fields("component", "task", "tx"), Fields("rows"))
     topology = test_groupings.topology(received, typed=False)
-    report, _ = run_pooled(topology, seed=seed, rates=Rates(doubling=0.5), workers=3, layout="spread")
+    report, _ = run_pooled(topology, seed=seed, rates={Fault.DOUBLEDFRAMES: 0.5}, workers=3, layout="spread")
     assert report.failures == 0
     test_groupings.check(received)
 
@@ -130,7 +132,7 @@ def test_commit_phases_compute_in_workers() -> None:
     assert runner.compute(abs, []) == []
     with pytest.raises(StateFailure, match="TypeError"):
         runner.compute(abs, [1, "x"])
-    runner.rates = Rates(death=0.5)
+    runner.rates = {Fault.DEADWORKERS: 0.5}
     with pytest.raises(StateFailure, match="died"):
         runner.compute(abs, range(50))
     assert runner.pool.jobs == ()

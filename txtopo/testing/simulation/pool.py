@@ -9,11 +9,10 @@ from __future__ import annotations
 import functools
 import pickle
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
-import attrs
 import cloudpickle
 
 from txtopo.errors import JobFailure, StateFailure
@@ -24,7 +23,6 @@ from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
 from txtopo.transactional.jobs.pool import (
     Action,
     Answer,
-    Cancelled,
     ComputeAsked,
     EndJob,
     EndWorker,
@@ -50,24 +48,6 @@ MOVES_MAX = 200_000
 
 DEATHS_MAX = 2
 """Deaths between two answers; the core stops a run after five losses in a row."""
-
-
-@attrs.frozen
-class Rates:
-    """How probable a fault is, in each move."""
-
-    death: float = 0.0
-    silence: float = 0.0
-    doubling: float = 0.0
-
-    def of(self, fault: Fault) -> float:
-        """Return how probable a kind of fault is."""
-        by_fault = {
-            Fault.DEADWORKERS: self.death,
-            Fault.SILENTWORKERS: self.silence,
-            Fault.DOUBLEDFRAMES: self.doubling,
-        }
-        return by_fault[fault]
 
 
 class _Worker:
@@ -121,7 +101,8 @@ class _Worker:
 class PooledRunner(JobRunner):
     """Runs jobs in simulated workers, whose bodies are those of real ones.
 
-    ``rates`` may be changed between two jobs; ``deaths`` counts them.
+    ``rates`` says how probable a fault is in each move, 0 if it is missing there; it may be changed between two jobs.
+    ``deaths`` counts them.
     """
 
     def __init__(
@@ -129,13 +110,13 @@ class PooledRunner(JobRunner):
         make_factory: Callable[[], TaskFactory],
         workers: int,
         random: Random,
-        rates: Rates | None = None,
+        rates: Mapping[Fault, float] | None = None,
         memory_max: int = 1 << 12,
     ) -> None:
         self.slots = workers
         self.make_factory = make_factory
         self.memory_max = memory_max
-        self.rates = rates or Rates()
+        self.rates = rates or {}
         self.deaths = 0
         self._deaths_in_a_row = 0
         self.told: deque[tuple[int, int, bytes]] = deque()
@@ -155,7 +136,7 @@ class PooledRunner(JobRunner):
 
     def strikes(self, fault: Fault) -> bool:
         """Draw whether a fault strikes now."""
-        return self._random.random() < self.rates.of(fault)
+        return self._random.random() < self.rates.get(fault, 0.0)
 
     def check(self, holds: bool, promise: str) -> None:  # noqa: FBT001 - as ``require``
         """Raise a Violation if a promise does not hold."""
@@ -219,10 +200,6 @@ class PooledRunner(JobRunner):
 
     # Moves.
 
-    def cancel_number(self, number: int) -> None:
-        """Cancel a job of the pool, for tests of the pool alone."""
-        self._handle(Cancelled(number))
-
     def move(self) -> None:
         """Let one thing happen."""
         self._now += 0.01
@@ -241,7 +218,7 @@ class PooledRunner(JobRunner):
 
     def settle(self) -> None:
         """Let everything that is on its way arrive, without further faults."""
-        self.rates, before = Rates(), self.rates
+        self.rates, before = {}, self.rates
         while choices := list(self._choices()):
             self._random.choice(choices)()
         self.rates = before
