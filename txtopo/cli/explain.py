@@ -15,7 +15,7 @@ from state.delta.read.consistent import committed_in_tables
 from txtopo.attempts import attempt_words
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.console import Console
-from txtopo.cli.display.wording import STATUS_WORDS, clock, count_of, readings_of
+from txtopo.cli.display.wording import STATUS_WORDS, clock, count_of, cut, readings_of
 from txtopo.cli.target import OutputFolder, takes_folder_or_target
 from txtopo.errors import ConfigError
 from txtopo.topology.loading import Target
@@ -219,7 +219,8 @@ def _committed_lines(
     if not transaction.planned.has_input:
         lines.append(f"input     none: {_WITHOUT_INPUT[transaction.planned.turn]}")
     elif not transaction.ranges:
-        lines.append(f"input     metadata {_cut(json.dumps(transaction.metadata, ensure_ascii=False))}")
+        metadata = json.dumps(transaction.metadata, ensure_ascii=False)
+        lines.append(f"input     metadata {cut(metadata, METADATA_CHARACTERS_MAX)}")
     if transaction.fingerprints:
         tuples = ", ".join(f"{name} {number:,}" for name, (number, _) in transaction.fingerprints.items())
         lines.append(f"tuples    {tuples}")
@@ -266,7 +267,7 @@ def _pending_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: bo
 def _failure(failure: HistoryEntry, writer: Writer, snapshot: Snapshot) -> str:
     attempt = "" if failure.attempt is None else attempt_words(failure.attempt.attempt)
     where = "" if failure.component is None else f" in component {failure.component!r}"
-    reason = _cut(" ".join(failure.own_reason.split()))
+    reason = cut(" ".join(failure.own_reason.split()), METADATA_CHARACTERS_MAX)
     return f"{attempt}{where}, at {_time_of(writer, snapshot, failure.at_ms)}: {reason}"
 
 
@@ -328,7 +329,3 @@ def _reading_lines(readings: Sequence[Reading]) -> list[str]:
 def _time_of(writer: Writer, snapshot: Snapshot, at_ms: int) -> str:
     """Return a moment of the coordinator's clock as local time."""
     return time.strftime("%H:%M:%S", time.localtime(writer.written_secs - (snapshot.now_ms - at_ms) / 1000))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= METADATA_CHARACTERS_MAX else f"{text[: METADATA_CHARACTERS_MAX - 1]}…"

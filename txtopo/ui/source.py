@@ -6,13 +6,13 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
 
 import attrs
 
 from txtopo.cli.explain import Known, entry_of, lines_of
+from txtopo.cluster.serving.server import version
 from txtopo.engine.timeline.records import FOLDER_PREFIX, folder_of
 from txtopo.errors import ConfigError, TxtopoError
 from txtopo.transactional.core.events import NEVER
@@ -153,7 +153,7 @@ class FolderSource:
         """See :class:`Source`, as for all methods."""
         found = sorted(self._look().values(), key=lambda each: each.id)
         return {
-            "version": _version(),
+            "version": version(),
             "place": str(self.output),
             "isCluster": False,
             "topologies": [header.summary(each.facts()) for each in found],
@@ -286,13 +286,6 @@ class FolderSource:
 
     def _errors_of(self, topology: _Topology, txid: int) -> list[dict[str, Any]]:
         return [each for each in topology.timeline.errors() if each.get("txid") == txid]
-
-
-def _version() -> str:
-    try:
-        return metadata.version("txtopo")
-    except metadata.PackageNotFoundError:
-        return "from sources"
 
 
 def _write_of(state: str, rows: int, removed: int) -> dict[str, Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from txtopo.cli.display.wording import cut
 from txtopo.ui.markup import Markup, tag
 from txtopo.ui.plots import nice_step
-from txtopo.ui.words import cut, duration
+from txtopo.ui.words import duration
 
 SPANS = (
     ("metadata", "metadata", "begunAt", "metadataAt"),

@@ -15,11 +15,6 @@ def number(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
-def count_of(value: float, noun: str) -> str:
-    """Return a number with its noun, in the plural unless the number is 1."""
-    return f"{value:,.0f} {noun}{'' if value == 1 else 's'}"
-
-
 def duration(secs: float | None) -> str:
     """Return a duration with two or three digits and its unit; a dash for None."""
     if secs is None:
@@ -59,8 +54,3 @@ def size(byte_count: float | None) -> str:
             break
         value, unit = value / 1024, larger
     return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.3g} {unit}"
-
-
-def cut(text: str, most: int) -> str:
-    """Return a text in at most so many characters, with … for what is left out."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"

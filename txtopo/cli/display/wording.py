@@ -22,9 +22,14 @@ STATUS_WORDS = {
 """What a transaction does in each status: a predicate for "transaction 7 ..."."""
 
 
-def count_of(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural unless the number is 1."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def count_of(number: float, noun: str) -> str:
+    """Return a whole number with its noun, in the plural unless the number is 1."""
+    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
+
+
+def cut(text: str, characters_max: int) -> str:
+    """Return a text in at most so many characters, with … for what is left out."""
+    return text if len(text) <= characters_max else f"{text[: characters_max - 1]}…"
 
 
 def clock(seconds: float) -> str:
@@ -66,8 +71,7 @@ def time_left(seconds: float) -> str:
 
 def reason_of(progress: Progress, width_max: int) -> str:
     """Return the reason of the last failure as one line."""
-    line = " ".join(progress.last_failure.split())
-    return line if len(line) <= width_max else f"{line[: width_max - 1]}…"
+    return cut(" ".join(progress.last_failure.split()), width_max)
 
 
 def readings_of(readings: Sequence[Reading]) -> Iterator[tuple[str, str, str]]:
