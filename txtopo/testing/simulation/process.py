@@ -14,6 +14,7 @@ from txtopo.errors import JobFailure
 from txtopo.testing.checkers import CoreChecker
 from txtopo.testing.simulation.faults import Fault, lose_job
 from txtopo.testing.simulation.pool import PooledRunner
+from txtopo.testing.simulation.schedule import Log
 from txtopo.testing.simulation.threads import SimulatedThreads
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.core.actions import Action, StopReason
@@ -36,7 +37,7 @@ WORKERS_MAX = 3
 class ObservedCoordinator(Coordinator):
     """A coordinator whose events and actions are checked."""
 
-    def __init__(self, limits: Limits, checker: CoreChecker, log: Callable[[str], None] | None) -> None:
+    def __init__(self, limits: Limits, checker: CoreChecker, log: Log | None) -> None:
         super().__init__(limits)
         self._checker = checker
         self._log = log

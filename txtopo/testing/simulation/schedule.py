@@ -11,6 +11,9 @@ from typing import Any, TypeVar
 Kinds = Sequence[Any]
 """Kinds of fault: members of the enumeration of transactional topologies, or of plain ones."""
 
+Log = Callable[[str], None]
+"""Takes what happens, line by line."""
+
 KIND_DRAWN = 0.5
 """How probable it is that a schedule has a kind of fault at all."""
 
@@ -24,7 +27,7 @@ class Schedule(ABC):
     what happens, line by line.
     """
 
-    def __init__(self, seed: int, only: frozenset[int] | None, log: Callable[[str], None] | None) -> None:
+    def __init__(self, seed: int, only: frozenset[int] | None, log: Log | None) -> None:
         self.random = random.Random(seed)  # noqa: S311 - reproducible, not secret
         self.struck: list[tuple[int, str]] = []
         """The faults that struck, each with its number."""
@@ -99,13 +102,7 @@ class Simulated(ABC):
         """All kinds of fault."""
 
     @abstractmethod
-    def world(
-        self,
-        seed: int,
-        kinds: Kinds,
-        only: frozenset[int] | None = None,
-        log: Callable[[str], None] | None = None,
-    ) -> Schedule:
+    def world(self, seed: int, kinds: Kinds, only: frozenset[int] | None = None, log: Log | None = None) -> Schedule:
         """Return the schedule of a seed, with faults of some kinds.
 
         See :class:`Schedule` for ``only`` and ``log``.

@@ -17,7 +17,7 @@ import attrs
 from txtopo.errors import TopologyError, TxtopoError
 from txtopo.garbage import collected_when_told
 from txtopo.testing.checkers import Oracle, Rows, Version, Violation
-from txtopo.testing.simulation.schedule import Kinds, Schedule, Simulated
+from txtopo.testing.simulation.schedule import Kinds, Log, Schedule, Simulated
 from txtopo.testing.simulation.sources import standing_in
 from txtopo.testing.simulation.world import Invariant, Subject, World
 from txtopo.topology.topology import TransactionalTopology
@@ -81,7 +81,7 @@ def make_subject(
     until: int | None = None,
     invariant: Invariant | None = None,
     is_real_time: bool = False,
-    log: Callable[[str], None] | None = None,
+    log: Log | None = None,
 ) -> Subject:
     """Run a topology once without faults, and return it with the result of that run as its oracle.
 
@@ -125,9 +125,7 @@ def make_subject(
     return attrs.evolve(subject, until=None, dries_up=True)
 
 
-def _faultless(
-    subject: Subject, log: Callable[[str], None] | None = None
-) -> tuple[World, dict[str, list[tuple[int, Rows]]]]:
+def _faultless(subject: Subject, log: Log | None = None) -> tuple[World, dict[str, list[tuple[int, Rows]]]]:
     """Run the schedule without faults; return its world, and for each table its rows after each txid."""
     rows: dict[str, list[tuple[int, Rows]]] = {name: [] for name in subject.topology.plan.states}
 
@@ -147,7 +145,7 @@ def run_schedule(
     seed: int,
     kinds: Kinds | None = None,
     only: frozenset[int] | None = None,
-    log: Callable[[str], None] | None = None,
+    log: Log | None = None,
 ) -> tuple[Schedule, Failure | None]:
     """Run one schedule; return its world, and the failure if it broke a promise.
 

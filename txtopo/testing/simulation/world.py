@@ -48,7 +48,7 @@ from txtopo.testing.simulation.process import (
     SimulatedJournal,
     SimulatedRunner,
 )
-from txtopo.testing.simulation.schedule import Kinds, Schedule, Simulated
+from txtopo.testing.simulation.schedule import Kinds, Log, Schedule, Simulated
 from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
 from txtopo.testing.simulation.threads import Clock
 from txtopo.topology.plan import Plan
@@ -117,13 +117,7 @@ class Subject(Simulated):
         """All kinds of fault in its mode."""
         return tuple(fault for fault in Fault if self.is_real_time or fault not in OF_WORKERS)
 
-    def world(
-        self,
-        seed: int,
-        kinds: Sequence[Fault],
-        only: frozenset[int] | None = None,
-        log: Callable[[str], None] | None = None,
-    ) -> World:
+    def world(self, seed: int, kinds: Kinds, only: frozenset[int] | None = None, log: Log | None = None) -> World:
         """Return a schedule; see :class:`World`."""
         return World(self, seed, kinds, only, log)
 
@@ -137,7 +131,7 @@ class World(Schedule):
         seed: int,
         kinds: Sequence[Fault] | None = None,
         only: frozenset[int] | None = None,
-        log: Callable[[str], None] | None = None,
+        log: Log | None = None,
     ) -> None:
         super().__init__(seed, only, log)
         kinds = subject.kinds if kinds is None else kinds

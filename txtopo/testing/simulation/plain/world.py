@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar, assert_never
 
@@ -21,7 +21,7 @@ from txtopo.testing.simulation.plain.driver import Driver
 from txtopo.testing.simulation.plain.ledger import Ledger
 from txtopo.testing.simulation.plain.process import Fault, Process
 from txtopo.testing.simulation.plain.watching import with_tokens
-from txtopo.testing.simulation.schedule import Kinds, Schedule, Simulated
+from txtopo.testing.simulation.schedule import Kinds, Log, Schedule, Simulated
 from txtopo.testing.simulation.sources import Outside, check_sources
 from txtopo.topology.assignment import Assignment, assign
 from txtopo.topology.plain_plan import PlainPlan
@@ -108,13 +108,7 @@ class PlainSubject(Simulated):
         """The tasks of spouts."""
         return frozenset(task for each in self.plan.spouts for task in each.tasks)
 
-    def world(
-        self,
-        seed: int,
-        kinds: Sequence[Fault] = tuple(Fault),
-        only: frozenset[int] | None = None,
-        log: Callable[[str], None] | None = None,
-    ) -> PlainWorld:
+    def world(self, seed: int, kinds: Kinds, only: frozenset[int] | None = None, log: Log | None = None) -> PlainWorld:
         """Return a schedule; see :class:`PlainWorld`."""
         return PlainWorld(self, seed, kinds, only, log)
 
@@ -129,7 +123,7 @@ class PlainSubject(Simulated):
 
 
 def make_plain_subject(
-    topology: PlainTopology, config: Config, roots: int = ROOTS, log: Callable[[str], None] | None = None
+    topology: PlainTopology, config: Config, roots: int = ROOTS, log: Log | None = None
 ) -> PlainSubject:
     """Run a topology once without faults, try its bolts one by one, and return it.
 
@@ -168,7 +162,7 @@ class PlainWorld(Schedule):
         seed: int,
         kinds: Sequence[Fault] = tuple(Fault),
         only: frozenset[int] | None = None,
-        log: Callable[[str], None] | None = None,
+        log: Log | None = None,
     ) -> None:
         super().__init__(seed, only, log)
         self.subject = subject
