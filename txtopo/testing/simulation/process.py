@@ -21,7 +21,7 @@ from txtopo.transactional.core.actions import Action, StopReason
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import Event
 from txtopo.transactional.core.limits import Limits
-from txtopo.transactional.jobs.inline_runner import run_stages
+from txtopo.transactional.jobs.inline_runner import LocalJobRunner
 from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
 from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.transactional.journal.journal import JournalEntry, JournalHeader
@@ -31,6 +31,8 @@ from txtopo.transactional.tasks.factory import TaskFactory
 if TYPE_CHECKING:
     from txtopo.testing.simulation.world import World
 
+SLOTS_HERE = 2
+"""How many partitions of a job there are if it does not run in workers."""
 WORKERS_MAX = 3
 
 
@@ -63,7 +65,11 @@ class SimulatedRunner(JobRunner):
         self._process = process
         self._make_factory = make_factory
         self._cancelled: set[int] = set()
-        self._inner = SimulatedPool(world, self._task_factory) if world.is_real_time else _Here(self._task_factory())
+        self._inner = (
+            SimulatedPool(world, self._task_factory)
+            if world.is_real_time
+            else LocalJobRunner([self._task_factory()] * SLOTS_HERE)
+        )
         self.slots = self._inner.slots
 
     def _task_factory(self) -> TaskFactory:
@@ -100,31 +106,6 @@ class SimulatedRunner(JobRunner):
     def close(self) -> None:
         """Close the emitters."""
         self._inner.close()
-
-
-class _Here(JobRunner):
-    """Runs jobs in the calling process."""
-
-    slots = 2
-
-    def __init__(self, task_factory: TaskFactory) -> None:
-        self._task_factory = task_factory
-
-    def run(
-        self,
-        job: Job,
-        on_progress: Callable[[], None],  # noqa: ARG002
-        on_answer: OnAnswer = at_the_end,  # noqa: ARG002
-    ) -> Sequence[Report]:
-        """Run a job to its end."""
-        return run_stages(job, [self._task_factory] * job.layout.partitions, lambda sent: sent)
-
-    def cancel(self, job_id: int) -> None:
-        """Do nothing: a job runs to its end."""
-
-    def close(self) -> None:
-        """Close the emitters."""
-        self._task_factory.close()
 
 
 class SimulatedPool(PooledRunner):

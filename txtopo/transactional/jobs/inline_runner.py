@@ -1,7 +1,4 @@
-"""Runs jobs in the calling process, without Spark: for tests, experiments and replays.
-
-It pickles and unpickles what Spark would send between processes, to find objects that do not pickle.
-"""
+"""Runs jobs in the calling process, without Spark: for tests, experiments, replays and simulations."""
 
 from __future__ import annotations
 
@@ -18,16 +15,12 @@ from txtopo.transactional.jobs.stage_run import Item, Job, PartitionItem, Report
 from txtopo.transactional.tasks.factory import TaskFactory
 
 
-class InlineJobRunner(JobRunner):
-    """Runs each stage of a job partition after partition in the calling thread."""
+class LocalJobRunner(JobRunner):
+    """Runs each stage of a job partition after partition in the calling thread, with a task factory for each slot."""
 
-    def __init__(self, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes], slots: int = 2) -> None:
-        assert not plan.dataframes, "DataFrames need Spark"
-        self.slots = slots
-        package = cloudpickle.dumps((plan, dict(config), dict(prototypes)))
-        self._task_factories = [TaskFactory(*pickle.loads(package)) for _ in range(slots)]  # noqa: S301 - our own bytes
-        for task_factory in self._task_factories:
-            task_factory.note_late = lambda error: self.note_late(error)  # noqa: PLW0108 - the run sets it later
+    def __init__(self, task_factories: Sequence[TaskFactory]) -> None:
+        self.slots = len(task_factories)
+        self._task_factories = task_factories
 
     def run(
         self,
@@ -36,10 +29,25 @@ class InlineJobRunner(JobRunner):
         on_answer: OnAnswer = at_the_end,  # noqa: ARG002
     ) -> Sequence[Report]:
         """Run a job to its end and return all reports."""
-        return run_stages(job, self._task_factories, lambda sent: pickle.loads(pickle.dumps(sent)))  # noqa: S301 - our own
+        held: dict[int, list[Item]] = defaultdict(list)
+        for stage in range(len(job.layout.stages)):
+            partitions = range(job.layout.partitions)
+            sent = [
+                sent
+                for partition in partitions
+                for sent in StageRun(self._task_factories[partition], job, stage, partition).run(held[partition])
+            ]
+            held = defaultdict(list)
+            for partition, item in self._travel(sent):
+                held[partition].append(item)
+        return [item for items in held.values() for item in items if isinstance(item, Report)]
+
+    def _travel(self, sent: list[PartitionItem]) -> list[PartitionItem]:
+        """Return the items that leave a stage as they arrive at the next one."""
+        return sent
 
     def cancel(self, job_id: int) -> None:
-        """Do nothing: an inline job always runs to its end."""
+        """Do nothing: a job always runs to its end."""
 
     def close(self) -> None:
         """Close the emitters."""
@@ -47,23 +55,19 @@ class InlineJobRunner(JobRunner):
             task_factory.close()
 
 
-def run_stages(
-    job: Job, task_factories: Sequence[TaskFactory], travel: Callable[[list[PartitionItem]], list[PartitionItem]]
-) -> list[Report]:
-    """Run a job stage by stage, partition after partition, and return all reports.
+class InlineJobRunner(LocalJobRunner):
+    """Runs jobs in the calling thread, and finds objects that do not pickle.
 
-    There is one task factory for each partition. ``travel`` takes the items that leave a stage and returns them as they
-    arrive at the next one.
+    It pickles and unpickles what Spark would send between processes.
     """
-    held: dict[int, list[Item]] = defaultdict(list)
-    for stage in range(len(job.layout.stages)):
-        partitions = range(job.layout.partitions)
-        sent = [
-            sent
-            for partition in partitions
-            for sent in StageRun(task_factories[partition], job, stage, partition).run(held[partition])
-        ]
-        held = defaultdict(list)
-        for partition, item in travel(sent):
-            held[partition].append(item)
-    return [item for items in held.values() for item in items if isinstance(item, Report)]
+
+    def __init__(self, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes], slots: int = 2) -> None:
+        assert not plan.dataframes, "DataFrames need Spark"
+        package = cloudpickle.dumps((plan, dict(config), dict(prototypes)))
+        super().__init__([TaskFactory(*pickle.loads(package)) for _ in range(slots)])  # noqa: S301 - our own bytes
+        for task_factory in self._task_factories:
+            task_factory.note_late = lambda error: self.note_late(error)  # noqa: PLW0108 - the run sets it later
+
+    def _travel(self, sent: list[PartitionItem]) -> list[PartitionItem]:
+        arrived: list[PartitionItem] = pickle.loads(pickle.dumps(sent))  # noqa: S301 - our own
+        return arrived
