@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from spouts.kafka.log import KafkaLog, Lost, Span, TopicPartition
-from spouts.kafka.planner import Planner, Publisher
-from spouts.kafka.spout import KafkaInput, KafkaShare
+from spouts.kafka.spout import KafkaInput, KafkaShare, Planning
 from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.spout import (
@@ -76,12 +75,9 @@ class OpaqueKafkaSpout(KafkaInput, OpaquePartitionedTransactionalSpout):
         return {name: [(before, start)] for name, before, start, _ in spans if before < start}
 
 
-class _OpaqueCoordinator(PartitionedCoordinator):
+class _OpaqueCoordinator(Planning, PartitionedCoordinator):
     def __init__(self, spout: KafkaInput, log: KafkaLog) -> None:
-        self.planner = Planner(log, spout.options)
-        self._log = log
-        self._records_max = spout.options.records_max
-        self._publisher = Publisher(log, spout.publish_group, spout.options.now_secs)
+        super().__init__(spout, log)
         self._begins: dict[TopicPartition, int] = {}
         self._begun = 0
         """Transactions begun since the last metadata came; only their emitters know what they take."""
@@ -122,28 +118,12 @@ class _OpaqueCoordinator(PartitionedCoordinator):
             self._named(partition) for partition in sorted(self.planner.positions if self.planner.must_begin else left)
         ]
 
-    def cleanup_before(self, txid: int) -> None:
-        self._publisher.committed_before(txid)
-
     def is_ready(self) -> bool:
         self._publisher.publish_if_time()
         if self._now_secs() < self._ready_at_secs:
             return False
         left = self.planner.transactions_left()
         return self._begun < (max(1, left) if self.planner.must_begin else left)
-
-    def wait_ready(self, secs: float) -> bool:
-        return self.planner.wait_ready(secs)
-
-    def is_exhausted(self) -> bool:
-        return self.planner.is_exhausted()
-
-    def lag(self) -> int | None:
-        return self.planner.lag()
-
-    def close(self) -> None:
-        self._publisher.publish()
-        self._log.close()
 
     def _note_fruitless(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
         """Wait longer and longer while transactions read nothing; they would follow each other without a pause."""

@@ -263,12 +263,37 @@ class KafkaShare:
         check_topics()
 
 
-class _KafkaCoordinator(Coordinator):
+class Planning:
+    """What the coordinators of both batch spouts share: a planner, and a publisher of what is committed."""
+
     def __init__(self, spout: KafkaInput, log: KafkaLog) -> None:
         self.planner = Planner(log, spout.options)
         self._log = log
         self._publisher = Publisher(log, spout.publish_group, spout.options.now_secs)
 
+    def cleanup_before(self, txid: int) -> None:
+        """Publish the offsets of committed transactions when it is time."""
+        self._publisher.committed_before(txid)
+
+    def wait_ready(self, secs: float) -> bool:
+        """Wait for records."""
+        return self.planner.wait_ready(secs)
+
+    def is_exhausted(self) -> bool:
+        """Whether all records up to the end are taken."""
+        return self.planner.is_exhausted()
+
+    def lag(self) -> int | None:
+        """Return how many offsets are left."""
+        return self.planner.lag()
+
+    def close(self) -> None:
+        """Publish, and drop the clients."""
+        self._publisher.publish()
+        self._log.close()
+
+
+class _KafkaCoordinator(Planning, Coordinator):
     def rewind(self, txid: int, metadata: Metadata, undone: Sequence[Metadata]) -> bool:
         """Check that Kafka has the records; a published group goes back when the next run begins."""
         del metadata  # the undone transactions begin where it ends
@@ -307,29 +332,13 @@ class _KafkaCoordinator(Coordinator):
         self.planner.begun()
         return {"topics": topics}
 
-    def cleanup_before(self, txid: int) -> None:
-        self._publisher.committed_before(txid)
-
     def is_ready(self) -> bool:
         self._publisher.publish_if_time()
         return bool(self.planner.next_spans()) or self.planner.must_begin
 
-    def wait_ready(self, secs: float) -> bool:
-        return self.planner.wait_ready(secs)
-
-    def is_exhausted(self) -> bool:
-        return self.planner.is_exhausted()
-
-    def lag(self) -> int | None:
-        return self.planner.lag()
-
     def remaining(self, metadata: Metadata) -> int | None:
         positions, _ = _planned(metadata)
         return self.planner.remaining(positions)
-
-    def close(self) -> None:
-        self._publisher.publish()
-        self._log.close()
 
 
 class _KafkaEmitter(Emitter):
