@@ -131,6 +131,27 @@ _NOT_NOW = frozenset({"ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "UNKNOWN_ME
 T = TypeVar("T")
 
 
+class BrokerConnection(KafkaConnection):
+    """Takes partitions in txtopo's form, and names the one that an error is about."""
+
+    def places(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int]) -> list[Any]:
+        """Return partitions in the client's form, with their offsets if they have any."""
+        kind = self.library.TopicPartition
+        if isinstance(partitions, Mapping):
+            return [kind(each.topic, each.partition, offset) for each, offset in partitions.items()]
+        return [kind(each.topic, each.partition) for each in partitions]
+
+    def check(self, places: Iterable[Any]) -> None:
+        """Raise the first error among answers about partitions."""
+        for place in places:
+            if place.error is not None:
+                raise self.failure_at(place.error, place.topic, place.partition)
+
+    def failure_at(self, error: Any, topic: str | None, partition: int) -> InputError | SourceFailure:
+        """Return txtopo's error for one about a partition; without a topic it is about no partition."""
+        return self.failure(error, "" if topic is None else str(TopicPartition(topic, partition)))
+
+
 class BrokerLog(KafkaLog):
     """The topics of a cluster.
 
@@ -141,7 +162,7 @@ class BrokerLog(KafkaLog):
             None: as long as Kafka may take.
     """
 
-    def __init__(self, connection: KafkaConnection, timeout_secs: float, answer_secs: float | None = None) -> None:
+    def __init__(self, connection: BrokerConnection, timeout_secs: float, answer_secs: float | None = None) -> None:
         self._connection = connection
         self._library = connection.library
         self._timeout_secs = timeout_secs
@@ -209,7 +230,7 @@ class BrokerLog(KafkaLog):
         with self._asking:
             reader = self._reader_of(group)
             try:
-                found = reader.committed(self._places(partitions), self._answer_secs)
+                found = reader.committed(self._connection.places(partitions), self._answer_secs)
             except self._library.KafkaException as error:
                 reader.poll(0)  # runs the error callbacks, as in _answers
                 self._connection.check_refusal()
@@ -217,7 +238,7 @@ class BrokerLog(KafkaLog):
                     raise self._silent(self._answer_secs) from None
                 raise self._connection.failure(error, f"group {group!r}") from None
             self._connection.admitted()
-        _check(self._connection, found)
+        self._connection.check(found)
         return {
             TopicPartition(each.topic, each.partition): StoredOffset(each.offset, each.metadata or "")
             for each in found
@@ -228,7 +249,7 @@ class BrokerLog(KafkaLog):
         """Store offsets for a consumer group."""
         if not offsets:
             return
-        question = [self._library.ConsumerGroupTopicPartitions(group, self._places(offsets))]
+        question = [self._library.ConsumerGroupTopicPartitions(group, self._connection.places(offsets))]
         key = ("store", group, *sorted(offsets.items()))
         # A caller that stores later offsets never comes back for the answer about earlier ones, so they would pile up.
         self._asked = {each: answers for each, answers in self._asked.items() if each[0] != "store" or each == key}
@@ -237,7 +258,7 @@ class BrokerLog(KafkaLog):
         )
         # A topic that was deleted meanwhile has no offset to store, and must not fail the others.
         there = [each for each in answer.topic_partitions if each.error is None or each.error.name() != _UNKNOWN]
-        _check(self._connection, there)
+        self._connection.check(there)
 
     def read(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
         """Yield the records of spans."""
@@ -321,7 +342,7 @@ class BrokerLog(KafkaLog):
         error = message.error()
         each = reading.get((message.topic(), message.partition()))
         if each is None or error.name() not in {_END_OF_PARTITION, "_AUTO_OFFSET_RESET"}:
-            raise self._connection.failure(error, _where(message.topic(), message.partition()))
+            raise self._connection.failure_at(error, message.topic(), message.partition())
         partition = each.span.partition
         if error.name() == _END_OF_PARTITION:
             # The only sign that the last offsets of a span are markers, aborted or compacted: no record follows them.
@@ -336,7 +357,7 @@ class BrokerLog(KafkaLog):
         on_lost(Lost(each.span, each.next, first_kept))
         each.next = min(first_kept, each.span.end)
         if not each.is_done:
-            places = self._places({partition: each.next})
+            places = self._connection.places({partition: each.next})
             # After such an error librdkafka neither fetches from the partition nor seeks in it.
             consumer.incremental_unassign(places)
             consumer.incremental_assign(places)
@@ -345,7 +366,7 @@ class BrokerLog(KafkaLog):
         if self._consumer is None:
             given = self._connection.properties.resolved()
             self._consumer = self._connection.make(self._library.Consumer, {**_SPAN_DEFAULTS, **given, **_FETCH})
-        self._consumer.assign(self._places(starts))
+        self._consumer.assign(self._connection.places(starts))
         self._awaited = None
         return self._consumer
 
@@ -356,7 +377,7 @@ class BrokerLog(KafkaLog):
         if not partitions:
             return {}
         spec = which(self._library.admin.OffsetSpec)
-        question = dict.fromkeys(self._places(partitions), spec)
+        question = dict.fromkeys(self._connection.places(partitions), spec)
         levels = self._library.IsolationLevel
         is_any = self._connection.properties.get("isolation.level") == "read_uncommitted"
         level = levels.READ_UNCOMMITTED if is_any else levels.READ_COMMITTED
@@ -369,7 +390,7 @@ class BrokerLog(KafkaLog):
             try:
                 found[TopicPartition(place.topic, place.partition)] = answer.result().offset
             except self._library.KafkaException as error:
-                last = self._unanswered(error, _where(place.topic, place.partition))
+                last = self._unanswered(error, str(TopicPartition(place.topic, place.partition)))
                 if not isinstance(last, SourceFailure):
                     raise last from None
         if not found and last is not None:
@@ -441,9 +462,6 @@ class BrokerLog(KafkaLog):
             return answer.result()
         except self._library.KafkaException as error:
             raise self._unanswered(error, where) from None
-
-    def _places(self, partitions: Collection[TopicPartition] | Mapping[TopicPartition, int]) -> list[Any]:
-        return _places(self._library, partitions)
 
     def _within(self) -> dict[str, float]:
         return {"request_timeout": self._timeout_secs}
@@ -529,7 +547,7 @@ def shared_log(servers: str, properties: ClientProperties, timeout_secs: float) 
     # With the process id: librdkafka's threads do not survive a fork, and a forked process inherits this dict.
     key = (os.getpid(), servers, timeout_secs, tuple(sorted((name, str(properties[name])) for name in properties)))
     if key not in _logs.by_key:
-        _logs.by_key[key] = BrokerLog(KafkaConnection(servers, properties), timeout_secs)
+        _logs.by_key[key] = BrokerLog(BrokerConnection(servers, properties), timeout_secs)
     return _logs.by_key[key]
 
 
@@ -542,7 +560,7 @@ class BrokerConsumer(KafkaConsumer):
 
     def __init__(self, settings: ConsumerSettings) -> None:
         self._settings = settings
-        self._connection = KafkaConnection(settings.servers, settings.properties, report=settings.report)
+        self._connection = BrokerConnection(settings.servers, settings.properties, report=settings.report)
         self._library = self._connection.library
         given = {**_GROUP_DEFAULTS, **settings.properties.resolved(), **_GROUP, "group.id": settings.group_id}
         if settings.offset_reset is not None:
@@ -565,14 +583,14 @@ class BrokerConsumer(KafkaConsumer):
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
         """Read further partitions."""
         if starts:
-            self._call(lambda: self._consumer.incremental_assign(self._places(starts)))
+            self._call(lambda: self._consumer.incremental_assign(self._connection.places(starts)))
             self._positions.update(starts)
 
     def unassign(self, partitions: Collection[TopicPartition]) -> None:
         """Stop reading partitions."""
         assigned = [partition for partition in partitions if partition in self._positions]
         if assigned:
-            self._call(lambda: self._consumer.incremental_unassign(self._places(assigned)))
+            self._call(lambda: self._consumer.incremental_unassign(self._connection.places(assigned)))
         self._forget(assigned)
 
     def subscribe(self, topics: Collection[str], listener: RebalanceListener) -> None:
@@ -603,9 +621,9 @@ class BrokerConsumer(KafkaConsumer):
         if partition not in self._positions:
             return
         if partition in self._paused:
-            self._call(lambda: self._consumer.resume(self._places([partition])))
+            self._call(lambda: self._consumer.resume(self._connection.places([partition])))
             self._paused.discard(partition)
-        (place,) = self._places({partition: offset})
+        (place,) = self._connection.places({partition: offset})
         self._call(lambda: self._consumer.seek(place))
         self._positions[partition] = offset
 
@@ -641,9 +659,9 @@ class BrokerConsumer(KafkaConsumer):
     def _pause_all_but(self, partitions: Collection[TopicPartition]) -> None:
         paused = self._positions.keys() - set(partitions)
         if more := paused - self._paused:
-            self._call(lambda: self._consumer.pause(self._places(more)))
+            self._call(lambda: self._consumer.pause(self._connection.places(more)))
         if fewer := self._paused - paused:
-            self._call(lambda: self._consumer.resume(self._places(fewer)))
+            self._call(lambda: self._consumer.resume(self._connection.places(fewer)))
         self._paused = paused
 
     def _poll_each(self, timeout_secs: float, records_max: int) -> list[Any]:
@@ -669,7 +687,7 @@ class BrokerConsumer(KafkaConsumer):
         """
         error = message.error()
         if error is not None and error.name() != _END_OF_PARTITION:
-            failure = self._connection.failure(error, _where(message.topic(), message.partition()))
+            failure = self._connection.failure_at(error, message.topic(), message.partition())
             if isinstance(failure, InputError):
                 raise failure
             self._settings.report(failure)
@@ -712,7 +730,7 @@ class BrokerConsumer(KafkaConsumer):
         self._lost |= gone
         self._forget(unassigned)
         if self._is_cooperative:
-            consumer.incremental_unassign(self._places(unassigned))
+            consumer.incremental_unassign(self._connection.places(unassigned))
         else:
             consumer.unassign()
         if self._is_cooperative or is_lost:  # else what stays is known only when the group assigns again
@@ -728,7 +746,7 @@ class BrokerConsumer(KafkaConsumer):
         if self._is_cooperative:
             self.assign({partition: starts[partition] for partition in self._granted})
         else:
-            self._call(lambda: self._consumer.assign(self._places(starts)))
+            self._call(lambda: self._consumer.assign(self._connection.places(starts)))
             self._positions.update(starts)
         self._granted.clear()
 
@@ -753,7 +771,7 @@ class BrokerConsumer(KafkaConsumer):
             if error.name() in _NOT_NOW:
                 return False
             raise self._connection.failure(error, f"group {self._settings.group_id!r}")
-        _check(self._connection, places)
+        self._connection.check(places)
         return True
 
     def _call(self, call: Callable[[], T]) -> T:
@@ -761,9 +779,6 @@ class BrokerConsumer(KafkaConsumer):
             return call()
         except self._library.KafkaException as error:
             raise self._connection.failure(error) from None
-
-    def _places(self, partitions: Collection[TopicPartition] | Mapping[TopicPartition, int]) -> list[Any]:
-        return _places(self._library, partitions)
 
     def _stored_places(self, offsets: Mapping[TopicPartition, StoredOffset]) -> list[Any]:
         kind = self._library.TopicPartition
@@ -812,25 +827,7 @@ def _groups(spans: Sequence[Span]) -> Iterator[list[Span]]:
         yield group
 
 
-def _check(connection: KafkaConnection, places: Iterable[Any]) -> None:
-    """Raise the first error among answers about partitions."""
-    for place in places:
-        if place.error is not None:
-            raise connection.failure(place.error, _where(place.topic, place.partition))
-
-
-def _where(topic: str | None, partition: int) -> str:
-    return "" if topic is None else str(TopicPartition(topic, partition))
-
-
 def _id_of(description: Any) -> str:
     # An id of zeros, which is "AAA…A==" in base64, is how Kafka says that there is none.
     text = str(description.topic_id or "")
     return NO_ID if not text.strip("A=") else text
-
-
-def _places(library: Any, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int]) -> list[Any]:
-    """Return partitions in the client's form, with their offsets if they have any."""
-    if isinstance(partitions, Mapping):
-        return [library.TopicPartition(each.topic, each.partition, offset) for each, offset in partitions.items()]
-    return [library.TopicPartition(each.topic, each.partition) for each in partitions]

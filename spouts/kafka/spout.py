@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from spouts.bad_records import BAD_RECORDS, WithBadRecords
-from spouts.kafka.confluent import DRIVER_ANSWER_SECS, RESERVED, BrokerLog, shared_log
+from spouts.kafka.confluent import DRIVER_ANSWER_SECS, RESERVED, BrokerConnection, BrokerLog, shared_log
 from spouts.kafka.log import KafkaLog, Lost, OnLost, Span, TopicChoice, TopicPartition
 from spouts.kafka.planner import (
     FirstPoll,
@@ -46,7 +46,6 @@ from txtopo.api.spout import Coordinator, Emitter, Metadata, TransactionalSpout
 from txtopo.attempts import TransactionAttempt
 from txtopo.client_properties import ClientProperties, Value
 from txtopo.errors import ConfigError, InputError, SourceFailure
-from txtopo.kafka_connection import KafkaConnection
 
 _TIMEOUT = "topology.message.timeout.secs"
 _TIMEOUT_SECS = 30.0
@@ -119,7 +118,7 @@ class KafkaInput(WithBadRecords):
         secs = float(config.get(_TIMEOUT) or _TIMEOUT_SECS) / _PATIENCE_SHARE
         if is_shared:
             return shared_log(self.servers, self.properties, secs)
-        return BrokerLog(KafkaConnection(self.servers, self.properties), secs, DRIVER_ANSWER_SECS)
+        return BrokerLog(BrokerConnection(self.servers, self.properties), secs, DRIVER_ANSWER_SECS)
 
     def bad_records(self, collector: BatchOutputCollector) -> BadRecords:
         """Return what takes the bad records of one task of an attempt."""

@@ -10,10 +10,9 @@ import pytest
 from confluent_kafka import Producer
 
 from committers.kafka import ConfluentSender
-from spouts.kafka.confluent import BrokerConsumer, BrokerLog
+from spouts.kafka.confluent import BrokerConnection, BrokerConsumer, BrokerLog
 from spouts.kafka.log import ConsumerSettings, KafkaConsumer, TopicPartition
 from txtopo.client_properties import ClientProperties
-from txtopo.kafka_connection import KafkaConnection
 from txtopo.testing import MemoryLog, feeders
 from txtopo.testing.memory_log import MemoryLogReader
 
@@ -80,7 +79,7 @@ class Place:
         return made
 
     def log(self) -> Any:
-        connection = KafkaConnection(self.servers, ClientProperties())
+        connection = BrokerConnection(self.servers, ClientProperties())
         made = BrokerLog(connection, 10.0) if self.is_real else MemoryLogReader(self.world)
         self.clients.append(made)
         return made

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import ElectionType, TopicPartition as Place
 
-from spouts.kafka.confluent import BrokerLog
+from spouts.kafka.confluent import BrokerConnection, BrokerLog
 from spouts.kafka.log import StoredOffset, TopicPartition
 from tests.cli.test_audit import audited
 from tests.harness.soak.kafka.command import soak_leaders
@@ -18,7 +18,6 @@ from tests.spouts.kafka.test_consumer import patiently
 from tests.spouts.kafka.test_runs import DEADLINE_SECS, Clicks, endless_child, wait_for
 from tests.variants import variants
 from txtopo.client_properties import ClientProperties
-from txtopo.kafka_connection import KafkaConnection
 from txtopo.testing.kafka import KafkaCluster
 
 pytestmark = pytest.mark.slow
@@ -64,7 +63,7 @@ def test_a_group_whose_coordinator_moves(cluster):
     topic = f"leaders-{next(_numbers)}"
     cluster.create_topic(topic)
     partition, offsets = TopicPartition(topic, 0), Place("__consumer_offsets", 0)
-    log = BrokerLog(KafkaConnection(cluster.servers, ClientProperties()), 10.0)
+    log = BrokerLog(BrokerConnection(cluster.servers, ClientProperties()), 10.0)
     patiently(lambda: log.store({partition: 3}, topic))
 
     def coordinator():

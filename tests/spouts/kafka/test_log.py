@@ -9,12 +9,11 @@ import attrs
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from spouts.kafka.confluent import BrokerLog
+from spouts.kafka.confluent import BrokerConnection, BrokerLog
 from spouts.kafka.log import LogRange, Lost, Span, StoredOffset, TopicChoice, TopicPartition
 from tests.spouts.kafka.places import Place, wait_until
 from txtopo.client_properties import ClientProperties
 from txtopo.errors import ConfigError, InputError, SourceFailure
-from txtopo.kafka_connection import KafkaConnection
 
 
 @attrs.define(eq=False)
@@ -94,7 +93,7 @@ def test_offsets_of_partitions_that_are_gone(logged, place):
 
 def test_no_partitions():
     """Asked about none, it answers with nothing, and without a broker: Kafka refuses empty questions."""
-    log = BrokerLog(KafkaConnection("127.0.0.1:1", ClientProperties()), 10.0)
+    log = BrokerLog(BrokerConnection("127.0.0.1:1", ClientProperties()), 10.0)
     assert [log.starts([]), log.ranges([]), log.at([], 1), log.stored([], "group")] == [{}] * 4
     log.store({}, "group")
     log.close()

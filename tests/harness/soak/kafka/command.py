@@ -25,11 +25,10 @@ from typing import Any
 import attrs
 import click
 
-from spouts.kafka.confluent import BrokerLog
+from spouts.kafka.confluent import BrokerConnection, BrokerLog
 from spouts.kafka.log import TopicPartition
 from txtopo.client_properties import ClientProperties
 from txtopo.errors import SourceFailure
-from txtopo.kafka_connection import KafkaConnection
 from txtopo.testing.kafka import KafkaBroker, KafkaCluster, KafkaTopics
 
 PARTITIONS = 6
@@ -69,7 +68,7 @@ class Soak:
         self._members: list[subprocess.Popen[bytes]] = []
         self._read: dict[Path, int] = {}
         self._processed: Counter[tuple[int, int]] = Counter()
-        self._log = BrokerLog(KafkaConnection(broker.servers, ClientProperties()), ANSWER_SECS)
+        self._log = BrokerLog(BrokerConnection(broker.servers, ClientProperties()), ANSWER_SECS)
         self._partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
         folder.mkdir()
         broker.create_topic(topic, PARTITIONS)

@@ -14,12 +14,11 @@ import confluent_kafka
 import pytest
 
 from spouts.kafka import ExponentialBackoff, KafkaSpout
-from spouts.kafka.confluent import BrokerConsumer, BrokerLog
+from spouts.kafka.confluent import BrokerConnection, BrokerConsumer, BrokerLog
 from spouts.kafka.log import ConsumerSettings, StoredOffset, TopicPartition
 from txtopo import Config, Fields, OutputCollector, RichBolt, TopologyBuilder, Tuple
 from txtopo.client_properties import ClientProperties
 from txtopo.errors import SourceFailure
-from txtopo.kafka_connection import KafkaConnection
 from txtopo.testing import InlineCluster, InlineTopology
 from txtopo.testing.feeders import Shared
 from txtopo.testing.kafka import KafkaBroker
@@ -82,7 +81,7 @@ def run(cluster: InlineCluster, broker: KafkaBroker, topics: Any, seen: Seen, **
 
 
 def committed(broker: KafkaBroker, group: str, topic: str, partitions: int = 1) -> dict[int, int]:
-    log = BrokerLog(KafkaConnection(broker.servers, ClientProperties()), 10.0)
+    log = BrokerLog(BrokerConnection(broker.servers, ClientProperties()), 10.0)
     try:
         found = log.stored([TopicPartition(topic, number) for number in range(partitions)], group)
     except SourceFailure:  # a broker that has just started has no coordinator of groups yet
