@@ -19,7 +19,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from spouts.bad_records import BAD_RECORDS, WithBadRecords
-from spouts.kafka.confluent import DRIVER_ANSWER_SECS, RESERVED, BrokerConnection, BrokerLog, shared_log
+from spouts.kafka.confluent.connection import BrokerConnection
+from spouts.kafka.confluent.log import DRIVER_ANSWER_SECS, RESERVED, BrokerLog, shared_log
 from spouts.kafka.log import KafkaLog, Lost, OnLost, Span, TopicChoice, TopicPartition
 from spouts.kafka.planner import (
     FirstPoll,

@@ -20,7 +20,7 @@ from typing import Any
 import attrs
 
 from committers.kafka import KafkaMessage, KafkaSender, SenderSettings
-from spouts.kafka.confluent import CHUNK_RECORDS
+from spouts.kafka.confluent.log import CHUNK_RECORDS
 from spouts.kafka.log import (
     ConsumerSettings,
     KafkaConsumer,

@@ -140,7 +140,7 @@ def _unknown(name: str) -> ConfigError:
 
 
 def _connect_to_broker(settings: ConsumerSettings) -> KafkaConsumer:
-    from spouts.kafka.confluent import BrokerConsumer  # noqa: PLC0415 - reading a log in memory does not need it
+    from spouts.kafka.confluent.consumer import BrokerConsumer  # noqa: PLC0415 - reading a log in memory does not need it
 
     return BrokerConsumer(settings)
 

@@ -2974,7 +2974,7 @@ BUGS = (
     ),
     Bug(
         "Kafka: a run that ends when no offset has moved since the last ones were published",
-        "spouts/kafka/confluent.py",
+        "spouts/kafka/confluent/log.py",
         "        if not offsets:\n            return\n",
         "",
         subjects=(),
@@ -2982,7 +2982,7 @@ BUGS = (
     ),
     Bug(
         "Kafka: chunks that are not bounded by the bytes of keys",
-        "spouts/kafka/confluent.py",
+        "spouts/kafka/confluent/log.py",
         "return sum(map(len, messages)) + sum(map(len, filter(None, [message.key() for message in messages])))",
         "return sum(map(len, messages))",
         subjects=(),

@@ -16,7 +16,7 @@ from typing import Any
 import confluent_kafka
 
 from spouts.kafka import DeadLetter, DeadLetterHook, KafkaRecord, KafkaSpout
-from spouts.kafka.confluent import BrokerConsumer
+from spouts.kafka.confluent.consumer import BrokerConsumer
 from spouts.kafka.log import ConsumerSettings
 from spouts.kafka.records import BadRecordsTable, record_format
 from tests.spouts.kafka.plain.test_broker import Note, Seen

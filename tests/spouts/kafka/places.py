@@ -10,7 +10,9 @@ import pytest
 from confluent_kafka import Producer
 
 from committers.kafka import ConfluentSender
-from spouts.kafka.confluent import BrokerConnection, BrokerConsumer, BrokerLog
+from spouts.kafka.confluent.connection import BrokerConnection
+from spouts.kafka.confluent.consumer import BrokerConsumer
+from spouts.kafka.confluent.log import BrokerLog
 from spouts.kafka.log import ConsumerSettings, KafkaConsumer, TopicPartition
 from txtopo.client_properties import ClientProperties
 from txtopo.testing import MemoryLog, feeders

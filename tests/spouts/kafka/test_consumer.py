@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spouts.kafka.confluent import BrokerConsumer
+from spouts.kafka.confluent.consumer import BrokerConsumer
 from spouts.kafka.log import KafkaConsumer, StoredOffset, TopicPartition
 from tests.spouts.kafka.places import Place
 from txtopo.errors import ConfigError, SourceFailure

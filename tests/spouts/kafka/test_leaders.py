@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import ElectionType, TopicPartition as Place
 
-from spouts.kafka.confluent import BrokerConnection, BrokerLog
+from spouts.kafka.confluent.connection import BrokerConnection
+from spouts.kafka.confluent.log import BrokerLog
 from spouts.kafka.log import StoredOffset, TopicPartition
 from tests.cli.test_audit import audited
 from tests.harness.soak.kafka.command import soak_leaders

@@ -9,7 +9,8 @@ import attrs
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from spouts.kafka.confluent import BrokerConnection, BrokerLog
+from spouts.kafka.confluent.connection import BrokerConnection
+from spouts.kafka.confluent.log import BrokerLog
 from spouts.kafka.log import LogRange, Lost, Span, StoredOffset, TopicChoice, TopicPartition
 from tests.spouts.kafka.places import Place, wait_until
 from txtopo.client_properties import ClientProperties

@@ -25,7 +25,8 @@ from typing import Any
 import attrs
 import click
 
-from spouts.kafka.confluent import BrokerConnection, BrokerLog
+from spouts.kafka.confluent.connection import BrokerConnection
+from spouts.kafka.confluent.log import BrokerLog
 from spouts.kafka.log import TopicPartition
 from txtopo.client_properties import ClientProperties
 from txtopo.errors import SourceFailure

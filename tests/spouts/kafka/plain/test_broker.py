@@ -14,7 +14,9 @@ import confluent_kafka
 import pytest
 
 from spouts.kafka import ExponentialBackoff, KafkaSpout
-from spouts.kafka.confluent import BrokerConnection, BrokerConsumer, BrokerLog
+from spouts.kafka.confluent.connection import BrokerConnection
+from spouts.kafka.confluent.consumer import BrokerConsumer
+from spouts.kafka.confluent.log import BrokerLog
 from spouts.kafka.log import ConsumerSettings, StoredOffset, TopicPartition
 from txtopo import Config, Fields, OutputCollector, RichBolt, TopologyBuilder, Tuple
 from txtopo.client_properties import ClientProperties

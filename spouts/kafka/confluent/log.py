@@ -1,16 +1,7 @@
-"""A real cluster, through confluent-kafka (librdkafka): the only module of the spouts that uses it.
+"""Answers questions about topics and reads spans of them.
 
-:class:`BrokerLog` answers questions and reads spans. It reads a span exactly, whatever the offsets hold: a read ends
-with a record at or after the span's end, or with librdkafka's end-of-partition event, and never by counting records.
-
-:class:`BrokerConsumer` is a member of a consumer group. librdkafka fetches ahead in threads of its own, so a poll only
-returns what has arrived. A :class:`KafkaConsumer` promises three things that librdkafka does not do by itself:
-
-- This class keeps the positions. An end-of-partition event moves them over offsets that have no record.
-- It pauses partitions that the spout does not want to read. A pause drops what was fetched ahead, so it lasts from one
-  poll to the next; a seek ends it.
-- In a rebalance it answers the group at once, with no partitions assigned. It assigns them after the poll, once the
-  listener has said where reading begins; if the listener can't say now, it asks again in a later poll.
+It reads a span exactly, whatever the offsets hold: a read ends with a record at or after the span's end, or with
+librdkafka's end-of-partition event, and never by counting records.
 """
 
 from __future__ import annotations
@@ -24,20 +15,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import attrs
 
+from spouts.kafka.confluent.connection import END_OF_PARTITION, BrokerConnection
 from spouts.kafka.log import (
     NO_ID,
-    ConsumerSettings,
-    KafkaConsumer,
     KafkaLog,
-    KafkaRecord,
     Lost,
     Message,
     OnLost,
-    RebalanceListener,
     Span,
     StoredOffset,
     Topic,
@@ -46,10 +34,8 @@ from spouts.kafka.log import (
     UnansweredError,
     all_of,
 )
-from spouts.kafka.records import record_of
 from txtopo.client_properties import ClientProperties
-from txtopo.errors import InputError, SourceFailure, TxtopoError
-from txtopo.kafka_connection import KafkaConnection
+from txtopo.errors import InputError, SourceFailure
 
 CHUNK_RECORDS = 10_000
 """The maximum number of records in a chunk, which is emitted as one."""
@@ -77,8 +63,6 @@ _SILENCE_SECS = 1.0
 
 DRIVER_ANSWER_SECS = 0.5
 """How long the driver's thread waits for an answer; it has other work."""
-
-_CONSUMER_ANSWER_SECS = 10.0
 
 _FETCH: Mapping[str, Any] = {
     "enable.auto.commit": False,
@@ -111,45 +95,8 @@ _SPAN_DEFAULTS: Mapping[str, Any] = {
     "queued.max.messages.kbytes": 64 * 1024,
 }
 
-_STRATEGY = "partition.assignment.strategy"
-_GROUP_DEFAULTS: Mapping[str, Any] = {
-    _STRATEGY: "cooperative-sticky",
-    "fetch.queue.backoff.ms": 20,  # by default a full queue is not filled again for a second
-    "fetch.wait.max.ms": 100,
-}
-_GROUP: Mapping[str, Any] = {
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "enable.partition.eof": True,
-}
 _UNKNOWN = "UNKNOWN_TOPIC_OR_PART"
 _TIMED_OUT = "_TIMED_OUT"
-_END_OF_PARTITION = "_PARTITION_EOF"
-_NOT_NOW = frozenset({"ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID"})
-"""What a group answers to a commit during a rebalance, or from a former member."""
-
-T = TypeVar("T")
-
-
-class BrokerConnection(KafkaConnection):
-    """Takes partitions in txtopo's form, and names the one that an error is about."""
-
-    def places(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int]) -> list[Any]:
-        """Return partitions in the client's form, with their offsets if they have any."""
-        kind = self.library.TopicPartition
-        if isinstance(partitions, Mapping):
-            return [kind(each.topic, each.partition, offset) for each, offset in partitions.items()]
-        return [kind(each.topic, each.partition) for each in partitions]
-
-    def check(self, places: Iterable[Any]) -> None:
-        """Raise the first error among answers about partitions."""
-        for place in places:
-            if place.error is not None:
-                raise self.failure_at(place.error, place.topic, place.partition)
-
-    def failure_at(self, error: Any, topic: str | None, partition: int) -> InputError | SourceFailure:
-        """Return txtopo's error for one about a partition; without a topic it is about no partition."""
-        return self.failure(error, "" if topic is None else str(TopicPartition(topic, partition)))
 
 
 class BrokerLog(KafkaLog):
@@ -341,10 +288,10 @@ class BrokerLog(KafkaLog):
     ) -> None:
         error = message.error()
         each = reading.get((message.topic(), message.partition()))
-        if each is None or error.name() not in {_END_OF_PARTITION, "_AUTO_OFFSET_RESET"}:
+        if each is None or error.name() not in {END_OF_PARTITION, "_AUTO_OFFSET_RESET"}:
             raise self._connection.failure_at(error, message.topic(), message.partition())
         partition = each.span.partition
-        if error.name() == _END_OF_PARTITION:
+        if error.name() == END_OF_PARTITION:
             # The only sign that the last offsets of a span are markers, aborted or compacted: no record follows them.
             each.next = max(each.next, message.offset())
             return
@@ -549,249 +496,6 @@ def shared_log(servers: str, properties: ClientProperties, timeout_secs: float) 
     if key not in _logs.by_key:
         _logs.by_key[key] = BrokerLog(BrokerConnection(servers, properties), timeout_secs)
     return _logs.by_key[key]
-
-
-class BrokerConsumer(KafkaConsumer):
-    """A member of a consumer group.
-
-    Raises:
-        ConfigError: confluent-kafka is not installed, librdkafka refuses a property, or a secret can't be found here.
-    """
-
-    def __init__(self, settings: ConsumerSettings) -> None:
-        self._settings = settings
-        self._connection = BrokerConnection(settings.servers, settings.properties, report=settings.report)
-        self._library = self._connection.library
-        given = {**_GROUP_DEFAULTS, **settings.properties.resolved(), **_GROUP, "group.id": settings.group_id}
-        if settings.offset_reset is not None:
-            given["auto.offset.reset"] = settings.offset_reset
-        self._is_cooperative = "cooperative" in str(given[_STRATEGY])
-        self._consumer = self._connection.make(self._library.Consumer, {**given, "on_commit": self._on_commit})
-        self.log = BrokerLog(self._connection, _CONSUMER_ANSWER_SECS, _CONSUMER_ANSWER_SECS)
-        self._listener: RebalanceListener | None = None
-        self._positions: dict[TopicPartition, int] = {}
-        """By assigned partition: the next offset to return."""
-        self._paused: set[TopicPartition] = set()
-        self._granted: set[TopicPartition] = set()
-        """Partitions that the group has given, and that are not assigned yet."""
-        self._lost: set[TopicPartition] = set()
-        """Partitions that the group has taken away in this poll."""
-        self._by_place: dict[tuple[str, int], TopicPartition] = {}  # one object for all records of a partition
-        self._begun: deque[Future[bool]] = deque()
-        """Commits without an answer, oldest first: librdkafka's callback does not say which commit it answers."""
-
-    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Read further partitions."""
-        if starts:
-            self._call(lambda: self._consumer.incremental_assign(self._connection.places(starts)))
-            self._positions.update(starts)
-
-    def unassign(self, partitions: Collection[TopicPartition]) -> None:
-        """Stop reading partitions."""
-        assigned = [partition for partition in partitions if partition in self._positions]
-        if assigned:
-            self._call(lambda: self._consumer.incremental_unassign(self._connection.places(assigned)))
-        self._forget(assigned)
-
-    def subscribe(self, topics: Collection[str], listener: RebalanceListener) -> None:
-        """Join the group."""
-        self._listener = listener
-        callbacks = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_lost}
-        self._call(lambda: self._consumer.subscribe(list(topics), **callbacks))
-
-    def poll(
-        self, partitions: Collection[TopicPartition], timeout_secs: float, records_max: int
-    ) -> dict[TopicPartition, list[KafkaRecord]]:
-        """Return records that have arrived."""
-        self._pause_all_but(partitions)
-        if self._listener is None:
-            messages = self._call(lambda: self._consumer.consume(records_max, timeout_secs))
-        else:
-            messages = self._call(lambda: self._poll_each(timeout_secs, records_max))
-            if self._granted:
-                self._assign_granted(self._listener)
-        self._connection.check_refusal()
-        found: dict[TopicPartition, list[KafkaRecord]] = {}
-        for message in messages:
-            self._take(message, found)
-        return found
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Move a position; librdkafka drops what it had fetched."""
-        if partition not in self._positions:
-            return
-        if partition in self._paused:
-            self._call(lambda: self._consumer.resume(self._connection.places([partition])))
-            self._paused.discard(partition)
-        (place,) = self._connection.places({partition: offset})
-        self._call(lambda: self._consumer.seek(place))
-        self._positions[partition] = offset
-
-    def position(self, partition: TopicPartition) -> int | None:
-        """Return a position."""
-        return self._positions.get(partition)
-
-    def commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> bool:
-        """Commit, and wait for the answer."""
-        try:
-            found = self._consumer.commit(offsets=self._stored_places(offsets), asynchronous=False)
-        except self._library.KafkaException as error:
-            return self._is_committed(error.args[0], [])
-        return self._is_committed(None, found)
-
-    def begin_commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> Future[bool]:
-        """Begin to commit; the answer comes in a poll."""
-        answer: Future[bool] = Future()
-        self._begun.append(answer)
-        try:
-            self._call(lambda: self._consumer.commit(offsets=self._stored_places(offsets), asynchronous=True))
-        except SourceFailure as error:
-            self._begun.remove(answer)
-            answer.set_exception(error)
-        return answer
-
-    def close(self) -> None:
-        """Leave the group."""
-        self._consumer.close()
-        self.log.close()
-        self._positions.clear()
-
-    def _pause_all_but(self, partitions: Collection[TopicPartition]) -> None:
-        paused = self._positions.keys() - set(partitions)
-        if more := paused - self._paused:
-            self._call(lambda: self._consumer.pause(self._connection.places(more)))
-        if fewer := self._paused - paused:
-            self._call(lambda: self._consumer.resume(self._connection.places(fewer)))
-        self._paused = paused
-
-    def _poll_each(self, timeout_secs: float, records_max: int) -> list[Any]:
-        """Return messages, polled one by one: a rebalance in between takes back those of lost partitions."""
-        messages: list[Any] = []
-        for _ in range(records_max):
-            message = self._consumer.poll(0 if messages else timeout_secs)
-            if self._lost:
-                messages = [
-                    each for each in messages if self._partition(each.topic(), each.partition()) not in self._lost
-                ]
-                self._lost.clear()
-            if message is None:
-                break
-            messages.append(message)
-        return messages
-
-    def _take(self, message: Any, found: dict[TopicPartition, list[KafkaRecord]]) -> None:
-        """Add the record of a message, which may be an event instead, and move the position.
-
-        Raises:
-            InputError: Kafka refuses to give records, and will go on to do so.
-        """
-        error = message.error()
-        if error is not None and error.name() != _END_OF_PARTITION:
-            failure = self._connection.failure_at(error, message.topic(), message.partition())
-            if isinstance(failure, InputError):
-                raise failure
-            self._settings.report(failure)
-            return
-        partition = self._partition(message.topic(), message.partition())
-        if partition not in self._positions:
-            return  # fetched before the group took the partition away
-        offset = message.offset()
-        if error is not None:
-            self._positions[partition] = max(offset, self._positions[partition])
-            return
-        self._positions[partition] = offset + 1
-        found.setdefault(partition, []).append(record_of(message))
-
-    # Rebalances. The callbacks run in the consumer's poll.
-
-    def _on_assign(self, consumer: Any, places: list[Any]) -> None:
-        # To assign nothing answers the group at once; poll() assigns when the listener has said where to begin.
-        self._granted |= self._partitions(places)
-        if self._is_cooperative:
-            consumer.incremental_assign([])
-        else:
-            consumer.assign([])
-
-    def _on_revoke(self, consumer: Any, places: list[Any]) -> None:
-        assert self._listener is not None, "it has subscribed"
-        gone = self._partitions(places)
-        # First the commit: after unassign() another member may read on from what is committed.
-        self._listener.revoked(gone & self._positions.keys())
-        self._let_go(consumer, gone)
-
-    def _on_lost(self, consumer: Any, places: list[Any]) -> None:
-        # No commit: others own the partitions already, and the group would refuse it.
-        self._let_go(consumer, self._partitions(places), is_lost=True)
-
-    def _let_go(self, consumer: Any, gone: set[TopicPartition], *, is_lost: bool = False) -> None:
-        assert self._listener is not None, "it has subscribed"
-        unassigned = gone & self._positions.keys()
-        self._granted -= gone
-        self._lost |= gone
-        self._forget(unassigned)
-        if self._is_cooperative:
-            consumer.incremental_unassign(self._connection.places(unassigned))
-        else:
-            consumer.unassign()
-        if self._is_cooperative or is_lost:  # else what stays is known only when the group assigns again
-            self._listener.assigned(set(self._positions))
-
-    def _assign_granted(self, listener: RebalanceListener) -> None:
-        """Assign what the group has given, from where the listener says."""
-        try:
-            starts = listener.assigned(self._positions.keys() | self._granted)
-        except SourceFailure as error:
-            self._settings.report(error)
-            return  # the partitions stay granted, and the next poll tries again
-        if self._is_cooperative:
-            self.assign({partition: starts[partition] for partition in self._granted})
-        else:
-            self._call(lambda: self._consumer.assign(self._connection.places(starts)))
-            self._positions.update(starts)
-        self._granted.clear()
-
-    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
-        for partition in partitions:
-            self._positions.pop(partition, None)
-            self._paused.discard(partition)
-
-    def _on_commit(self, error: Any, places: list[Any]) -> None:
-        """Settle the oldest begun commit; runs in the consumer's poll."""
-        if not self._begun:
-            return
-        answer = self._begun.popleft()
-        try:
-            answer.set_result(self._is_committed(error, places))
-        except TxtopoError as wrong:
-            answer.set_exception(wrong)
-
-    def _is_committed(self, error: Any, places: Iterable[Any]) -> bool:
-        """Return False if a rebalance prevented a commit; raise any other error of it."""
-        if error is not None:
-            if error.name() in _NOT_NOW:
-                return False
-            raise self._connection.failure(error, f"group {self._settings.group_id!r}")
-        self._connection.check(places)
-        return True
-
-    def _call(self, call: Callable[[], T]) -> T:
-        try:
-            return call()
-        except self._library.KafkaException as error:
-            raise self._connection.failure(error) from None
-
-    def _stored_places(self, offsets: Mapping[TopicPartition, StoredOffset]) -> list[Any]:
-        kind = self._library.TopicPartition
-        return [kind(each.topic, each.partition, at.offset, at.metadata) for each, at in offsets.items()]
-
-    def _partitions(self, places: Iterable[Any]) -> set[TopicPartition]:
-        return {self._partition(each.topic, each.partition) for each in places}
-
-    def _partition(self, topic: str, number: int) -> TopicPartition:
-        found = self._by_place.get((topic, number))
-        if found is None:
-            found = self._by_place[topic, number] = TopicPartition(topic, number)
-        return found
 
 
 def _runs(messages: Sequence[Any]) -> Iterator[tuple[tuple[str, int, bool], Sequence[Any]]]:
