@@ -250,25 +250,27 @@ class ClusterClient:
 
     def activate(self, name: str) -> dict[str, Any]:
         """Let a topology begin transactions again; return it."""
-        return self._change(name, "activate")
+        return self.change(name, "activate")
 
     def deactivate(self, name: str) -> dict[str, Any]:
         """Let a topology begin no transaction; return it."""
-        return self._change(name, "deactivate")
+        return self.change(name, "deactivate")
 
     def rebalance(
         self, name: str, wait_secs: float | None = None, settings: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
         """Start a topology anew after a wait, with changed settings; return it."""
-        return self._change(name, "rebalance", wait_secs, {"settings": dict(settings or {})})
+        return self.change(name, "rebalance", wait_secs, settings)
 
     def kill(self, name: str, wait_secs: float | None = None) -> dict[str, Any]:
         """End a topology after a wait; return it. A second kill replaces the wait of the first."""
-        return self._change(name, "kill", wait_secs)
+        return self.change(name, "kill", wait_secs)
 
-    def _change(
-        self, name: str, what: str, wait_secs: float | None = None, body: Mapping[str, Any] | None = None
+    def change(
+        self, name: str, what: str, wait_secs: float | None = None, settings: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
+        """Ask for what one of the four methods above does, by its name; only ``rebalance`` has settings."""
+        body = {"settings": dict(settings or {})} if what == "rebalance" else None
         path = f"topology/{quote(name, safe='')}/{what}" + ("" if wait_secs is None else f"/{wait_secs:g}")
         is_sent_again = False
 

@@ -172,15 +172,7 @@ class ClusterSource:
     def change(self, slug: str, what: str, settings: Mapping[str, str]) -> dict[str, Any]:
         """See :class:`~txtopo.ui.source.Source`."""
         name = self._find(self._look(), slug)["id"]
-        match what:
-            case "rebalance":
-                after = self._client.rebalance(name, None, settings)
-            case "kill":
-                after = self._client.kill(name)
-            case "activate":
-                after = self._client.activate(name)
-            case _:
-                after = self._client.deactivate(name)
+        after = self._client.change(name, what, settings=settings)
         self._last = attrs.evolve(self._last, at=float("-inf"))  # so that the next answer shows it
         return {"id": after["id"], "status": after["status"], "secondsLeft": after["secondsLeft"]}
 
