@@ -24,6 +24,7 @@ from txtopo.errors import ConfigError
 from txtopo.extras import how_to_install
 from txtopo.spark.packages import fetched_jars
 from txtopo.spark.versions import check_java
+from txtopo.testing.feeders import wait_until
 from txtopo.testing.servers import READY_SECS, JavaServer, Server, free_port, pyspark_jars
 
 if TYPE_CHECKING:
@@ -130,17 +131,13 @@ class KafkaTopics:
         replicas: int | None = None,
     ) -> None:
         """Create a topic with settings such as ``{"cleanup.policy": "compact"}``, and wait until it can be written."""
-        from confluent_kafka.admin import NewTopic  # noqa: PLC0415 - as above
-
-        new = NewTopic(topic, partitions, replicas or self._replicas, config=dict(config or {}))
+        new = _client().admin.NewTopic(topic, partitions, replicas or self._replicas, config=dict(config or {}))
         self._done(self.admin().create_topics([new]))
         self._wait(lambda: self._serves(topic, partitions), f"topic {topic!r} is not served")
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Give a topic ``partitions`` partitions in all, and wait until they can be written."""
-        from confluent_kafka.admin import NewPartitions  # noqa: PLC0415 - as above
-
-        self._done(self.admin().create_partitions([NewPartitions(topic, partitions)]))
+        self._done(self.admin().create_partitions([_client().admin.NewPartitions(topic, partitions)]))
         self._wait(lambda: self._serves(topic, partitions), f"topic {topic!r} is not served")
 
     def delete_topic(self, topic: str) -> None:
@@ -150,9 +147,8 @@ class KafkaTopics:
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
         """Delete the records of partitions before an offset each, as retention does."""
-        from confluent_kafka import TopicPartition  # noqa: PLC0415 - as above
-
-        places = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
+        kind = _client().TopicPartition
+        places = [kind(topic, partition, offset) for partition, offset in before.items()]
         self._done(self.admin().delete_records(places))
 
     def produce(
@@ -201,21 +197,18 @@ class KafkaTopics:
 
     def end_offsets(self, topic: str) -> dict[int, int]:
         """Return the end of each partition as a reader of committed records sees it."""
-        from confluent_kafka import IsolationLevel, TopicPartition  # noqa: PLC0415 - as above
-        from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415 - as above
-
-        places = {TopicPartition(topic, each): OffsetSpec.latest() for each in range(self._led(topic) or 0)}
-        level = IsolationLevel.READ_COMMITTED
+        client = _client()
+        latest = client.admin.OffsetSpec.latest()
+        places = {client.TopicPartition(topic, each): latest for each in range(self._led(topic) or 0)}
+        level = client.IsolationLevel.READ_COMMITTED
         answers = self.admin().list_offsets(places, isolation_level=level, request_timeout=_ANSWER_SECS)
         return {place.partition: answer.result().offset for place, answer in answers.items()}
 
     def admin(self) -> AdminClient:
         """Return the admin client, which the first call makes."""
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - as above
-
         if self._admin is None:
             # While the broker is down, librdkafka would complain on standard error.
-            self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+            self._admin = _client().admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         return self._admin
 
     def _led(self, topic: str) -> int | None:
@@ -227,11 +220,9 @@ class KafkaTopics:
 
     def _serves(self, topic: str, partitions: int) -> bool:
         """Return whether all partitions of a topic answer; a partition with a leader may not answer yet."""
-        from confluent_kafka import KafkaException  # noqa: PLC0415 - as above
-
         try:
             return len(self.end_offsets(topic)) == partitions
-        except KafkaException:
+        except _client().KafkaException:
             return False
 
     @staticmethod
@@ -241,11 +232,8 @@ class KafkaTopics:
 
     @staticmethod
     def _wait(condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + READY_SECS
-        while not condition():
-            if time.monotonic() > deadline:
-                raise RuntimeError(what)
-            time.sleep(_POLL_SECS)
+        if not wait_until(condition, READY_SECS):
+            raise RuntimeError(what)
 
 
 class KafkaBroker(KafkaTopics, JavaServer):
@@ -311,11 +299,9 @@ class KafkaBroker(KafkaTopics, JavaServer):
 
     def is_ready(self) -> bool:
         """Return whether it serves requests and leads all partitions."""
-        from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra of the installation
-
         try:
             seen = self.admin().list_topics(timeout=1)
-        except KafkaException:
+        except _client().KafkaException:
             return False
         led = (each.leader >= 0 for topic in seen.topics.values() for each in topic.partitions.values())
         return bool(seen.brokers) and all(led)
@@ -393,7 +379,7 @@ class KafkaCluster(KafkaTopics, Server):
 
 def _client() -> Any:
     try:
-        import confluent_kafka  # noqa: PLC0415 - an extra of the installation
+        import confluent_kafka.admin  # noqa: PLC0415 - an extra of the installation
     except ImportError:
         raise ConfigError(f"confluent-kafka is not installed: {how_to_install('kafka')}") from None
     return confluent_kafka

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
@@ -20,11 +19,11 @@ import pytest
 from txtopo.cluster.nimbus.election import LeaderElector
 from txtopo.cluster.state import ClusterState, LeaderWrites, NimbusInfo
 from txtopo.errors import NoLeader, NotLeader
+from txtopo.testing.feeders import wait_until
 
 __all__ = ["ElectorPlace", "LeaderElectorConformance"]
 
 _DEADLINE_SECS = 30.0
-_LOOK_SECS = 0.01
 
 
 class ElectorPlace(ABC):
@@ -47,10 +46,7 @@ class ElectorPlace(ABC):
 
 
 def _wait_for(what: str, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _DEADLINE_SECS
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {_DEADLINE_SECS:g} s: {what}"
-        time.sleep(_LOOK_SECS)
+    assert wait_until(condition, _DEADLINE_SECS), f"not within {_DEADLINE_SECS:g} s: {what}"
 
 
 def _leaders(electors: Sequence[LeaderElector]) -> list[LeaderElector]:
