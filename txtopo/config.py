@@ -56,14 +56,14 @@ def whole(low: int) -> Kind:
     return Kind(f"an integer of at least {low}", convert)
 
 
-def _whole_or_none(low: int) -> Kind:
-    number = whole(low)
+def or_none(kind: Kind) -> Kind:
+    """Return a kind that also takes None, which a text spells as nothing or ``none``."""
 
-    def convert(value: Any) -> int | None:
+    def convert(value: Any) -> Any:
         is_none = value is None or (isinstance(value, str) and value.lower() in {"", "none"})
-        return None if is_none else number.convert(value)
+        return None if is_none else kind.convert(value)
 
-    return Kind(f"{number.words}, or none", convert)
+    return Kind(f"{kind.words}, or none", convert)
 
 
 def _to_seconds(value: Any) -> float:
@@ -100,9 +100,7 @@ def _one_of(*choices: str) -> Kind:
     return Kind(f"one of {', '.join(choices)}", lambda value: by_name[str(getattr(value, "value", value)).lower()])
 
 
-def _to_txids(value: Any) -> dict[str, int] | None:
-    if value is None or (isinstance(value, str) and value.lower() in {"", "none"}):
-        return None
+def _to_txids(value: Any) -> dict[str, int]:
     if isinstance(value, str):
         pairs = [pair.rpartition("=")[::2] for pair in value.split(",") if pair.strip()]
         value = {name.strip(): int(txid) for name, txid in pairs}
@@ -117,11 +115,7 @@ TEXT = Kind("a non-empty string", _to_text)
 TEXT_OR_NONE = Kind("a non-empty string, or none", lambda value: None if value is None else _to_text(str(value)))
 FLAG = Kind("true or false", _to_flag)
 _any = Kind("anything", lambda value: value)
-_seconds_or_none = Kind(
-    "a number of seconds above 0, or none",
-    lambda value: None if value is None or str(value).lower() in {"", "none"} else _to_seconds(value),
-)
-_TXIDS = Kind("NAME=TXID pairs, separated by commas, or none", _to_txids)
+_TXIDS = or_none(Kind("NAME=TXID pairs, separated by commas", _to_txids))
 SERVERS = Kind("host names, or host:port, separated by commas", _to_servers)
 
 
@@ -223,7 +217,7 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.acker.executors",
             1,
-            _whole_or_none(0),
+            or_none(whole(0)),
             "0 turns off the comparison of sent and received tuples; in a plain topology, the number of ackers: none: "
             "one for each worker with spouts; 0: tuple trees are not tracked",
             only=None,
@@ -232,7 +226,7 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.transaction.max.attempts",
             None,
-            _whole_or_none(1),
+            or_none(whole(1)),
             "maximum number of failures of a transaction; none: no limit",
         ),
         Setting(
@@ -339,7 +333,7 @@ SETTINGS: Mapping[str, Setting] = {
                 Setting(
                     "topology.workers",
                     None,
-                    _whole_or_none(1),
+                    or_none(whole(1)),
                     "worker processes, in real-time mode; none: one for each Spark slot, and in a plain topology 1",
                 ),
                 Setting("topology.worker.max.restarts", 10, whole(0), "restarts of workers in the period below"),
@@ -359,14 +353,14 @@ SETTINGS: Mapping[str, Setting] = {
                 Setting(
                     "topology.tick.tuple.freq.secs",
                     None,
-                    _seconds_or_none,
+                    or_none(SECONDS),
                     "seconds between tick tuples; none: no ticks",
                     is_of_component=True,
                 ),
                 Setting(
                     "topology.max.task.parallelism",
                     None,
-                    _whole_or_none(1),
+                    or_none(whole(1)),
                     "most tasks of a component; none: no bound",
                     is_of_component=True,
                 ),

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from txtopo.config import FLAG, SECONDS, SERVERS, TEXT, TEXT_OR_NONE, Kind, Setting, whole
+from txtopo.config import FLAG, SECONDS, SERVERS, TEXT, TEXT_OR_NONE, Kind, Setting, or_none, whole
 from txtopo.durable import sync_path
 from txtopo.errors import ConfigError
 from txtopo.secrecy import is_secret, shown
@@ -36,15 +36,15 @@ def _to_wait(value: Any) -> float:
     return number
 
 
-def _to_log_format(value: Any) -> str | None:
-    if value not in {None, "none", "text", "json"}:
+def _to_log_format(value: Any) -> str:
+    if value not in {"text", "json"}:
         raise ValueError
-    return None if value in {None, "none"} else str(value)
+    return str(value)
 
 
 _wait = Kind("a number of seconds; 0: do not wait; -1: wait for ever", _to_wait)
 
-_log_format = Kind("text or json, or none", _to_log_format)
+_log_format = or_none(Kind("text or json", _to_log_format))
 
 CLUSTER_SETTINGS: Mapping[str, Setting] = {
     setting.name: setting
