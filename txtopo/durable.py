@@ -1,4 +1,4 @@
-"""Syncs files and folders to disk, so that they survive a power failure."""
+"""Writes files whole, and syncs files and folders to disk, so that they survive a power failure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,18 @@ def sync_path(path: str | Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write a file that a reader sees whole or not at all. It is not synced: a power failure may leave less.
+
+    A crash before the rename leaves a draft, which the next write replaces. One writer at a time.
+    """
+    draft = path.with_name(f".draft-{path.name}")
+    draft.unlink(missing_ok=True)  # its mode may be another one
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+    draft.replace(path)
 
 
 def make_folder(folder: Path) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import urllib.request
@@ -24,6 +23,7 @@ from typing import Any
 import attrs
 import click
 
+from txtopo.durable import write_whole
 from txtopo.errors import ConfigError
 from txtopo.records import DAMAGE, from_json, to_json
 
@@ -86,11 +86,7 @@ class PageFile:
     def write(self, path: Path) -> None:
         """Write it, for this user only."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".draft-{path.name}")
-        draft.unlink(missing_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w") as file:
-            json.dump(to_json(self), file)
-        draft.replace(path)
+        write_whole(path, json.dumps(to_json(self)).encode(), _PRIVATE)
 
     @classmethod
     def read(cls, path: Path) -> PageFile | None:

@@ -34,6 +34,7 @@ from prometheus_client.registry import Collector
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import TopologyKind
 from txtopo.connections import Connection, Gate
+from txtopo.durable import write_whole
 from txtopo.errors import ConfigError
 from txtopo.plain.run.runner import PlainReport
 from txtopo.topology.topology import Topology, TransactionalTopology
@@ -453,12 +454,10 @@ def _family(metric: RunMetric, topology: str, samples: Samples) -> Metric:
 def written(metrics: RunMetrics, path: Path, every_secs: float = WRITE_SECS) -> Iterator[None]:
     """Write the metrics to a file every few seconds and at the end; a reader sees a whole file or none."""
     ended = threading.Event()
-    draft = path.with_name(f".{path.name}")
 
     def write() -> None:
         try:
-            draft.write_bytes(metrics.text())
-            draft.replace(path)
+            write_whole(path, metrics.text())
         except OSError as error:  # a full disk must not end the run
             _LOG.warning("the metrics cannot be written to %s: %s", path, error)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pyspark
 
+from txtopo.durable import write_whole
 from txtopo.errors import ConfigError
 from txtopo.spark.errors import line_that_matters
 from txtopo.spark.starting import why_it_did_not_start
@@ -62,10 +63,7 @@ def fetched_jars(packages: Sequence[str], excludes: Sequence[str] = ()) -> tuple
         jars = _kept(kept)
         if not jars:
             jars = _resolve(packages, excludes)
-            # Written beside and renamed: a process that dies midway leaves no half answer under the name.
-            draft = kept.with_suffix(f".{os.getpid()}")
-            draft.write_text(json.dumps([str(jar) for jar in jars]))
-            draft.replace(kept)
+            write_whole(kept, json.dumps([str(jar) for jar in jars]).encode())
         return jars
 
 

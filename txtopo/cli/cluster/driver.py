@@ -12,6 +12,7 @@ import click
 
 from txtopo.cli.command import Command, CommandLineError
 from txtopo.cluster.driver.process import build, kind_of, run_driver
+from txtopo.durable import write_whole
 from txtopo.errors import TxtopoError
 from txtopo.secrecy import without_secrets
 
@@ -28,9 +29,8 @@ def driver(folder: Path | None, check: Path | None, answer: Path | None, setting
     if check is None or answer is None:
         raise CommandLineError("give a FOLDER, or --check and --answer")
     # The parent takes a missing answer for a death of this process: so it must appear whole.
-    draft = answer.with_name(f".{answer.name}")
-    draft.write_text(json.dumps(_checked(check, None if settings is None else json.loads(settings.read_bytes()))))
-    draft.replace(answer)
+    found = _checked(check, None if settings is None else json.loads(settings.read_bytes()))
+    write_whole(answer, json.dumps(found).encode())
 
 
 def _checked(code: Path, settings: Mapping[str, str] | None) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from typing import Any, TypeVar
 import attrs
 
 from txtopo.cluster.decisions.assignment import Assignment
+from txtopo.durable import write_whole
 from txtopo.records import DAMAGE, from_json, to_json
 
 STARTING = "starting"
@@ -189,8 +190,5 @@ def _read(path: Path) -> Any:
 
 
 def _write(path: Path, content: Any) -> None:
-    """Write a file that a reader sees whole or not at all. Not synced: after a power cut no driver lives."""
-    draft = path.with_name(f".{path.name}")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE), "w") as file:  # noqa: PTH123 - a mode
-        json.dump(content, file)
-    draft.replace(path)
+    # Not synced: after a power cut no driver lives.
+    write_whole(path, json.dumps(content).encode(), _PRIVATE)

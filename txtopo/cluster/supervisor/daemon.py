@@ -51,6 +51,7 @@ from txtopo.cluster.driver.folder import DriverFolder, DriverLaunch, TopologyPla
 from txtopo.cluster.logs import Reminder, rotate
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.supervisor.slot import LocalSlot
+from txtopo.durable import write_whole
 from txtopo.errors import CodeUnavailable, ConfigError, Unreachable
 from txtopo.failpoints import durable_step
 
@@ -467,7 +468,5 @@ def _own_id(path: Path) -> str:
         if found:
             return found
     # Whole or not at all: with half an id the next start would be another supervisor, and its drivers nobody's.
-    draft = path.with_name(".id")
-    draft.write_text(f"supervisor-{secrets.token_hex(6)}\n")
-    draft.replace(path)
+    write_whole(path, f"supervisor-{secrets.token_hex(6)}\n".encode())
     return path.read_text().strip()

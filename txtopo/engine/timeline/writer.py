@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import attrs
 
 from txtopo.attempts import epoch_and_try
+from txtopo.durable import write_whole
 from txtopo.engine.timeline.records import (
     ERRORS_MAX,
     RUN,
@@ -193,11 +194,8 @@ class TimelineWriter:
             self._put_json("errors", [*self._former_errors, *map(to_json, safe)][-ERRORS_MAX:])
 
     def _put_json(self, what: str, content: Any) -> None:
-        path = path_of(self._folder, self._epoch, what)
-        draft = path.with_name(f".draft-{path.name}")
         try:
-            draft.write_text(json.dumps(content))
-            draft.replace(path)
+            write_whole(path_of(self._folder, self._epoch, what), json.dumps(content).encode())
         except OSError as error:
             self._warn(error)
 

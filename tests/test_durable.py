@@ -1,0 +1,16 @@
+"""Files that a reader sees whole or not at all."""
+
+from __future__ import annotations
+
+from txtopo.durable import write_whole
+
+
+def test_a_file_replaces_another_and_what_a_crash_has_left(tmp_path):
+    """It gets its content and its mode, and nothing stays beside it."""
+    path = tmp_path / "page.json"
+    path.write_bytes(b"former")
+    (tmp_path / ".draft-page.json").write_bytes(b"half, and readable for all")
+    write_whole(path, b"new", 0o600)
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]
