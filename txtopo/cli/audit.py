@@ -17,21 +17,18 @@ from txtopo.api.table_history import TableHistory
 from txtopo.cli.command import Command
 from txtopo.cli.console import Console
 from txtopo.cli.display.wording import count_of
-from txtopo.cli.target import OutputFolder, takes_folder_or_target
+from txtopo.cli.target import OutputFolder, journal_place, takes_folder_or_target
 from txtopo.errors import ConfigError
 from txtopo.topology.loading import Target
 from txtopo.transactional.audit.checks import AuditReport, TableProof, audit, tables_of
 from txtopo.transactional.journal.backfills import backfills_of
-from txtopo.transactional.journal.ending import metadata_dir_below, metadata_dir_with_journal
 from txtopo.transactional.journal.journal import (
     JournalHeader,
     JournalPart,
     find_journal,
     read_journal,
-    topologies_with_journal,
 )
 from txtopo.transactional.run.snapshot import read_snapshot, snapshots_in
-from txtopo.transactional.run.storage import metadata_dir_of
 
 FINDINGS_SHOWN = 20
 SPANS_SHOWN = 5
@@ -53,7 +50,7 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
     topology. Nothing is run or written, and the topology may be running. The command prints what it has proved. If a
     check fails, it names the fault and the exit status is 1.
     """
-    metadata_dir, topology_id, spout = _topology(target)
+    metadata_dir, topology_id = journal_place(target)
     parts, histories, committed = _evidence(metadata_dir, topology_id, with_rows=not quick)
     report = audit(parts, histories, committed, backfills_of(metadata_dir, parts))
     console = Console(highlight=False)
@@ -61,6 +58,7 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
         checked = f"checked {count_of(report.groups, 'group')} of the journal and {count_of(len(histories), 'table')}:"
         console.print(Text(checked))
     else:
+        spout = None if isinstance(target, OutputFolder) else spout_as_written(target.plan.spout.component)
         for line in [
             *_proof_lines(report, _range_method(spout)),
             *(_table_line(proof, is_quick=quick) for proof in report.tables),
@@ -80,15 +78,6 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
     console.print(
         Text(f"✔ every transaction was committed once, in order, without a gap{but}", "bold green"), soft_wrap=True
     )
-
-
-def _topology(target: OutputFolder | Target) -> tuple[Path, str | None, AnySpout | None]:
-    if isinstance(target, OutputFolder):
-        folder = metadata_dir_below(target.path)
-        return folder, target.choose(topologies_with_journal(folder)), None
-    plan = target.plan
-    metadata_dir = metadata_dir_with_journal(metadata_dir_of(plan, target.config))
-    return metadata_dir, target.topology.id, spout_as_written(plan.spout.component)
 
 
 def _evidence(metadata_dir: Path, topology_id: str | None, *, with_rows: bool) -> Evidence:

@@ -13,14 +13,12 @@ from state.delta.read.blame import Blame, KeyEnd, KeyWrite, blame
 from txtopo.attempts import TransactionAttempt
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.console import Console
-from txtopo.cli.target import OutputFolder, takes_folder_or_target
+from txtopo.cli.target import OutputFolder, journal_place, takes_folder_or_target
 from txtopo.errors import ConfigError
 from txtopo.printable import escaped
 from txtopo.topology.loading import Target
 from txtopo.transactional.core.events import NEVER
-from txtopo.transactional.journal.ending import metadata_dir_below, metadata_dir_with_journal
-from txtopo.transactional.journal.journal import find_journal, read_journal, topologies_with_journal
-from txtopo.transactional.run.storage import metadata_dir_of
+from txtopo.transactional.journal.journal import find_journal, read_journal
 
 PIPE_WIDTH = 1000
 """The width when the output is no terminal: lines are not wrapped, so that they can be searched."""
@@ -45,12 +43,7 @@ def blame_command(target: OutputFolder | Target, key: tuple[str, ...], state: st
     them that wrote the key is shown, with its group. The last line says where the history begins, and why. Nothing is
     run or written; the topology may be running.
     """
-    if isinstance(target, OutputFolder):
-        metadata_dir = metadata_dir_below(target.path)
-        topology_id = target.choose(topologies_with_journal(metadata_dir))
-    else:
-        metadata_dir = metadata_dir_with_journal(metadata_dir_of(target.plan, target.config))
-        topology_id = target.topology.id
+    metadata_dir, topology_id = journal_place(target)
     parts = read_journal(find_journal(metadata_dir, topology_id))
     if not parts:
         raise ConfigError(f"the journal in {metadata_dir} has no complete line yet: nothing is written")

@@ -12,7 +12,7 @@ from txtopo.attempts import attempt_words
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.console import Console
 from txtopo.cli.display.wording import count_of
-from txtopo.cli.target import takes_target
+from txtopo.cli.target import journal_place, takes_target
 from txtopo.config import Config
 from txtopo.topology.loading import Target
 from txtopo.topology.output import user_output_logged
@@ -20,9 +20,7 @@ from txtopo.topology.plan import Plan
 from txtopo.transactional.audit.replay import RangeReport, Replay, ReplayReport, Tally
 from txtopo.transactional.jobs.inline_runner import InlineJobRunner
 from txtopo.transactional.jobs.job_runner import JobRunner
-from txtopo.transactional.journal.ending import metadata_dir_with_journal
 from txtopo.transactional.journal.journal import find_journal, read_journal
-from txtopo.transactional.run.storage import metadata_dir_of
 from txtopo.transactional.tasks.factory import prototypes_of
 
 
@@ -50,7 +48,7 @@ def replay_command(ctx: click.Context, target: Target, txid: int | None, first: 
     if first is not None and last is not None and last < first:
         raise CommandLineError(f"--from {first} is after --to {last}")
     plan, config = target.plan, target.config
-    parts = read_journal(find_journal(metadata_dir_with_journal(metadata_dir_of(plan, config)), plan.topology_id))
+    parts = read_journal(find_journal(*journal_place(target)))
     prototypes = prototypes_of(plan)
     with user_output_logged(), _runner(plan, config, prototypes) as runner:
         replay = Replay(plan, config, prototypes, runner, has_edge_tallies=config.acker_executors > 0)

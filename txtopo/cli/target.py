@@ -16,8 +16,10 @@ from txtopo.cli.command import parse_pairs
 from txtopo.errors import ConfigError, NoTopology
 from txtopo.topology.loading import NoModule, Target, load_target
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.transactional.journal.ending import METADATA_DIR
+from txtopo.transactional.journal.ending import METADATA_DIR, metadata_dir_below, metadata_dir_with_journal
+from txtopo.transactional.journal.journal import topologies_with_journal
 from txtopo.transactional.run.forking import moved
+from txtopo.transactional.run.storage import metadata_dir_of
 
 _FOLDERS_NAMED_MAX = 5
 
@@ -43,6 +45,18 @@ class OutputFolder:
         if self.topology_id is None and len(topologies) > 1:
             raise ConfigError(f"{self.path} has records of several topologies: {listed}; choose one with --topology")
         return self.topology_id or next(iter(topologies), None)
+
+
+def journal_place(target: OutputFolder | Target) -> tuple[Path, str | None]:
+    """Return the metadata directory with a target's journal, and the topology; None if a folder has records of none.
+
+    Raises:
+        ConfigError: a folder has records of several topologies and none is named, or not of the named one.
+    """
+    if isinstance(target, OutputFolder):
+        metadata_dir = metadata_dir_below(target.path)
+        return metadata_dir, target.choose(topologies_with_journal(metadata_dir))
+    return metadata_dir_with_journal(metadata_dir_of(target.plan, target.config)), target.topology.id
 
 
 def takes_target(function: Callable[..., Any]) -> Callable[..., Any]:
