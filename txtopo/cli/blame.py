@@ -12,16 +12,13 @@ from rich.text import Text
 from state.delta.read.blame import Blame, KeyEnd, KeyWrite, blame
 from txtopo.attempts import TransactionAttempt
 from txtopo.cli.command import Command, WholeNumber
-from txtopo.cli.console import Console
+from txtopo.cli.console import Console, table_console
 from txtopo.cli.target import OutputFolder, journal_place, takes_folder_or_target
 from txtopo.errors import ConfigError
 from txtopo.printable import escaped
 from txtopo.topology.loading import Target
 from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.journal.journal import find_journal, read_journal
-
-PIPE_WIDTH = 1000
-"""The width when the output is no terminal: lines are not wrapped, so that they can be searched."""
 
 PARTITIONS_SHOWN = 3
 
@@ -47,9 +44,7 @@ def blame_command(target: OutputFolder | Target, key: tuple[str, ...], state: st
     parts = read_journal(find_journal(metadata_dir, topology_id))
     if not parts:
         raise ConfigError(f"the journal in {metadata_dir} has no complete line yet: nothing is written")
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=PIPE_WIDTH)
+    console = table_console()
     for number, found in enumerate(blame(metadata_dir, parts, key, state)):
         if number:
             console.print()

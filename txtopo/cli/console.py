@@ -10,6 +10,8 @@ from rich.segment import Segment
 
 from txtopo.printable import escaped
 
+_PIPE_WIDTH = 1000
+
 
 class Console(rich.console.Console):
     """Rich's console, but control characters in texts are escaped.
@@ -25,3 +27,9 @@ class Console(rich.console.Console):
                 yield segment
             else:
                 yield Segment(escaped(segment.text, keep="\n\t"), segment.style)
+
+
+def table_console() -> Console:
+    """Return a console for tables; if the output is no terminal, it is so wide that their lines can be searched."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from txtopo.cli.command import Command, CommandLineError, format_option
-from txtopo.cli.console import Console
+from txtopo.cli.console import table_console
 from txtopo.cluster.settings import CLUSTER_SETTINGS
 from txtopo.config import SETTINGS, Setting, find_setting
 from txtopo.errors import ConfigError
@@ -124,7 +124,4 @@ def _print_table() -> None:
     for setting in (*SETTINGS.values(), *CLUSTER_SETTINGS.values()):
         texts = (setting.name, default_text(setting), setting.kind.words, setting.purpose)
         drawn.add_row(*map(Text, texts))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=1000)
-    console.print(drawn)
+    table_console().print(drawn)

@@ -8,7 +8,7 @@ import click
 from rich.tree import Tree
 
 from txtopo.cli.command import Command, format_option
-from txtopo.cli.console import Console
+from txtopo.cli.console import table_console
 from txtopo.cli.graphs.plain import draw_plain_dot, draw_plain_json, draw_plain_mermaid, draw_plain_text
 from txtopo.cli.graphs.transactional import draw_dot, draw_json, draw_mermaid, draw_text
 from txtopo.cli.target import takes_target
@@ -16,9 +16,6 @@ from txtopo.topology.loading import Target
 from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import PlainTopology
-
-PIPE_WIDTH = 1000
-"""The width when the output is no terminal: lines are not wrapped, so that they can be searched."""
 
 _TRANSACTIONAL: Mapping[str, Callable[[Plan], Tree | str]] = {
     "text": draw_text,
@@ -49,5 +46,4 @@ def show(target: Target, form: str) -> None:
     if isinstance(drawing, str):
         click.echo(drawing)
     else:
-        is_terminal = Console().is_terminal
-        Console(highlight=False, width=None if is_terminal else PIPE_WIDTH).print(drawing)
+        table_console().print(drawing)

@@ -15,7 +15,7 @@ import click
 from rich.table import Table
 
 from txtopo.cli.command import Command, format_option, needs_extra, parse_pairs
-from txtopo.cli.console import Console
+from txtopo.cli.console import table_console
 from txtopo.printable import escaped
 
 DEV_FOLDER = "txtopo-cluster"
@@ -91,7 +91,7 @@ def _print_list(found: list[dict[str, Any]]) -> None:
             _line(_stage(each)),
             _line(each["reason"], f"txtopo list {each['name']}") if each["reason"] else _progress(beat),
         )
-    Console(highlight=False, width=None if sys.stdout.isatty() else 1000).print(table)
+    table_console().print(table)
 
 
 def _print_topology(found: dict[str, Any]) -> None:
