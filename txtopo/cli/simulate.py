@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import click
 from rich.markup import escape
@@ -20,6 +18,7 @@ from txtopo.testing.simulation.schedule import Kinds, Simulated
 from txtopo.testing.simulation.schedules import (
     FAULTLESS,
     Failure,
+    faults_unlogged,
     make_subject,
     run_schedule,
     run_schedules,
@@ -96,7 +95,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     {state: {key: value}} after every settled transaction; for a table of rows it gets {row: number of occurrences}. The
     first schedule that fails is shrunk, and the command that replays it is printed.
     """
-    context.with_resource(_quiet_logger())
+    context.with_resource(faults_unlogged())
     console = Console(highlight=False, soft_wrap=True)
     command = ["txtopo", "simulate", *target.words]
     command += [option for kind in kinds for option in ("--only", kind)]
@@ -127,18 +126,6 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
         console.print(failure.trace, markup=False)
     _print_failure(console, failure, None if seed else command)
     context.exit(1)
-
-
-@contextlib.contextmanager
-def _quiet_logger() -> Iterator[None]:
-    """Log none of the thousands of simulated faults."""
-    logger = logging.getLogger("txtopo")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _subject(target: Target, until: int, log: Callable[[str], None] | None, *, real_time: bool) -> Simulated:

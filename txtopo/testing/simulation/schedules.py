@@ -140,6 +140,18 @@ def _faultless(subject: Subject, log: Log | None = None) -> tuple[World, dict[st
     return world, rows
 
 
+@contextlib.contextmanager
+def faults_unlogged() -> Iterator[None]:
+    """Log none of the thousands of simulated faults within the context."""
+    logger = logging.getLogger("txtopo")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def run_schedule(
     subject: Simulated,
     seed: int,
@@ -228,21 +240,15 @@ class _Job:
     def run(self, seeds: range) -> _Share:
         """Run a share."""
         faults, failures = Counter[str](), []
-        logger = logging.getLogger("txtopo")
-        level = logger.level
-        logger.setLevel(logging.CRITICAL)  # thousands of injected failures would be logged
-        try:
-            with collected_when_told() as collect:
-                for count, seed in enumerate(seeds, 1):
-                    world, failure = run_schedule(self.subject, seed, self.kinds)
-                    faults.update(fault.partition(" ")[0] for _, fault in world.struck)
-                    if failure is not None:
-                        failures.append(failure)
-                    world.dissolve()
-                    if count % SCHEDULES_PER_COLLECTION == 0:
-                        collect()
-        finally:
-            logger.setLevel(level)
+        with faults_unlogged(), collected_when_told() as collect:
+            for count, seed in enumerate(seeds, 1):
+                world, failure = run_schedule(self.subject, seed, self.kinds)
+                faults.update(fault.partition(" ")[0] for _, fault in world.struck)
+                if failure is not None:
+                    failures.append(failure)
+                world.dissolve()
+                if count % SCHEDULES_PER_COLLECTION == 0:
+                    collect()
         return _Share(len(seeds), faults, failures)
 
 
