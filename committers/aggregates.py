@@ -47,6 +47,11 @@ def _field(spec: str | Fields) -> Fields:
     return fields
 
 
+def fields_of(schema: pa.Schema) -> Fields:
+    """Return the fields of a schema, with their types."""
+    return Fields(*(f"{field.name}: {ddl_name(field.type)}" for field in schema))
+
+
 def checked(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
     """Return aggregates by name, copied; raise FieldsError for something else."""
     for name, each in aggregates.items():
@@ -281,9 +286,11 @@ class Min(_OfOrder):
         field: ``"name"`` or ``"name: type"``.
     """
 
+    _which: ClassVar[Reduction] = Reduction.MIN
+
     def reductions(self, name: str) -> Sequence[ColumnReduction]:
         """Return the reduction of the same name."""
-        return [Reduction.MIN]
+        return [self._which]
 
     def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
         """Return the values."""
@@ -291,20 +298,14 @@ class Min(_OfOrder):
 
 
 @attrs.frozen
-class Max(_OfOrder):
+class Max(Min):
     """The largest value of a field, in the order of :class:`Min`.
 
     Args:
         field: ``"name"`` or ``"name: type"``.
     """
 
-    def reductions(self, name: str) -> Sequence[ColumnReduction]:
-        """Return the reduction of the same name."""
-        return [Reduction.MAX]
-
-    def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
-        """Return the values."""
-        return columns
+    _which: ClassVar = Reduction.MAX
 
 
 @attrs.frozen
@@ -319,6 +320,7 @@ class First(_OfOrder):
     """
 
     suffixes: ClassVar = ("", "_at")
+    _which: ClassVar[Reduction] = Reduction.MIN
     by: Fields = attrs.field(converter=_field, kw_only=True)
 
     @property
@@ -353,10 +355,6 @@ class First(_OfOrder):
         is_there = pc.and_(pc.is_valid(value), pc.is_valid(time))
         return [pc.if_else(is_there, each, pa.scalar(None, each.type)) for each in columns]
 
-    @property
-    def _which(self) -> Reduction:
-        return Reduction.MIN
-
 
 @attrs.frozen
 class Last(First):
@@ -367,9 +365,7 @@ class Last(First):
         by: the field of the time, or of any other order.
     """
 
-    @property
-    def _which(self) -> Reduction:
-        return Reduction.MAX
+    _which: ClassVar = Reduction.MAX
 
 
 @attrs.frozen
@@ -436,6 +432,12 @@ class Aggregation:
         """The columns of partials: the key's, then those of each aggregate."""
         key = self.key.arrow_schema()
         return pa.schema([*key, *(pa.field(*column) for each in self.aggregates for column in self._partials_of(each))])
+
+    @property
+    def table_fields(self) -> tuple[Fields, Fields]:
+        """The fields of a table of partials: those of the key, and those of the values."""
+        columns = fields_of(self.partial_fields)
+        return columns.subset(self.key.names), columns.subset(columns.names[len(self.key) :])
 
     @cached_property
     def result_schema(self) -> pa.Schema:

@@ -104,12 +104,7 @@ class ReduceCommitter(ReducingCommitter):
                 "a ReduceCommitter with a function does not know the types of its table; declare it: "
                 "DeltaState(path, key=Fields(…), value=Fields(…))"
             )
-        columns = [
-            f"{field.name}: {ddl_name(field.type)}"
-            for field in Aggregation(self._key_fields, self._values).partial_fields
-        ]
-        keys = len(self._key)
-        return DeltaState(path, Fields(*columns[:keys]), Fields(*columns[keys:]), **options)
+        return DeltaState(path, *Aggregation(self._key_fields, self._values).table_fields, **options)
 
     def prepare(
         self,

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.aggregates import Aggregate, Aggregation, checked
+from committers.aggregates import Aggregate, Aggregation, checked, fields_of
 from committers.event_time.timed import EXPIRES, LATE, UNTIMED, TimedCommitter, with_expiry
 from committers.event_time.times import TIMESTAMP, Micros, micros_in, micros_of, timestamps
 from committers.event_time.windows import END, START, Window, sessions, with_windows
@@ -19,7 +19,6 @@ from state import DeltaExpiringRows, DeltaState
 from txtopo import Fields, OutputFieldsDeclarer
 from txtopo.api.reduction import Combiner, Reductions
 from txtopo.api.tuples import DEFAULT_STREAM
-from txtopo.api.types import ddl_name
 from txtopo.errors import FieldsError
 
 
@@ -78,7 +77,7 @@ class WindowedCommitter(TimedCommitter):
         self._aggregation = Aggregation(self._key + own, aggregates).typed(pa.schema(types))
         self._window = window
         names = dict.fromkeys([*self._key, *(name for each in aggregates.values() for name in each.inputs), *whole])
-        inputs = _fields(pa.schema({name: types[name] for name in names}))
+        inputs = fields_of(pa.schema({name: types[name] for name in names}))
         super().__init__(
             state, clock, time, inputs, micros_of(lateness, f"lateness of a {type(self).__name__}", may_be_zero=True)
         )
@@ -100,7 +99,7 @@ class WindowedCommitter(TimedCommitter):
     def _refused_fields(self) -> Fields:
         """Return the fields of what is late."""
         if self._late_rows is None:
-            return _fields(self._aggregation.result_schema)
+            return fields_of(self._aggregation.result_schema)
         return self._inputs.subset(self._late_rows.names) + Fields(f"{START}: timestamp", f"{END}: timestamp")
 
     def combiner(self) -> Combiner | None:
@@ -208,12 +207,12 @@ class WindowCommitter(WindowedCommitter):
         """Return the state of open windows, a table of their partial aggregates; ``options`` are the table's."""
         columns = self._aggregation.partial_fields.append(pa.field(EXPIRES, TIMESTAMP))
         return DeltaExpiringRows(
-            path, _fields(columns), EXPIRES, key=self.keys if self._window.merges else (), **options
+            path, fields_of(columns), EXPIRES, key=self.keys if self._window.merges else (), **options
         )
 
     def results(self) -> Fields:
         """Return the fields of a closed window, as for the table that they are appended to."""
-        return _fields(self._aggregation.result_schema)
+        return fields_of(self._aggregation.result_schema)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         """Declare the three streams."""
@@ -291,9 +290,7 @@ class WindowUpdateCommitter(WindowedCommitter):
 
     def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaState:
         """Return the table of windows; ``options`` are the table's."""
-        columns = list(self._aggregation.partial_fields)
-        keys = len(self._aggregation.key)
-        return DeltaState(path, _fields(pa.schema(columns[:keys])), _fields(pa.schema(columns[keys:])), **options)
+        return DeltaState(path, *self._aggregation.table_fields, **options)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         """Declare the two streams."""
@@ -310,7 +307,3 @@ class WindowUpdateCommitter(WindowedCommitter):
 
     def expire(self, until: int) -> None:
         """Leave the windows in the table."""
-
-
-def _fields(schema: pa.Schema) -> Fields:
-    return Fields(*(f"{field.name}: {ddl_name(field.type)}" for field in schema))
