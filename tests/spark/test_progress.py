@@ -16,8 +16,8 @@ from txtopo import Fields, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.errors import UserCodeError
 from txtopo.spark.progress import ProgressListener, ProgressSender
 from txtopo.spark.run_package import RunPackage, pack_up
-from txtopo.spark.user_lines import LineListener, LinesAddress
-from txtopo.spark.worker import LATE, close_task_factories, task_factory_of
+from txtopo.spark.user_lines import LATE, LineListener, LinesAddress
+from txtopo.spark.worker import close_task_factories, task_factory_of
 from txtopo.topology.output import Line
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.tasks.factory import prototypes_of

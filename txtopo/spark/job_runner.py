@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
-from txtopo.errors import JobFailure, StateFailure, UserCodeError
+from txtopo.errors import JobFailure, StateFailure
 from txtopo.spark.errors import error_of_python, line_that_matters
 from txtopo.spark.progress import ProgressListener
 from txtopo.spark.run_package import RunPackage, pack_up
@@ -30,9 +30,9 @@ from txtopo.spark.sql.dataframe_code import error_of_function
 from txtopo.spark.sql.dataframe_session import DataFrameSession
 from txtopo.spark.sql.dataframes import DataFrameStages
 from txtopo.spark.sql.sql_progress import SqlProgress
-from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent
-from txtopo.spark.worker import LATE, same_partition, stage_function, task_factory_of
-from txtopo.topology.output import USER_LOGGER, Line, log_line
+from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent, take_line
+from txtopo.spark.worker import same_partition, stage_function, task_factory_of
+from txtopo.topology.output import USER_LOGGER
 from txtopo.topology.plan import Plan
 from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
 from txtopo.transactional.jobs.stage_run import Job, Report
@@ -55,7 +55,9 @@ class SparkJobRunner(JobRunner):
         import_paths = make_importable(self._context)
         host = DriverHost.of(self._context)
         self._progress = ProgressListener(host.reached, self._run_key, host.bound)
-        self._lines = LineListener(host.reached, self._run_key, host.bound, self._take_line)
+        self._lines = LineListener(
+            host.reached, self._run_key, host.bound, lambda line: take_line(line, self.note_late)
+        )
         package = RunPackage(
             self._run_key,
             pack_up(plan.without_states(), dict(config), dict(prototypes)),
@@ -172,12 +174,6 @@ class SparkJobRunner(JobRunner):
         wrong = error_of_python(str(error))
         if wrong is not None:
             raise wrong from error
-
-    def _take_line(self, line: Line) -> None:
-        if line.source == LATE:
-            self.note_late(UserCodeError(line.text, component=line.component, txid=line.txid, attempt=line.attempt))
-        else:
-            log_line(line)
 
     def _group(self, job_id: int) -> str:
         return f"txtopo-{self._run_key.hex()}-{job_id}"

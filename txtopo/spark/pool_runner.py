@@ -20,15 +20,15 @@ from pyspark.sql import SparkSession
 
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
-from txtopo.errors import InternalError, JobFailure, RuleError, StateFailure, StopError, UserCodeError
+from txtopo.errors import InternalError, JobFailure, RuleError, StateFailure, StopError
 from txtopo.spark.progress import ProgressListener, ProgressSender
 from txtopo.spark.run_package import RunPackage, pack_up
 from txtopo.spark.session import DriverHost
 from txtopo.spark.shipping import make_importable
-from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent
-from txtopo.spark.worker import LATE, task_factory_of
+from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent, take_line
+from txtopo.spark.worker import task_factory_of
 from txtopo.spark.workers import SparkWorkers, session_for_workers
-from txtopo.topology.output import USER_LOGGER, Line, log_line
+from txtopo.topology.output import USER_LOGGER
 from txtopo.topology.plan import Plan
 from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
 from txtopo.transactional.jobs.pool import (
@@ -337,14 +337,8 @@ def start_pool(  # noqa: PLR0913 - keyword arguments
     run_key, secret, pooled = uuid.uuid4().bytes, new_secret(), _Pooled()
     runner: PoolRunner
 
-    def take_line(line: Line) -> None:
-        if line.source == LATE:
-            runner.note_late(UserCodeError(line.text, component=line.component, txid=line.txid, attempt=line.attempt))
-        else:
-            log_line(line)
-
     progress = ProgressListener(host.reached, run_key, host.bound)
-    lines = LineListener(host.reached, run_key, host.bound, take_line)
+    lines = LineListener(host.reached, run_key, host.bound, lambda line: take_line(line, runner.note_late))
     listener = Listener(host.bound, secret)
     package = RunPackage(
         run_key,

@@ -20,12 +20,24 @@ from typing import Any
 import attrs
 
 from txtopo.channel import Channel, ChannelClosed, WakeUp, address_family, framed
+from txtopo.errors import UserCodeError
 from txtopo.topology.output import LINE_CHARACTERS_MAX, Capture, Line, capturing, log_line
 
 _MESSAGE_BYTES_MAX = 64 * LINE_CHARACTERS_MAX
 _TIMEOUT_SECS = 5.0
 
+LATE = "txtopo.late"
+"""The source of a line that is not output: it tells the driver what a user's thread did too late."""
+
 logger = logging.getLogger("txtopo")
+
+
+def take_line(line: Line, note_late: Callable[[UserCodeError], None]) -> None:
+    """Log a line, or note what it tells of."""
+    if line.source == LATE:
+        note_late(UserCodeError(line.text, component=line.component, txid=line.txid, attempt=line.attempt))
+    else:
+        log_line(line)
 
 
 @attrs.frozen

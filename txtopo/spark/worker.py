@@ -11,14 +11,11 @@ from typing import Any
 from txtopo.errors import RuleError
 from txtopo.spark.progress import ProgressSender
 from txtopo.spark.run_package import RunPackage
-from txtopo.spark.user_lines import LineSender, lines_sent
+from txtopo.spark.user_lines import LATE, LineSender, lines_sent
 from txtopo.topology.output import Line
 from txtopo.transactional.jobs.stage_run import Item, Job, PartitionItem, StageRun
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
-
-LATE = "txtopo.late"
-"""The source of a line that is not output: it tells the driver what a user's thread did too late."""
 
 _task_factories: dict[bytes, TaskFactory] = {}
 """The task factory of this process's current run, by run key; at most one."""

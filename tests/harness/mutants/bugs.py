@@ -1978,9 +1978,9 @@ BUGS = (
     ),
     Bug(
         "what a thread does after its batch on an executor is taken for output",
-        "txtopo/spark/job_runner.py",
-        "        if line.source == LATE:\n",
-        "        if line.source == LATE and not line.component:\n",
+        "txtopo/spark/user_lines.py",
+        "    if line.source == LATE:\n",
+        "    if line.source == LATE and not line.component:\n",
         subjects=(),
         tests=("tests/spark/test_job_runner.py",),
     ),
