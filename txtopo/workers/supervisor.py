@@ -270,10 +270,6 @@ class RunPhase(enum.Enum):
     OVER = "over"
 
 
-_NONE = -2
-"""An incarnation that no worker has, nor has lost."""
-
-
 @attrs.define(eq=False)
 class _Worker:
     """A worker, through all its incarnations."""
@@ -284,7 +280,7 @@ class _Worker:
     state: WorkerState = WorkerState.STARTING
     dead: int = -1
     """Its last incarnation that was lost."""
-    excused: int = _NONE
+    excused: int | None = None
     """Its last incarnation that was excused."""
     job: int = 0
     channel: int | None = None
@@ -487,9 +483,7 @@ class Supervisor:
         if stall.secs >= self._stall_secs_max:
             error = _stall_error(stall, component, self._stall_secs_max)
             self._blame(worker, error)
-            self._do(Warn(f"worker {worker.number} is ended: {_first_line(error)}"))
-            self._lose(worker)
-            self._cancel(worker)
+            self._end(worker, f"is ended: {_first_line(error)}")
         elif stall.secs >= STALL_LOGGED_SECS and not worker.is_stall_logged:
             worker.is_stall_logged = True
             self._do(
@@ -523,10 +517,14 @@ class Supervisor:
 
     def _end_now(self, worker: _Worker, incarnation: int, reason: str) -> None:
         if worker.incarnation == incarnation and worker.state is WorkerState.RUNNING:
-            self._do(Warn(f"worker {worker.number} is ended: {reason}"))
             worker.excused = incarnation
-            self._lose(worker)
-            self._cancel(worker)
+            self._end(worker, f"is ended: {reason}")
+
+    def _end(self, worker: _Worker, why: str) -> None:
+        """Count a worker as dead, and end its process."""
+        self._do(Warn(f"worker {worker.number} {why}"))
+        self._lose(worker)
+        self._cancel(worker)
 
     def _end_job(self, worker: _Worker, job: int, error: Exception | None) -> None:
         if job != worker.job or worker.state is WorkerState.ENDED:
@@ -557,7 +555,7 @@ class Supervisor:
         self._do(Warn(f"worker {worker.number} {what}; it is started again"))
         worker.state, worker.since, worker.error, worker.is_cancelled = WorkerState.STARTING, self._now, None, False
         worker.job += 1
-        worker.excused = _NONE  # of one death: a job that does not come up has no excuse
+        worker.excused = None  # of one death: a job that does not come up has no excuse
         self._do(StartJob(worker.number, worker.job))
 
     def _set_active(self, *, is_active: bool) -> None:
@@ -588,10 +586,7 @@ class Supervisor:
         for worker in self._workers:
             if worker.state is WorkerState.RUNNING and self._now - worker.heard_at > SILENCE_SECS:
                 where = f", in {worker.stalled_in}" if worker.stalled_in else ""
-                silence = f"worker {worker.number} has said nothing for {SILENCE_SECS:g} s{where}"
-                self._do(Warn(f"{silence}; it is counted as dead"))
-                self._lose(worker)
-                self._cancel(worker)
+                self._end(worker, f"has said nothing for {SILENCE_SECS:g} s{where}; it is counted as dead")
             elif worker.state is WorkerState.LOST and self._now - worker.since > SILENCE_SECS:
                 self._cancel(worker)
             elif worker.state is WorkerState.STARTING:

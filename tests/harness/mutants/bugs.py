@@ -3935,7 +3935,7 @@ BUGS = (
     Bug(
         "Real-time: a job that does not come up is excused for the death before it",
         "txtopo/workers/supervisor.py",
-        "        worker.excused = _NONE  # of one death: a job that does not come up has no excuse\n",
+        "        worker.excused = None  # of one death: a job that does not come up has no excuse\n",
         "",
         subjects=(),
         tests=("tests/workers/test_supervisor.py",),
