@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.event_time.combining import FirstStep
 from committers.event_time.times import MICROS_MAX, TIMESTAMP, event_times, micros_in, micros_of
 from committers.inputs import Inputs, field_mistakes
 from state import DeltaState
@@ -41,6 +40,20 @@ class Watermark:
     def of(tuple: Tuple) -> Watermark:
         """Return what a clock has emitted."""
         return Watermark(*tuple.values[1:])
+
+
+@attrs.frozen
+class FirstStep(Combiner):
+    """Combines a batch where its rows are emitted, by a function of them and of when their transaction was planned."""
+
+    key: Sequence[str]
+    fields: Sequence[str]
+    step: Callable[[pa.Table, dt.datetime], pa.Table]
+
+    def combine(self, batch: pa.RecordBatch, planned_at: dt.datetime) -> pa.RecordBatch | None:
+        """Return the combined rows of a batch; None if there is none left, which cannot be sent."""
+        combined = self.step(pa.Table.from_batches([batch]), planned_at).combine_chunks().to_batches()
+        return combined[0] if combined else None
 
 
 class EventClock(BatchBolt, ICommitter):

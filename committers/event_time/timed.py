@@ -12,8 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.event_time.clock import Watermark, timed_input_mistakes
-from committers.event_time.combining import FirstStep
+from committers.event_time.clock import FirstStep, Watermark, timed_input_mistakes
 from committers.event_time.times import TIMESTAMP, Micros, event_times, timestamps
 from committers.inputs import Inputs
 from committers.spill import ReducingCommitter
