@@ -19,7 +19,7 @@ def graph(facts: Facts) -> dict[str, Any]:
         return {"topology": facts.id, "kind": kind, "components": [], "edges": [], "states": {}, "why": why}
     described = facts.run.graph
     samples = facts.timeline.last(COMPONENT)
-    emitted = {name: counts_of(facts, row) for name, row in samples.items()}
+    emitted = {name: counts_of(row) for name, row in samples.items()}
     last_errors: dict[str, str] = {}
     failures: dict[str, int] = {}
     for group in errors(facts)["groups"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from txtopo.engine.timeline.records import PROGRESS, ROOTS
+from txtopo.engine.timeline.records import PROGRESS, ROOTS, OfProgress, OfRoots
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.core.history import first_line
 from txtopo.ui.facts import Facts
@@ -35,7 +35,7 @@ def errors(facts: Facts) -> dict[str, Any]:
 
 
 def _total_errors(facts: Facts, listed: int) -> int:
-    kind, at = (ROOTS, 11) if facts.is_plain else (PROGRESS, 4)
+    kind, at = (ROOTS, OfRoots.ERRORS) if facts.is_plain else (PROGRESS, OfProgress.FAILURES)
     total = last_number(facts.timeline.last(kind).get(""), at)
     return listed if total is None else max(int(total), 0)
 

@@ -7,14 +7,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txtopo.attempts import epoch_and_try
-from txtopo.engine.timeline.records import COMPONENT, DRIVER, PROGRESS, ROOTS
+from txtopo.engine.timeline.records import (
+    COMPONENT,
+    DRIVER,
+    PROGRESS,
+    ROOTS,
+    OfComponent,
+    OfDriver,
+    OfProgress,
+    OfRoots,
+)
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.core.history import HistoryEvent, first_line
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.run.snapshot import Snapshot, TransactionSnapshot, Writer
 from txtopo.ui.facts import Facts, is_live, status_of
 from txtopo.ui.failures import last_failure
-from txtopo.ui.series import known, last_number, rate
+from txtopo.ui.series import last_number, rate
 from txtopo.ui.slugs import slug_of
 
 RATE_SECS = 10.0
@@ -45,7 +54,10 @@ def header(facts: Facts, can: Mapping[str, bool]) -> dict[str, Any]:
     writer, snapshot = facts.last_writer, facts.snapshot
     driver = facts.timeline.last(DRIVER).get("")
     roots = facts.timeline.last(ROOTS).get("")
-    has_latency, at = (roots, 4) if facts.is_plain else (driver, 0)
+    if facts.is_plain:
+        p50, p99 = last_number(roots, OfRoots.P50), last_number(roots, OfRoots.P99)
+    else:
+        p50, p99 = last_number(driver, OfDriver.P50), last_number(driver, OfDriver.P99)
     is_there = facts.timeline.is_there
     found = summary(facts)
     return {
@@ -58,25 +70,29 @@ def header(facts: Facts, can: Mapping[str, bool]) -> dict[str, Any]:
         "begun": None if snapshot is None else snapshot.last_begun,
         **_of_run(facts),
         "rate": _rates(facts),
-        "latency": {
-            "p50Secs": None if has_latency is None else known(has_latency["numbers"][at]),
-            "p99Secs": None if has_latency is None else known(has_latency["numbers"][at + 1]),
-        },
+        "latency": {"p50Secs": p50, "p99Secs": p99},
         "lowest": None if snapshot is None or not is_live(facts) else _lowest(snapshot, facts.writer),
         "lastFailure": last_failure(facts),
         "check": None,
         "timeline": {"isThere": is_there, "why": "" if is_there else _why_none(facts)},
         "can": dict(can),
         "isActive": None,
-        "roots": None if roots is None else _named(roots, ("emitted", "acked", "failed", "pending")),
+        "roots": None
+        if roots is None
+        else {
+            "emitted": _last_whole(roots, OfRoots.EMITTED),
+            "acked": _last_whole(roots, OfRoots.ACKED),
+            "failed": _last_whole(roots, OfRoots.FAILED),
+            "pending": _last_whole(roots, OfRoots.PENDING),
+        },
         "workers": None
         if roots is None
         else {
-            "wanted": known(roots["numbers"][6]),
-            "running": known(roots["numbers"][7]),
-            "restarts": known(roots["numbers"][8]),
-            "killed": None if driver is None else known(driver["numbers"][6]),
-            "cpuSecs": known(roots["numbers"][9]),
+            "wanted": last_number(roots, OfRoots.WORKERS),
+            "running": last_number(roots, OfRoots.WORKERS_RUNNING),
+            "restarts": last_number(roots, OfRoots.RESTARTS),
+            "killed": last_number(driver, OfDriver.WORKERS_KILLED),
+            "cpuSecs": last_number(roots, OfRoots.WORKERS_CPU_SECS),
         },
         "components": components(facts),
     }
@@ -85,35 +101,38 @@ def header(facts: Facts, can: Mapping[str, bool]) -> dict[str, Any]:
 def components(facts: Facts) -> list[dict[str, Any]]:
     """Return what each component has counted since the run began."""
     last = facts.timeline.last(COMPONENT)
-    return [{"id": name, **counts_of(facts, row)} for name, row in last.items()]
+    return [{"id": name, **counts_of(row)} for name, row in last.items()]
 
 
-def counts_of(facts: Facts, row: Any) -> dict[str, Any]:
+def counts_of(row: Any) -> dict[str, Any]:
     """Return the counts of a component from its last sample."""
-    numbers = [known(each) for each in row["numbers"]]
-    if not facts.is_plain:
-        numbers = [numbers[0], *[None] * 5]
-    emitted, transferred, executed, acked, failed, queued = numbers[:6]
     return {
-        "emitted": emitted,
-        "transferred": transferred,
-        "executed": executed,
-        "acked": acked,
-        "failed": failed,
-        "queued": queued,
+        "emitted": last_number(row, OfComponent.EMITTED),
+        "transferred": last_number(row, OfComponent.TRANSFERRED),
+        "executed": last_number(row, OfComponent.EXECUTED),
+        "acked": last_number(row, OfComponent.ACKED),
+        "failed": last_number(row, OfComponent.FAILED),
+        "queued": last_number(row, OfComponent.QUEUED),
     }
 
 
 def _of_run(facts: Facts) -> dict[str, Any]:
     row = facts.timeline.last(PROGRESS).get("")
-    names = ("transactions", "deadLetters", "attempts", "failures", "tuples", "ready", "processing", "processed")
-    numbers = {name: None if row is None else _whole(row["numbers"][at]) for at, name in enumerate(names, 1)}
-    committing = None if row is None else _whole(row["numbers"][9])
-    pending = {name: numbers.pop(name) for name in ("ready", "processing", "processed")} | {"committing": committing}
     return {
-        **numbers,
-        "pending": None if row is None else pending,
-        "remaining": None if row is None else _whole(row["numbers"][11]),
+        "transactions": _last_whole(row, OfProgress.TRANSACTIONS),
+        "deadLetters": _last_whole(row, OfProgress.DEAD_LETTERS),
+        "attempts": _last_whole(row, OfProgress.ATTEMPTS),
+        "failures": _last_whole(row, OfProgress.FAILURES),
+        "tuples": _last_whole(row, OfProgress.TUPLES),
+        "pending": None
+        if row is None
+        else {
+            "ready": _last_whole(row, OfProgress.READY),
+            "processing": _last_whole(row, OfProgress.PROCESSING),
+            "processed": _last_whole(row, OfProgress.PROCESSED),
+            "committing": _last_whole(row, OfProgress.COMMITTING),
+        },
+        "remaining": _last_whole(row, OfProgress.REMAINING),
     }
 
 
@@ -122,10 +141,15 @@ def _rates(facts: Facts) -> dict[str, float | None]:
         return {"transactions": None, "tuples": None}
     if facts.is_plain:
         executed = [
-            value for _, rows in facts.timeline.samples(COMPONENT, RATE_SECS) if (value := rate(rows, 2)) is not None
+            value
+            for _, rows in facts.timeline.samples(COMPONENT, RATE_SECS)
+            if (value := rate(rows, OfComponent.EXECUTED)) is not None
         ]
-        return {"transactions": last_rate(facts, ROOTS, 1), "tuples": sum(executed) if executed else None}
-    return {"transactions": last_rate(facts, PROGRESS, 1), "tuples": last_rate(facts, PROGRESS, 5)}
+        return {"transactions": last_rate(facts, ROOTS, OfRoots.ACKED), "tuples": sum(executed) if executed else None}
+    return {
+        "transactions": last_rate(facts, PROGRESS, OfProgress.TRANSACTIONS),
+        "tuples": last_rate(facts, PROGRESS, OfProgress.TUPLES),
+    }
 
 
 def last_rate(facts: Facts, kind: int, at: int) -> float | None:
@@ -135,18 +159,13 @@ def last_rate(facts: Facts, kind: int, at: int) -> float | None:
 
 
 def _lag(facts: Facts) -> int | None:
-    at, kind = (10, ROOTS) if facts.is_plain else (10, PROGRESS)
-    value = last_number(facts.timeline.last(kind).get(""), at)
-    return None if value is None else int(value)
+    kind, at = (ROOTS, OfRoots.LAG) if facts.is_plain else (PROGRESS, OfProgress.LAG)
+    return _last_whole(facts.timeline.last(kind).get(""), at)
 
 
-def _whole(value: float) -> int | None:
-    found = known(value)
+def _last_whole(row: Any | None, at: int) -> int | None:
+    found = last_number(row, at)
     return None if found is None else int(found)
-
-
-def _named(row: Any, names: tuple[str, ...]) -> dict[str, int | None]:
-    return {name: _whole(row["numbers"][at]) for at, name in enumerate(names)}
 
 
 def _lowest(snapshot: Snapshot, writer: Writer | None) -> dict[str, Any] | None:

@@ -5,13 +5,26 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
 import numpy as np
 
-from txtopo.engine.timeline.records import COMPONENT, DRIVER, PROGRESS, READING, ROOTS, STATE
+from txtopo.engine.timeline.records import (
+    COMPONENT,
+    DRIVER,
+    PROGRESS,
+    READING,
+    ROOTS,
+    STATE,
+    VALUE,
+    OfComponent,
+    OfDriver,
+    OfProgress,
+    OfRoots,
+    OfState,
+)
 from txtopo.transactional.tasks.readings import ReadingKind
 from txtopo.ui.rings import Rows
 from txtopo.ui.timeline import TimelineReader
@@ -66,10 +79,10 @@ class _Axis:
         """Return the step that each row belongs to."""
         return np.ceil((rows["at"] / 1e6 - self.first) / self.step).astype(int)
 
-    def gauge(self, rows: Rows, value: Callable[[Any], Any]) -> Line:
-        """Return the last value in each step; ``value`` takes the numbers of all rows."""
+    def gauge(self, rows: Rows, at: int) -> Line:
+        """Return the last value of a number in each step."""
         line: Line = [None] * self.count
-        for place, number in zip(self.places(rows).tolist(), value(rows["numbers"]).tolist(), strict=True):
+        for place, number in zip(self.places(rows).tolist(), rows["numbers"][:, at].tolist(), strict=True):
             if 0 <= place < self.count and not math.isnan(number):
                 line[place] = number
         return line
@@ -113,22 +126,32 @@ def _transactional(axis: _Axis, found: _Found) -> Iterable[dict[str, Any]]:
     progress, driver = found[PROGRESS].get(""), found[DRIVER].get("")
     if progress is None or driver is None:
         return
-    yield _plot("committed", "committed", "transactions/s", {"committed": axis.growth(progress, 1)})
-    yield _plot("tuples", "tuples of the spout", "tuples/s", {"tuples": axis.growth(progress, 5)})
-    latency = {"p50": axis.gauge(driver, _number(0)), "p99": axis.gauge(driver, _number(1))}
+    yield _plot(
+        "committed", "committed", "transactions/s", {"committed": axis.growth(progress, OfProgress.TRANSACTIONS)}
+    )
+    yield _plot("tuples", "tuples of the spout", "tuples/s", {"tuples": axis.growth(progress, OfProgress.TUPLES)})
+    latency = {"p50": axis.gauge(driver, OfDriver.P50), "p99": axis.gauge(driver, OfDriver.P99)}
     yield _plot("latency", "from available to visible", "s", latency)
-    phases = {name: axis.gauge(progress, _number(at)) for at, name in enumerate(_PHASES, 6)}
+    phases = {name: axis.gauge(progress, at) for name, at in _PHASES.items()}
     yield _plot("pending", "pending", "transactions", phases)
-    sizes = {"job": _size(axis, progress, driver, (3, 2)), "group": _size(axis, progress, driver, (1, 3))}
+    sizes = {
+        "job": _size(axis, progress, driver, (OfProgress.ATTEMPTS, OfDriver.JOBS)),
+        "group": _size(axis, progress, driver, (OfProgress.TRANSACTIONS, OfDriver.GROUPS)),
+    }
     yield _plot("sizes", "size of jobs and commit groups", "transactions", sizes)
-    writes = {name: axis.growth(rows, 1, by=0) for name, rows in found[STATE].items()}
+    writes = {name: axis.growth(rows, OfState.SECS, by=OfState.WRITES) for name, rows in found[STATE].items()}
     yield _plot("writes", "Delta write by table", "s", writes)
     yield from _readings(axis, found[READING])
-    yield _plot("failures", "failed attempts", "/s", {"failed": axis.growth(progress, 4)})
-    yield _plot("lag", "lag of the source", "records", {"lag": axis.gauge(progress, _number(10))})
+    yield _plot("failures", "failed attempts", "/s", {"failed": axis.growth(progress, OfProgress.FAILURES)})
+    yield _plot("lag", "lag of the source", "records", {"lag": axis.gauge(progress, OfProgress.LAG)})
 
 
-_PHASES = ("ready", "processing", "processed", "committing")
+_PHASES = {
+    "ready": OfProgress.READY,
+    "processing": OfProgress.PROCESSING,
+    "processed": OfProgress.PROCESSED,
+    "committing": OfProgress.COMMITTING,
+}
 
 
 def _plain(axis: _Axis, found: _Found) -> Iterable[dict[str, Any]]:
@@ -136,30 +159,30 @@ def _plain(axis: _Axis, found: _Found) -> Iterable[dict[str, Any]]:
     if roots is None:
         return
     components = found[COMPONENT]
-    settled = {"acked": axis.growth(roots, 1), "failed": axis.growth(roots, 2)}
+    settled = {"acked": axis.growth(roots, OfRoots.ACKED), "failed": axis.growth(roots, OfRoots.FAILED)}
     yield _plot("roots", "settled roots", "roots/s", settled)
-    yield _plot("pending", "pending roots", "roots", {"pending": axis.gauge(roots, _number(3))})
-    latency = {"p50": axis.gauge(roots, _number(4)), "p99": axis.gauge(roots, _number(5))}
+    yield _plot("pending", "pending roots", "roots", {"pending": axis.gauge(roots, OfRoots.PENDING)})
+    latency = {"p50": axis.gauge(roots, OfRoots.P50), "p99": axis.gauge(roots, OfRoots.P99)}
     yield _plot("latency", "complete latency", "s", latency)
-    executed = {name: axis.growth(rows, 2) for name, rows in components.items()}
+    executed = {name: axis.growth(rows, OfComponent.EXECUTED) for name, rows in components.items()}
     yield _plot("executed", "executed", "tuples/s", executed)
-    emitted = {name: axis.growth(rows, 0) for name, rows in components.items()}
+    emitted = {name: axis.growth(rows, OfComponent.EMITTED) for name, rows in components.items()}
     yield _plot("emitted", "emitted", "tuples/s", emitted)
-    queued = {name: axis.gauge(rows, _number(5)) for name, rows in components.items()}
+    queued = {name: axis.gauge(rows, OfComponent.QUEUED) for name, rows in components.items()}
     yield _plot("queued", "queued in memory", "tuples", queued)
-    workers = {"running": axis.gauge(roots, _number(7)), "wanted": axis.gauge(roots, _number(6))}
+    workers = {"running": axis.gauge(roots, OfRoots.WORKERS_RUNNING), "wanted": axis.gauge(roots, OfRoots.WORKERS)}
     yield _plot("workers", "workers", "workers", workers)
-    yield _plot("restarts", "restarts of workers", "restarts", {"restarts": axis.gauge(roots, _number(8))})
-    yield _plot("lag", "lag of the sources", "records", {"lag": axis.gauge(roots, _number(10))})
+    yield _plot("restarts", "restarts of workers", "restarts", {"restarts": axis.gauge(roots, OfRoots.RESTARTS)})
+    yield _plot("lag", "lag of the sources", "records", {"lag": axis.gauge(roots, OfRoots.LAG)})
 
 
 def _of_driver(axis: _Axis, found: _Found) -> Iterable[dict[str, Any]]:
     driver = found[DRIVER].get("")
     if driver is None:
         return
-    memory = axis.gauge(driver, lambda numbers: numbers[:, 4] / _MIB)
+    memory: Line = [None if value is None else value / _MIB for value in axis.gauge(driver, OfDriver.MEMORY_BYTES)]
     yield _plot("memory", "memory of the driver", "MiB", {"driver": memory})
-    cpu: Line = [None if value is None else 100 * value for value in axis.growth(driver, 5)]
+    cpu: Line = [None if value is None else 100 * value for value in axis.growth(driver, OfDriver.CPU_SECS)]
     yield _plot("cpu", "processor time of the driver", "% of a core", {"driver": cpu})
 
 
@@ -173,13 +196,13 @@ def _readings(axis: _Axis, found: Mapping[str, Rows]) -> Iterable[dict[str, Any]
             continue
         match kind:
             case ReadingKind.COUNT.value:
-                line = axis.growth(rows, 0)
+                line = axis.growth(rows, VALUE)
             case ReadingKind.TIME.value:
                 behind = rows.copy()
-                behind["numbers"][:, 0] = rows["at"] / 1e6 - rows["numbers"][:, 0]
-                line = axis.gauge(behind, _number(0))
+                behind["numbers"][:, VALUE] = rows["at"] / 1e6 - rows["numbers"][:, VALUE]
+                line = axis.gauge(behind, VALUE)
             case _:
-                line = axis.gauge(rows, _number(0))
+                line = axis.gauge(rows, VALUE)
         label = f"{component} {of}" if of else str(component)
         grouped.setdefault((str(name), str(kind)), {})[label] = line
     units = {ReadingKind.COUNT.value: "/s", ReadingKind.TIME.value: "s behind now"}
@@ -191,7 +214,3 @@ def _size(axis: _Axis, progress: Rows, driver: Rows, columns: tuple[int, int]) -
     """Return how many transactions there are to a job or group: growth of a number by growth of another."""
     upper, lower = axis.growth(progress, columns[0]), axis.growth(driver, columns[1])
     return [a / b if a is not None and b else None for a, b in zip(upper, lower, strict=True)]
-
-
-def _number(at: int) -> Callable[[Any], Any]:
-    return lambda numbers: numbers[:, at]

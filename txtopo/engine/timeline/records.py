@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import re
 import struct
@@ -44,7 +45,46 @@ PROGRESS, DRIVER, STATE, READING, ROOTS, COMPONENT = range(10, 16)
 """Kinds of samples."""
 
 SAMPLE = struct.Struct("<qQ12d")
-"""Of all samples: the time in microseconds, the name, twelve numbers; NaN for what is unknown."""
+"""Of all samples: the time in microseconds, the name, twelve numbers; NaN for what is unknown.
+
+Which number is which, the classes below say, one for each kind; a reading has only the first number, its value.
+"""
+
+
+class OfProgress(enum.IntEnum):
+    """Places of the numbers of a transactional run."""
+
+    COMMITTED, TRANSACTIONS, DEAD_LETTERS, ATTEMPTS, FAILURES, TUPLES = range(6)
+    READY, PROCESSING, PROCESSED, COMMITTING, LAG, REMAINING = range(6, 12)
+
+
+class OfDriver(enum.IntEnum):
+    """Places of the numbers of a driver; the latencies are those from available to visible."""
+
+    P50, P99, JOBS, GROUPS, MEMORY_BYTES, CPU_SECS, WORKERS_KILLED = range(7)
+
+
+class OfState(enum.IntEnum):
+    """Places of the numbers of a state."""
+
+    WRITES, SECS, ROWS, REMOVED = range(4)
+
+
+class OfRoots(enum.IntEnum):
+    """Places of the numbers of a plain topology's run."""
+
+    EMITTED, ACKED, FAILED, PENDING, P50, P99 = range(6)
+    WORKERS, WORKERS_RUNNING, RESTARTS, WORKERS_CPU_SECS, LAG, ERRORS = range(6, 12)
+
+
+class OfComponent(enum.IntEnum):
+    """Places of the numbers of a component; a transactional run knows only the first."""
+
+    EMITTED, TRANSFERRED, EXECUTED, ACKED, FAILED, QUEUED = range(6)
+
+
+VALUE = 0
+"""The place of a reading's value."""
 
 _UINT = 0xFFFFFFFF
 _NAME = re.compile(r"(\d{10})\.records")

@@ -26,7 +26,7 @@ _STATM = Path("/proc/self/statm")
 
 @attrs.frozen
 class Sample:
-    """A sample: its kind, what it is of, and up to twelve numbers; None for what is unknown."""
+    """A sample: its kind, what it is of, and up to twelve numbers, in the order of ``records``; None if unknown."""
 
     kind: int
     name: str
