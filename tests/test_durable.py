@@ -9,7 +9,9 @@ def test_a_file_replaces_another_and_what_a_crash_has_left(tmp_path):
     """It gets its content and its mode, and nothing stays beside it."""
     path = tmp_path / "page.json"
     path.write_bytes(b"former")
-    (tmp_path / ".draft-page.json").write_bytes(b"half, and readable for all")
+    draft = tmp_path / ".draft-page.json"
+    draft.touch(0o600)
+    draft.write_bytes(b"the half of what was to be written")
     write_whole(path, b"new", 0o600)
     assert path.read_bytes() == b"new"
     assert path.stat().st_mode & 0o777 == 0o600

@@ -21,8 +21,7 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
     A crash before the rename leaves a draft, which the next write replaces. One writer at a time.
     """
     draft = path.with_name(f".draft-{path.name}")
-    draft.unlink(missing_ok=True)  # its mode may be another one
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
         file.write(content)
     draft.replace(path)
 
