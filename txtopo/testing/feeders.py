@@ -102,13 +102,13 @@ class AckFailMapTracker(Shared):
         _wait_for(self.failed, message_ids, "failed")
 
 
-def wait_until(condition: Callable[[], bool], timeout_secs: float = WAIT_SECS) -> bool:
-    """Wait until a condition holds, and return whether it does within a time."""
+def wait_until(condition: Callable[[], bool], timeout_secs: float = WAIT_SECS, pause_secs: float = _PAUSE_SECS) -> bool:
+    """Wait until a condition holds, and return whether it does within a time; it is asked after each pause."""
     end = time.monotonic() + timeout_secs
     while not condition():
         if time.monotonic() > end:
             return False
-        time.sleep(_PAUSE_SECS)
+        time.sleep(pause_secs)
     return True
 
 

@@ -232,7 +232,7 @@ class KafkaTopics:
 
     @staticmethod
     def _wait(condition: Callable[[], bool], what: str) -> None:
-        if not wait_until(condition, READY_SECS):
+        if not wait_until(condition, READY_SECS, _POLL_SECS):
             raise RuntimeError(what)
 
 

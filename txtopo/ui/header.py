@@ -23,11 +23,27 @@ from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.run.snapshot import Snapshot, TransactionSnapshot, Writer
 from txtopo.ui.facts import Facts, is_live, status_of
 from txtopo.ui.failures import last_failure
-from txtopo.ui.series import last_number, rate
+from txtopo.ui.series import PHASES, last_number, rate
 from txtopo.ui.slugs import slug_of
 
 RATE_SECS = 10.0
 """Rates are those of so many seconds."""
+
+# Places in samples, by the name of the API.
+_TOTALS = {
+    "transactions": OfProgress.TRANSACTIONS,
+    "deadLetters": OfProgress.DEAD_LETTERS,
+    "attempts": OfProgress.ATTEMPTS,
+    "failures": OfProgress.FAILURES,
+    "tuples": OfProgress.TUPLES,
+}
+_ROOTS = {
+    "emitted": OfRoots.EMITTED,
+    "acked": OfRoots.ACKED,
+    "failed": OfRoots.FAILED,
+    "pending": OfRoots.PENDING,
+}
+_COUNTS = {each.name.lower(): each for each in OfComponent}
 
 
 def summary(facts: Facts) -> dict[str, Any]:
@@ -77,14 +93,7 @@ def header(facts: Facts, can: Mapping[str, bool]) -> dict[str, Any]:
         "timeline": {"isThere": is_there, "why": "" if is_there else _why_none(facts)},
         "can": dict(can),
         "isActive": None,
-        "roots": None
-        if roots is None
-        else {
-            "emitted": _last_whole(roots, OfRoots.EMITTED),
-            "acked": _last_whole(roots, OfRoots.ACKED),
-            "failed": _last_whole(roots, OfRoots.FAILED),
-            "pending": _last_whole(roots, OfRoots.PENDING),
-        },
+        "roots": None if roots is None else _wholes(roots, _ROOTS),
         "workers": None
         if roots is None
         else {
@@ -106,32 +115,14 @@ def components(facts: Facts) -> list[dict[str, Any]]:
 
 def counts_of(row: Any) -> dict[str, Any]:
     """Return the counts of a component from its last sample."""
-    return {
-        "emitted": last_number(row, OfComponent.EMITTED),
-        "transferred": last_number(row, OfComponent.TRANSFERRED),
-        "executed": last_number(row, OfComponent.EXECUTED),
-        "acked": last_number(row, OfComponent.ACKED),
-        "failed": last_number(row, OfComponent.FAILED),
-        "queued": last_number(row, OfComponent.QUEUED),
-    }
+    return {name: last_number(row, at) for name, at in _COUNTS.items()}
 
 
 def _of_run(facts: Facts) -> dict[str, Any]:
     row = facts.timeline.last(PROGRESS).get("")
     return {
-        "transactions": _last_whole(row, OfProgress.TRANSACTIONS),
-        "deadLetters": _last_whole(row, OfProgress.DEAD_LETTERS),
-        "attempts": _last_whole(row, OfProgress.ATTEMPTS),
-        "failures": _last_whole(row, OfProgress.FAILURES),
-        "tuples": _last_whole(row, OfProgress.TUPLES),
-        "pending": None
-        if row is None
-        else {
-            "ready": _last_whole(row, OfProgress.READY),
-            "processing": _last_whole(row, OfProgress.PROCESSING),
-            "processed": _last_whole(row, OfProgress.PROCESSED),
-            "committing": _last_whole(row, OfProgress.COMMITTING),
-        },
+        **_wholes(row, _TOTALS),
+        "pending": None if row is None else _wholes(row, PHASES),
         "remaining": _last_whole(row, OfProgress.REMAINING),
     }
 
@@ -166,6 +157,10 @@ def _lag(facts: Facts) -> int | None:
 def _last_whole(row: Any | None, at: int) -> int | None:
     found = last_number(row, at)
     return None if found is None else int(found)
+
+
+def _wholes(row: Any | None, places: Mapping[str, int]) -> dict[str, int | None]:
+    return {name: _last_whole(row, at) for name, at in places.items()}
 
 
 def _lowest(snapshot: Snapshot, writer: Writer | None) -> dict[str, Any] | None:

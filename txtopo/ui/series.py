@@ -132,7 +132,7 @@ def _transactional(axis: _Axis, found: _Found) -> Iterable[dict[str, Any]]:
     yield _plot("tuples", "tuples of the spout", "tuples/s", {"tuples": axis.growth(progress, OfProgress.TUPLES)})
     latency = {"p50": axis.gauge(driver, OfDriver.P50), "p99": axis.gauge(driver, OfDriver.P99)}
     yield _plot("latency", "from available to visible", "s", latency)
-    phases = {name: axis.gauge(progress, at) for name, at in _PHASES.items()}
+    phases = {name: axis.gauge(progress, at) for name, at in PHASES.items()}
     yield _plot("pending", "pending", "transactions", phases)
     sizes = {
         "job": _size(axis, progress, driver, (OfProgress.ATTEMPTS, OfDriver.JOBS)),
@@ -146,7 +146,7 @@ def _transactional(axis: _Axis, found: _Found) -> Iterable[dict[str, Any]]:
     yield _plot("lag", "lag of the source", "records", {"lag": axis.gauge(progress, OfProgress.LAG)})
 
 
-_PHASES = {
+PHASES = {
     "ready": OfProgress.READY,
     "processing": OfProgress.PROCESSING,
     "processed": OfProgress.PROCESSED,

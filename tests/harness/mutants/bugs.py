@@ -63,12 +63,17 @@ def read_bugs(text: str) -> Iterator[Bug]:
             marks[line[:2].ljust(2)].append(line[2:])
         by = [line.split(maxsplit=1) for line in marks["  "]]
         yield Bug(
-            first,
-            path,
-            *("".join(f"{line}\n" for line in marks[mark]) for mark in ("- ", "+ ")),
+            name=first,
+            path=path,
+            old=_joined(marks["- "]),
+            new=_joined(marks["+ "]),
             subjects=tuple(subject for how, name in by if how == "simulate" for subject in SUBJECTS[name]),
             tests=tuple(name for how, name in by if how == "test"),
         )
+
+
+def _joined(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
 
 
 BUGS = tuple(read_bugs(Path(__file__).with_suffix(".txt").read_text()))
