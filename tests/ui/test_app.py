@@ -10,12 +10,12 @@ from starlette.testclient import TestClient
 
 from tests.ui.runs import EVIL, SCRIPT, SECRET, TRANSACTIONS, run_in
 from tests.ui.shapes import misfits
+from txtopo.ui.answers.slugs import slug_of
+from txtopo.ui.answers.source import FolderSource
 from txtopo.ui.app import Page, application, routes
 from txtopo.ui.checks import Checks
 from txtopo.ui.openapi import SHAPES, document
 from txtopo.ui.security import INVITATION_SECS, Sessions, hosts_of
-from txtopo.ui.slugs import slug_of
-from txtopo.ui.source import FolderSource
 
 PORT = 8123
 ORIGIN = f"http://127.0.0.1:{PORT}"

@@ -16,8 +16,8 @@ from tests.cluster.nimbuses import ROOT, next_root
 from tests.cluster.supervisors import DriverCluster
 from tests.ui.shapes import misfits
 from tests.waiting import wait_for
+from txtopo.ui.answers.slugs import slug_of
 from txtopo.ui.openapi import SHAPES, document
-from txtopo.ui.slugs import slug_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

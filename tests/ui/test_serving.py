@@ -25,7 +25,7 @@ from txtopo.cli.main import txtopo
 from txtopo.cli.page import PAGE_FILE, Beside, PageFile, page_beside
 from txtopo.engine.timeline.records import folder_of
 from txtopo.errors import ConfigError
-from txtopo.ui.slugs import slug_of
+from txtopo.ui.answers.slugs import slug_of
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_SECS = 60.0

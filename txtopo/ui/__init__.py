@@ -2,8 +2,8 @@
 
 It runs in a process of its own, and reads what runs leave in their folders: no driver knows of it.
 
-- ``source`` finds topologies and answers for them, from a folder; ``timeline``, ``series``, ``explanation`` and
-  ``tables`` read one kind of thing each.
+- ``answers`` finds topologies and answers for them, from a folder or a cluster: each module reads one kind of thing.
 - ``app`` has the routes, ``security`` who may use them, ``checks`` the audits and replays that a page begins.
-- ``views`` makes HTML of the API's answers, and ``static`` has what runs in the browser.
+- ``views`` makes HTML of the answers, from what ``markup`` offers, and ``static`` has what runs in the browser.
+- ``drivers`` lets a supervisor answer for the folders of its topologies.
 """

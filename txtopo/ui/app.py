@@ -1,4 +1,4 @@
-"""The page's application: its routes, each of which asks a :class:`~txtopo.ui.source.Source`.
+"""The page's application: its routes, each of which asks a :class:`~txtopo.ui.answers.source.Source`.
 
 ``/api/v1`` answers JSON, ``/part`` the same as a piece of HTML, ``/`` and ``/t`` whole documents.
 """
@@ -28,11 +28,11 @@ from txtopo.cluster.serving.answers import body_of, settings_in
 from txtopo.errors import NotAlive, TransitionError, TxtopoError
 from txtopo.secrecy import without_secrets
 from txtopo.ui import views
+from txtopo.ui.answers.source import NotFound, Source
 from txtopo.ui.checks import CheckRuns, Checks
 from txtopo.ui.openapi import document
 from txtopo.ui.security import INVITATION_SECS, Guard, Refusal, Sessions
 from txtopo.ui.sharing import Sharing
-from txtopo.ui.source import NotFound, Source
 
 STATIC = Path(__file__).parent / "static"
 CHANGES = ("activate", "deactivate", "rebalance", "kill")

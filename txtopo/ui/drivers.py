@@ -16,10 +16,10 @@ from starlette.routing import Match, Route
 from txtopo.cluster.driver.folder import TopologyPlace
 from txtopo.errors import TxtopoError
 from txtopo.secrecy import without_secrets
+from txtopo.ui.answers.slugs import slug_of
+from txtopo.ui.answers.source import FolderSource, NotFound
 from txtopo.ui.app import Page, routes
 from txtopo.ui.security import Sessions
-from txtopo.ui.slugs import slug_of
-from txtopo.ui.source import FolderSource, NotFound
 
 _OPEN_MAX = 100
 

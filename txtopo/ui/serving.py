@@ -18,11 +18,11 @@ from txtopo.cli.page import Beside, PageFile
 from txtopo.cluster.client import ClusterClient
 from txtopo.cluster.serving.server import serve
 from txtopo.errors import ConfigError
+from txtopo.ui.answers.cluster import ClusterSource
+from txtopo.ui.answers.source import FolderSource
 from txtopo.ui.app import Page, application
 from txtopo.ui.checks import Checks
-from txtopo.ui.cluster import ClusterSource
 from txtopo.ui.security import Sessions, hosts_of
-from txtopo.ui.source import FolderSource
 
 IDLE_SECS = 600.0
 """How long the page of a run that was killed waits for somebody to look at it."""

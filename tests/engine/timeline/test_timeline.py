@@ -32,8 +32,8 @@ from txtopo.transactional.core.events import (
 )
 from txtopo.transactional.core.transactions import FailedAttempt
 from txtopo.transactional.run.snapshot import read_snapshot, snapshots_in
-from txtopo.ui.source import FolderSource
-from txtopo.ui.timeline import TimelineReader
+from txtopo.ui.answers.source import FolderSource
+from txtopo.ui.answers.timeline import TimelineReader
 
 DEADLINE_SECS = 20
 

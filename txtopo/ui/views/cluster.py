@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from txtopo.ui.markup import Markup, tag
+from txtopo.ui.markup.elements import Markup, tag
+from txtopo.ui.markup.words import UNKNOWN, duration
 from txtopo.ui.views.tables import none, table
-from txtopo.ui.words import UNKNOWN, duration
 
 
 def cluster_part(cluster: Mapping[str, Any]) -> Markup:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from txtopo.cli.display.wording import count_of
-from txtopo.ui.markup import Child, Markup, tag
+from txtopo.ui.markup.elements import Child, Markup, tag
+from txtopo.ui.markup.words import moment, number
 from txtopo.ui.views.tables import none, transaction_link
-from txtopo.ui.words import moment, number
 
 
 def errors_part(errors: Mapping[str, Any]) -> Markup:

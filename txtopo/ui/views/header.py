@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from txtopo.cli.display.wording import count_of
-from txtopo.ui.markup import Child, Markup, tag
-from txtopo.ui.plots import short
+from txtopo.ui.markup.elements import Child, Markup, tag
+from txtopo.ui.markup.plots import short
+from txtopo.ui.markup.words import UNKNOWN, ago, duration, number
 from txtopo.ui.views.checks import CHECK_WORDS
 from txtopo.ui.views.tables import transaction_link
-from txtopo.ui.words import UNKNOWN, ago, duration, number
 
 _CONFIRM = {
     "activate": ("activate", "Let the spout emit again?"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from txtopo.ui.markup import Attribute, Child, Markup, joined, tag
-from txtopo.ui.spans import SPANS
+from txtopo.ui.markup.elements import Attribute, Child, Markup, joined, tag
+from txtopo.ui.markup.spans import SPANS
 from txtopo.ui.views.cluster import cluster_part
 from txtopo.ui.views.header import header_part
 from txtopo.ui.views.topologies import topologies_part

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from txtopo.ui.graph import graph_svg
-from txtopo.ui.markup import Child, Markup, tag
-from txtopo.ui.plots import Line, Plot
+from txtopo.ui.markup.elements import Child, Markup, tag
+from txtopo.ui.markup.graph import graph_svg
+from txtopo.ui.markup.plots import Line, Plot
+from txtopo.ui.markup.words import number
 from txtopo.ui.views.tables import none, table
-from txtopo.ui.words import number
 
 _SHORTEST = 60
 """The values that a plot has room for at least."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from txtopo.ui.markup import Markup, tag
+from txtopo.ui.markup.elements import Markup, tag
 from txtopo.ui.views.tables import none, table
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txtopo.cli.display.wording import count_of
-from txtopo.ui.markup import Markup, tag
+from txtopo.ui.markup.elements import Markup, tag
+from txtopo.ui.markup.words import moment, number, size
 from txtopo.ui.views.tables import none, table
-from txtopo.ui.words import moment, number, size
 
 
 def states_part(states: Mapping[str, Any]) -> Markup:

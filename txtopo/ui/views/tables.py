@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from txtopo.ui.markup import Child, Markup, tag
+from txtopo.ui.markup.elements import Child, Markup, tag
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Child]], *, caption: str = "", numbers: bool = False) -> Markup:

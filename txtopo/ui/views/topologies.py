@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from txtopo.ui.markup import Markup, tag
-from txtopo.ui.plots import short
+from txtopo.ui.markup.elements import Markup, tag
+from txtopo.ui.markup.plots import short
+from txtopo.ui.markup.words import UNKNOWN, duration, number
 from txtopo.ui.views.tables import none, table
-from txtopo.ui.words import UNKNOWN, duration, number
 
 
 def topologies_part(topologies: Mapping[str, Any]) -> Markup:

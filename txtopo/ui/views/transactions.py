@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from txtopo.cli.display.wording import cut
-from txtopo.ui.markup import Child, Markup, tag
-from txtopo.ui.spans import SPANS, seconds_of, spans_svg
+from txtopo.ui.markup.elements import Child, Markup, tag
+from txtopo.ui.markup.spans import SPANS, seconds_of, spans_svg
+from txtopo.ui.markup.words import UNKNOWN, duration, moment, number
 from txtopo.ui.views.tables import none, table, transaction_link
-from txtopo.ui.words import UNKNOWN, duration, moment, number
 
 _METADATA_CHARACTERS_MAX = 20_000
 _LINES_MAX = 5

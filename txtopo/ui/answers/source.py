@@ -25,10 +25,10 @@ from txtopo.transactional.journal.journal import (
     topologies_with_journal,
 )
 from txtopo.transactional.run.snapshot import read_snapshot, snapshots_in, topologies_with_snapshot
-from txtopo.ui import drawing, failures, header, series, settings, tables
-from txtopo.ui.facts import Facts, is_live, now_of
-from txtopo.ui.slugs import slug_of
-from txtopo.ui.timeline import TimelineReader
+from txtopo.ui.answers import drawing, failures, header, series, settings, tables
+from txtopo.ui.answers.facts import Facts, is_live, now_of
+from txtopo.ui.answers.slugs import slug_of
+from txtopo.ui.answers.timeline import TimelineReader
 
 FACTS_SECS = 0.25
 """How old the facts of a topology may be."""

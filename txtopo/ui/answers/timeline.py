@@ -28,7 +28,7 @@ from txtopo.engine.timeline.records import (
 )
 from txtopo.engine.timeline.ring import TEXT
 from txtopo.records import DAMAGE, from_json
-from txtopo.ui.rings import EVENTS, SAMPLES, Ring, Rows
+from txtopo.ui.answers.rings import EVENTS, SAMPLES, Ring, Rows
 
 LOOK_SECS = 0.1
 """How often the files are looked at, however many ask."""

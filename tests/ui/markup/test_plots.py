@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from txtopo.ui.plots import Plot, exact, nice_step, short
+from txtopo.ui.markup.plots import Plot, exact, nice_step, short
 
 
 def paths(plot: Plot) -> list[str]:

@@ -10,7 +10,7 @@ import attrs
 from txtopo.cli.settings_command import default_text
 from txtopo.config import SETTINGS
 from txtopo.secrecy import HIDDEN, is_secret, shown
-from txtopo.ui.facts import Facts
+from txtopo.ui.answers.facts import Facts
 
 
 def settings(facts: Facts, arguments: Mapping[str, str]) -> dict[str, Any]:

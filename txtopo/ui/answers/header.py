@@ -21,10 +21,10 @@ from txtopo.secrecy import without_secrets
 from txtopo.transactional.core.history import HistoryEvent, first_line
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.run.snapshot import Snapshot, TransactionSnapshot, Writer
-from txtopo.ui.facts import Facts, is_live, status_of
-from txtopo.ui.failures import last_failure
-from txtopo.ui.series import PHASES, last_number, rate
-from txtopo.ui.slugs import slug_of
+from txtopo.ui.answers.facts import Facts, is_live, status_of
+from txtopo.ui.answers.failures import last_failure
+from txtopo.ui.answers.series import PHASES, last_number, rate
+from txtopo.ui.answers.slugs import slug_of
 
 RATE_SECS = 10.0
 """Rates are those of so many seconds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txtopo.ui.markup import Markup, joined, tag
+from txtopo.ui.markup.elements import Markup, joined, tag
 
 
 def test_text_is_escaped_in_content_and_attributes():

@@ -26,8 +26,8 @@ from txtopo.engine.timeline.records import (
     OfState,
 )
 from txtopo.transactional.tasks.readings import ReadingKind
-from txtopo.ui.rings import Rows
-from txtopo.ui.timeline import TimelineReader
+from txtopo.ui.answers.rings import Rows
+from txtopo.ui.answers.timeline import TimelineReader
 
 POINTS_MAX = 300
 SECS_MAX = 3_600

@@ -6,9 +6,9 @@ from typing import Any
 
 from txtopo.engine.timeline.records import COMPONENT
 from txtopo.transactional.core.history import first_line
-from txtopo.ui.facts import Facts
-from txtopo.ui.failures import errors
-from txtopo.ui.header import counts_of
+from txtopo.ui.answers.facts import Facts
+from txtopo.ui.answers.failures import errors
+from txtopo.ui.answers.header import counts_of
 
 
 def graph(facts: Facts) -> dict[str, Any]:

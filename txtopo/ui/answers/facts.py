@@ -11,7 +11,7 @@ from txtopo.cli.explain import SILENT_SECS
 from txtopo.engine.timeline.records import DRIVER, RunRecord
 from txtopo.transactional.core.actions import StopReason
 from txtopo.transactional.run.snapshot import Snapshot, Writer
-from txtopo.ui.timeline import TimelineReader
+from txtopo.ui.answers.timeline import TimelineReader
 
 _ORDERLY = {reason.value for reason in StopReason} - {StopReason.FAILED.value}
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from txtopo.cli.display.wording import cut
-from txtopo.ui.markup import Markup, tag
-from txtopo.ui.plots import nice_step
-from txtopo.ui.words import duration
+from txtopo.ui.markup.elements import Markup, tag
+from txtopo.ui.markup.plots import nice_step
+from txtopo.ui.markup.words import duration
 
 SPANS = (
     ("metadata", "metadata", "begunAt", "metadataAt"),

@@ -8,8 +8,8 @@ from typing import Any
 from txtopo.engine.timeline.records import PROGRESS, ROOTS, OfProgress, OfRoots
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.core.history import first_line
-from txtopo.ui.facts import Facts
-from txtopo.ui.series import last_number
+from txtopo.ui.answers.facts import Facts
+from txtopo.ui.answers.series import last_number
 
 
 def errors(facts: Facts) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from tests.ui.answers import Answers
-from txtopo.ui.graph import graph_svg
+from txtopo.ui.markup.graph import graph_svg
 
 
 def boxes(svg: str) -> dict[str, tuple[float, float, float, float]]:

@@ -25,11 +25,11 @@ from txtopo.cluster.decisions.lifecycle import Status
 from txtopo.cluster.serving.server import version
 from txtopo.errors import ClusterError, NoLeader, TxtopoError
 from txtopo.transactional.core.history import first_line
-from txtopo.ui import header
-from txtopo.ui.facts import Facts
-from txtopo.ui.slugs import slug_of
-from txtopo.ui.source import NotFound
-from txtopo.ui.timeline import TimelineReader
+from txtopo.ui.answers import header
+from txtopo.ui.answers.facts import Facts
+from txtopo.ui.answers.slugs import slug_of
+from txtopo.ui.answers.source import NotFound
+from txtopo.ui.answers.timeline import TimelineReader
 
 LOOK_SECS = 0.5
 """How old may be what is known of the whole cluster."""
@@ -62,7 +62,7 @@ class _Look:
 
 
 class ClusterSource:
-    """The topologies of a cluster; a :class:`~txtopo.ui.source.Source`."""
+    """The topologies of a cluster; a :class:`~txtopo.ui.answers.source.Source`."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
@@ -72,7 +72,7 @@ class ClusterSource:
         """All that were ever seen, as they were then."""
 
     def topologies(self) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.source.Source`, as for all methods."""
+        """See :class:`~txtopo.ui.answers.source.Source`, as for all methods."""
         look = self._look()
         found = [self._summary(look, each) for each in look.topologies.values()]
         place = ", ".join(look.nimbuses) or "a cluster of which no nimbus answers"
@@ -80,7 +80,7 @@ class ClusterSource:
         return {"version": version(), "place": place, "isCluster": True, "topologies": found}
 
     def header(self, slug: str) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.source.Source`."""
+        """See :class:`~txtopo.ui.answers.source.Source`."""
         look = self._look()
         topology = self._find(look, slug)
         status = topology["status"]
@@ -98,40 +98,40 @@ class ClusterSource:
         }
 
     def timeline(self, slug: str, since: int) -> bytes:
-        """See :class:`~txtopo.ui.source.Source`."""
+        """See :class:`~txtopo.ui.answers.source.Source`."""
         return self._ask(slug, "timeline", since=since).content
 
     def transactions(self, slug: str, first: int, last: int | None, limit: int, *, failed: bool) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.source.Source`."""
+        """See :class:`~txtopo.ui.answers.source.Source`."""
         query = {"from": first, "to": last, "limit": limit, "failed": int(failed)}
         return self._json(slug, "transactions", **query)
 
     def transaction(self, slug: str, txid: int) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.source.Source`."""
+        """See :class:`~txtopo.ui.answers.source.Source`."""
         return {**self._json(slug, f"transaction/{txid}"), "can": {"audit": False, "replay": False}}
 
     def errors(self, slug: str) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.source.Source`."""
+        """See :class:`~txtopo.ui.answers.source.Source`."""
         return self._json(slug, "errors")
 
     def states(self, slug: str) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.source.Source`."""
+        """See :class:`~txtopo.ui.answers.source.Source`."""
         return self._json(slug, "state")
 
     def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.source.Source`."""
+        """See :class:`~txtopo.ui.answers.source.Source`."""
         return self._json(slug, "state/rows", name=name, key=list(keys), txid=txid, limit=limit)
 
     def graph(self, slug: str) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.source.Source`."""
+        """See :class:`~txtopo.ui.answers.source.Source`."""
         return self._json(slug, "graph")
 
     def plots(self, slug: str, secs: int) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.source.Source`."""
+        """See :class:`~txtopo.ui.answers.source.Source`."""
         return self._json(slug, "plots", secs=secs)
 
     def settings(self, slug: str) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.source.Source`."""
+        """See :class:`~txtopo.ui.answers.source.Source`."""
         return self._json(slug, "settings")
 
     def metrics(self) -> bytes:
@@ -139,7 +139,7 @@ class ClusterSource:
         return b""
 
     def cluster(self) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.source.Source`."""
+        """See :class:`~txtopo.ui.answers.source.Source`."""
         look = self._look()
         topologies = sorted(look.topologies.values(), key=lambda each: str(each["id"]))
         nimbuses = [
@@ -170,7 +170,7 @@ class ClusterSource:
         return {"now": time.time(), "nimbuses": nimbuses, "supervisors": supervisors, "why": look.why}
 
     def change(self, slug: str, what: str, settings: Mapping[str, str]) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.source.Source`."""
+        """See :class:`~txtopo.ui.answers.source.Source`."""
         name = self._find(self._look(), slug)["id"]
         after = self._client.change(name, what, settings=settings)
         self._last = attrs.evolve(self._last, at=float("-inf"))  # so that the next answer shows it

@@ -1,0 +1,1 @@
+"""What views are made of: elements of HTML, numbers in words, and pictures as SVG."""
