@@ -21,9 +21,9 @@ from txtopo.api.bolt import RichBolt
 from txtopo.api.collector import OutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.tuples import Tuple
-from txtopo.client_properties import ClientProperties, Value
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure, TxtopoError
-from txtopo.kafka_connection import REPEAT_SECS, KafkaConnection
+from txtopo.network.client_properties import ClientProperties, Value
+from txtopo.network.kafka_connection import REPEAT_SECS, KafkaConnection
 from txtopo.printable import escaped
 from txtopo.repeated import Repeated
 

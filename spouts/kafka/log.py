@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 import attrs
 
-from txtopo.client_properties import ClientProperties
 from txtopo.errors import ConfigError, InputError, SourceFailure
+from txtopo.network.client_properties import ClientProperties
 
 NO_ID = ""
 """The id of a topic whose broker gives none, as brokers before Kafka 2.8 do."""

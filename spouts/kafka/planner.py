@@ -37,7 +37,7 @@ from spouts.kafka.log import (
     no_topic_matches,
 )
 from txtopo.errors import ConfigError, FailedException, InputError, SourceFailure
-from txtopo.kafka_connection import REPEAT_SECS
+from txtopo.network.kafka_connection import REPEAT_SECS
 from txtopo.repeated import Repeated
 
 DISCOVERY_SECS = 2.0

@@ -45,8 +45,8 @@ from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
 from txtopo.api.spout import Coordinator, Emitter, Metadata, TransactionalSpout
 from txtopo.attempts import TransactionAttempt
-from txtopo.client_properties import ClientProperties, Value
 from txtopo.errors import ConfigError, InputError, SourceFailure
+from txtopo.network.client_properties import ClientProperties, Value
 
 _TIMEOUT = "topology.message.timeout.secs"
 _TIMEOUT_SECS = 30.0

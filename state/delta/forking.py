@@ -38,9 +38,9 @@ from state.delta.log.ownership import (
 from state.delta.log.put import Change, entry_of
 from state.delta.log.sync import sync_files
 from state.delta.table import kept_version
-from txtopo.durable import make_folder
 from txtopo.errors import ConfigError, StateAccessError
 from txtopo.failpoints import reach
+from txtopo.files.durable import make_folder
 
 __all__ = ["fork_table"]
 

@@ -27,7 +27,7 @@ from state.delta.log.ownership import (
 from txtopo.api.state import StateKind, StateTable, TableDescription
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError
-from txtopo.folder import LocalFolder
+from txtopo.files.folder import LocalFolder
 
 __all__ = ["DeltaStateTable", "kept_version"]
 

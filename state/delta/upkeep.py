@@ -35,7 +35,7 @@ from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.put import Change
 from state.delta.log.sync import sync_log
 from txtopo.errors import ConfigError
-from txtopo.folder import Folder
+from txtopo.files.folder import Folder
 
 __all__ = ["RETENTION_HOURS_MIN", "LogUpkeep", "Upkeep", "compacted"]
 

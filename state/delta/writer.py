@@ -34,7 +34,7 @@ from state.delta.log.sync import sync_files, sync_log
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import DivergenceError, FailedException, StateFailure
 from txtopo.failpoints import reach
-from txtopo.folder import LocalFolder
+from txtopo.files.folder import LocalFolder
 
 __all__ = ["TableWriter"]
 

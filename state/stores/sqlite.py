@@ -22,9 +22,9 @@ from pathlib import Path
 from state.stores.holder import GRACE_SECS, Holder, loss, refusal
 from state.stores.paths import checked_changes, checked_path, checked_topology_id, file_name
 from txtopo.api.store import Change, Delete, Lead, Put, Store
-from txtopo.durable import make_folder
 from txtopo.errors import StopError
-from txtopo.formats import COORDINATOR_STATE, Format, refuse_newer
+from txtopo.files.durable import make_folder
+from txtopo.files.formats import COORDINATOR_STATE, Format, refuse_newer
 
 __all__ = ["SqliteLead", "SqliteStore"]
 

@@ -14,7 +14,7 @@ from state import DeltaState
 from state.delta.read.audit import read_histories
 from tests.state.delta.crashing_runs import CONFIG, Crash, crash_everywhere, run_with_crash, two_tables
 from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
-from txtopo.folder import LocalFolder
+from txtopo.files.folder import LocalFolder
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.audit.checks import audit
 from txtopo.transactional.journal import journal

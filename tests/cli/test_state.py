@@ -12,7 +12,7 @@ from spouts.kafka.plain.dead_letters import DeadLetter, DeltaDeadLetters
 from spouts.kafka.records import KafkaRecord
 from state import DeltaState, TransactionalValue
 from txtopo import Fields
-from txtopo.folder import LocalFolder
+from txtopo.files.folder import LocalFolder
 from txtopo.transactional.journal.journal import (
     FOLDER,
     JournalEntry,

@@ -15,8 +15,8 @@ from committers.kafka import ConfluentSender, KafkaBolt, KafkaMessage, KafkaSend
 from tests.spouts.kafka.places import Place
 from tests.spouts.kafka.plain.rig import Context
 from txtopo import Config, Fields, OutputCollector, PlainTopology, TopologyBuilder
-from txtopo.client_properties import ClientProperties
 from txtopo.errors import ConfigError, FieldsError
+from txtopo.network.client_properties import ClientProperties
 from txtopo.testing import AckFailMapTracker, FeederSpout, InlineCluster, MemoryLog, make_tuple
 
 WAIT_SECS = 60.0

@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import TopologyKind
-from txtopo.connections import REQUEST_SECS
 from txtopo.engine.metrics import RUN_METRICS, SILENT_SECS, RunMetrics, serving, written
 from txtopo.errors import ConfigError
+from txtopo.network.connections import REQUEST_SECS
 from txtopo.plain.run.runner import PlainReport
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
 from txtopo.transactional.commit.groups import StateWrite

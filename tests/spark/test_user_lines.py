@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from txtopo.attempts import TransactionAttempt
-from txtopo.channel import framed
+from txtopo.network.channel import framed
 from txtopo.spark.user_lines import LineListener, LinesAddress, LineSender, lines_sent
 from txtopo.topology.output import PRINT, Line
 from txtopo.topology.user_code import user_code

@@ -23,9 +23,9 @@ from typing import Any
 import attrs
 import click
 
-from txtopo.durable import write_whole
 from txtopo.errors import ConfigError
-from txtopo.records import DAMAGE, from_json, to_json
+from txtopo.files.durable import write_whole
+from txtopo.files.records import DAMAGE, from_json, to_json
 
 BESIDE = "--beside-a-run"
 """The hidden option of ``txtopo ui`` with which it reads a :class:`Beside`."""

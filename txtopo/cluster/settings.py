@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from txtopo.config import FLAG, SECONDS, SERVERS, TEXT, TEXT_OR_NONE, Kind, Setting, or_none, whole
-from txtopo.durable import sync_path
 from txtopo.errors import ConfigError
+from txtopo.files.durable import sync_path
 from txtopo.secrecy import is_secret, shown
 
 _TOKEN_BYTES = 32

@@ -19,7 +19,7 @@
     ROOT/code-distributor/ID/HOST:PORT    empty: this nimbus holds all of it, checked
     ROOT/state                            coordinator state of the topologies; see ``state.stores.zookeeper``
 
-Values are JSON: the record of that name, as :mod:`txtopo.records` writes it.
+Values are JSON: the record of that name, as :mod:`txtopo.files.records` writes it.
 
 **Terms.** A :class:`Term` is one nimbus' time as leader. :meth:`ClusterState.begin_term` raises the epoch and creates
 ``/leader`` in one transaction. Every write of a leader goes through :class:`LeaderWrites`: a transaction that begins
@@ -44,7 +44,7 @@ from txtopo.cluster.code.store import Manifest
 from txtopo.cluster.decisions.assignment import Assignment, ClusterView, Ending, Heartbeat, SupervisorInfo
 from txtopo.cluster.decisions.lifecycle import Topology
 from txtopo.errors import InternalError, NoLeader, NotLeader, StopError
-from txtopo.records import DAMAGE, from_json, to_json
+from txtopo.files.records import DAMAGE, from_json, to_json
 
 LAYOUT = 1
 """The version of the layout. A change that an older daemon would misread raises it."""

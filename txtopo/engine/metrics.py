@@ -33,9 +33,9 @@ from prometheus_client.registry import Collector
 
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import TopologyKind
-from txtopo.connections import Connection, Gate
-from txtopo.durable import write_whole
 from txtopo.errors import ConfigError
+from txtopo.files.durable import write_whole
+from txtopo.network.connections import Connection, Gate
 from txtopo.plain.run.runner import PlainReport
 from txtopo.topology.topology import Topology, TransactionalTopology
 from txtopo.transactional.commit.groups import StateWrite

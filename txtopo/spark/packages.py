@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pyspark
 
-from txtopo.durable import write_whole
 from txtopo.errors import ConfigError
+from txtopo.files.durable import write_whole
 from txtopo.spark.errors import line_that_matters
 from txtopo.spark.starting import why_it_did_not_start
 

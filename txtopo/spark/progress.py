@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from txtopo.attempts import TransactionAttempt
-from txtopo.channel import address_family
+from txtopo.network.channel import address_family
 from txtopo.topology.output import OutputOrigin
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import attrs
 
-from txtopo.channel import Channel, ChannelClosed, WakeUp, address_family, framed
 from txtopo.errors import UserCodeError
+from txtopo.network.channel import Channel, ChannelClosed, WakeUp, address_family, framed
 from txtopo.topology.output import LINE_CHARACTERS_MAX, Capture, Line, capturing, log_line
 
 _MESSAGE_BYTES_MAX = 64 * LINE_CHARACTERS_MAX

@@ -17,8 +17,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import assert_never
 
-from txtopo.channel import Channel, ChannelClosed, WakeUp
 from txtopo.errors import InternalError
+from txtopo.network.channel import Channel, ChannelClosed, WakeUp
 from txtopo.workers import watcher
 from txtopo.workers.handshake import Listener
 from txtopo.workers.messages import Health, Heartbeat, WatcherHello, dump, load

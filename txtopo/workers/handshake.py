@@ -20,7 +20,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from txtopo.channel import address_family
+from txtopo.network.channel import address_family
 from txtopo.workers.messages import Address
 
 logger = logging.getLogger(__name__)

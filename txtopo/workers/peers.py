@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import attrs
 
-from txtopo.channel import Channel, ChannelClosed
+from txtopo.network.channel import Channel, ChannelClosed
 from txtopo.workers import handshake
 from txtopo.workers.handshake import Listener
 from txtopo.workers.messages import Introduction, Peer, dump, load

@@ -19,8 +19,8 @@ from typing import Any, Protocol, assert_never
 
 import attrs
 
-from txtopo.channel import Backlog, Channel, ChannelClosed, WakeUp
 from txtopo.errors import InternalError, TxtopoError
+from txtopo.network.channel import Backlog, Channel, ChannelClosed, WakeUp
 from txtopo.workers import handshake
 from txtopo.workers.messages import (
     Address,

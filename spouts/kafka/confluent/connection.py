@@ -7,7 +7,7 @@ from typing import Any
 
 from spouts.kafka.log import TopicPartition
 from txtopo.errors import InputError, SourceFailure
-from txtopo.kafka_connection import KafkaConnection
+from txtopo.network.kafka_connection import KafkaConnection
 
 END_OF_PARTITION = "_PARTITION_EOF"
 

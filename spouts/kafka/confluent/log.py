@@ -34,8 +34,8 @@ from spouts.kafka.log import (
     UnansweredError,
     all_of,
 )
-from txtopo.client_properties import ClientProperties
 from txtopo.errors import InputError, SourceFailure
+from txtopo.network.client_properties import ClientProperties
 
 CHUNK_RECORDS = 10_000
 """The maximum number of records in a chunk, which is emitted as one."""

@@ -20,8 +20,8 @@ from spouts.kafka.plain.translators import DefaultRecordTranslator, RecordTransl
 from txtopo.api.collector import SpoutOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
-from txtopo.client_properties import ClientProperties, Value
 from txtopo.errors import ConfigError
+from txtopo.network.client_properties import ClientProperties, Value
 
 _log = logging.getLogger(__name__)
 

@@ -43,7 +43,7 @@ from txtopo.api.collector import SpoutOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.spout import Spout
 from txtopo.errors import ConfigError, InputError, SourceFailure
-from txtopo.kafka_connection import REPEAT_SECS
+from txtopo.network.kafka_connection import REPEAT_SECS
 from txtopo.printable import escaped
 from txtopo.repeated import Repeated
 

@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from state.delta.log.damage import LOG_FOLDER, damage_of_log, plain_text
 from state.delta.log.object_folder import ObjectFolder
 from txtopo.errors import ConfigError
-from txtopo.folder import Folder, LocalFolder
+from txtopo.files.folder import Folder, LocalFolder
 
 __all__ = ["LOG_FOLDER", "Location", "parent_of"]
 

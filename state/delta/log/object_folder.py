@@ -1,4 +1,4 @@
-# ruff: noqa: D102 - the methods are those of txtopo.folder.Folder
+# ruff: noqa: D102 - the methods are those of txtopo.files.folder.Folder
 """A table's files in an object store, by the library obstore: the same Rust crate that delta-rs uses.
 
 A put is durable and whole when it is answered. A put of a name that must be free is conditional, which S3, Azure,
@@ -17,7 +17,7 @@ import attrs
 
 from txtopo.errors import ConfigError
 from txtopo.extras import how_to_install
-from txtopo.folder import Item
+from txtopo.files.folder import Item
 
 __all__ = ["ObjectFolder"]
 
@@ -27,7 +27,7 @@ _OF_CLIENT = re.compile(r"(?:aws_|azure_|google_)?((?:allow|connect|http1|http2|
 
 @attrs.frozen
 class ObjectFolder:
-    """The objects below an address, such as ``s3://bucket/table``; see :class:`~txtopo.folder.Folder`. Picklable.
+    """The objects below an address, such as ``s3://bucket/table``; see :class:`~txtopo.files.folder.Folder`. Picklable.
 
     ``options`` are those of delta-rs; what it alone knows is left out.
     """

@@ -38,9 +38,9 @@ from state.delta.log.growth import Growth, columns_misfit
 from state.delta.log.location import Location
 from txtopo.api.state import StateKind
 from txtopo.columnar.rows_by_time import BEFORE_ALL
-from txtopo.durable import make_folder
 from txtopo.errors import ConfigError, DivergenceError, LostLead
-from txtopo.formats import TABLE, Format, refuse_newer
+from txtopo.files.durable import make_folder
+from txtopo.files.formats import TABLE, Format, refuse_newer
 
 __all__ = [
     "WORLD_ERRORS",

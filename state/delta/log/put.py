@@ -4,9 +4,9 @@ What a version shows is durable before the version is visible, and the version's
 
 1. The data files are written and synced (:meth:`~state.delta.log.data_files.DataFolder.put`). Nobody sees them. A crash
    leaves files that no version names; upkeep removes them.
-2. The entry is put as ``N+1.json`` if there is none (:meth:`~txtopo.folder.Folder.put_if_absent`). N is the version
-   that the writer last checked, so nothing can have come between the check and the write: whoever took N+1 first makes
-   this put fail, and the writer looks again.
+2. The entry is put as ``N+1.json`` if there is none (:meth:`~txtopo.files.folder.Folder.put_if_absent`). N is the
+   version that the writer last checked, so nothing can have come between the check and the write: whoever took N+1
+   first makes this put fail, and the writer looks again.
 
 Only what txtopo understands is written to: :func:`refuse_unknown` has the list.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from state.delta.log.location import LOG_FOLDER
-from txtopo.durable import sync_path
+from txtopo.files.durable import sync_path
 
 __all__ = ["sync_files", "sync_log"]
 

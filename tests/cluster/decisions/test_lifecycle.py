@@ -16,7 +16,7 @@ from txtopo.cluster.decisions.lifecycle import (
     looked_after,
 )
 from txtopo.errors import TransitionError
-from txtopo.records import from_json, to_json
+from txtopo.files.records import from_json, to_json
 
 NOW = 1000.0
 WORDS = Topology("words-1-900", "words", "word-counts", Status.ACTIVE, 900.0, wait_secs=30.0)

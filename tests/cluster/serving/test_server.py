@@ -16,8 +16,8 @@ import pytest
 from tests.cluster.nimbuses import ROOT
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.cluster.serving.server import listen
-from txtopo.connections import REQUEST_SECS
 from txtopo.errors import ConfigError
+from txtopo.network.connections import REQUEST_SECS
 
 
 def test_port_that_is_taken() -> None:

@@ -4,7 +4,7 @@ They are listed in ``bugs.txt``, by source file, which a line with ``===`` names
 the lines without it (``-``) and with it (``+``)::
 
     a Delta write that replaces a newer marker
-      test tests/test_folder.py
+      test tests/files/test_folder.py
     -             os.link(draft, place)
     +             draft.replace(place)
 

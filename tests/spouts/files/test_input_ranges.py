@@ -14,7 +14,7 @@ from tests.spouts.reading import plan
 from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.api.partitioned import as_transactional
 from txtopo.errors import UserCodeError
-from txtopo.folder import LocalFolder
+from txtopo.files.folder import LocalFolder
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal.journal import FOLDER, read_journal
 

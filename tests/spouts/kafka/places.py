@@ -14,7 +14,7 @@ from spouts.kafka.confluent.connection import BrokerConnection
 from spouts.kafka.confluent.consumer import BrokerConsumer
 from spouts.kafka.confluent.log import BrokerLog
 from spouts.kafka.log import ConsumerSettings, KafkaConsumer, TopicPartition
-from txtopo.client_properties import ClientProperties
+from txtopo.network.client_properties import ClientProperties
 from txtopo.testing import MemoryLog, feeders
 from txtopo.testing.memory_log import MemoryLogReader
 

@@ -18,7 +18,7 @@ from tests.spouts.kafka.places import wait_until
 from tests.spouts.kafka.test_consumer import patiently
 from tests.spouts.kafka.test_runs import DEADLINE_SECS, Clicks, endless_child, wait_for
 from tests.variants import variants
-from txtopo.client_properties import ClientProperties
+from txtopo.network.client_properties import ClientProperties
 from txtopo.testing.kafka import KafkaCluster
 
 pytestmark = pytest.mark.slow

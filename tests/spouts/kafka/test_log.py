@@ -13,8 +13,8 @@ from spouts.kafka.confluent.connection import BrokerConnection
 from spouts.kafka.confluent.log import BrokerLog
 from spouts.kafka.log import LogRange, Lost, Span, StoredOffset, TopicChoice, TopicPartition
 from tests.spouts.kafka.places import Place, wait_until
-from txtopo.client_properties import ClientProperties
 from txtopo.errors import ConfigError, InputError, SourceFailure
+from txtopo.network.client_properties import ClientProperties
 
 
 @attrs.define(eq=False)

@@ -10,7 +10,7 @@ from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.errors import InternalError
 from txtopo.failpoints import armed
-from txtopo.folder import LocalFolder
+from txtopo.files.folder import LocalFolder
 from txtopo.testing import MemoryLog
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal.journal import read_journal

@@ -22,7 +22,7 @@ from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.values import TransactionalValue
 from txtopo.errors import ConfigError, DivergenceError, LostLead
 from txtopo.failpoints import armed
-from txtopo.folder import LocalFolder
+from txtopo.files.folder import LocalFolder
 
 KINDS = ("whole", "files", "buckets", "rows")
 BEFORE = {("a", 1, 1): 1, ("b", 1, 1): 1, ("c", 1, 1): 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from txtopo.folder import LocalFolder
+from txtopo.files.folder import LocalFolder
 from txtopo.transactional.journal.ending import JournalEnd, last_writes
 from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalTransaction, JournalWriter
 

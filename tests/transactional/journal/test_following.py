@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from txtopo.errors import ConfigError, DivergenceError
-from txtopo.folder import LocalFolder
+from txtopo.files.folder import LocalFolder
 from txtopo.transactional.core.events import Planned
 from txtopo.transactional.journal import following
 from txtopo.transactional.journal.following import JournalFollower

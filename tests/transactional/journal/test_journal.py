@@ -13,7 +13,7 @@ from state import DeltaState, read_tables
 from tests.full_disk import no_file_larger_than
 from txtopo import BatchBolt, Fields, ICommitter, Topology, TransactionalTopologyBuilder
 from txtopo.errors import StopError
-from txtopo.folder import LocalFolder
+from txtopo.files.folder import LocalFolder
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal import ending as journal_end, journal
 from txtopo.transactional.journal.journal import (

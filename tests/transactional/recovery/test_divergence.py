@@ -18,7 +18,7 @@ from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyB
 from txtopo.api.store import Delete, Put
 from txtopo.errors import DivergenceError, InternalError, LostLead
 from txtopo.failpoints import armed
-from txtopo.folder import LocalFolder
+from txtopo.files.folder import LocalFolder
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal.journal import read_journal
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark

@@ -12,8 +12,8 @@ import click
 
 from txtopo.cli.command import Command, CommandLineError
 from txtopo.cluster.driver.process import build, kind_of, run_driver
-from txtopo.durable import write_whole
 from txtopo.errors import TxtopoError
+from txtopo.files.durable import write_whole
 from txtopo.secrecy import without_secrets
 
 

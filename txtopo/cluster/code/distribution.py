@@ -21,8 +21,8 @@ from txtopo.cluster.code.store import CodeFile, CodeStore, Manifest, is_shortage
 from txtopo.cluster.logs import Reminder
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import ClusterState
-from txtopo.durable import sync_path
 from txtopo.errors import CodeUnavailable, ConfigError, Unreachable
+from txtopo.files.durable import sync_path
 
 _LOG = logging.getLogger(__name__)
 _TIMEOUT_SECS = 10.0

@@ -29,9 +29,9 @@ from pathlib import Path
 
 import attrs
 
-from txtopo.durable import sync_path
 from txtopo.errors import CodeUnavailable, SubmissionError
-from txtopo.records import DAMAGE, from_json, to_json
+from txtopo.files.durable import sync_path
+from txtopo.files.records import DAMAGE, from_json, to_json
 
 _LOG = logging.getLogger(__name__)
 

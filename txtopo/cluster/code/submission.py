@@ -20,7 +20,7 @@ import attrs
 
 from txtopo.config import TopologyKind
 from txtopo.errors import SubmissionError
-from txtopo.records import DAMAGE, from_request, read_json, to_json
+from txtopo.files.records import DAMAGE, from_request, read_json, to_json
 
 ARCHIVE_NAME = "code.zip"
 DESCRIPTION_NAME = "topology.json"

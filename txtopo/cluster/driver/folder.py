@@ -33,8 +33,8 @@ from typing import Any, TypeVar
 import attrs
 
 from txtopo.cluster.decisions.assignment import Assignment
-from txtopo.durable import write_whole
-from txtopo.records import DAMAGE, from_json, to_json
+from txtopo.files.durable import write_whole
+from txtopo.files.records import DAMAGE, from_json, to_json
 
 STARTING = "starting"
 """The stage of a driver whose topology does not run yet."""

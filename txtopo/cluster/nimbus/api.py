@@ -92,7 +92,7 @@ from txtopo.cluster.serving.answers import (
     settings_in,
 )
 from txtopo.errors import ClusterError, NoLeader, NotLeader, SubmissionError
-from txtopo.records import to_json
+from txtopo.files.records import to_json
 from txtopo.secrecy import shown, without_secrets
 
 _DESCRIPTION_BYTES_MAX = 1 << 16

@@ -70,7 +70,7 @@ from txtopo.errors import (
     Unreachable,
 )
 from txtopo.failpoints import durable_step
-from txtopo.records import DAMAGE
+from txtopo.files.records import DAMAGE
 
 _LOG = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from txtopo.errors import (
     TxtopoError,
     Unreachable,
 )
-from txtopo.records import read_json
+from txtopo.files.records import read_json
 
 _LOG = logging.getLogger(__name__)
 _BODY_BYTES_MAX = 1 << 16

@@ -3,8 +3,8 @@
 A daemon ends at once on an unexpected error, and its exit status says whether that was at the start or later: whatever
 supervises it starts it again. SIGTERM and SIGINT end it in good order.
 
-A :class:`~txtopo.connections.Gate` bounds its connections, so that a client that opens many, with the token or without,
-leaves file descriptors for ZooKeeper and places for others::
+A :class:`~txtopo.network.connections.Gate` bounds its connections, so that a client that opens many, with the token or
+without, leaves file descriptors for ZooKeeper and places for others::
 
     connected ─▶ idle ──head of a request──▶ its body is awaited ──all of it──▶ it is worked on
                   ▲  10 s, or displaced         30 s without a byte             as long as it takes
@@ -29,8 +29,8 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from txtopo.connections import REQUEST_SECS, Connection, Gate, backlog, connections_max
 from txtopo.errors import ConfigError
+from txtopo.network.connections import REQUEST_SECS, Connection, Gate, backlog, connections_max
 
 EXIT_START = 13
 """The exit status of a daemon that fails at its start; Storm's."""

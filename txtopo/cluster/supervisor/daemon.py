@@ -51,9 +51,9 @@ from txtopo.cluster.driver.folder import DriverFolder, DriverLaunch, TopologyPla
 from txtopo.cluster.logs import Reminder, rotate
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.supervisor.slot import LocalSlot
-from txtopo.durable import write_whole
 from txtopo.errors import CodeUnavailable, ConfigError, Unreachable
 from txtopo.failpoints import durable_step
+from txtopo.files.durable import write_whole
 
 _LOG = logging.getLogger(__name__)
 

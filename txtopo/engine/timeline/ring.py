@@ -21,7 +21,7 @@ from pathlib import Path
 
 import attrs
 
-from txtopo.records import DAMAGE, from_json, to_json
+from txtopo.files.records import DAMAGE, from_json, to_json
 
 HEADER_BYTES = 4096
 RECORD_BYTES = 128

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 import attrs
 
 from txtopo.attempts import epoch_and_try
-from txtopo.durable import write_whole
 from txtopo.engine.timeline.records import (
     ERRORS_MAX,
     RUN,
@@ -31,7 +30,8 @@ from txtopo.engine.timeline.records import (
 )
 from txtopo.engine.timeline.ring import RingHeader, RingWriter, read_header
 from txtopo.engine.timeline.samples import Sample
-from txtopo.records import to_json
+from txtopo.files.durable import write_whole
+from txtopo.files.records import to_json
 from txtopo.transactional.run.snapshot import Writer, start_of
 
 FLUSH_SECS = 0.25

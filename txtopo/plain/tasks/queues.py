@@ -15,11 +15,11 @@ from typing import Any
 
 from txtopo.api.tuples import TupleSource
 from txtopo.errors import UserCodeError
+from txtopo.files.spill import SpillFile
 from txtopo.plain.tasks.weighing import mean_bytes, stride
 from txtopo.plain.transport import unpickling
 from txtopo.plain.transport.frames import Columns
 from txtopo.plain.trees.tuples import Edges, Roots, TreeTuple
-from txtopo.spill import SpillFile
 
 SEGMENT_TUPLES = 2_000
 """The most tuples of one segment of the file."""

@@ -18,7 +18,7 @@ from txtopo.api.store import Store
 from txtopo.config import MICRO_BATCH, REAL_TIME, Config
 from txtopo.errors import DivergenceError, FailedException, PoisonTransaction, StopError, TxtopoError
 from txtopo.failpoints import armed
-from txtopo.records import from_json
+from txtopo.files.records import from_json
 from txtopo.testing.checkers import (
     AttemptChecker,
     CoreChecker,

@@ -11,7 +11,7 @@ import attrs
 from txtopo.config import Config
 from txtopo.errors import ConfigError
 from txtopo.failpoints import durable_step
-from txtopo.folder import Folder
+from txtopo.files.folder import Folder
 from txtopo.topology.plan import Plan
 from txtopo.transactional.backfill.joining import OWNER, JoinedTopology
 from txtopo.transactional.backfill.part import BackfillPart

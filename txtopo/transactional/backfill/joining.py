@@ -23,7 +23,7 @@ from txtopo.api.state import State
 from txtopo.api.store import Lead, Store
 from txtopo.errors import AlreadyRunning, DivergenceError
 from txtopo.failpoints import durable_step
-from txtopo.folder import Folder
+from txtopo.files.folder import Folder
 from txtopo.transactional.journal.ending import read_end
 from txtopo.transactional.journal.journal import PART_BYTES_MAX, JournalTable, JournalWriter
 from txtopo.transactional.recovery.coordinator_state import (

@@ -17,7 +17,7 @@ from txtopo.api.state import OpenedState
 from txtopo.api.store import Lead, Store
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import DivergenceError
-from txtopo.folder import Folder
+from txtopo.files.folder import Folder
 from txtopo.transactional.backfill.joining import JoinedTopology
 from txtopo.transactional.commit.phases import GroupOutcome, LoadCarried, RunCommitPhases, run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt, CreateMetadata

@@ -29,8 +29,8 @@ from typing import Any, assert_never
 import attrs
 import cloudpickle
 
-from txtopo.channel import Backlog
 from txtopo.failpoints import reach
+from txtopo.network.channel import Backlog
 from txtopo.topology.output import renewed
 from txtopo.transactional.jobs.pool import Answered, Assign, Call, Compute, Drop, Dropped, FromBody, Place, ToBody
 from txtopo.transactional.jobs.stage_run import Job, PartitionItem, Report, StageRun

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 
-from txtopo.folder import LocalFolder
+from txtopo.files.folder import LocalFolder
 from txtopo.transactional.journal.journal import BEFORE_REPAIR, JournalPart, find_journal, read_journal
 
 _FOLDER = "backfill"

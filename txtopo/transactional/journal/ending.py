@@ -14,8 +14,8 @@ from pathlib import Path
 import attrs
 
 from txtopo.errors import ConfigError, DivergenceError
-from txtopo.folder import Folder, Item
-from txtopo.records import DAMAGE, from_json
+from txtopo.files.folder import Folder, Item
+from txtopo.files.records import DAMAGE, from_json
 from txtopo.transactional.journal.journal import (
     BLOCK_BYTES,
     JournalEntry,

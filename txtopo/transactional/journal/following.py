@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from txtopo.errors import ConfigError, DivergenceError
-from txtopo.folder import Folder, Item
-from txtopo.records import DAMAGE, from_json
+from txtopo.files.folder import Folder, Item
+from txtopo.files.records import DAMAGE, from_json
 from txtopo.transactional.core.events import NEVER, Planned
 from txtopo.transactional.journal.journal import (
     JournalEntry,

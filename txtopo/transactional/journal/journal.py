@@ -25,9 +25,9 @@ from typing import Any
 import attrs
 
 from txtopo.errors import DivergenceError, StopError
-from txtopo.folder import Folder, Item, LocalFolder
-from txtopo.formats import FIRST, JOURNAL as JOURNAL_FORMAT, Format, refuse_newer
-from txtopo.records import DAMAGE, LIFE, WRITTEN_AS_LIFE, from_json, to_json
+from txtopo.files.folder import Folder, Item, LocalFolder
+from txtopo.files.formats import FIRST, JOURNAL as JOURNAL_FORMAT, Format, refuse_newer
+from txtopo.files.records import DAMAGE, LIFE, WRITTEN_AS_LIFE, from_json, to_json
 from txtopo.transactional.core.events import NEVER, Planned
 
 FOLDER = "journal"
@@ -275,7 +275,7 @@ def header_of(line: bytes, path: str) -> JournalHeader:
 
     Raises:
         StopError: a newer version of txtopo has written the file, in a format that this one does not know.
-        ValueError: the line is damaged; or any other of :data:`txtopo.records.DAMAGE`.
+        ValueError: the line is damaged; or any other of :data:`txtopo.files.records.DAMAGE`.
     """
     value = json.loads(line)
     _refuse_newer(value, path)

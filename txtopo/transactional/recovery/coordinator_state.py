@@ -1,7 +1,7 @@
 """The coordinator's own durable state: a few small values in a store.
 
 ========================  ===================================================================
-``<topology>/format``     the format of these values, see :mod:`txtopo.formats`
+``<topology>/format``     the format of these values, see :mod:`txtopo.files.formats`
 ``<topology>/life``       the incarnation: a random id drawn at creation, which tables store too
 ``<topology>/spout``      the kind of the spout: repeatable or opaque
 ``<topology>/committed``  the last committed txid, its metadata, and each state's table and txid
@@ -36,9 +36,9 @@ import attrs
 from txtopo.api.store import VALUE_BYTES_MAX, Change, Delete, Lead, Put, Store
 from txtopo.errors import DivergenceError, RuleError, StopError
 from txtopo.failpoints import durable_step
-from txtopo.folder import Folder, LocalFolder
-from txtopo.formats import COORDINATOR_STATE, FIRST, Format, refuse_newer
-from txtopo.records import from_json, to_json
+from txtopo.files.folder import Folder, LocalFolder
+from txtopo.files.formats import COORDINATOR_STATE, FIRST, Format, refuse_newer
+from txtopo.files.records import from_json, to_json
 from txtopo.transactional.core.events import NEVER, Planned, TransactionMetadata
 
 METADATA_BYTES_MAX = VALUE_BYTES_MAX - 100

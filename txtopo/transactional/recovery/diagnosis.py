@@ -22,7 +22,7 @@ import attrs
 
 from txtopo.api.state import State, StateTable, TableDescription
 from txtopo.errors import DivergenceError
-from txtopo.records import WRITTEN_AS_LIFE, from_json, to_json
+from txtopo.files.records import WRITTEN_AS_LIFE, from_json, to_json
 from txtopo.transactional.core.events import NEVER, Planned
 from txtopo.transactional.journal.journal import JournalPart, asides as journal_asides, find_journal, read_journal
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoint_of, checkpoints_in

@@ -30,9 +30,9 @@ import attrs
 from txtopo.api.state import CanBeForked, GrowsColumns, OpenedState, State, StateTable, TableDescription, growing
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.failpoints import durable_step
-from txtopo.folder import LocalFolder
-from txtopo.formats import FIRST, FORK, Format, refuse_newer
-from txtopo.records import DAMAGE, WRITTEN_AS_LIFE, from_json, to_json
+from txtopo.files.folder import LocalFolder
+from txtopo.files.formats import FIRST, FORK, Format, refuse_newer
+from txtopo.files.records import DAMAGE, WRITTEN_AS_LIFE, from_json, to_json
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.journal.journal import (

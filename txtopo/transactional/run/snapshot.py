@@ -27,8 +27,8 @@ from typing import Any
 import attrs
 
 from txtopo.errors import ConfigError
-from txtopo.folder import Folder, LocalFolder
-from txtopo.records import DAMAGE, from_json, to_json, written_as
+from txtopo.files.folder import Folder, LocalFolder
+from txtopo.files.records import DAMAGE, from_json, to_json, written_as
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.core.history import History
 from txtopo.transactional.journal.journal import JournalHeader

@@ -27,7 +27,7 @@ from txtopo.engine.timeline.records import (
     path_of,
 )
 from txtopo.engine.timeline.ring import TEXT
-from txtopo.records import DAMAGE, from_json
+from txtopo.files.records import DAMAGE, from_json
 from txtopo.ui.answers.rings import EVENTS, SAMPLES, Ring, Rows
 
 LOOK_SECS = 0.1

@@ -44,7 +44,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
     run,
 )
-from txtopo.folder import LocalFolder
+from txtopo.files.folder import LocalFolder
 from txtopo.testing.kafka import KafkaBroker
 from txtopo.transactional.journal.journal import FOLDER, counting_entries, read_journal
 

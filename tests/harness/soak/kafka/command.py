@@ -28,8 +28,8 @@ import click
 from spouts.kafka.confluent.connection import BrokerConnection
 from spouts.kafka.confluent.log import BrokerLog
 from spouts.kafka.log import TopicPartition
-from txtopo.client_properties import ClientProperties
 from txtopo.errors import SourceFailure
+from txtopo.network.client_properties import ClientProperties
 from txtopo.testing.kafka import KafkaBroker, KafkaCluster, KafkaTopics
 
 PARTITIONS = 6

@@ -14,7 +14,7 @@ from state import ConsistentView, read_tables
 from tests.harness.soak.transactions.topology import BUCKET_SIZE, SPOUT, Setup, batches_of, data_of, moves
 from txtopo.api.values import TransactionalValue
 from txtopo.errors import ConfigError, StateAccessError
-from txtopo.folder import Folder, LocalFolder
+from txtopo.files.folder import Folder, LocalFolder
 from txtopo.testing.checkers import Key, Oracle, Rows, TableChecker, Violation, check_input, check_journal
 from txtopo.transactional.journal.journal import FOLDER, JournalEntry, counting_entries, read_journal
 

@@ -19,8 +19,8 @@ from spouts.kafka.confluent.consumer import BrokerConsumer
 from spouts.kafka.confluent.log import BrokerLog
 from spouts.kafka.log import ConsumerSettings, StoredOffset, TopicPartition
 from txtopo import Config, Fields, OutputCollector, RichBolt, TopologyBuilder, Tuple
-from txtopo.client_properties import ClientProperties
 from txtopo.errors import SourceFailure
+from txtopo.network.client_properties import ClientProperties
 from txtopo.testing import InlineCluster, InlineTopology
 from txtopo.testing.feeders import Shared
 from txtopo.testing.kafka import KafkaBroker

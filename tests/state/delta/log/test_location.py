@@ -15,7 +15,7 @@ from state.delta.read.audit import read_histories
 from tests.state.delta.crashing_runs import Crash, run_with_crash, two_tables
 from txtopo import Config, Fields
 from txtopo.errors import ConfigError
-from txtopo.folder import LocalFolder
+from txtopo.files.folder import LocalFolder
 from txtopo.transactional.audit.checks import audit
 from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.journal.journal import FOLDER, read_journal

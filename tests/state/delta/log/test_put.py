@@ -20,7 +20,7 @@ from state.delta.log.entries import entry_path
 from state.delta.log.location import Location
 from state.delta.log.put import Change, entry_of, refuse_unknown
 from txtopo.errors import ConfigError
-from txtopo.folder import LocalFolder
+from txtopo.files.folder import LocalFolder
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=50)
 DATES = st.dates(dt.date(1583, 1, 1), dt.date(9999, 12, 31))

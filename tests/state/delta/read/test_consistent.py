@@ -19,7 +19,7 @@ from tests.state.delta.crashing_runs import DATA, Crash, crash_everywhere, run_w
 from tests.state.delta.delta_tables import maintain
 from txtopo import Fields
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
-from txtopo.folder import LocalFolder
+from txtopo.files.folder import LocalFolder
 from txtopo.transactional.journal.ending import METADATA_DIR, read_end
 from txtopo.transactional.journal.journal import (
     FOLDER,

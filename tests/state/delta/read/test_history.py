@@ -9,7 +9,7 @@ from state.delta.read.consistent import read_tables
 from tests.state.delta.rows.rows_tables import opened, put, rows
 from txtopo import Fields
 from txtopo.errors import StateAccessError
-from txtopo.folder import LocalFolder
+from txtopo.files.folder import LocalFolder
 from txtopo.transactional.journal.journal import (
     FOLDER,
     JournalEntry,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from txtopo.client_properties import ClientProperties
 from txtopo.errors import InputError, SourceFailure
-from txtopo.kafka_connection import KafkaConnection
+from txtopo.network.client_properties import ClientProperties
+from txtopo.network.kafka_connection import KafkaConnection
 
 
 @pytest.mark.parametrize(

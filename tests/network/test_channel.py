@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from txtopo.channel import Backlog, Channel, ChannelClosed
+from txtopo.network.channel import Backlog, Channel, ChannelClosed
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import struct
 import threading
 from collections import deque
 
-from txtopo.spill import SpillFile
+from txtopo.files.spill import SpillFile
 
 _LENGTH = struct.Struct("!I")
 _READ_BYTES = 1 << 18

@@ -7,7 +7,7 @@ import json
 import attrs
 import pytest
 
-from txtopo.records import DAMAGE, from_json, from_request, read_json, to_json
+from txtopo.files.records import DAMAGE, from_json, from_request, read_json, to_json
 from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalTable, JournalTransaction
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, StateMark
 

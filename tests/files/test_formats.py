@@ -17,8 +17,8 @@ from tests.cli.conftest import command_line
 from txtopo import Fields, Topology, TransactionalTopologyBuilder
 from txtopo.api.store import Put
 from txtopo.errors import StopError
-from txtopo.formats import Format
-from txtopo.records import to_json
+from txtopo.files.formats import Format
+from txtopo.files.records import to_json
 from txtopo.testing.inline import run_inline
 
 __all__ = ["command_line"]

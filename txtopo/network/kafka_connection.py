@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from txtopo.client_properties import ClientProperties
 from txtopo.errors import ConfigError, InputError, SourceFailure
 from txtopo.extras import how_to_install
+from txtopo.network.client_properties import ClientProperties
 from txtopo.printable import escaped
 
 REPEAT_SECS = 30.0

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from txtopo.spill import SpillFile
+from txtopo.files.spill import SpillFile
 
 
 @pytest.mark.parametrize("seed", range(10))

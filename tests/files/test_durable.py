@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txtopo.durable import write_whole
+from txtopo.files.durable import write_whole
 
 
 def test_a_file_replaces_another_and_what_a_crash_has_left(tmp_path):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import cloudpickle
 import pytest
 
-from txtopo.client_properties import ClientProperties
 from txtopo.errors import ConfigError
+from txtopo.network.client_properties import ClientProperties
 
 SECRET = "correct horse"
 

@@ -16,9 +16,9 @@ from typing import Protocol
 
 import attrs
 
-from txtopo.durable import make_folder, sync_path
 from txtopo.errors import ConfigError
 from txtopo.failpoints import reach
+from txtopo.files.durable import make_folder, sync_path
 
 __all__ = ["Folder", "Item", "LocalFolder"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txtopo.connections import REQUEST_SECS, STALLED_SECS, Connection, Gate
+from txtopo.network.connections import REQUEST_SECS, STALLED_SECS, Connection, Gate
 
 
 class Door:

@@ -13,7 +13,7 @@ import pytest
 
 from state.delta.log.object_folder import ObjectFolder
 from txtopo.errors import ConfigError
-from txtopo.folder import Folder, LocalFolder
+from txtopo.files.folder import Folder, LocalFolder
 
 WRITERS = 8
 NAMES = 125

@@ -1,0 +1,1 @@
+"""Files that survive a power failure, what stands in them, and which txtopo can read it."""
