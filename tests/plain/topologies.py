@@ -12,7 +12,7 @@ from txtopo.api.bolt import BasicBolt, OutputFieldsDeclarer, RichBolt
 from txtopo.api.fields import Fields
 from txtopo.api.spout import Spout
 from txtopo.config import Config, TopologyKind
-from txtopo.plain.loop.worker import Worker
+from txtopo.plain.worker import Worker
 from txtopo.topology.assignment import assign
 from txtopo.topology.topology import PlainTopology
 

@@ -10,8 +10,8 @@ from threading import get_ident
 import cloudpickle
 
 from txtopo.config import Config
-from txtopo.plain.loop.worker import Worker
 from txtopo.plain.tasks.task import Observer
+from txtopo.plain.worker import Worker
 from txtopo.spark.run_package import RunPackage, pack_up
 from txtopo.spark.user_lines import lines_sent
 from txtopo.topology.assignment import Assignment

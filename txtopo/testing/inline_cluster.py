@@ -18,8 +18,8 @@ import cloudpickle
 
 from txtopo.config import Config, TopologyKind
 from txtopo.errors import InputError, TopologyError, TxtopoError
-from txtopo.plain.loop.worker import LOOK_SECS, Worker, WorkerStatus
 from txtopo.plain.tasks.metrics import Counts, by_component
+from txtopo.plain.worker import LOOK_SECS, Worker, WorkerStatus
 from txtopo.testing.feeders import WAIT_SECS, wait_until
 from txtopo.topology.assignment import Assignment, assign
 from txtopo.topology.plain_plan import PlainPlan

@@ -9,7 +9,7 @@ import json
 import sys
 
 from tests.harness.mutants.bugs import TANGLE
-from tests.plain.loop.test_races import tangle
+from tests.plain.test_races import tangle
 from tests.simulation.test_schedules import case
 from txtopo.testing.simulation.plain.world import PlainSubject
 from txtopo.testing.simulation.schedule import Simulated

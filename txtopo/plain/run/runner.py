@@ -18,7 +18,6 @@ import attrs
 
 from txtopo.config import Config, TopologyKind
 from txtopo.errors import ConfigError, RuleError, StopError, TxtopoError
-from txtopo.plain.loop.worker import WorkerStatus
 from txtopo.plain.run.steering import (
     Action,
     Answer,
@@ -30,6 +29,7 @@ from txtopo.plain.run.steering import (
     WorkersEnded,
 )
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram, by_component
+from txtopo.plain.worker import WorkerStatus
 from txtopo.topology.assignment import assign
 from txtopo.topology.output import USER_LOGGER, user_output_logged
 from txtopo.topology.plain_plan import PlainPlan

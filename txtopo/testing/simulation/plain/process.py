@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 import cloudpickle
 
 from txtopo.errors import TxtopoError
-from txtopo.plain.loop.worker import Worker
+from txtopo.plain.worker import Worker
 from txtopo.testing.simulation.plain.ledger import Life
 from txtopo.testing.simulation.plain.watching import CollectorObserver, SimulatedOffloading, watched
 from txtopo.workers.messages import (

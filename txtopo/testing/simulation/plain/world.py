@@ -13,8 +13,8 @@ import cloudpickle
 from txtopo.api.tuples import TupleSource
 from txtopo.config import Config, TopologyKind
 from txtopo.errors import TopologyError
-from txtopo.plain.loop.worker import LOOK_SECS
 from txtopo.plain.transport.frames import decode
+from txtopo.plain.worker import LOOK_SECS
 from txtopo.testing.checkers import Violation, require
 from txtopo.testing.simulation.plain.buffers import Input, check_buffers, objects_of
 from txtopo.testing.simulation.plain.driver import Driver

@@ -21,8 +21,8 @@ from txtopo import (
     TopologyBuilder,
 )
 from txtopo.errors import UserCodeError
-from txtopo.plain.loop.worker import LOOK_SECS
 from txtopo.plain.tasks.spouts import IDLE_STREAK, POLL_IDLE_SPOUT_SECS, POLL_SPOUT_SECS, SPOUT_CALLS_MAX
+from txtopo.plain.worker import LOOK_SECS
 
 
 class Fed(Spout):

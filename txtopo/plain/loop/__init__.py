@@ -1,1 +1,0 @@
-"""A worker: the pure loop over its tasks."""
