@@ -12,7 +12,9 @@ from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, TransactionalValue, read_table
 from state.delta.keyed import cache
+from tests.state.delta.delta_tables import hold_no_rows
 from txtopo import Fields
+from txtopo.api.values import KEYED_KINDS
 from txtopo.columnar import key_index
 from txtopo.columnar.key_index import KeyIndex
 from txtopo.transactional.commit.write_buffer import GroupState
@@ -106,33 +108,37 @@ def test_same_hash() -> None:
         assert one.extended(rows.slice(1)) is None
 
 
+KEYS = [(word, part) for word in "abcd" for part in (1, 2)]
 GROUPS = st.lists(
-    st.dictionaries(st.sampled_from("abcdefgh"), st.one_of(st.none(), st.integers(0, 99)), min_size=1, max_size=6),
+    st.dictionaries(st.sampled_from(KEYS), st.one_of(st.none(), st.integers(0, 99)), min_size=1, max_size=6),
     min_size=1,
     max_size=6,
 )
 
 
-@pytest.mark.parametrize("has_twins", [False, True], ids=["index", "same hashes"])
+@pytest.mark.parametrize("rows", ["indexed", "of the same hash", "too many to hold"])
 @settings(max_examples=20, deadline=None)
-@given(GROUPS)
-def test_any_writes(tmp_path_factory, has_twins, groups) -> None:
+@given(groups=GROUPS, kind=st.sampled_from(KEYED_KINDS))
+def test_any_writes(tmp_path_factory, rows, groups, kind) -> None:
     """Whatever is put and removed, table and driver hold the same; only the keys used last are held as values."""
     path = tmp_path_factory.mktemp("index")
     model = {}
     with pytest.MonkeyPatch.context() as patch:
-        if has_twins:
+        if rows == "of the same hash":
             patch.setattr(key_index, "_hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
-        declared = DeltaState(path / "t", Fields("word: string"), Fields("n: long"), cached_keys_max=2)
+        elif rows == "too many to hold":
+            hold_no_rows(patch)
+        key = Fields("word: string", "part: long")
+        declared = DeltaState(path / "t", key, Fields("n: long"), kind, cached_keys_max=2)
         state = declared.open("topology", "s", "life", 1)
         for txid, values in enumerate(groups, 1):
-            asked = list("abcdefgh")[txid % 3 :: 2]
+            asked = KEYS[txid % 3 :: 2]
             assert [each and each.value for each in state.multi_get(asked)] == [model.get(key) for key in asked]
             state.write(txid, {key: None if n is None else TransactionalValue(txid, n) for key, n in values.items()})
             model = {key: n for key, n in {**model, **values}.items() if n is not None}
-            columns = read_table(path / "t").to_pydict()
-            assert dict(zip(columns["word"], columns["n"], strict=True)) == model
-            assert len(columns["word"]) == len(model)
+            written = read_table(path / "t").to_pylist()
+            assert {(row["word"], row["part"]): row["n"] for row in written} == model
+            assert len(written) == len(model)
         state.close()
 
 
