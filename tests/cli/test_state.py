@@ -6,7 +6,6 @@ import json
 import pathlib
 
 import pytest
-from deltalake import DeltaTable
 
 from spouts.kafka.plain.dead_letters import DeadLetter, DeltaDeadLetters
 from spouts.kafka.records import KafkaRecord
@@ -53,16 +52,6 @@ def test_a_past_transaction_shows_what_was_then(command_line, table, options):
     assert result.stdout == "word,n,txid\ncat,2,3\n"
 
 
-def test_a_moment_that_is_kept_nowhere_is_refused_with_the_nearest(command_line, table):
-    """Transactions 4 to 7 were written together: what a key had in between is in no version."""
-    result = command_line("state", table, "--txid", "5")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == (
-        f"error: [txid 5] the table at {table} has no version as of transaction 5: it was written as of 3 and "
-        "as of 7, but not in between; ask for one of these, or for the nearest before 5 (nearest=True, --nearest)\n"
-    )
-
-
 @pytest.mark.parametrize("form", ["json", "jsonl", "JSONL"])
 def test_json_is_an_object_a_line(command_line, table, form):
     """Standard output holds nothing but the rows, under the name that the form had and the name that it has elsewhere."""
@@ -84,6 +73,7 @@ def test_a_key_that_is_not_there_shows_no_row(command_line, table):
     ("options", "expected"),
     [
         (("--txid", "8"), "its last transaction is 7"),
+        (("--txid", "5"), "or for the nearest before 5 (nearest=True, --nearest)"),
         (("--key", "a", "--key", "b", "--key", "c"), "the columns are word, n, txid"),
         (("--key", "a", "--key", "b"), "--key 'b' is not of type int64, the type of key field 'n'"),
     ],
@@ -167,12 +157,3 @@ def test_all_tables_are_shown_as_of_one_transaction(command_line, topology_folde
 def test_what_no_view_can_show_is_told_in_words(command_line, topology_folder, options, status, expected):
     result = command_line("state", "--consistent", topology_folder, *options)
     assert (result.exit_code, expected in result.stderr) == (status, True)
-
-
-def test_tables_of_different_moments_are_refused(command_line, topology_folder):
-    """What was restored is named with its transaction, and how to go on."""
-    DeltaTable(f"{topology_folder}/total").restore(1)
-    result = command_line("state", "--consistent", topology_folder)
-    assert (result.exit_code, result.stdout) == (1, "")
-    for words in ("state 'total'", "is at transaction 7", "RESTORE made version", "txtopo repair"):
-        assert words in result.stderr

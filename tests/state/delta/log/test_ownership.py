@@ -13,8 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from state.delta.keyed.state import read_table
-from state.delta.log.ownership import Fence
-from tests.state.delta.delta_tables import NAME, TOPOLOGY, counted, hold_no_rows, opened, reread
+from tests.state.delta.delta_tables import counted, hold_no_rows, opened, reread
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo.api.reduction import Reduction, TransactionRows
 from txtopo.api.values import TransactionalValue
@@ -57,16 +56,6 @@ def test_a_zombie_writes_nothing(path, monkeypatch, way, moment):
     assert rows_of(opened(path, 3)) == [("a", 1, 1), ("b", 1, 1), ("c", 2, 2)]
 
 
-def test_a_fresh_handle_of_a_zombie_is_fenced_too(path):
-    """A handle opened after the marker would conflict with nothing: the marker itself is looked at."""
-    opened(path, 1)
-    opened(path, 2)
-    table = DeltaTable(path)
-    with pytest.raises(LostLead):
-        Fence(TOPOLOGY, NAME, 1).check(table)
-    Fence(TOPOLOGY, NAME, 2).check(table)
-
-
 @pytest.mark.parametrize("way", ["whole", "files"])
 def test_a_write_never_moves_behind_another_one(path, monkeypatch, way):
     """Rows that somebody adds between our look at the table and our write are never doubled: ours fails."""
@@ -94,18 +83,6 @@ def test_of_two_that_open_a_table_at_once_the_newer_leads(path, other):
     with nullcontext() if other == 1 else pytest.raises(LostLead), armed(mark_first):
         opened(path, 2)
     opened(path, 3)
-
-
-def test_a_leader_outlasts_a_zombie_that_keeps_writing(path):
-    """A new leader gets its marker in, however the old one writes, and the old one then stops."""
-    zombie = opened(path, 1)
-    for txid in range(1, 4):
-        zombie.write(txid, counted(txid, a=txid))
-    leader = opened(path, 2)
-    with pytest.raises(LostLead):
-        zombie.write(4, counted(4, a=4))
-    leader.write(4, counted(4, a=40))
-    assert rows_of(leader) == [("a", 40, 4)]
 
 
 # Other writers
