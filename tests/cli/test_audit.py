@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaState
 from state.delta.read.audit import read_histories
-from tests.state.delta.crashing_runs import CONFIG, Crash, crash_everywhere, run_with_crash, two_tables
+from tests.state.delta.crashing_runs import CONFIG, Crash, Reader, crash_everywhere, run_with_crash, two_tables
 from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.files.folder import LocalFolder
 from txtopo.testing.inline import run_inline
@@ -33,19 +33,23 @@ def audited(output):
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("opaque", [False, True], ids=["repeatable", "opaque"])
-def test_green_at_every_crash(tmp_path, opaque):
-    """A crash at each failpoint in turn leaves what is proved, at once and when it was gone on with."""
+def test_every_crash(tmp_path, opaque):
+    """A crash at each failpoint in turn leaves what is proved, and what readers see whole: at once, and in the next run."""
     in_flight = 0
     for crash, output in crash_everywhere(two_tables, tmp_path):
+        reader = Reader(output)
 
         def make(output=output):
             return two_tables(output, opaque=opaque)
 
         if not run_with_crash(make, crash) and any((output / METADATA_DIR / FOLDER).glob("*.jsonl")):
+            reader()
             report = audited(output)
             assert report.findings == [], (crash.name, report)
             in_flight += report.in_flight is not None
-        assert run_with_crash(make, Crash())
+        assert run_with_crash(make, Crash(look=reader, looks_max=8))
+        reader()
+        assert reader.txid == 4, crash.name
         report = audited(output)
         assert (report.findings, report.first, report.last, report.in_flight) == ([], 1, 4, None), crash.name
         assert (report.untold, report.partitions) == (0, 2)

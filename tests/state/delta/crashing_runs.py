@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import attrs
 
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
-from state import DeltaState, StateKind
+from state import DeltaState, StateKind, read_tables
 from tests.acceptance.topologies import CountWords, Partial, SumDeltas, make_data
 from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder
-from txtopo.errors import InternalError
+from txtopo.errors import ConfigError, InternalError
 from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline
 
@@ -91,3 +91,24 @@ def crash_everywhere(
         if not crash.name:
             assert at > 20, "the run reaches failpoints"
             return
+
+
+class Reader:
+    """Reads a view of both tables again and again: the words add up to the total, and txids do not fall."""
+
+    def __init__(self, output: pathlib.Path) -> None:
+        self.output = output
+        self.txid = 0
+        self.reads = 0
+
+    def __call__(self) -> None:
+        try:
+            view = read_tables(self.output)
+        except ConfigError:
+            assert self.txid == 0, "a journal that was there stays there"
+            return
+        words = sum(view.tables["words"]["n"].to_pylist())
+        assert words == sum(view.tables["total"]["n"].to_pylist()), view
+        assert view.txid >= self.txid
+        self.txid = view.txid
+        self.reads += 1

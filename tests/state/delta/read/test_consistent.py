@@ -15,7 +15,7 @@ from state import DeltaState, TransactionalValue, read_table, read_tables
 from state.delta.log.entries import log_entries
 from state.delta.read.history import version_as_of
 from tests.acceptance.topologies import counts_of
-from tests.state.delta.crashing_runs import DATA, Crash, crash_everywhere, run_with_crash, two_tables
+from tests.state.delta.crashing_runs import DATA, Crash, Reader, run_with_crash, two_tables
 from tests.state.delta.delta_tables import maintain
 from txtopo import Fields
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
@@ -31,27 +31,6 @@ from txtopo.transactional.journal.journal import (
 )
 
 
-class Reader:
-    """Reads a view again and again, and checks that the words add up to the total and that txids do not fall."""
-
-    def __init__(self, output):
-        self.output = output
-        self.txid = 0
-        self.reads = 0
-
-    def __call__(self):
-        try:
-            view = read_tables(self.output)
-        except ConfigError:
-            assert self.txid == 0, "a journal that was there stays there"
-            return
-        words = sum(view.tables["words"]["n"].to_pylist())
-        assert words == sum(view.tables["total"]["n"].to_pylist()), view
-        assert view.txid >= self.txid
-        self.txid = view.txid
-        self.reads += 1
-
-
 @pytest.mark.parametrize("opaque", [False, True], ids=["repeatable", "opaque"])
 def test_a_view_at_every_failpoint(tmp_path, opaque):
     """One process, a reader at each failpoint that it reaches: both tables are as of the same transaction."""
@@ -61,24 +40,6 @@ def test_a_view_at_every_failpoint(tmp_path, opaque):
     assert reader.reads > 20
     assert reader.txid == 4
     assert sum(read_table(tmp_path / "words")["n"].to_pylist()) == sum(counts_of(DATA).values())
-
-
-@pytest.mark.long
-@pytest.mark.slow
-@pytest.mark.parametrize("opaque", [False, True], ids=["repeatable", "opaque"])
-def test_a_view_after_a_crash_at_every_failpoint(tmp_path, opaque):
-    """A crash at each failpoint in turn, and a reader at the crash, through the recovery and at the end."""
-    for crash, output in crash_everywhere(two_tables, tmp_path):
-        reader = Reader(output)
-
-        def make(output=output):
-            return two_tables(output, opaque=opaque)
-
-        if not run_with_crash(make, crash):
-            reader()
-            assert run_with_crash(make, Crash(look=reader, looks_max=8))
-        reader()
-        assert reader.txid == 4, crash.name
 
 
 def test_a_reader_beside_the_run(tmp_path):
