@@ -25,13 +25,14 @@ def settings(zookeeper: ZooKeeperServer, root: str) -> dict[str, object]:
 
 
 def test_same_tables(spark: SparkSession, zookeeper: ZooKeeperServer, tmp_path: pathlib.Path) -> None:
-    """Tables are the same with ZooKeeper as with SQLite, and a second run goes on."""
+    """Tables are the same with ZooKeeper as with SQLite; a second run goes on, and a third finds nothing to do."""
     config = Config(settings(zookeeper, "/same"))
     run(words_topology(tmp_path, DATA), config, until=4)
     report = run(words_topology(tmp_path, DATA), config)
     assert read_words(tmp_path) == counts_of(DATA)
     assert read_total(tmp_path) == sum(counts_of(DATA).values())
     assert report.transactions == report.committed_txid - 4
+    assert run(words_topology(tmp_path, DATA), config).transactions == 0
 
 
 def test_another_store_is_refused(spark: SparkSession, zookeeper: ZooKeeperServer, tmp_path: pathlib.Path) -> None:

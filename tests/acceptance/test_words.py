@@ -35,14 +35,3 @@ def test_failures_change_nothing(spark: SparkSession, tmp_path: pathlib.Path) ->
     assert read_total(tmp_path) == sum(counts_of(DATA).values())
     assert report.failures > 0
     assert report.attempts > report.transactions
-
-
-def test_goes_on_where_it_stopped(spark: SparkSession, tmp_path: pathlib.Path) -> None:
-    """A run until a txid, then another, give what one run gives."""
-    first = run(words_topology(tmp_path, DATA), until=5)
-    assert first.committed_txid == 5
-    second = run(words_topology(tmp_path, DATA))
-    assert first.transactions + second.transactions == second.committed_txid
-    assert read_words(tmp_path) == counts_of(DATA)
-    third = run(words_topology(tmp_path, DATA))
-    assert third.transactions == 0

@@ -55,10 +55,11 @@ class Late(BatchBolt):
                 self.collector.emit((self.attempt, 0))
 
 
-def test_what_a_thread_does_too_late_on_an_executor(spark: SparkSession, tmp_path) -> None:
+@pytest.mark.parametrize("mode", ["micro-batch", "real-time"])
+def test_what_a_thread_does_too_late(spark: SparkSession, tmp_path, mode: str) -> None:
     """It stops the run and is named, though nothing of its transaction is left to report it with."""
     builder = TransactionalTopologyBuilder("late", "spout", MemoryTransactionalSpout(range(1000), Fields("n"), 1))
     builder.set_bolt("late", Late()).shuffle_grouping("spout")
     with pytest.raises(UserCodeError, match="after its batch was over") as raised:
-        run(builder.build(), Config(max_spout_pending=4, state_dir=str(tmp_path)))
+        run(builder.build(), Config(processing_mode=mode, max_spout_pending=4, state_dir=str(tmp_path)))
     assert (raised.value.component, raised.value.txid) == ("late", 1)

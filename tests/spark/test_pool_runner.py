@@ -22,7 +22,6 @@ from tests.acceptance.topologies import (
     read_words,
     words_topology,
 )
-from tests.spark.test_job_runner import Late
 from txtopo import (
     BasicBolt,
     Config,
@@ -32,7 +31,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
     run,
 )
-from txtopo.errors import ConfigError, UserCodeError
+from txtopo.errors import ConfigError
 
 REAL_TIME = {"topology.processing.mode": "real-time"}
 ROWS = 40
@@ -139,15 +138,6 @@ def test_output_of_workers(spark: SparkSession, tmp_path: Path, caplog: pytest.L
     lines = [record.getMessage() for record in caplog.records if record.name == "txtopo.user"]
     assert len(lines) == 2
     assert all("component 'bolt'" in line and "txid 7" in line for line in lines)
-
-
-def test_what_a_thread_does_too_late_in_a_worker(spark: SparkSession, tmp_path: Path) -> None:
-    """It stops the run and is named, as in a micro-batch."""
-    builder = TransactionalTopologyBuilder("late", "spout", MemoryTransactionalSpout(range(1000), Fields("n"), 1))
-    builder.set_bolt("late", Late()).shuffle_grouping("spout")
-    with pytest.raises(UserCodeError, match="after its batch was over") as raised:
-        run(builder.build(), Config(REAL_TIME, max_spout_pending=4, state_dir=str(tmp_path)))
-    assert (raised.value.component, raised.value.txid) == ("late", 1)
 
 
 class Doubled(DataFrameBolt):

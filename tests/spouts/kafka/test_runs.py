@@ -20,12 +20,11 @@ from confluent_kafka import Producer
 from state import MemoryState, StateKind, read_table
 from tests.cli.test_audit import audited
 from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
-from tests.spouts.kafka.run_clicks import FIELDS, counting_clicks, topology_of
+from tests.spouts.kafka.run_clicks import FIELDS, counting_clicks
 from tests.variants import variants
 from txtopo import Fields
-from txtopo.errors import ConfigError, InputError, StateAccessError
+from txtopo.errors import ConfigError, StateAccessError
 from txtopo.testing import MemoryLog
-from txtopo.testing.inline import run_inline
 from txtopo.testing.kafka import KafkaBroker, KafkaTopics
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
 
@@ -170,19 +169,6 @@ def test_a_broker_that_is_gone_for_a_while(kafka, tmp_path, kind):
             child.send_signal(signal.SIGTERM)
             assert child.wait(DEADLINE_SECS) == 0
         assert audited(output).findings == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["transactional", "opaque"])
-def test_a_topic_made_anew(kafka, clicks, tmp_path, kind):
-    """Is refused, although it has the offsets that come next."""
-    clicks.produce(10, 0)
-    run_inline(topology_of(kafka.servers, clicks.topic, tmp_path, kind, until_end=True))
-    kafka.delete_topic(clicks.topic)
-    kafka.create_topic(clicks.topic, 2)
-    clicks.produce(30, 0)
-    with pytest.raises(InputError, match="was deleted and made anew"):
-        run_inline(topology_of(kafka.servers, clicks.topic, tmp_path, kind, until_end=True))
 
 
 @pytest.mark.parametrize("kind", [TransactionalInMemory, pytest.param(OpaqueInMemory, marks=pytest.mark.slow)])

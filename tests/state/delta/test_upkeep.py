@@ -80,10 +80,13 @@ def test_replaced_files_and_orphans_go_after_the_retention(tmp_path, monkeypatch
     assert len(data_files(tmp_path)) == 3 * len(live) + len(orphans)
     DeltaTable(tmp_path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     assert len(data_files(tmp_path)) == 3 * len(live) + len(orphans)
+    outside = tmp_path / "part-orphan.parquet"
+    outside.touch()
+    os.utime(outside, (0, 0))
     wait_days(monkeypatch, 8)
     state.write(4, {})
     maintain(state)
-    assert data_files(tmp_path) == live
+    assert (data_files(tmp_path), outside.exists()) == (live, False)
     assert read_table(tmp_path).sort_by("k").to_pydict() == {"k": ["a", "b"], "n": [3, 3], "txid": [3, 3]}
 
 

@@ -270,21 +270,6 @@ def test_compaction_keeps_rows_txids_and_the_cache(path, monkeypatch):
     assert state.multi_get(["w1", "w6"]) == [TransactionalValue(7, 70), TransactionalValue(6, 6)]
 
 
-def test_vacuum_removes_old_files_and_leaves_prepared_ones(path):
-    """Where it is configured, files without a reference go after the retention; prepared writes stay."""
-    state = opened(path, 1, upkeep_every_writes=1, vacuum_retention_hours=24 * 7)
-    state.write(1, counted(1, a=1))
-    note = state.prepare(2, counted(2, a=2))
-    orphan = path / "part-orphan.parquet"
-    orphan.write_bytes(b"")
-    for file in (orphan, path / note["added"][0]["path"]):
-        os.utime(file, (0, 0))
-    maintain(state)
-    assert not orphan.exists()
-    state.publish(2, note)
-    assert rows_of(state) == [("a", 2, 2)]
-
-
 # Crashes
 
 _CRASHING = """
