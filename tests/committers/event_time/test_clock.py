@@ -84,20 +84,6 @@ def test_times_that_cannot_be(tmp_path: Path) -> None:
     assert [after for _, after, _ in told(tmp_path)] == [None, FIRST, -1 - START.timestamp()]
 
 
-@pytest.mark.parametrize("fields", [TYPED, UNTYPED])
-def test_the_slowest_partition(tmp_path: Path, fields: Fields) -> None:
-    """Every partition is waited for from its first row on; one without a name, and one with an empty one, are such."""
-    script = (
-        Planned(0, [at(100, "a")]),
-        Planned(1, [at(150, "a"), at(130, "b")]),
-        Planned(2, [at(200, "a"), at(135, "b")]),
-        Planned(3, [at(128, None), at(300, "b")]),  # it is behind the watermark, which stays
-        Planned(4, [at(160, None), at(400, "")]),
-        Planned(5, [at(500, "a"), at(500, "b"), at(500, None)]),
-    )
-    assert watermarks(tmp_path, *script, fields=fields, partition="part") == [90, 120, 125, 125, 150, 390]
-
-
 @pytest.mark.parametrize("slow", [None, "None", "", "''", "'None'"])
 def test_partitions_with_odd_names(tmp_path: Path, slow: str | None) -> None:
     """One without a name, one with an empty one, and those that are named like them in the clock's table are five."""
@@ -114,19 +100,6 @@ def test_numbered_partitions(tmp_path: Path) -> None:
     """A partition may be a number, as Kafka's."""
     script = Planned(0, [at(100, 0), at(90, 1)]), Planned(1, [at(100, 1)])
     assert watermarks(tmp_path, *script, fields=Fields("at: timestamp", "part: int"), partition="part") == [80, 90]
-
-
-def test_an_idle_partition(tmp_path: Path) -> None:
-    """Nothing waits for a partition that was silent for so long; when it speaks again, it is waited for again."""
-    script = (
-        Planned(0, [at(0, "a"), at(0, "b")]),
-        Planned(59, [at(60, "a")]),
-        Planned(60, [at(61, "a")]),
-        Planned(61, [at(500, "a"), at(40, "b")]),
-        Planned(62, [at(70, "b")]),
-    )
-    found = watermarks(tmp_path, *script, partition="part", idle_after=60 * SECOND)
-    assert found == [-10, -10, 51, 51, 60]
 
 
 @pytest.mark.parametrize("partition", [None, "part"])

@@ -13,38 +13,6 @@ from tests.state.delta.rows.rows_tables import WAYS, opened, put, rows, some_exe
 from txtopo import Fields
 
 
-@WAYS
-def test_the_last_transaction_of_a_partition_wins(tmp_path, large) -> None:
-    """A transaction's rows replace whole partitions; those that do not occur stay; several tasks are one."""
-    state = opened(tmp_path, partition_by="day", executors=some_executors(large))
-    put(state, (1, ("append", [("a", 1), ("b", 1), ("c", 1), ("c", 1)])))
-    writes = put(
-        state,
-        (2, ("replace_partitions", [("a", 2)]), ("replace_partitions", [("a", 22), ("d", 2)])),
-        (3, ("replace_partitions", [("a", 3), ("c", 3)])),
-        (4, ("append", [("a", 4), ("b", 4)])),
-    )
-    assert rows(tmp_path) == {
-        ("a", 3, 3): 1,
-        ("a", 4, 4): 1,
-        ("b", 1, 1): 1,
-        ("b", 4, 4): 1,
-        ("c", 3, 3): 1,
-        ("d", 2, 2): 1,
-    }
-    assert (len(writes), writes.rows_removed) == (5, 3)
-    assert rows(tmp_path, 1) == {("a", 1, 1): 1, ("b", 1, 1): 1, ("c", 1, 1): 2}
-
-
-def test_replaced_and_appended_in_one_transaction(tmp_path) -> None:
-    """What a transaction appends to a partition that it replaces, too, stays, in whatever order it does so."""
-    for turn, order in enumerate((1, -1)):
-        state = opened(tmp_path / str(turn), partition_by="day")
-        put(state, (1, ("append", [("a", 1)])))
-        put(state, (2, *[("replace_partitions", [("a", 2)]), ("append", [("a", 3), ("b", 3)])][::order]))
-        assert rows(tmp_path / str(turn)) == {("a", 2, 2): 1, ("a", 3, 2): 1, ("b", 3, 2): 1}
-
-
 def test_files_of_other_partitions_stay(tmp_path) -> None:
     """Only files of replaced partitions are taken out of the log; each new one is of one partition."""
     state = opened(tmp_path, partition_by="day")
