@@ -16,7 +16,7 @@ from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaRows, DeltaState, read_table
 from tests.cli.conftest import command_line
 from tests.committers.event_time.oracle import Clock, Row
-from tests.state.delta.crashing_runs import crash_everywhere, run_with_crash
+from tests.crashes import crash_everywhere, run_with_crash
 from txtopo import BatchBolt, Config, Fields, ICommitter, Topology, TransactionalTopologyBuilder
 from txtopo.testing.inline import run_inline
 
@@ -149,7 +149,7 @@ def test_crashes(tmp_path: Path, by_key: bool, command_line) -> None:
     """A crash anywhere, in upkeep too, changes no live row; the audit explains every version."""
     alive, said = expected(STREAM)
     config = Config(max_spout_pending=6, group_transactions_max=3)
-    for crash, output in crash_everywhere(lambda folder: built(folder, STREAM), tmp_path):
+    for crash, output in crash_everywhere(tmp_path):
 
         def make(output: Path = output) -> Topology:
             return built(output, STREAM, by_key=by_key, upkeep_every_writes=1)

@@ -8,7 +8,7 @@ import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
-from tests.state.delta.crashing_runs import Crash, CrashError
+from tests.crashes import dying
 from txtopo.api.bolt import BatchBolt, ICommitter
 from txtopo.api.fields import Fields
 from txtopo.api.state import (
@@ -21,8 +21,7 @@ from txtopo.api.state import (
     TakesRows,
     UsesExecutors,
 )
-from txtopo.errors import InternalError, StateAccessError
-from txtopo.failpoints import armed
+from txtopo.errors import StateAccessError
 from txtopo.testing.conformance.state import COUNT, WORD, StateConformance, StatePlace
 from txtopo.testing.inline import run_inline
 from txtopo.topology.builder import TransactionalTopologyBuilder
@@ -126,7 +125,7 @@ def test_several_states_that_only_write(tmp_path):
     """A state that can't hide what it writes is no exception: its values are in the note until it is their turn."""
     counts, others = BareState(), BareState()
     made = topology(Count("counts"), Count("others"), counts=counts, others=others)
-    with armed(Crash(2, only="table.write.before")), pytest.raises((CrashError, InternalError)):
+    with dying("table.write.before", 2):
         run_inline(made)
     assert [len(state.inner.items()) for state in (counts, others)] == [2, 0]
     run_inline(made)

@@ -12,7 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaState
 from state.delta.read.audit import read_histories
-from tests.state.delta.crashing_runs import CONFIG, Crash, Reader, crash_everywhere, run_with_crash, two_tables
+from tests.crashes import CONFIG, Crash, crash_everywhere, run_with_crash
+from tests.state.delta.two_tables import Reader, two_tables
 from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.files.folder import LocalFolder
 from txtopo.testing.inline import run_inline
@@ -36,7 +37,7 @@ def audited(output):
 def test_every_crash(tmp_path, opaque):
     """A crash at each failpoint in turn leaves what is proved, and what readers see whole: at once, and in the next run."""
     in_flight = 0
-    for crash, output in crash_everywhere(two_tables, tmp_path):
+    for crash, output in crash_everywhere(tmp_path):
         reader = Reader(output)
 
         def make(output=output):
@@ -132,7 +133,7 @@ def test_the_module_finds_the_output(command_line, output):
     """A module's topology says where its tables are; ``--quick`` leaves out the rows."""
     command_line.write_module(
         "words",
-        "import pathlib\nfrom tests.state.delta.crashing_runs import two_tables\n"
+        "import pathlib\nfrom tests.state.delta.two_tables import two_tables\n"
         f"def topology(out: str = {str(output)!r}):\n    return two_tables(pathlib.Path(out))\n",
     )
     found = command_line.told("audit", "words")

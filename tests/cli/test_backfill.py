@@ -12,8 +12,8 @@ import pytest
 import examples
 import txtopo.cli.backfill
 from state import read_tables
+from tests.crashes import Crash
 from tests.engine.backfills import WORLD
-from tests.state.delta.crashing_runs import Crash
 from txtopo.failpoints import armed
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.loading import load_target

@@ -15,7 +15,8 @@ import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_table
-from tests.state.delta.crashing_runs import Crash, run_with_crash, two_tables
+from tests.crashes import Crash, run_with_crash
+from tests.state.delta.two_tables import two_tables
 from txtopo import BasicBolt, BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.errors import PoisonTransaction, UserCodeError
 from txtopo.testing.feeders import wait_until

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 import examples
 from state import read_table, read_tables
 from tests.acceptance.topologies import CountWords, counts_of, make_data, read_words, words_topology
-from tests.state.delta.crashing_runs import two_tables
+from tests.state.delta.two_tables import two_tables
 from txtopo import Config
 from txtopo.errors import ConfigError
 from txtopo.failpoints import ProcessDeath, armed
@@ -179,7 +179,7 @@ def test_a_fork_of_an_opaque_spout(command_line, tmp_path):
     """It begins its transactions anew, and counts everything once."""
     command_line.write_module(
         "opaque",
-        "import pathlib\nfrom tests.state.delta.crashing_runs import two_tables\n"
+        "import pathlib\nfrom tests.state.delta.two_tables import two_tables\n"
         "def topology():\n    return two_tables(pathlib.Path('out'), opaque=True)\n",
     )
     topology = two_tables(tmp_path / "out", opaque=True)

@@ -12,7 +12,8 @@ import pytest
 from state import SqliteStore, read_tables
 from state.transactional import TransactionalState
 from tests.cli.test_repair import MODULE, ROOT
-from tests.transactional.recovery.divergences import TRANSACTIONS, Crash, Place, crash_at
+from tests.crashes import Crash, CrashError
+from tests.transactional.recovery.divergences import TRANSACTIONS, Place
 from tests.variants import variants
 from txtopo import Config
 from txtopo.errors import StateAccessError
@@ -117,9 +118,9 @@ def test_a_crash_at_a_step_is_finished_or_undone(command_line, place, step, fini
     """Until the plan is on record nothing has happened; after that no run begins before either command ends it."""
     place.run()
     before = place.seen()
-    with armed(crash_at(step)):
+    with armed(Crash(1, only=step)):
         crashed = command_line("rewind", "counting", "3", "--yes")
-    assert isinstance(crashed.exception, Crash)
+    assert isinstance(crashed.exception, CrashError)
     if step == "repair.begin.before":
         assert place.seen() == before
         assert seen_together(place) == TRANSACTIONS
@@ -321,7 +322,7 @@ def test_the_spouts_own_values_go_back_in_the_same_step(command_line, place):
         assert "the coordinator of spout 'spout' keeps values of its own" in refusal
     assert "would run again" in command_line.told("rewind", "keeping", "2", "--dry-run")
     for step in ("repair.end.before", "repair.end.after"):
-        with armed(crash_at(step)):
+        with armed(Crash(1, only=step)):
             command_line("rewind", "keeping", "2", "--yes")
         assert kept() == (6 if step == "repair.end.before" else 2)
     assert kept("keeping/before-repair-1/source") == 6

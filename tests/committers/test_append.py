@@ -13,7 +13,7 @@ from committers import AppendCommitter
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaRows, read_tables
 from tests.committers.topologies import TYPED, UNTYPED, appended, check, make_rows, rows_of, rows_topology
-from tests.state.delta.crashing_runs import Crash, run_with_crash
+from tests.crashes import Crash, run_with_crash
 from tests.variants import variants
 from txtopo import BatchBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
 from txtopo.errors import FieldsError, JobFailure

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from committers import AppendCommitter
 from spouts import OpaqueMemoryTransactionalSpout
 from state import DeltaRows, MemoryState, SqliteStore, read_tables
 from tests.cli.conftest import command_line
+from tests.crashes import Crash, dying, survives
 from tests.engine.backfills import BAD, CONFIG, WORLD, Place, counting, history_of, windows
-from tests.state.delta.crashing_runs import Crash, CrashError
 from tests.waiting import wait_for
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.engine.control import RunControl
@@ -138,17 +139,6 @@ def test_a_topology_that_died_in_a_group_is_finished_first(tmp_path, command_lin
     audited(command_line, place, f"up to 12; backfilled up to transaction {joined_at}", "✔")
 
 
-def crashed(place: Place, crash: Crash, *names: str) -> bool:
-    """Backfill the last of some states, and die at a failpoint; return whether it was done before."""
-    try:
-        with armed(crash):
-            place.backfill(names[-1], *names)
-    except (CrashError, InternalError):
-        assert crash.name, "nothing else goes wrong"
-        return False
-    return True
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("is_main_killed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_killed_at_each_failpoint_it_goes_on(tmp_path, world, command_line, is_main_killed):
@@ -160,7 +150,7 @@ def test_killed_at_each_failpoint_it_goes_on(tmp_path, world, command_line, is_m
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         if is_main_killed:
-            with pytest.raises((CrashError, InternalError)), armed(Crash(2, only="group.decide.after")):
+            with dying("group.decide.after", 2):
                 base.run("words")
         else:
             base.run("words", until=7)
@@ -169,7 +159,7 @@ def test_killed_at_each_failpoint_it_goes_on(tmp_path, world, command_line, is_m
         for at in range(1 + is_main_killed, 1_000, 2):
             shutil.rmtree("out", ignore_errors=True)
             place, crash = base.copy(Path("out")), Crash(at)
-            if crashed(place, crash, "words", "lengths"):
+            if survives(partial(place.backfill, "lengths", "words", "lengths"), crash):
                 break
             if at % 4 < 2:  # the topology may go on in between
                 place.run("words", until=9)
@@ -354,7 +344,7 @@ def test_a_topology_that_has_gone_back_is_noticed(tmp_path, world):
     place.run("words", until=4)
     backup = place.copy(tmp_path / "backup")
     place.run("words", until=8)
-    with pytest.raises(CrashError), armed(Crash(1, only="backfill.enter.before")):
+    with dying("backfill.enter.before"):
         place.backfill("lengths", "words", "lengths")
     gone = place.folder.rename(tmp_path / "gone")
     backup.copy(place.folder)

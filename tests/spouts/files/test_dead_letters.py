@@ -15,7 +15,7 @@ from spouts import (
     SpoutTable,
 )
 from state import DeltaRows, DeltaState, MemoryState, read_table, read_tables
-from tests.state.delta.crashing_runs import CONFIG
+from tests.crashes import CONFIG
 from txtopo import BatchBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
 from txtopo.errors import InputError, TopologyError
 from txtopo.testing.inline import run_inline

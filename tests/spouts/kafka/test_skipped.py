@@ -6,10 +6,9 @@ import attrs
 import pytest
 
 from state import DeltaState, StateKind, read_table
+from tests.crashes import dying
 from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
-from txtopo.errors import InternalError
-from txtopo.failpoints import armed
 from txtopo.files.folder import LocalFolder
 from txtopo.testing import MemoryLog
 from txtopo.testing.inline import run_inline
@@ -22,10 +21,6 @@ KINDS = {
 }
 SKIPS = {"transactional": {"on_lost": "skip"}, "opaque": {}}
 """What lets a spout skip what is gone: an opaque one goes on by itself where the log begins now."""
-
-
-class CrashError(Exception):
-    """The process dies here."""
 
 
 class Keep(BatchBolt, ICommitter):
@@ -60,12 +55,7 @@ class Place:
 
     def crash(self, name: str, **options) -> None:
         """Run, and die where a failpoint is reached first."""
-
-        def die(reached: str) -> None:
-            if reached == name:
-                raise CrashError
-
-        with pytest.raises((CrashError, InternalError)), armed(die):
+        with dying(name):
             self.run(**options)
 
     def offsets(self, partition: int) -> list[int]:

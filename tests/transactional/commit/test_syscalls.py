@@ -14,7 +14,7 @@ import pytest
 
 RUN = """
 import pathlib, sys
-from tests.state.delta.crashing_runs import two_tables
+from tests.state.delta.two_tables import two_tables
 from txtopo import Config
 from txtopo.testing.inline import run_inline
 run_inline(two_tables(pathlib.Path(sys.argv[1])), Config(), until=1)

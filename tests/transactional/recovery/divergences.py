@@ -9,14 +9,12 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
-import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from state import read_table
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
+from tests.crashes import dying
 from txtopo import Config
-from txtopo.errors import InternalError
-from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, drafts_of
 from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject, diagnose
@@ -25,20 +23,6 @@ from txtopo.transactional.run.storage import address_from, make_store, metadata_
 
 DATA = make_data(2, 20)
 TRANSACTIONS = 6
-
-
-class Crash(Exception):
-    """The process dies here."""
-
-
-def crash_at(name: str):
-    """Return a handler that dies at a failpoint."""
-
-    def handler(reached: str) -> None:
-        if reached == name:
-            raise Crash(name)
-
-    return handler
 
 
 @attrs.frozen
@@ -152,7 +136,7 @@ class Place:
 
     def crash(self, failpoint: str) -> None:
         """Run, and die where a failpoint is first reached."""
-        with pytest.raises((Crash, InternalError)), armed(crash_at(failpoint)):
+        with dying(failpoint):
             self.run()
 
     def check_totals(self) -> None:

@@ -13,11 +13,11 @@ from deltalake import DeltaTable
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState, MemoryStore, SqliteStore, TransactionalValue, read_table
 from tests.acceptance.topologies import counts_of
-from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Crash, Place, crash_at
+from tests.crashes import dying
+from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.api.store import Delete, Put
-from txtopo.errors import DivergenceError, InternalError, LostLead
-from txtopo.failpoints import armed
+from txtopo.errors import DivergenceError, LostLead
 from txtopo.files.folder import LocalFolder
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal.journal import read_journal
@@ -537,7 +537,7 @@ def test_a_repair_that_was_cut_short_is_finished_by_the_next(place, name, remedy
     place.back_up("words")
     place.run(4)
     place.restore("words")
-    with pytest.raises((Crash, InternalError)), armed(crash_at(name)):
+    with dying(name):
         place.repair(lambda diagnosis: getattr(diagnosis, remedy))
     if name not in {"repair.begin.before", "repair.end.after"}:
         refused(place, "was interrupted")
@@ -555,7 +555,7 @@ def test_a_rebuilt_store_that_was_cut_short(place, name):
     """Coordinator state that is made anew is there whole, or not at all."""
     place.run(4)
     place.wipe_store()
-    with pytest.raises((Crash, InternalError)), armed(crash_at(name)):
+    with dying(name):
         place.repair()
     diagnosis = place.diagnosis()
     place.repair(lambda diagnosis: diagnosis.unfinished or (None if diagnosis.is_sound else diagnosis.go_to))

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 from deltalake import DeltaTable
 
+from tests.crashes import dying
 from tests.legacy.interrupted import CONFIG, EXECUTORS_CONFIG, expected_rows, topology
 from tests.legacy.tables import tables_in
-from txtopo.errors import InternalError
 from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline
 
@@ -23,10 +23,6 @@ WAYS = pytest.mark.parametrize(
 STEPS = ("table.prepare.after", "group.decide.after", "table.write.after", "delta.write.checked")
 
 
-class CrashError(Exception):
-    """The process dies here."""
-
-
 def tidy_up(output) -> None:
     """Compact and vacuum every table, as the eager owner of a cluster may."""
     for name in expected_rows(0):
@@ -35,11 +31,6 @@ def tidy_up(output) -> None:
             table.optimize.compact()
             for full in (False, True):
                 table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=full)
-
-
-def run(output, config, handler) -> None:
-    with armed(handler):
-        run_inline(topology(output, TRANSACTIONS), config)
 
 
 @WAYS
@@ -53,7 +44,8 @@ def test_at_every_step_of_a_run(tmp_path, config):
         if name in STEPS and not is_second_try:
             tidy_up(tmp_path)
 
-    run(tmp_path, config, handler)
+    with armed(handler):
+        run_inline(topology(tmp_path, TRANSACTIONS), config)
     assert all(reached[step] >= TRANSACTIONS // 12 for step in STEPS)
     assert tables_in(tmp_path) == expected_rows(TRANSACTIONS)
 
@@ -71,17 +63,8 @@ def test_at_every_step_of_a_run(tmp_path, config):
 )
 def test_while_a_coordinator_is_down(tmp_path, config, step, times):
     """What was prepared is finished, or begun anew, by the next start."""
-    left, is_dead = times, False
-
-    def handler(name):
-        nonlocal left, is_dead
-        left -= name == step
-        is_dead = is_dead or left == 0
-        if is_dead and not name.startswith(("spout.", "bolt.")):
-            raise CrashError(name)
-
-    with pytest.raises((CrashError, InternalError)):
-        run(tmp_path, config, handler)
+    with dying(step, times):
+        run_inline(topology(tmp_path, TRANSACTIONS), config)
     tidy_up(tmp_path)
-    run(tmp_path, config, lambda name: None)
+    run_inline(topology(tmp_path, TRANSACTIONS), config)
     assert tables_in(tmp_path) == expected_rows(TRANSACTIONS)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import pathlib
 import shutil
+from functools import partial
 
 import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState, SqliteStore, read_table, read_tables
-from tests.state.delta.crashing_runs import Crash, CrashError
+from tests.crashes import Crash, dying, survives
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.api.store import Delete, Put
-from txtopo.errors import DivergenceError, InternalError, StateAccessError
-from txtopo.failpoints import armed
+from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.testing.inline import run_inline
 
 ROWS = [[f"w{n % 3}", 1] for n in range(12)]
@@ -253,16 +253,6 @@ def test_states_in_memory(tmp_path):
 # Crashes
 
 
-def begin_with_crash(place: Place, crash: Crash) -> bool:
-    try:
-        with armed(crash):
-            place.run(8, "words", "sums", start_empty="sums=6")
-    except (CrashError, InternalError):
-        assert crash.name
-        return False
-    return True
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("with_setting", [True, False], ids=["again with the setting", "without it"])
 def test_a_crash_at_each_step_of_the_begin(tmp_path, command_line, with_setting):
@@ -271,7 +261,7 @@ def test_a_crash_at_each_step_of_the_begin(tmp_path, command_line, with_setting)
         place, crash = Place(tmp_path / str(at)), Crash(at)
         place.run(4, "words", "sums")
         place.run(6, "words")
-        assert not begin_with_crash(place, crash)
+        assert not survives(partial(place.run, 8, "words", "sums", start_empty="sums=6"), crash)
         try:
             place.run(8, "words", "sums", start_empty="sums=6" if with_setting else None)
         except DivergenceError:
@@ -290,11 +280,8 @@ def test_a_crash_at_each_step_of_the_begin(tmp_path, command_line, with_setting)
 def test_a_crash_between_the_tables_of_a_group_before_a_state_leaves(place, command_line):
     """The group in progress was the whole topology's, so the state has left after it, not before."""
     place.run(4, "words", "sums")
-    try:
-        with armed(Crash(1, only="group.commit.before")):
-            place.run(6, "words", "sums")
-    except (CrashError, InternalError):
-        pass
+    with dying("group.commit.before"):
+        place.run(6, "words", "sums")
     with pytest.raises(DivergenceError, match="start it once with that state"):
         place.run(8, "words")
     place.run(5, "words", "sums")
@@ -305,7 +292,7 @@ def test_a_crash_between_the_tables_of_a_group_before_a_state_leaves(place, comm
 @pytest.mark.parametrize("at", ["table.write.after", "group.commit.before"])
 def test_a_new_state_with_a_group_in_progress(place, at):
     """The transactions that recovery finishes count, also the very first ones."""
-    with pytest.raises((CrashError, InternalError)), armed(Crash(1, only=at)):
+    with dying(at):
         place.run(3, "words")
     place.refused("words", "sums", says=("'sums' of topology 't' is new", "start.empty=sums=1"))
     place.run(3, "words", "sums", start_empty="sums=1")
@@ -316,7 +303,7 @@ def test_a_new_state_with_a_group_in_progress(place, at):
 def test_a_group_in_progress_without_the_state(place, at):
     """If recovery will finish it, the state lacks it, although the coordinator state does not say so yet."""
     place.run(4, "words", "sums")
-    with pytest.raises((CrashError, InternalError)), armed(Crash(1, only=at)):
+    with dying(at):
         place.run(6, "words")
     place.refused("words", "sums", says=("left out of the topology after transaction 4", "start.empty=sums=5"))
     place.run(6, "words", "sums", start_empty="sums=5")
@@ -326,7 +313,7 @@ def test_a_group_in_progress_without_the_state(place, at):
 def test_a_dropped_group_without_the_state(place, command_line):
     """Nothing was committed without it."""
     place.run(4, "words", "sums")
-    with pytest.raises((CrashError, InternalError)), armed(Crash(1, only="group.decide.before")):
+    with dying("group.decide.before"):
         place.run(6, "words")
     place.run(6, "words", "sums")
     assert (place.total("words"), place.total("sums")) == (6, 6)
@@ -338,7 +325,8 @@ def test_an_interrupted_begin_is_no_matter_for_repair(place, command_line, at):
     """The next run with the state goes on with it, and one without it leaves it out again."""
     place.run(4, "words", "sums")
     place.run(6, "words")
-    assert not begin_with_crash(place, Crash(1, only=at))
+    with dying(at):
+        place.run(8, "words", "sums", start_empty="sums=6")
     assert "nothing to repair" in repair(command_line, place, "words", "sums").output
     place.run(7, "words")
     place.refused("words", "sums", says=("left out of the topology after transaction 6", "start.empty=sums=7"))
@@ -389,7 +377,7 @@ def test_a_new_state_with_a_group_of_an_earlier_version_in_progress(place, commi
     # Without a journal, nothing says that a state which nothing was put into was there before the first commit.
     names = ("words", "sums", "idle") if has_journal or committed else ("words", "sums")
     place.run(committed, *names)
-    with pytest.raises((CrashError, InternalError)), armed(Crash(1, only="group.commit.before")):
+    with dying("group.commit.before"):
         place.run(6, *names)
     forget_departures(place)
     if not has_journal:
@@ -403,7 +391,7 @@ def test_a_new_state_with_a_group_of_an_earlier_version_in_progress(place, commi
 def test_a_group_of_an_earlier_version_that_no_table_has_never_was(place):
     """Such a version decided a group by its first write: its transactions run again."""
     place.run(4, "words", "sums")
-    with pytest.raises((CrashError, InternalError)), armed(Crash(1, only="group.decide.after")):
+    with dying("group.decide.after"):
         place.run(6, "words", "sums")
     forget_departures(place)
     place.run(6, "words", "sums")
@@ -413,7 +401,7 @@ def test_a_group_of_an_earlier_version_that_no_table_has_never_was(place):
 def test_a_group_of_an_earlier_version_in_progress_without_the_state(place):
     """It misses that group, as the journal says."""
     place.run(4, "words", "sums")
-    with pytest.raises((CrashError, InternalError)), armed(Crash(1, only="group.commit.before")):
+    with dying("group.commit.before"):
         place.run(6, "words")
     forget_departures(place)
     place.refused("words", "sums", says=("left out of the topology after transaction 4", "start.empty=sums=5"))

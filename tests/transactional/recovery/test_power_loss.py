@@ -8,20 +8,16 @@ from click.testing import CliRunner
 from spouts import MemoryTransactionalSpout
 from state import DeltaState
 from tests.acceptance.topologies import CountWords, Partial, counts_of, make_data, read_words
+from tests.crashes import dying
 from tests.legacy.interrupted import CONFIG, EXECUTORS_CONFIG, expected_rows, topology
 from tests.legacy.tables import tables_in
 from tests.transactional.recovery.power_loss import Disk
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.cli.main import txtopo
-from txtopo.errors import InternalError
 from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline
 
 WAYS = pytest.mark.parametrize("config", [CONFIG, EXECUTORS_CONFIG], ids=["driver", "executors"])
-
-
-class CrashError(Exception):
-    """The process dies here."""
 
 
 @pytest.fixture
@@ -85,25 +81,12 @@ def test_after_upkeep(tmp_path, disk, are_entries_lucky):
         check_left(left, tmp_path / "left", config, 10, are_entries_lucky=are_entries_lucky)
 
 
-def die_between_write_and_sync(run, times):
-    """Run until a Delta write has landed for the n-th time, and die before it is synced."""
-    left = times
-
-    def handler(name):
-        nonlocal left
-        left -= name == "delta.write.landed"
-        if left <= 0 and not name.startswith(("spout.", "bolt.")):
-            raise CrashError(name)
-
-    with pytest.raises((CrashError, InternalError)), armed(handler):
-        run()
-
-
 @pytest.mark.slow
 @WAYS
 def test_what_a_dead_process_has_written_is_synced_before_it_counts(tmp_path, disk, config):
     """A process dies between a Delta write and its sync; the next one finishes the group; then the power fails."""
-    die_between_write_and_sync(lambda: run_inline(topology(disk.folder, 24), config), 2)
+    with dying("delta.write.landed", 2):
+        run_inline(topology(disk.folder, 24), config)
     lefts = lefts_of_run(disk, config, 24, ("recovery.commit.after",))
     assert len(lefts) == 1
     check_left(lefts[0][1], tmp_path / "left", config, 24)
@@ -125,7 +108,8 @@ def test_so_it_is_with_one_table(tmp_path, disk):
         builder.set_state("words", DeltaState(folder / "words", Fields("word: string"), Fields("n: long")))
         run_inline(builder.build())
 
-    die_between_write_and_sync(lambda: run(disk.folder), 1)
+    with dying("delta.write.landed"):
+        run(disk.folder)
     with armed(handler):
         run(disk.folder)
     lefts[0].lay_out(tmp_path / "left")

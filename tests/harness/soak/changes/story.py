@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 
 import txtopo.cli.backfill
 from state import read_table, read_tables
+from tests.crashes import Crash
 from tests.harness.soak.changes.topology import GROUP_MAX, LATER, TRANSACTIONS
-from tests.state.delta.crashing_runs import Crash
 from txtopo.cli.main import txtopo as command_line
 from txtopo.errors import StateAccessError
 from txtopo.failpoints import armed

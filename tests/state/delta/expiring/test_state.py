@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from state import DeltaRows
 from tests.cli.test_audit import audited
-from tests.state.delta.crashing_runs import crash_everywhere, run_with_crash
+from tests.crashes import crash_everywhere, run_with_crash
 from tests.state.delta.delta_tables import maintain
 from tests.state.delta.expiring.expiring_tables import (
     FAILS,
@@ -90,7 +90,7 @@ def held_keys(view, keys: str) -> str:
 def test_a_crash_anywhere(tmp_path, opaque):
     """Wherever a run dies, the next one goes on as if it had not; the audit finds nothing, and neither does upkeep."""
     config = Config(max_spout_pending=6, group_transactions_max=2)
-    for crash, output in crash_everywhere(lambda path: holding(path, SMALL, opaque=opaque, **OFTEN), tmp_path):
+    for crash, output in crash_everywhere(tmp_path):
 
         def make(output=output):
             return holding(output, SMALL, opaque=opaque, **OFTEN)

@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 
 from state import DeltaRows, DeltaState, StateKind, read_table, read_tables
 from state.delta.keyed import state as delta_opened
+from tests.crashes import Crash, run_with_crash
 from tests.legacy.interrupted import topology as legacy_topology
 from tests.legacy.test_folders import FOLDERS, config_of, unpack
-from tests.state.delta.crashing_runs import Crash, run_with_crash
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.log.growing import CONFIG, MODULE, check, topology
 from txtopo import Fields

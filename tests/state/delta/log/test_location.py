@@ -12,7 +12,8 @@ from state import DeltaState, read_table
 from state.delta.log.data_files import DataFolder, files_of
 from state.delta.log.location import Location
 from state.delta.read.audit import read_histories
-from tests.state.delta.crashing_runs import Crash, run_with_crash, two_tables
+from tests.crashes import Crash, run_with_crash
+from tests.state.delta.two_tables import two_tables
 from txtopo import Config, Fields
 from txtopo.errors import ConfigError
 from txtopo.files.folder import LocalFolder

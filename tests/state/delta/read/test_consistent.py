@@ -15,8 +15,9 @@ from state import DeltaState, TransactionalValue, read_table, read_tables
 from state.delta.log.entries import log_entries
 from state.delta.read.history import version_as_of
 from tests.acceptance.topologies import counts_of
-from tests.state.delta.crashing_runs import DATA, Crash, Reader, run_with_crash, two_tables
+from tests.crashes import Crash, run_with_crash
 from tests.state.delta.delta_tables import maintain
+from tests.state.delta.two_tables import DATA, Reader, two_tables
 from txtopo import Fields
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.files.folder import LocalFolder
