@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from tests.acceptance.topologies import CountTuples
+from tests.waiting import wait_for
 from txtopo import Config, Fields, Progress, RunControl, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.engine.runner import run_with
 from txtopo.testing.inline import InlineJobRunner
@@ -49,10 +49,8 @@ class Run:
 
     def wait_for(self, condition: Callable[[Progress], bool]) -> Progress:
         """Wait until a new report of its progress is as wanted."""
-        deadline, count = time.monotonic() + DEADLINE_SECS, len(self.seen)
-        while not (len(self.seen) > count and condition(self.seen[-1])):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        count = len(self.seen)
+        wait_for("its progress", lambda: len(self.seen) > count and condition(self.seen[-1]))
         return self.seen[-1]
 
 

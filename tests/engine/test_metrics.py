@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.waiting import wait_for
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import TopologyKind
 from txtopo.engine.metrics import RUN_METRICS, SILENT_SECS, RunMetrics, serving, written
@@ -271,9 +271,9 @@ def test_file(metrics: RunMetrics, tmp_path: Path) -> None:
     path = tmp_path / "metrics.prom"
     metrics.progressed(PROGRESS)
     with written(metrics, path, every_secs=0.01):
-        _wait_for_file(path)
+        wait_for("the file", path.exists)
         path.unlink()
-        _wait_for_file(path)
+        wait_for("the file", path.exists)
         assert values_of(path.read_text())["txtopo_committed_txid"] == 12
     metrics.progressed(attrs.evolve(PROGRESS, committed_txid=13))
     with written(metrics, path, every_secs=60.0):
@@ -287,12 +287,3 @@ def test_file_that_cannot_be_written(metrics: RunMetrics, tmp_path: Path, caplog
     with written(metrics, tmp_path / "gone" / "metrics.prom", every_secs=60.0):
         pass
     assert "the metrics cannot be written" in caplog.text
-
-
-def _wait_for_file(path: Path) -> None:
-    waits = threading.Event()
-    for _ in range(3000):
-        if path.exists():
-            return
-        waits.wait(0.01)
-    raise AssertionError(f"{path} is not there")

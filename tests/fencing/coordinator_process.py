@@ -9,8 +9,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 
-from tests.fencing.deadline import DEADLINE_SECS
 from tests.harness.soak.processes import java_of, kill_session
+from tests.waiting import DEADLINE_SECS
 
 TARGET = "tests.fencing.topologies:words"
 

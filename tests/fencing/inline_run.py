@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from state.stores.zookeeper import ZooKeeperStore
-from tests.fencing.deadline import DEADLINE_SECS
 from tests.fencing.topologies import words
+from tests.waiting import DEADLINE_SECS
 from txtopo.config import Config
 from txtopo.engine.runner import run_with
 from txtopo.failpoints import armed

@@ -7,11 +7,11 @@ import pathlib
 import pytest
 
 from state.stores.zookeeper import ZooKeeperStore
-from tests.fencing.deadline import until
 from tests.fencing.delta_log import all_versions, check_epochs, check_totals
 from tests.fencing.inline_run import InlineRun, holding, stopping
 from tests.fencing.topologies import rows_of
 from tests.fencing.zookeeper_view import end_session, viewing
+from tests.waiting import wait_for
 from txtopo.errors import LostLead, StopError
 from txtopo.failpoints import FAILPOINTS
 from txtopo.testing.zookeeper import ZooKeeperServer
@@ -38,7 +38,7 @@ def check_fenced(server: ZooKeeperServer, root: str, output: pathlib.Path, name:
     with viewing(server.hosts, root) as view:
         with holding(name, count) as hold:
             zombie = InlineRun(output, TRANSACTIONS, store)
-            until(lambda: hold.is_reached.is_set() or zombie.has_ended(), f"{name} is reached")
+            wait_for(f"{name} is reached", lambda: hold.is_reached.is_set() or zombie.has_ended())
             assert not zombie.has_ended(), zombie.result()
             assert view.committed() < TRANSACTIONS / 2
             end_session(view, store.session.client)

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from state.stores.zookeeper import ZooKeeperStore
-from tests.fencing.deadline import until
 from tests.fencing.delta_log import check_epochs, check_totals
 from tests.fencing.inline_run import InlineRun
 from tests.fencing.topologies import rows_of
 from tests.fencing.zookeeper_view import ZooKeeperView, viewing
+from tests.waiting import wait_for
 from txtopo.errors import StopError
 from txtopo.testing.zookeeper import ZooKeeperServer
 
@@ -33,7 +33,7 @@ def view(server: ZooKeeperServer, root: str) -> Iterator[ZooKeeperView]:
 
 def wait_for_commits(run: InlineRun, view: ZooKeeperView, txid: int) -> None:
     """Wait until a run has committed a transaction, and is in the middle of its input."""
-    until(lambda: view.committed() >= txid or run.has_ended(), f"transaction {txid} is committed")
+    wait_for(f"transaction {txid} is committed", lambda: view.committed() >= txid or run.has_ended())
     assert not run.has_ended(), run.result()
 
 
@@ -45,7 +45,7 @@ def test_broken_connections(server: ZooKeeperServer, root: str, view: ZooKeeperV
         wait_for_commits(run, view, 5 + number * (TRANSACTIONS - 20) // BREAKS)
         broken = store.session.client._connection._socket
         broken.shutdown(socket.SHUT_RDWR)
-        until(lambda broken=broken: store.session.client._connection._socket is not broken, "it connects again")
+        wait_for("it connects again", lambda broken=broken: store.session.client._connection._socket is not broken)
     assert run.result().committed_txid == TRANSACTIONS
     check_epochs(tmp_path, [1])
     check_totals(tmp_path, rows_of(TRANSACTIONS))
@@ -65,7 +65,7 @@ def test_server_away_for_longer_than_the_session(
     finally:
         server.start()
     assert 20 <= view.committed() < TRANSACTIONS
-    until(lambda: view.leading_session() is None, "the session of the run that has stopped ends")
+    wait_for("the session of the run that has stopped ends", lambda: view.leading_session() is None)
     resumed = InlineRun(tmp_path, TRANSACTIONS, ZooKeeperStore(server.hosts, root, SESSION_SECS))
     assert resumed.result().committed_txid == TRANSACTIONS
     check_epochs(tmp_path, [1, 2])

@@ -9,10 +9,10 @@ import signal
 import pytest
 
 from tests.fencing.coordinator_process import CoordinatorProcess, coordinator_process
-from tests.fencing.deadline import until
 from tests.fencing.delta_log import check_epochs, check_totals
 from tests.fencing.topologies import rows_of
 from tests.fencing.zookeeper_view import ZooKeeperView, viewing
+from tests.waiting import wait_for
 from txtopo.testing.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.slow
@@ -39,10 +39,10 @@ def settings(server: ZooKeeperServer, root: str, output: pathlib.Path) -> dict[s
 
 def stop_past_its_session(first: CoordinatorProcess, view: ZooKeeperView) -> None:
     """Stop a coordinator and its JVM in the middle of its run, and wait until it has lost its session."""
-    until(lambda: view.committed() >= FIRST_COMMITS or not first.is_running(), "the first commits")
+    wait_for("the first commits", lambda: view.committed() >= FIRST_COMMITS or not first.is_running())
     assert first.is_running(), first.output
     first.signal(signal.SIGSTOP, to_jvm=True)
-    until(lambda: view.leading_session() is None, "the session of a stopped process ends")
+    wait_for("the session of a stopped process ends", lambda: view.leading_session() is None)
     assert FIRST_COMMITS <= view.committed() < TRANSACTIONS - SECOND_COMMITS - 20
 
 
@@ -57,10 +57,10 @@ def test_stopped_driver_and_jvm_wake_beside_their_successor(
         stop_past_its_session(first, view)
         stopped_at = view.committed()
         with coordinator_process(tmp_path / "second.log", given) as second:
-            until(lambda: view.leading_session() or not second.is_running(), "the second leads")
+            wait_for("the second leads", lambda: view.leading_session() or not second.is_running())
             epoch = view.epoch()
             goal = stopped_at + SECOND_COMMITS
-            until(lambda: view.committed() >= goal or not second.is_running(), "the second commits")
+            wait_for("the second commits", lambda: view.committed() >= goal or not second.is_running())
             first.signal(signal.SIGCONT, to_jvm=True)
             assert second.is_running(), second.output
             assert first.wait() == 1

@@ -12,8 +12,8 @@ import time
 import pytest
 
 from state.stores.zookeeper_session import _PATIENCE_MARGIN_SECS
-from tests.fencing.deadline import DEADLINE_SECS, until
 from tests.fencing.zookeeper_view import viewing
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.testing.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.slow
@@ -52,8 +52,8 @@ def test_stopped_while_it_waits_for_an_answer(server: ZooKeeperServer, root: str
                 stopped_at = time.monotonic()
             finally:
                 server.signal(signal.SIGCONT)
-            until(lambda: view.leading_session() is None, "its session ends")
-            until(lambda: time.monotonic() > stopped_at + PATIENCE_SECS + 1, "its patience is over")
+            wait_for("its session ends", lambda: view.leading_session() is None)
+            wait_for("its patience is over", lambda: time.monotonic() > stopped_at + PATIENCE_SECS + 1)
             writer.send_signal(signal.SIGCONT)
             _, errors = writer.communicate(timeout=DEADLINE_SECS)
         finally:

@@ -10,9 +10,9 @@ import signal
 import pytest
 
 from tests.fencing.coordinator_process import CoordinatorProcess, coordinator_process
-from tests.fencing.deadline import until
 from tests.fencing.delta_log import check_epochs, check_totals, last_txid
 from tests.fencing.topologies import rows_of
+from tests.waiting import wait_for
 from txtopo.testing.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ def test_two_started_at_once(server: ZooKeeperServer, root: str, tmp_path: pathl
         coordinator_process(tmp_path / "one.log", given) as one,
         coordinator_process(tmp_path / "other.log", given) as other,
     ):
-        until(lambda: not (one.is_running() and other.is_running()), "one of them is refused")
+        wait_for("one of them is refused", lambda: not (one.is_running() and other.is_running()))
         leading, refused = (one, other) if one.is_running() else (other, one)
         check_refused(refused, leading)
         assert leading.wait() == 0, leading.output
@@ -57,7 +57,7 @@ def test_second_on_one_file(tmp_path: pathlib.Path) -> None:
     """With SQLite a second process is refused by owner and pid while the first one lives, whose totals are exact."""
     given = settings(tmp_path / "out")
     with coordinator_process(tmp_path / "first.log", given) as first:
-        until(lambda: last_txid(tmp_path / "out") or not first.is_running(), "the first commits")
+        wait_for("the first commits", lambda: last_txid(tmp_path / "out") or not first.is_running())
         # However long the second one takes to start, the first one can't end before.
         first.signal(signal.SIGSTOP, to_jvm=False)
         with coordinator_process(tmp_path / "second.log", given) as second:

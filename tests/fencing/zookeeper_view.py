@@ -13,8 +13,8 @@ from kazoo.exceptions import NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 
-from tests.fencing.deadline import until
 from tests.fencing.delta_log import TOPOLOGY
+from tests.waiting import wait_for
 
 
 @attrs.frozen
@@ -97,7 +97,7 @@ def end_session(view: ZooKeeperView, client: KazooClient) -> None:
         return view.leading_session() != session
 
     assert view.leading_session() == session
-    until(has_ended, "the session ends")
+    wait_for("the session ends", has_ended)
 
 
 def _client(hosts: str, **options: Any) -> KazooClient:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
+from tests.waiting import wait_for
 from txtopo import Fields, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.errors import UserCodeError
 from txtopo.spark.progress import ProgressListener, ProgressSender
@@ -54,18 +54,15 @@ def test_told(listener, told) -> None:
 def test_at_work(listener) -> None:
     """The driver learns which component an attempt has been in for a while, and forgets it when that returns."""
 
-    def wait_for(expected: dict[TransactionAttempt, str]) -> None:
-        end = time.monotonic() + 30
-        while listener.at_work() != expected:
-            assert time.monotonic() < end, listener.at_work()
-            time.sleep(0.01)
+    def learns(expected: dict[TransactionAttempt, str]) -> None:
+        wait_for(f"{expected} at work", lambda: listener.at_work() == expected)
 
     with ProgressSender(listener.address, KEY, lambda: [1], ProgressProbe()):
         with user_code("slow", TransactionAttempt(7, 2)):
-            wait_for({TransactionAttempt(7, 2): "slow"})
-        wait_for({})
+            learns({TransactionAttempt(7, 2): "slow"})
+        learns({})
         with user_code("slower", TransactionAttempt(8, 1)):
-            wait_for({TransactionAttempt(8, 1): "slower"})
+            learns({TransactionAttempt(8, 1): "slower"})
             listener.forget(1)
             assert listener.at_work() == {}
 

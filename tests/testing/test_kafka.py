@@ -6,12 +6,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
 
+from tests.waiting import wait_for
 from txtopo.testing.kafka import KafkaBroker, KafkaCluster, KafkaTopics
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ def test_topics_and_records(kafka):
     kafka.create_topic("testing-kafka", 2, {"retention.ms": "-1"})
     kafka.produce("testing-kafka", [b"a", "b", (b"key", b"c")], partition=0)
     kafka.produce("testing-kafka", [b"d"], partition=1, transactional_id="testing-kafka")
-    _wait_until(lambda: kafka.end_offsets("testing-kafka") == {0: 3, 1: 2}, "the transaction's marker is missing")
+    wait_for("the transaction's marker", lambda: kafka.end_offsets("testing-kafka") == {0: 3, 1: 2})
     kafka.delete_records("testing-kafka", {0: 2})
     kafka.add_partitions("testing-kafka", 3)
     assert kafka.end_offsets("testing-kafka") == {0: 3, 1: 2, 2: 0}
@@ -66,7 +66,7 @@ def test_a_cluster_goes_on_without_one_of_its_brokers(kafka, tmp_path):
         first = cluster.leader("kept", 0)
         assert first is not None
         first.kill()
-        _wait_until(lambda: cluster.leader("kept", 0) not in {None, first}, "nobody leads it")
+        wait_for("another leader", lambda: cluster.leader("kept", 0) not in {None, first})
         cluster.produce("kept", [b"x"] * 10, 0)
         assert cluster.end_offsets("kept") == {0: 20, 1: 0}
         cluster.start()
@@ -102,10 +102,3 @@ def test_the_command_keeps_its_data(kafka, tmp_path):
             child.send_signal(signal.SIGINT)
         assert child.returncode == 0
     assert found == {"first": 1, "second": 3}
-
-
-def _wait_until(condition, what) -> None:
-    deadline = time.monotonic() + DEADLINE_SECS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)

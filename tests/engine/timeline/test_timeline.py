@@ -11,6 +11,7 @@ import pytest
 
 from tests.engine.test_metrics import REPORT
 from tests.ui.runs import CONFIG, EVIL, SCRIPT, SECRET, TRANSACTIONS, run_in, topology_in
+from tests.waiting import wait_for
 from txtopo import Config, Fields, TopologyBuilder
 from txtopo.attempts import TransactionAttempt
 from txtopo.engine.timeline.observer import Timeline
@@ -113,11 +114,8 @@ def test_what_is_stuck_shows(timeline, tmp_path):
     """An attempt that is open for over a second is recorded as open, with what it has reached."""
     begin(timeline, 1)
     timeline.acted(Process(1, (assigned(1),), {}))
-    reader, deadline = TimelineReader(tmp_path / "timeline"), threading.Event()
-    for _ in range(100 * DEADLINE_SECS):
-        if reader.attempts(1):
-            break
-        deadline.wait(0.01)
+    reader = TimelineReader(tmp_path / "timeline")
+    wait_for("the attempt is recorded", lambda: reader.attempts(1))
     with timeline:
         pass
     (found,) = reader.attempts(1)

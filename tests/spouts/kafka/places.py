@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,16 +14,13 @@ from spouts.kafka.confluent.connection import BrokerConnection
 from spouts.kafka.confluent.consumer import BrokerConsumer
 from spouts.kafka.confluent.log import BrokerLog
 from spouts.kafka.log import ConsumerSettings, KafkaConsumer, TopicPartition
+from tests.waiting import wait_for
 from txtopo.network.client_properties import ClientProperties
-from txtopo.testing import MemoryLog, feeders
+from txtopo.testing import MemoryLog
 from txtopo.testing.memory_log import MemoryLogReader
 
 WAIT_SECS = 120.0
 _numbers = itertools.count()
-
-
-def wait_until(condition: Callable[[], Any], what: str) -> None:
-    assert feeders.wait_until(condition, WAIT_SECS), what
 
 
 class Place:
@@ -63,7 +60,7 @@ class Place:
         else:
             self.append([b"in a transaction"] * records)
             self.world.skip(self.topic, 1)
-        wait_until(lambda: self.end() == end, "the marker is missing")
+        wait_for("the marker", lambda: self.end() == end)
 
     def end(self, number: int = 0) -> int:
         return self.world.end_offsets(self.topic)[number]
@@ -95,7 +92,7 @@ class Place:
             records.extend(reader.poll([self.partition()], 0.1, 100_000).get(self.partition(), []))
             return len(records) >= count
 
-        wait_until(is_enough, "records are missing")
+        wait_for(f"{count} records", is_enough)
         return records
 
     def close(self) -> None:

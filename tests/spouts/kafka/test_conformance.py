@@ -8,7 +8,7 @@ import pytest
 
 from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
 from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
-from tests.spouts.kafka.places import wait_until
+from tests.waiting import wait_for
 from txtopo import Fields
 from txtopo.testing import MemoryLog, OpaquePartitionedTransactionalSpoutConformance, TransactionalSpoutConformance
 
@@ -35,7 +35,7 @@ def real(kafka) -> str:
     topic = f"conformance-{next(_numbers)}"
     fill(kafka, kafka.produce, topic)
     kafka.produce(topic, [b"transaction"] * 4, 0, transactional_id=topic)
-    wait_until(lambda: kafka.end_offsets(topic)[0] == 8 + 4 + 1, "readers see the end of Kafka's transaction")
+    wait_for("the end of Kafka's transaction", lambda: kafka.end_offsets(topic)[0] == 8 + 4 + 1)
     return topic
 
 

@@ -14,10 +14,10 @@ from spouts.kafka.confluent.log import BrokerLog
 from spouts.kafka.log import StoredOffset, TopicPartition
 from tests.cli.test_audit import audited
 from tests.harness.soak.kafka.command import soak_leaders
-from tests.spouts.kafka.places import wait_until
 from tests.spouts.kafka.test_consumer import patiently
-from tests.spouts.kafka.test_runs import DEADLINE_SECS, Clicks, endless_child, wait_for
+from tests.spouts.kafka.test_runs import DEADLINE_SECS, Clicks, endless_child, wait_until_counted
 from tests.variants import variants
+from tests.waiting import wait_for
 from txtopo.network.client_properties import ClientProperties
 from txtopo.testing.kafka import KafkaCluster
 
@@ -51,7 +51,7 @@ def test_leaders_that_are_killed(cluster, tmp_path, kind):
             clicks.produce(40, partition)
             clicks.produce(10, partition, transactional_id=topic)
             clicks.abort(5, partition)
-            wait_for(clicks, tmp_path, child)
+            wait_until_counted(clicks, tmp_path, child)
             cluster.start()
         child.send_signal(signal.SIGTERM)
         assert child.wait(DEADLINE_SECS) == 0
@@ -76,7 +76,7 @@ def test_a_group_whose_coordinator_moves(cluster):
         return found.leader == found.replicas[0]
 
     # Brokers that were killed before may have left another one in the lead, which no election would bring back.
-    wait_until(preferred_leads, "the preferred coordinator does not lead")
+    wait_for("the preferred coordinator leads", preferred_leads)
     first = coordinator()
     first.kill()
     assert patiently(lambda: log.stored([partition], topic)) == {partition: StoredOffset(3)}
@@ -84,7 +84,7 @@ def test_a_group_whose_coordinator_moves(cluster):
     second = coordinator()
     assert second is not first
 
-    wait_until(preferred_leads, "the first coordinator does not lead again")
+    wait_for("the first coordinator leads again", preferred_leads)
     assert coordinator() is first
     assert patiently(lambda: log.stored([partition], topic)) == {partition: StoredOffset(3)}
     log.close()

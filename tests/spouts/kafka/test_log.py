@@ -12,7 +12,8 @@ from confluent_kafka import Consumer, Producer
 from spouts.kafka.confluent.connection import BrokerConnection
 from spouts.kafka.confluent.log import BrokerLog
 from spouts.kafka.log import LogRange, Lost, Span, StoredOffset, TopicChoice, TopicPartition
-from tests.spouts.kafka.places import Place, wait_until
+from tests.spouts.kafka.places import Place
+from tests.waiting import wait_for
 from txtopo.errors import ConfigError, InputError, SourceFailure
 from txtopo.network.client_properties import ClientProperties
 
@@ -81,14 +82,14 @@ def test_offsets(logged, place):
     assert logged.log.ranges(both) == {both[0]: LogRange(2, 5), both[1]: LogRange(0, 0)}
     assert logged.log.at(both, 1) == {both[0]: 2, both[1]: 0}
     assert logged.log.at(both, 2**42) == {both[0]: 5, both[1]: 0}
-    wait_until(lambda: _stores(logged, {both[0]: 3}), "the coordinator of groups is missing")
+    wait_for("the coordinator of groups", lambda: _stores(logged, {both[0]: 3}))
     assert logged.log.stored(both, place.topic) == {both[0]: StoredOffset(3)}
 
 
 def test_offsets_of_partitions_that_are_gone(logged, place):
     """Are left out, and those of the others are stored: a deleted topic has no lag to show."""
     there, gone = place.partition(0), TopicPartition(f"{place.topic}-gone", 0)
-    wait_until(lambda: _stores(logged, {there: 3, gone: 4, place.partition(7): 5}), "the coordinator is missing")
+    wait_for("the coordinator of groups", lambda: _stores(logged, {there: 3, gone: 4, place.partition(7): 5}))
     assert logged.log.stored([there], place.topic) == {there: StoredOffset(3)}
 
 
@@ -105,7 +106,7 @@ def test_offsets_that_cannot_be_stored(on_broker):
     topic = on_broker.place.topic
     member = Consumer({"bootstrap.servers": on_broker.place.servers, "group.id": topic})
     member.subscribe([topic])
-    wait_until(lambda: member.poll(0.1) or member.assignment(), "the member has no partition")
+    wait_for("the member's partition", lambda: member.poll(0.1) or member.assignment())
     with pytest.raises(SourceFailure, match="nknown member"):  # a group with members takes offsets of them only
         on_broker.log.store({TopicPartition(topic, 0): 3}, topic)
     member.close()
@@ -142,7 +143,7 @@ def test_the_end_is_that_of_committed_records(on_broker):
     assert place.end() == 3
     assert on_broker.offsets(0, 3) == [0, 1, 2]
     producer.commit_transaction()
-    wait_until(lambda: place.end() == 5, "the marker is missing")
+    wait_for("the marker", lambda: place.end() == 5)
     assert on_broker.offsets(3, 5) == [3]
 
 
@@ -214,7 +215,7 @@ def test_a_compacted_topic_has_gaps(broker_place):
         broker_place.append([(b"new", b"x")], 0)
         return len(logged.offsets(0, 2_000)) < 1_000
 
-    wait_until(is_compacted, "the cleaner has not come")
+    wait_for("the cleaner", is_compacted)
     left = logged.offsets(0, 2_000)
     assert left == sorted(set(left))
     middle = left[len(left) // 2]

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from tests.cli.test_audit import audited
 from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
 from tests.spouts.kafka.run_clicks import FIELDS, counting_clicks
 from tests.variants import variants
+from tests.waiting import wait_for
 from txtopo import Fields
 from txtopo.errors import ConfigError, StateAccessError
 from txtopo.testing import MemoryLog
@@ -95,15 +95,17 @@ def endless_child(clicks: Clicks, output: Path, kind: str) -> Iterator[subproces
             child.kill()
 
 
-def wait_for(clicks: Clicks, output: Path, child: subprocess.Popen) -> None:
+def wait_until_counted(clicks: Clicks, output: Path, child: subprocess.Popen) -> None:
     """Wait until a run has counted all that was produced."""
-    deadline, seen = time.monotonic() + DEADLINE_SECS, None
-    while seen != clicks.pages:
-        assert time.monotonic() < deadline, f"{seen} instead of {clicks.pages}"
+
+    def is_counted() -> bool:
         assert child.poll() is None, "the run has ended"
-        time.sleep(0.1)
-        with contextlib.suppress(ConfigError, StateAccessError):  # no table yet
-            seen = pages_in(output)
+        try:
+            return pages_in(output) == clicks.pages
+        except (ConfigError, StateAccessError):  # no table yet
+            return False
+
+    wait_for(f"{clicks.pages} are counted", is_counted)
 
 
 @pytest.fixture
@@ -159,13 +161,13 @@ def test_a_broker_that_is_gone_for_a_while(kafka, tmp_path, kind):
         clicks, output = Clicks(broker, "clicks"), tmp_path / "out"
         clicks.produce(20, 0)
         with endless_child(clicks, output, kind) as child:
-            wait_for(clicks, output, child)
+            wait_until_counted(clicks, output, child)
             for end in (broker.kill, broker.stop):
                 clicks.produce(30, 1)
                 end()
                 broker.start()
                 clicks.produce(25, 0)
-                wait_for(clicks, output, child)
+                wait_until_counted(clicks, output, child)
             child.send_signal(signal.SIGTERM)
             assert child.wait(DEADLINE_SECS) == 0
         assert audited(output).findings == []

@@ -17,6 +17,7 @@ from kazoo.protocol.serialization import Transaction
 import state.stores.zookeeper
 from state.stores.holder import Holder
 from state.stores.zookeeper import ZooKeeperStore
+from tests.waiting import wait_for
 from txtopo.api.store import VALUE_BYTES_MAX, Delete, Put, Store
 from txtopo.errors import AlreadyRunning, LostLead, StopError
 from txtopo.testing.conformance.store import StoreConformance, StorePlace, holding_process
@@ -76,14 +77,6 @@ def expire_id(hosts, client_id):
     client.close()
 
 
-def until(condition):
-    """Wait for a condition."""
-    deadline = time.monotonic() + DEADLINE_SECS
-    while not condition():
-        assert time.monotonic() < deadline, "the condition holds in time"
-        threading.Event().wait(0.01)
-
-
 def test_expired_session_loses_the_lead(zookeeper, store):
     """A lead ends with its session, though nobody has taken it since and the store has a new session."""
     lead = store.take_lead("a", "test")
@@ -101,7 +94,7 @@ def test_expired_session_is_noticed_without_a_write(zookeeper, store):
     """A lead knows by itself, a little later, that its session has expired."""
     lead = store.take_lead("a", "test")
     expire(zookeeper.hosts, store)
-    until(lambda: not lead.is_held())
+    wait_for("the lead is lost", lambda: not lead.is_held())
 
 
 def test_wiped_tree_fences(store, plain, root):
@@ -152,7 +145,7 @@ def test_holder_elsewhere_is_waited_for(store, plain, root):
     node = hold_from_elsewhere(store, plain, root)
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(store.take_lead, "a", "second")
-        until(lambda: plain.get(f"{root}/leads/a")[1].version == 0 and plain.exists(node))
+        wait_for("it asks", lambda: plain.get(f"{root}/leads/a")[1].version == 0 and plain.exists(node))
         plain.delete(node)
         assert asking.result(DEADLINE_SECS).epoch == 1
 
@@ -381,7 +374,7 @@ def test_connection_broken_under_each_write(store):
 
     with ThreadPoolExecutor(1) as pool:
         breaking = pool.submit(break_connections)
-        until(lambda: write_and_check(store, lead) and len(broken) >= 20)
+        wait_for("20 breaks", lambda: write_and_check(store, lead) and len(broken) >= 20)
         ended.set()
         breaking.result()
     assert (lead.is_held(), lead.epoch) == (True, 1)
