@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ import txtopo.failpoints
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from tests.acceptance.topologies import CountWords, Partial, counts_of, make_data
+from tests.processes import python, ran
 from txtopo import Config, FailedException, Fields, Topology, TransactionalTopologyBuilder
 from txtopo.errors import ConfigError
 from txtopo.failpoints import ENVIRONMENT, FAILPOINTS, arm_from_text, armed, durable_step, reach
@@ -96,22 +95,13 @@ def test_fail_replays(name: str) -> None:
 
 def test_kill_by_the_environment() -> None:
     """``kill`` armed by the environment is a SIGKILL to the process, at the reach that was named."""
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={ENVIRONMENT: "spout.emit=kill:2", "PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = ran("-c", PROGRAM, failpoints="spout.emit=kill:2")
     assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, "once\n")
 
 
 def test_stop_by_the_environment() -> None:
     """``stop`` armed by the environment is a SIGSTOP: the process goes on when it is told to."""
-    environment = {ENVIRONMENT: "spout.emit=stop:2", "PYTHONPATH": ":".join(sys.path)}
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], env=environment, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with python("-c", PROGRAM, failpoints="spout.emit=stop:2") as process:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         process.send_signal(signal.SIGCONT)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import re
 import subprocess
-import sys
 
 import pytest
 
 from tests.docs.blocks import blocks_of
+from tests.processes import ran
 
 ROOT = pathlib.Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -22,16 +21,7 @@ def test_topology(tmp_path: pathlib.Path) -> None:
     """The topology of the README, as a script of its own, gives the output below it."""
     (block,) = blocks_of(README.read_text(encoding="utf-8"))
     (tmp_path / "topology.py").write_text(block.text, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, "topology.py"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = ran("topology.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == block.output
     assert done.stderr == ""

@@ -7,13 +7,13 @@ import pathlib
 import random
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
 from state.delta.keyed.state import read_table
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words
+from tests.processes import python
 
 pytestmark = pytest.mark.slow
 
@@ -22,11 +22,10 @@ DEADLINE_SECS = 240
 KILLS = 2
 
 
-def start(output: pathlib.Path, *settings: str) -> subprocess.Popen[bytes]:
+def start(output: pathlib.Path, *settings: str) -> subprocess.Popen[str]:
     """Start the topology in a process group of its own."""
-    command = [sys.executable, "-m", "tests.acceptance.run_words", str(output), *settings]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
+    command = ["-m", "tests.acceptance.run_words", output, *settings]
+    return python(*command, start_new_session=True, stdout=subprocess.DEVNULL)
 
 
 def committed(output: pathlib.Path) -> int:

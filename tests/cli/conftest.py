@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import attrs
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.processes import ran
 from txtopo.cli.main import txtopo
 
 
@@ -32,6 +34,11 @@ class CommandLine:
         result = self(*arguments)
         assert result.exit_code == status, result.output
         return result.stderr
+
+    def killed_at(self, point: str, *arguments: str) -> None:
+        """Call a command in a process of its own, which is killed at a failpoint."""
+        ended = ran("-m", "txtopo.cli", *arguments, cwd=self.folder, failpoints=f"{point}=kill")
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
 
     def write_module(self, name: str, text: str) -> None:
         path = self.folder.joinpath(*name.split(".")).with_suffix(".py")

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
-import examples
 import txtopo.cli.backfill
 from state import read_tables
 from tests.crashes import Crash
 from tests.engine.backfills import WORLD
+from tests.processes import ran
 from txtopo.failpoints import armed
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.loading import load_target
-
-ROOT = pathlib.Path(examples.__file__).parent.parent
 
 MODULE = """
 import pathlib
@@ -103,9 +98,7 @@ def test_mistakes_are_said_in_a_line(command_line, module, inline):
 @pytest.mark.parametrize("point", ["group.decide.after", "backfill.enter.after"])
 def test_a_kill_in_the_middle_goes_on(command_line, module, inline, point):
     """``kill -9`` leaves a topology that starts as before, and that the same command joins."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TXTOPO_FAILPOINTS": f"{point}=kill"}
-    command = [sys.executable, "-c", INLINE, "backfill", module, "lengths", *ADDED]
-    assert subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False).returncode == -9
+    assert ran("-c", INLINE, "backfill", module, "lengths", *ADDED, failpoints=f"{point}=kill").returncode == -9
     WORLD.rows.append("w0")
     run()
     assert "joined the topology at transaction 13" in command_line.told("backfill", module, "lengths", *ADDED)

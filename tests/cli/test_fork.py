@@ -7,14 +7,12 @@ import importlib
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 
 import attrs
 import pytest
 from deltalake import DeltaTable
 
-import examples
 from state import read_table, read_tables
 from tests.acceptance.topologies import CountWords, counts_of, make_data, read_words, words_topology
 from tests.state.delta.two_tables import two_tables
@@ -26,7 +24,6 @@ from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.journal.journal import counting_entries, find_journal, read_journal
 from txtopo.transactional.run.forking import moved
 
-ROOT = pathlib.Path(examples.__file__).parent.parent
 DATA = make_data(2, 20)
 TRANSACTIONS = 6
 CONFIG = Config(group_transactions_max=1)
@@ -295,9 +292,7 @@ def test_a_fork_that_dies_anywhere_is_made_by_the_next_try(command_line, both):
 def test_a_kill_in_the_middle(command_line, both, point):
     """``kill -9`` leaves what the same command replaces."""
     both.run(until=4)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TXTOPO_FAILPOINTS": f"{point}=kill"}
-    command = [sys.executable, "-m", "txtopo.cli", "fork", "counting", "3", "side"]
-    assert subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False).returncode == -9
+    command_line.killed_at(point, "fork", "counting", "3", "side")
     assert "is not finished: run 'txtopo fork' again" in command_line.refusal("run", "counting", "--fork", "side")
     command_line.told("fork", "counting", "3", "side")
     assert both.rows("side") == both.rows("out", 3)

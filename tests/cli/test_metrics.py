@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,10 +15,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-import examples
 from tests.engine.test_metrics import values_of
+from tests.processes import python
 
-ROOT = Path(examples.__file__).parent.parent
 SCRAPES_SECS = 180.0
 
 PACED = """
@@ -60,16 +57,8 @@ def topology(password: str, output: str = "out"):
 @contextlib.contextmanager
 def run(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run a topology with metrics; give the process and the address."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     with (folder / "errors").open("w") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "txtopo.cli", "run", *arguments, "--metrics", "0"],
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
+        process = python("-u", "-m", "txtopo.cli", "run", *arguments, "--metrics", "0", cwd=folder, stderr=errors)
     try:
         assert process.stdout is not None
         said = re.fullmatch(r"metrics: (http://127\.0\.0\.1:\d+)/metrics\n", process.stdout.readline())

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import pty
 import shutil
 import subprocess
-import sys
 
 import pytest
 
-import examples
 from state import SqliteStore
+from tests.processes import python
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
-
-ROOT = pathlib.Path(examples.__file__).parent.parent
 
 MODULE = """
 from tests.acceptance.topologies import make_data, words_topology
@@ -87,14 +83,7 @@ def test_at_a_terminal_it_asks(command_line, place, answer, status):
     fall_behind(place)
     before = place.seen()
     controller, terminal = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "txtopo.cli", "repair", "counting"],
-        stdin=terminal,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    process = python("-m", "txtopo.cli", "repair", "counting", stdin=terminal, stderr=subprocess.PIPE)
     os.write(controller, f"{answer}\n".encode())
     out, err = process.communicate(timeout=60)
     os.close(controller)
@@ -160,9 +149,7 @@ def test_two_ways_at_once_are_refused(command_line, place):
 def test_a_kill_in_the_middle_is_finished_by_the_next_repair(command_line, place, point):
     """``kill -9`` leaves a topology that no run begins with, and that the same command repairs."""
     fall_behind(place)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TXTOPO_FAILPOINTS": f"{point}=kill"}
-    command = [sys.executable, "-m", "txtopo.cli", "repair", "counting", "--yes"]
-    assert subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False).returncode == -9
+    command_line.killed_at(point, "repair", "counting", "--yes")
     assert "finishing an interrupted repair" in command_line.told("repair", "counting")
     assert place.txids() == {"words": 2, "total": 2}
     assert place.run().transactions == TRANSACTIONS - 2

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
 from state import SqliteStore, read_tables
 from state.transactional import TransactionalState
-from tests.cli.test_repair import MODULE, ROOT
+from tests.cli.test_repair import MODULE
 from tests.crashes import Crash, CrashError
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
 from tests.variants import variants
@@ -161,9 +158,7 @@ def test_readers_see_no_mixture_at_any_step(command_line, place):
 def test_a_kill_at_a_step(command_line, place, step):
     """``kill -9`` leaves what a crash does."""
     place.run()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TXTOPO_FAILPOINTS": f"{step}=kill"}
-    command = [sys.executable, "-m", "txtopo.cli", "rewind", "counting", "3", "--yes"]
-    assert subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False).returncode == -9
+    command_line.killed_at(step, "rewind", "counting", "3", "--yes")
     command_line.told("rewind", "counting", "3", "--yes")
     assert place.txids() == {"words": 3, "total": 3}
     place.finish(TRANSACTIONS - 3)

@@ -7,15 +7,12 @@ import pathlib
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
-import examples
 from state import read_table
-
-ROOT = pathlib.Path(examples.__file__).parent.parent
+from tests.processes import python
 
 FAILING = """
 from examples.global_count import *
@@ -33,22 +30,9 @@ def topology(output: str = "out"):
 """
 
 
-@pytest.fixture
-def environment():
-    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-
-
-def start(arguments: list[str], folder: pathlib.Path, environment: dict[str, str]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "txtopo.cli", *arguments]
-    return subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+def start(arguments: list[str], folder: pathlib.Path) -> subprocess.Popen[str]:
+    command = ["-u", "-m", "txtopo.cli", *arguments]
+    return python(*command, cwd=folder, stderr=subprocess.PIPE, start_new_session=True)
 
 
 def lines_until(process: subprocess.Popen[str], text: str) -> Iterator[str]:
@@ -60,11 +44,11 @@ def lines_until(process: subprocess.Popen[str], text: str) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_a_run_is_told_in_plain_lines_and_a_second_one_adds_nothing(tmp_path, environment):
+def test_a_run_is_told_in_plain_lines_and_a_second_one_adds_nothing(tmp_path):
     """Off a terminal: a first line at once, then the figures. A second run commits nothing anew."""
     tables = []
     for transactions in ("3 transactions", "0 transactions"):
-        process = start(["run", "examples.global_count", "--set", "spark_master=local[2]"], tmp_path, environment)
+        process = start(["run", "examples.global_count", "--set", "spark_master=local[2]"], tmp_path)
         out, err = process.communicate(timeout=120)
         assert (process.returncode, err) == (0, "")
         assert out.startswith("looking at the input …\nrecovering …\nstarting Spark …\n")
@@ -76,19 +60,19 @@ def test_a_run_is_told_in_plain_lines_and_a_second_one_adds_nothing(tmp_path, en
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_ctrl_c_stops_in_good_order_and_says_how_to_go_on(tmp_path, environment):
+def test_ctrl_c_stops_in_good_order_and_says_how_to_go_on(tmp_path):
     """SIGINT ends a run with status 0 and the command to go on with, which ends what was begun."""
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "words.txt").write_text("one two two\n" * 100_000)
     arguments = ["run", "examples.transactional_words", "--set", "input=text", "--set", "max_spout_pending=3"]
-    process = start(arguments, tmp_path, environment)
+    process = start(arguments, tmp_path)
     assert any("nothing committed yet" in line for line in lines_until(process, "nothing committed yet"))
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     assert "a stop was requested" in out
     assert out.splitlines()[-1] == f"stopped; to continue: txtopo {' '.join(arguments)}"
-    process = start(arguments, tmp_path, environment)
+    process = start(arguments, tmp_path)
     out, _ = process.communicate(timeout=300)
     assert (process.returncode, "the spout is exhausted" in out) == (0, True)
     counts = read_table(tmp_path / "txtopo-data" / "transactional-words" / "word_counts").to_pydict()
@@ -108,7 +92,7 @@ def topology():
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["transactional", "plain"])
-def test_sigterm_to_all_of_a_group_stops_in_good_order(tmp_path, environment, kind):
+def test_sigterm_to_all_of_a_group_stops_in_good_order(tmp_path, kind):
     """A SIGTERM to the whole process group, as a shell sends it, ends a run as one to the process does: without loss."""
     (tmp_path / "plain.py").write_text(PLAIN)
     (tmp_path / "text").mkdir()
@@ -117,7 +101,7 @@ def test_sigterm_to_all_of_a_group_stops_in_good_order(tmp_path, environment, ki
     if kind == "transactional":
         arguments = ["run", "examples.transactional_words", "--set", "input=text", "--set", "max_spout_pending=3"]
         first = "nothing committed yet"
-    process = start(arguments, tmp_path, environment)
+    process = start(arguments, tmp_path)
     assert any(first in line for line in lines_until(process, first))
     os.killpg(process.pid, signal.SIGTERM)
     out, err = process.communicate(timeout=120)

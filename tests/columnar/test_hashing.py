@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
-import subprocess
-import sys
 import uuid
 from typing import Any
 
@@ -15,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.processes import ran
 from txtopo.columnar.hashing import hash_columns, stable_hash, text_hashes
 from txtopo.errors import FieldsError
 
@@ -32,16 +31,7 @@ def test_equal_values_hash_alike() -> None:
 def test_same_in_every_process() -> None:
     """A text hashes alike in processes with other hash seeds."""
     code = "from txtopo.columnar.hashing import stable_hash as h; print(h('kätzchen'), h((b'x', 3, None)))"
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("0", "1", "77")
-    }
+    outputs = {ran("-c", code, PYTHONHASHSEED=seed).stdout for seed in ("0", "1", "77")}
     assert outputs == {f"{stable_hash('kätzchen')} {stable_hash((b'x', 3, None))}\n"}
 
 

@@ -7,13 +7,11 @@ and writes what it sees into ``docs/pictures``. It takes about a minute on a qui
 
 from __future__ import annotations
 
-import os
 import pathlib
 import signal
-import subprocess
-import sys
 import tempfile
 
+from tests.processes import python
 from tests.ui import browser
 from tests.ui.browser import Browser, chromium
 from tests.waiting import wait_for
@@ -66,13 +64,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, chromium() as window:
         (pathlib.Path(folder) / "orders.py").write_text(ORDERS)
         settings = ("spark_master=local[2]", "max_spout_pending=24", "topology.job.transactions.max=4")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "txtopo.cli", "run", "orders", "--ui", *(f"--set={each}" for each in settings)],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        command = ["-u", "-m", "txtopo.cli", "run", "orders", "--ui", *(f"--set={each}" for each in settings)]
+        process = python(*command, cwd=folder)
         try:
             assert process.stdout is not None
             take(window, process.stdout.readline().removeprefix("page: ").strip())

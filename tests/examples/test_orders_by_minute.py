@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from examples.orders_by_minute import SERVERS, results_in, topology
 from examples.orders_by_minute_load import ORDERS_A_FILE, is_late, main, producing, write_file
+from tests.processes import ran
 from txtopo.testing.inline import run_inline
-
-ROOT = Path(__file__).parents[2]
 
 
 def load(folder, files):
@@ -55,15 +50,14 @@ def test_without_tables(tmp_path):
 
 def run_and_kill(folder, *settings, more):
     """Run the example, kill it while it writes its tables, let more orders come, and run it again; return its tables."""
-    command = [sys.executable, "-m", "txtopo.cli", "run", "examples.orders_by_minute"]
+    command = ["-m", "txtopo.cli", "run", "examples.orders_by_minute"]
     for setting in ("watch=false", "topology.max.spout.pending=2", *settings):
         command += ["--set", setting]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    killing = {**environment, "TXTOPO_FAILPOINTS": "table.write.after=kill:6"}
-    killed = subprocess.run(command, cwd=folder, env=killing, check=False, capture_output=True)
+    killed = ran(*command, cwd=folder, failpoints="table.write.after=kill:6")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     more()
-    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    ended = ran(*command, cwd=folder)
+    assert ended.returncode == 0, ended.stderr
     return folder / "txtopo-data" / "orders_by_minute"
 
 

@@ -6,10 +6,10 @@ import contextlib
 import os
 import pathlib
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 
 from tests.harness.soak.processes import java_of, kill_session
+from tests.processes import python
 from tests.waiting import DEADLINE_SECS
 
 TARGET = "tests.fencing.topologies:words"
@@ -25,13 +25,10 @@ class CoordinatorProcess:
 
     def __init__(self, log: pathlib.Path, settings: Mapping[str, object]) -> None:
         pairs = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-        command = [sys.executable, "-m", "txtopo.cli", "run", TARGET, *pairs]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = ["-m", "txtopo.cli", "run", TARGET, *pairs]
         self._log = log
         with log.open("wb") as file:
-            self._process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
-            )
+            self._process = python(*command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
 
     @property
     def pid(self) -> int:

@@ -6,13 +6,13 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
 from state.stores.zookeeper_session import _PATIENCE_MARGIN_SECS
 from tests.fencing.zookeeper_view import viewing
+from tests.processes import python
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.testing.zookeeper import ZooKeeperServer
 
@@ -35,11 +35,9 @@ for number in itertools.count():
 @pytest.mark.long
 def test_stopped_while_it_waits_for_an_answer(server: ZooKeeperServer, root: str) -> None:
     """Stopped in the middle of a write for longer than answers are waited for, a leader says that its lead is lost."""
-    command = [sys.executable, "-c", PROGRAM, server.hosts, root, str(SESSION_SECS)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with (
         viewing(server.hosts, root) as view,
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer,
+        python("-c", PROGRAM, server.hosts, root, SESSION_SECS, stderr=subprocess.PIPE) as writer,
     ):
         try:
             assert writer.stdout is not None
@@ -59,4 +57,4 @@ def test_stopped_while_it_waits_for_an_answer(server: ZooKeeperServer, root: str
         finally:
             writer.kill()
     assert writer.returncode == 1
-    assert b"LostLead: the lead of topology 'words', epoch 1, is lost" in errors
+    assert "LostLead: the lead of topology 'words', epoch 1, is lost" in errors

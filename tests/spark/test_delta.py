@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
-import subprocess
-import sys
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
+from tests.processes import ran
 from tests.spark.delta_join import PRICES, EnrichUndeclared, join_topology, totals
 from txtopo import Config, run
 from txtopo.errors import ConfigError, UserCodeError
@@ -31,9 +29,7 @@ def dimension(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_join(dimension: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """``uses_delta = True`` is all it takes: the session that txtopo starts reads the table (by the guide's bolt), and so does a given one."""
     pytest.importorskip("delta", reason="there is no delta-spark for this Spark: pip install '.[spark-delta]'")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "tests.spark.delta_join", str(dimension), str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = ran("-m", "tests.spark.delta_join", dimension, tmp_path)
     if "unresolved dependency" in done.stderr or "download failed" in done.stderr:
         pytest.skip("Delta's JARs can't be fetched from Maven here")
     assert done.returncode == 0, done.stderr
@@ -102,9 +98,7 @@ def test_offline(dimension: pathlib.Path, tmp_path: pathlib.Path) -> None:
         "settings = {'spark.jars.ivy': sys.argv[2], 'spark.jars.ivySettings': sys.argv[3]}\n"
         "txtopo.run(join_topology(*map(pathlib.Path, sys.argv[1:3])), txtopo.Config(settings))\n"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", code, str(dimension), str(tmp_path / "out"), str(nowhere)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = ran("-c", code, dimension, tmp_path / "out", nowhere)
     lines = done.stderr.splitlines()
     assert lines[0] == "Spark downloads Delta's JARs from Maven before its first start, about 90 MB"
     (told,) = (line for line in lines if line.startswith("txtopo.errors.ConfigError: Spark did not start: "))

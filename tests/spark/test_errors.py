@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
+from tests.processes import ran
 from txtopo.spark.errors import LINE_MAX, line_that_matters
 
 STACK = "\tat org.apache.spark.A.b(A.scala:1)\n\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
@@ -90,9 +87,7 @@ def test_broken_function() -> None:
 
     Nothing else comes of Spark, Java or the workers that Spark leaves.
     """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "500"}
-    command = [sys.executable, "-m", "txtopo.cli", "run", "tests.spark.broken_frames"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = ran("-m", "txtopo.cli", "run", "tests.spark.broken_frames", COLUMNS="500")
     assert done.returncode == 1
     assert "component 'divide'" in done.stderr
     assert "ZeroDivisionError: division by zero (" in done.stderr

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
+from tests.processes import ran
 from txtopo.spark.starting import PartingWords, why_it_did_not_start
 
 DIED = RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
@@ -53,9 +51,7 @@ def test_jvm_that_dies(output: str, hint: str) -> None:
 @pytest.mark.slow
 def test_command_line(tmp_path: pathlib.Path, setting: str, cause: str) -> None:
     """``txtopo run`` whose Spark can't start says why, and shows no stack."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "500"}
-    command = [sys.executable, "-m", "txtopo.cli", "run", "examples.global_count", "--set", setting]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = ran("-m", "txtopo.cli", "run", "examples.global_count", "--set", setting, cwd=tmp_path, COLUMNS="500")
     assert done.returncode == 1
     assert done.stderr.startswith("error: Spark did not start: ")
     assert cause in done.stderr

@@ -6,20 +6,18 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-import examples
+from tests.processes import python
 from tests.ui.test_page import COLOURS
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(examples.__file__).parent.parent
 RUN_SECS = 180.0
 
 PACED = """
@@ -54,24 +52,14 @@ def topology(output: str = "out"):
 @contextmanager
 def run(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run the topology with a page; give the process, which leads a group, and the page's address."""
-    command = [sys.executable, "-m", "txtopo.cli", "run", "paced", "--ui", "--set", "max_spout_pending=8"]
-    process = subprocess.Popen(
-        [
-            *command,
-            "--set",
-            "spark_master=local[2]",
-            "--set",
-            "message_timeout_secs=600",
-            "--set",
-            "topology.job.transactions.max=1",
-        ],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
+    values = (
+        "max_spout_pending=8",
+        "spark_master=local[2]",
+        "message_timeout_secs=600",
+        "topology.job.transactions.max=1",
     )
+    command = ["-u", "-m", "txtopo.cli", "run", "paced", "--ui", *(f"--set={each}" for each in values)]
+    process = python(*command, cwd=folder, stderr=subprocess.STDOUT, start_new_session=True)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

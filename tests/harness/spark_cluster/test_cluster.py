@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.harness.spark_cluster.standalone import why_not
+from tests.processes import python
 
 pytestmark = pytest.mark.slow
 
@@ -35,13 +33,8 @@ def test_worker_killed(tmp_path: Path) -> None:
 
     The command leaves no process and no file behind.
     """
-    command = [sys.executable, "-m", "tests.harness.spark_cluster", "--transactions", "120", "--kill"]
-    process = subprocess.Popen(
-        [*command, "--output", str(tmp_path / "cluster")],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command = ["-m", "tests.harness.spark_cluster", "--transactions", "120", "--kill"]
+    process = python(*command, "--output", tmp_path / "cluster")
     try:
         said = process.communicate(timeout=DEADLINE_SECS)[0]
     finally:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +17,7 @@ from spouts.files.taken_log import Admitted, FileLog, LogPlace
 from state import MemoryState, MemoryStore, SqliteStore, read_table, read_tables
 from state.stores.zookeeper import ZooKeeperStore
 from tests.cli.test_audit import audited
+from tests.processes import ran
 from tests.spouts.files.growing import Growing
 from tests.spouts.files.run_growing import counting_lines
 from tests.transactional.recovery.crashes import CrashError, CrashingLead, Fuse
@@ -37,9 +36,8 @@ def arrive(folder: Path, *names: str) -> None:
 
 def run_until(folder: Path, output: Path, until: int, *settings: str, failpoints: str = "") -> int:
     """Run in a process of its own; return how it ended."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TXTOPO_FAILPOINTS": failpoints}
-    command = [sys.executable, "-m", "tests.spouts.files.run_growing", str(folder), str(output), str(until), *settings]
-    return subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False, timeout=120).returncode
+    command = ["-m", "tests.spouts.files.run_growing", folder, output, until, *settings]
+    return ran(*command, failpoints=failpoints).returncode
 
 
 def counts_in(output: Path) -> dict[str, int]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from confluent_kafka import Producer
 
 from state import MemoryState, StateKind, read_table
 from tests.cli.test_audit import audited
+from tests.processes import python
 from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
 from tests.spouts.kafka.run_clicks import FIELDS, counting_clicks
 from tests.variants import variants
@@ -81,9 +80,8 @@ def bad_in(output: Path) -> list[bytes]:
 
 def child_of(clicks: Clicks, output: Path, kind: str, end: str, failpoint: str = "") -> subprocess.Popen:
     """Start a run: to the end of what is there, an endless one, or one to a failpoint."""
-    command = [sys.executable, "-m", "tests.spouts.kafka.run_clicks", clicks.broker.servers, clicks.topic]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TXTOPO_FAILPOINTS": failpoint}
-    return subprocess.Popen([*command, str(output), kind, end], env=environment, stdout=subprocess.DEVNULL)
+    command = ["-m", "tests.spouts.kafka.run_clicks", clicks.broker.servers, clicks.topic, output, kind, end]
+    return python(*command, failpoints=failpoint, stdout=subprocess.DEVNULL)
 
 
 @contextlib.contextmanager

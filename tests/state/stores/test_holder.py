@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 import attrs
 import pytest
 
 from state.stores.holder import Holder, refusal
+from tests.processes import python
 
 
 def test_bytes_and_back():
@@ -33,11 +33,8 @@ open("/proc/self/comm", "w").write("a) b (c")  # what a process calls itself is 
 print(Holder.of_this_process("child").to_bytes().decode(), flush=True)
 input()
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-    ) as child:
-        holder = Holder.from_bytes(child.stdout.readline())
+    with python("-c", program, stdin=subprocess.PIPE) as child:
+        holder = Holder.from_bytes(child.stdout.readline().encode())
         assert (holder.pid, holder.is_alive()) == (child.pid, True)
         assert holder.started != Holder.of_this_process("me").started
         child.kill()

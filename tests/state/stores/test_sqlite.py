@@ -8,7 +8,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -17,6 +16,7 @@ import pytest
 from state.stores.holder import Holder
 from state.stores.paths import file_name
 from state.stores.sqlite import SqliteStore
+from tests.processes import python
 from txtopo.api.store import Put, Store
 from txtopo.errors import AlreadyRunning, ConfigError, LostLead, StopError
 from txtopo.testing.conformance.store import StoreConformance, StorePlace, holding_process
@@ -43,12 +43,6 @@ class TestSqliteStore(StoreConformance):
 
 def lock_path(path, topology_id):
     return path.with_name(f"{path.name}.{file_name(topology_id)}.lock")
-
-
-def run_in_another_process(program, *arguments):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
 def test_it_is_one_durable_file(tmp_path):
@@ -108,7 +102,7 @@ if child == 0:
     print(os.getpid(), lead.is_held(), flush=True)
 threading.Event().wait()
 """
-    with run_in_another_process(program, tmp_path / "store.db") as parent:
+    with python("-c", program, tmp_path / "store.db") as parent:
         child, is_held = parent.stdout.readline().split()
         store = SqliteStore(tmp_path / "store.db")
         try:
@@ -222,16 +216,8 @@ except AlreadyRunning:
     print("refused", flush=True)
 sys.stdin.readline()
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, os.fspath(tmp_path / "store.db"), f"process {number}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        for number in range(6)
+        python("-c", program, tmp_path / "store.db", f"process {number}", stdin=subprocess.PIPE) for number in range(6)
     ]
     for process in processes:
         process.stdin.write("go\n")
@@ -256,7 +242,7 @@ print("done", flush=True)
 """
 
     def write(topology_id):
-        with run_in_another_process(program, tmp_path / "store.db", topology_id) as process:
+        with python("-c", program, tmp_path / "store.db", topology_id) as process:
             return process.stdout.readline()
 
     with ThreadPoolExecutor(2) as pool:

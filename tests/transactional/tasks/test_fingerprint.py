@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
+from tests.processes import ran
 from txtopo import Fields, TransactionAttempt
 from txtopo.api.tuples import TupleSource
 from txtopo.columnar.chunks import Chunk
@@ -48,16 +47,7 @@ def test_independent_of_attempt() -> None:
         "from tests.transactional.tasks.test_fingerprint import checksum\n"
         "print(checksum(('kätzchen', (1, 2.5, None)), ('dog', frozenset({'x', 'y', 'z'})), attempt=2))"
     )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("0", "1", "77")
-    }
+    outputs = {ran("-c", code, PYTHONHASHSEED=seed).stdout for seed in ("0", "1", "77")}
     assert outputs == {f"{checksum(*values)}\n"}
 
 

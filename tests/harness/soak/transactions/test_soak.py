@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +25,7 @@ from tests.harness.soak.transactions.topology import (
     fill_topic,
     words_topology,
 )
+from tests.processes import python
 from txtopo.failpoints import FAILPOINTS
 from txtopo.testing.checkers import Violation
 from txtopo.testing.inline import run_inline
@@ -230,27 +228,8 @@ def test_an_unfinished_round_is_found(soaked: Round) -> None:
 @pytest.mark.parametrize("mode", [[], ["--real-time"]], ids=["micro-batch", "real-time"])
 def test_short_soak(tmp_path: Path, mode: list[str]) -> None:
     """The command kills real Spark, resumes it and reports it, and leaves no process and no file behind."""
-    command = [
-        sys.executable,
-        "-m",
-        "tests.harness.soak",
-        "transactions",
-        "--kills",
-        "2",
-        "--seed",
-        "12",
-        "--transactions",
-        "120",
-        *mode,
-    ]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(
-        [*command, "--output", str(tmp_path / "soak")],
-        env=environment,
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    options = ["--kills", "2", "--seed", "12", "--transactions", "120", *mode, "--output", tmp_path / "soak"]
+    process = python("-m", "tests.harness.soak", "transactions", *options, start_new_session=True)
     try:
         said = process.communicate(timeout=500)[0]
     finally:

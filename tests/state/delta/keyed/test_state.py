@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +14,7 @@ from hypothesis import given, strategies as st
 
 from state.delta.keyed.state import DeltaState, read_table
 from state.delta.read.reading import key_mask
+from tests.processes import python
 from tests.state.delta.delta_tables import INCARNATION, NAME, TOPOLOGY, counted, hold_no_rows, maintain, opened
 from txtopo.api.fields import Fields
 from txtopo.api.state import State, StateKind
@@ -293,13 +291,7 @@ for txid in range(state.last_txid or 1, 1_000_000):
 @pytest.mark.parametrize("lines", [2, 7, 12])
 def test_a_killed_process_leaves_whole_writes(path, lines):
     """Killed at any moment, each write is there whole or not at all, and what was prepared can be published."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", _CRASHING, str(path)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-    )
+    child = python("-c", _CRASHING, path)
     said = [child.stdout.readline().strip() for _ in range(lines)]
     child.send_signal(signal.SIGKILL)
     said += child.stdout.read().splitlines()
