@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ from spouts import DataFrameSpout, MemoryTransactionalSpout, OpaqueMemoryTransac
 from state import DeltaRows, read_table
 from tests.api.test_partitioned import Log, LogSpout
 from tests.cli.conftest import command_line
+from tests.processes import ran
 from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, Topology, TransactionalTopologyBuilder, run
 from txtopo.errors import StateAccessError, TopologyError
 from txtopo.testing.inline import run_inline
@@ -235,14 +233,9 @@ def test_killed(tmp_path: Path, kind: str, failpoint: str, begun: int) -> None:
         "from tests.acceptance.test_planned import Committed, Source\n"
         f"Source({kind!r}).run(Path({str(tmp_path)!r}), Committed(at_end=True))\n"
     )
-    dead = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "TXTOPO_FAILPOINTS": failpoint},
-        capture_output=True,
-        check=False,
-    )
+    dead = ran("-c", script, failpoints=failpoint)
     killed_ms = time.time_ns() // 1_000_000
-    assert dead.returncode == -signal.SIGKILL, dead.stderr.decode()
+    assert dead.returncode == -signal.SIGKILL, dead.stderr
     Source(kind).run(tmp_path, Committed(at_end=True))
     assert turns_of(tmp_path) == [(2, False), (1, False), (0, True)]
     assert all(row["planned"] <= killed_ms for row in rows_of(tmp_path)[:begun]), "they began before it died"

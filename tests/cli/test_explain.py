@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import shutil
-import subprocess
-import sys
 import threading
 import time
 
@@ -16,6 +13,7 @@ import pytest
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_table
 from tests.crashes import Crash, run_with_crash
+from tests.processes import ran
 from tests.state.delta.two_tables import two_tables
 from txtopo import BasicBolt, BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.errors import PoisonTransaction, UserCodeError
@@ -197,9 +195,7 @@ def test_a_run_that_was_killed(tmp_path, command_line):
         "output = pathlib.Path(sys.argv[1])\n"
         "t.run_inline(t.topology(output, dying_in=output), Config(group_transactions_max=1))\n"
     )
-    root = pathlib.Path(__file__).parents[2]
-    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=60, cwd=root)
-    assert killed.returncode == 1
+    assert ran("-c", program, tmp_path).returncode == 1
     rewrite_snapshot(tmp_path, {}, {"last_begun": 4})  # as it would have been a second later
     text = explained(command_line, tmp_path, 3)
     assert "is dead, probably killed; its last report is 0:0" in text

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
+
+from tests.processes import ran
 
 TARGET = "examples.word_count"
 
@@ -46,13 +44,10 @@ def test_simulate(command_line, target):
 @pytest.mark.slow
 def test_a_simulated_schedule_can_be_repeated():
     """The same seed makes the same schedule, in whatever process, with whatever salt of Python's hashes."""
-    command = [sys.executable, "-m", "txtopo.cli", "simulate", TARGET, "--seed", "16"]
-    traces = [
-        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": salt}).stdout
-        for salt in ("1", "2")
-    ]
+    command = ["-m", "txtopo.cli", "simulate", TARGET, "--seed", "16"]
+    traces = [ran(*command, PYTHONHASHSEED=salt).stdout for salt in ("1", "2")]
     assert traces[0] == traces[1]
-    assert traces[0].count(b"\n") > 100
+    assert traces[0].count("\n") > 100
 
 
 def test_simulate_refuses_what_is_for_transactions(command_line):

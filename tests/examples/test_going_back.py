@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from state import read_table
-
-ROOT = Path(__file__).parents[2]
+from tests.processes import ran
 
 
 @pytest.mark.slow
 def test_the_story(tmp_path: Path) -> None:
     """Every command ends as it should; the topology that went back has the tables of the fork that never had the bug."""
-    command = [sys.executable, "-m", "examples.going_back", str(tmp_path / "out")]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=550, check=False)
+    told = ran("-m", "examples.going_back", tmp_path / "out")
     assert told.returncode == 0, told.stdout + told.stderr
     # How the transactions are grouped depends on the machine, and a group shows only its last transaction of a key.
     assert re.search(r"  state totals: \d+ of 12 transactions differ, first (8|9|10)\n", told.stdout)

@@ -22,11 +22,9 @@ import contextlib
 import functools
 import gzip
 import io
-import os
 import pathlib
 import signal
 import sqlite3
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -36,6 +34,7 @@ import attrs
 
 from tests.legacy import changed
 from tests.legacy.interrupted import CONFIG, EXECUTORS_CONFIG, topology
+from tests.processes import ran
 from txtopo.errors import StopError
 from txtopo.testing.inline import run_inline
 
@@ -77,8 +76,7 @@ def make(way: Way, output: pathlib.Path) -> None:
     """Make an output folder."""
     run_inline(topology(output), way.config, until=FIRST_TXIDS)
     code = f"from tests.legacy.make import resume; resume({way.name!r}, {str(output)!r})"
-    environment = {**os.environ, "TXTOPO_FAILPOINTS": f"table.write.after=kill:{way.writes}"}
-    killed = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
+    killed = ran("-c", code, failpoints=f"table.write.after=kill:{way.writes}")
     assert killed.returncode == -signal.SIGKILL, killed
     all_in_one_file(output)
     staged = {path.parent.parent.name: path.suffix for path in output.glob("*/_txtopo/staged-*")}

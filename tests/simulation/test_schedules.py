@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import attrs
@@ -13,6 +10,7 @@ from click.testing import CliRunner
 
 import examples.global_count
 import examples.ring
+from tests.processes import ran
 from tests.simulation import event_time
 from tests.simulation.subjects import check_state, words
 from txtopo import Topology
@@ -103,13 +101,10 @@ def test_every_promise_holds(name: str, first: int, last: int) -> None:
 
 def test_the_same_seed_makes_the_same_schedule() -> None:
     """Byte for byte, in whatever process, with whatever salt of Python's hashes."""
-    command = [sys.executable, "-m", "txtopo.cli", "simulate", "tests.simulation.subjects", "--seed", "2174"]
-    traces = [
-        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": salt}).stdout
-        for salt in ("1", "2")
-    ]
+    command = ["-m", "txtopo.cli", "simulate", "tests.simulation.subjects", "--seed", "2174"]
+    traces = [ran(*command, PYTHONHASHSEED=salt).stdout for salt in ("1", "2")]
     assert traces[0] == traces[1]
-    assert traces[0].count(b"\n") > 100
+    assert traces[0].count("\n") > 100
 
 
 def test_a_failing_schedule_is_shrunk_and_can_be_replayed() -> None:

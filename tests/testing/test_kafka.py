@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
 
+from tests.processes import python
 from tests.waiting import wait_for
 from txtopo.testing.kafka import KafkaBroker, KafkaCluster, KafkaTopics
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_SECS = 120.0
 
 
 @pytest.fixture
@@ -91,9 +86,7 @@ def test_the_command_keeps_its_data(kafka, tmp_path):
         port = free.getsockname()[1]
     for topic in ("first", "second:3"):
         command = ["kafka", "dev", "--port", str(port), "--folder", str(tmp_path / "kafka"), "--topic", topic]
-        with subprocess.Popen(
-            [sys.executable, "-m", "txtopo.cli", *command], cwd=ROOT, stdout=subprocess.PIPE, text=True
-        ) as child:
+        with python("-m", "txtopo.cli", *command) as child:
             assert f"Kafka serves on 127.0.0.1:{port}" in child.stdout.readline()
             client = KafkaTopics(f"127.0.0.1:{port}")
             found = {

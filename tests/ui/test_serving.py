@@ -10,17 +10,16 @@ import socket
 import stat
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from click.testing import CliRunner
 
+from tests.processes import python
 from tests.ui.runs import EVIL, run_in
+from tests.waiting import wait_for
 from txtopo.cli.main import txtopo
 from txtopo.cli.page import PAGE_FILE, Beside, PageFile, page_beside
 from txtopo.engine.timeline.records import folder_of
@@ -30,16 +29,6 @@ from txtopo.ui.answers.slugs import slug_of
 ROOT = Path(__file__).parents[2]
 DEADLINE_SECS = 60.0
 TOPOLOGY = f"/api/v1/topology/{slug_of(EVIL)}"
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    """Wait until a condition holds, and return what it does."""
-    deadline = time.monotonic() + DEADLINE_SECS
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        threading.Event().wait(0.05)
-    raise AssertionError("in time")
 
 
 @contextlib.contextmanager
@@ -61,13 +50,12 @@ def output(tmp_path_factory) -> Path:
 @pytest.mark.slow
 def test_ui(output):
     """``txtopo ui OUTPUT`` prints one address; an audit that the page begins runs in a process of its own."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "txtopo.cli", "ui", str(output)], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
+    process = python("-m", "txtopo.cli", "ui", output)
     with process, browser(process.stdout.readline().strip()) as client:
         number = client.post(f"{TOPOLOGY}/audit").json()["check"]
         assert client.post(f"{TOPOLOGY}/audit").status_code == 409
-        check = until(lambda: (found := client.get(f"/api/v1/check/{number}").json())["state"] != "running" and found)
+        wait_for("the audit", lambda: client.get(f"/api/v1/check/{number}").json()["state"] != "running")
+        check = client.get(f"/api/v1/check/{number}").json()
         assert (check["state"], check["output"].splitlines()[-1][0]) == ("same", "✔")
         assert client.get(TOPOLOGY).json()["check"] == check
         assert client.post(f"{TOPOLOGY}/replay/1").status_code == 404
@@ -130,7 +118,7 @@ def test_page_of_a_killed_run(output):
         assert client.get(TOPOLOGY).status_code == 200
     page = json.loads(Path(beside.page_file).read_text())
     os.kill(page["pid"], signal.SIGTERM)
-    until(lambda: not Path(beside.page_file).exists())
+    wait_for("it is gone", lambda: not Path(beside.page_file).exists())
 
 
 def test_page_that_can_not_start(output, monkeypatch):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
+from tests.processes import ran
 from txtopo.cli.command import EXIT_INTERRUPTED
 from txtopo.cli.display.acked import INTERRUPTED
 
@@ -31,7 +29,6 @@ with Interrupts(lambda: None{}):
 )
 def test_ends_at_once(is_running: bool, argument: str, said: str) -> None:
     """While Spark starts, and at the second Ctrl-C, the process ends at once and promises no more than is true."""
-    script = SCRIPT.format(argument, is_running, argument)
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    ended = ran("-c", SCRIPT.format(argument, is_running, argument))
     assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (EXIT_INTERRUPTED, said, "")
     assert "resume" not in INTERRUPTED

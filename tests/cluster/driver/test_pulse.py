@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
@@ -12,6 +10,7 @@ import pytest
 
 from tests.cluster.nimbuses import leading, next_root
 from tests.cluster.relay import Relay
+from tests.processes import python
 from tests.waiting import wait_for
 from txtopo.cluster.decisions.assignment import Assignment
 from txtopo.cluster.decisions.lifecycle import Status, Topology
@@ -44,11 +43,10 @@ def test_run_that_does_not_end(zookeeper: ZooKeeperServer) -> None:
     writes = leading(state)
     writes.start(WORDS)
     writes.assign(Assignment(WORDS.id, 1, "s1", 0))
-    command = [sys.executable, "-c", HUNG, zookeeper.hosts, state.root, WORDS.id]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with python("-c", HUNG, zookeeper.hosts, state.root, WORDS.id) as process:
         try:
             assert process.stdout is not None
-            assert process.stdout.readline() == b"it runs\n"
+            assert process.stdout.readline() == "it runs\n"
             writes.assign(Assignment(WORDS.id, 2, "s2", 0))
             assert process.wait(60.0) == 1
         finally:

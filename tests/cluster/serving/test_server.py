@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import attrs
 import httpx
 import pytest
 
-from tests.cluster.nimbuses import ROOT
+from tests.processes import python
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.cluster.serving.server import listen
 from txtopo.errors import ConfigError
@@ -58,13 +57,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     """A server, ended after the test."""
     log = tmp_path / "log"
     with log.open("w") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.cluster.serving.attacked", "256"],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
+        process = python("-m", "tests.cluster.serving.attacked", "256", stderr=errors)
     assert process.stdout is not None
     try:
         served = Served(process, int(process.stdout.readline()), log)

@@ -19,7 +19,6 @@ from txtopo.network.client_properties import ClientProperties
 from txtopo.testing import MemoryLog
 from txtopo.testing.memory_log import MemoryLogReader
 
-WAIT_SECS = 120.0
 _numbers = itertools.count()
 
 

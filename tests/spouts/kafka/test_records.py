@@ -5,9 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 
 import attrs
 import pytest
@@ -20,13 +17,12 @@ from spouts.kafka.records import (
     record_format,
     record_of,
 )
+from tests.processes import ran
 from txtopo import Fields
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError, InputError
 from txtopo.testing import RecordingCollector
 
-ROOT = Path(__file__).resolve().parents[3]
-DEADLINE_SECS = 120.0
 ATTEMPT = TransactionAttempt(7, 1)
 PAGES = Fields("page: string", "bytes: long")
 
@@ -97,8 +93,7 @@ def test_a_header_whose_name_is_not_text():
 
     In a process of its own: confluent-kafka, asked carelessly, lets such a record end it.
     """
-    command = [sys.executable, "-m", "tests.spouts.kafka.odd_headers"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_SECS, check=False)
+    ended = ran("-m", "tests.spouts.kafka.odd_headers")
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout)
     fault = r"the name of a header is not UTF-8: b'caf\xe9'"

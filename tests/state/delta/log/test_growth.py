@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import subprocess
-import sys
 
 import attrs
 import pyarrow as pa
@@ -16,6 +14,7 @@ from state.delta.keyed import state as delta_opened
 from tests.crashes import Crash, run_with_crash
 from tests.legacy.interrupted import topology as legacy_topology
 from tests.legacy.test_folders import FOLDERS, config_of, unpack
+from tests.processes import ran
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.log.growing import CONFIG, MODULE, check, topology
 from txtopo import Fields
@@ -306,7 +305,7 @@ def test_read_by_spark(tmp_path):
     pytest.importorskip("delta", reason="there is no delta-spark for this Spark: pip install '.[spark-delta]'")
     run(tmp_path, until=3)
     run(tmp_path, "new", "add", until=4)
-    done = subprocess.run([sys.executable, "-c", SPARK, str(tmp_path)], capture_output=True, text=True, check=False)
+    done = ran("-c", SPARK, tmp_path)
     if "unresolved dependency" in done.stderr or "download failed" in done.stderr:
         pytest.skip("Delta's JARs can't be fetched from Maven here")
     nulls = {
