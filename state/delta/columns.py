@@ -90,11 +90,16 @@ def fitted_array(name: str, values: Sequence[Any], kind: pa.DataType, what_for: 
     array = fit_array(values, kind)
     if array is None:
         value = values[find_misfit(values, kind)]
-        raise FieldsError(
-            f"field '{name}: {ddl_name(kind)}', {what_for}: {value!r} ({type(value).__name__}) does not fit; nothing "
-            "was written"
-        )
+        raise FieldsError(f"field '{name}: {ddl_name(kind)}', {what_for}: {does_not_fit(value)}")
     return array
+
+
+def does_not_fit(value: Any) -> str:
+    """Return the end of an error's message: that a value is not of its field's type, and what to do."""
+    return (
+        f"{value!r} ({type(value).__name__}) does not fit; give such a value, or declare the field with the type that "
+        "it needs; no row was written"
+    )
 
 
 def _fit_portions(values: Sequence[Any], kind: pa.DataType) -> Column | None:

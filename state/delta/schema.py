@@ -15,7 +15,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.delta.columns import Column, column_values, find_misfit, fit_column, is_key_type
+from state.delta.columns import Column, column_values, does_not_fit, find_misfit, fit_column, is_key_type
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key, joined_columns
 from txtopo.api.state import KeyedWrites
@@ -241,10 +241,9 @@ class RowFormat:
         column = fit_column(values, kind)
         if column is None:
             position = find_misfit(values, kind)
-            value = values[position]
             raise FieldsError(
                 f"state {self.state!r}, field '{name}: {ddl_name(kind)}', key {keys[position]!r}: "
-                f"{value!r} ({type(value).__name__}) does not fit; nothing was written",
+                f"{does_not_fit(values[position])}",
             )
         return column
 

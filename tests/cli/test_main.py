@@ -86,3 +86,8 @@ def test_every_command_is_found():
             options = [parameter for parameter in each.params if parameter.param_type_name == "option"]
             assert [option.name for option in options if not (option.help or "").endswith(".")] == [], each.name
     assert txtopo.get_command(context, "nonsense") is None
+
+
+def test_a_misspelt_command():
+    """The nearest one is suggested."""
+    assert "Did you mean 'run'?" in CliRunner().invoke(txtopo, ["rn"]).output

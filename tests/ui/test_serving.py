@@ -17,7 +17,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from tests.processes import python
+from tests.processes import python, ran
 from tests.ui.runs import EVIL, run_in
 from tests.waiting import wait_for
 from txtopo.cli.main import txtopo
@@ -45,6 +45,11 @@ def output(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("output")
     run_in(folder)
     return folder
+
+
+def test_without_a_clusters_client():
+    """The page of a folder needs only what the extra ``ui`` installs."""
+    assert ran("-c", "import sys; sys.modules['httpx'] = None; import txtopo.ui.serving").stderr == ""
 
 
 @pytest.mark.slow
@@ -115,6 +120,8 @@ def test_page_of_a_killed_run(output):
         run.kill()
     with browser(url) as client, page_beside(output, ("127.0.0.1", 0), beside) as next_url:
         assert next_url.partition("/?")[0] == url.partition("/?")[0]
+        with page_beside(output, ("127.0.0.1", 1), beside) as third:
+            assert third.endswith(" (served there already, not at port 1)")
         assert client.get(TOPOLOGY).status_code == 200
     page = json.loads(Path(beside.page_file).read_text())
     os.kill(page["pid"], signal.SIGTERM)

@@ -7,6 +7,7 @@ is the attempt and never has a type: ``Fields("attempt", "word: string")`` is co
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -58,7 +59,9 @@ class Fields:
         """
         position = self._positions.get(name)
         if position is None:
-            raise FieldsError(f"there is no field {name!r}; the fields are {', '.join(self.names)}")
+            close = difflib.get_close_matches(str(name), self.names, n=1)
+            near = f"; did you mean {close[0]!r}?" if close else ""
+            raise FieldsError(f"there is no field {name!r}{near}; the fields are {', '.join(self.names)}")
         return position
 
     def without_attempt(self) -> Fields:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.metadata
 import io
@@ -64,6 +65,17 @@ class _Commands(click.Group):
         module, _, attribute = {**_COMMANDS, **_HIDDEN}[cmd_name].partition(":")
         module = module if module.startswith("txtopo.") else f"txtopo.cli.{module}"
         return cast("click.Command", getattr(importlib.import_module(module), attribute))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            close = difflib.get_close_matches(args[0], _COMMANDS, n=1)
+            if not close:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean '{close[0]}'?", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; report a Ctrl-C during its imports as :class:`Command` does later."""

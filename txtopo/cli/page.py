@@ -15,6 +15,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -116,10 +117,11 @@ def page_beside(output: Path, address: tuple[str, int], beside: Beside) -> Itera
     """
     known = PageFile.read(Path(beside.page_file))
     found = None if known is None else known.invitation()
-    if found is not None:
-        yield found
-        return
     host, port = address
+    if found is not None:
+        is_elsewhere = port not in {0, urllib.parse.urlsplit(found).port}
+        yield f"{found} (served there already, not at port {port})" if is_elsewhere else found
+        return
     shown = f"[{host}]" if ":" in host else host
     words = ["ui", BESIDE, "--at", f"{shown}:{port}", "--", str(output)]
     log = Path(beside.page_file).with_name(_LOG)

@@ -16,7 +16,7 @@ from rich.text import Text
 from state.delta.keyed.state import read_table
 from state.delta.read.consistent import read_tables
 from txtopo.cli.command import Command, CommandLineError, WholeNumber, format_option
-from txtopo.cli.console import Console
+from txtopo.cli.console import Console, table_console
 from txtopo.errors import ConfigError
 from txtopo.printable import escaped
 
@@ -143,7 +143,7 @@ def _print(rows: pa.Table) -> None:
         drawn.add_column(Text(field.name), justify="right" if number else "left", style=style)
     for row in rows.to_pylist():
         drawn.add_row(*(Text("" if value is None else escaped(str(value), keep="\n")) for value in row.values()))
-    Console(highlight=False).print(drawn)
+    table_console().print(drawn)
 
 
 def _count(shown: pa.Table, found: pa.Table, rows: pa.Table) -> str:

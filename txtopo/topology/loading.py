@@ -103,9 +103,10 @@ def load_target(text: str, values: Mapping[str, str], folder: Path | None = None
     topology = found if function is None else _make(text, function, given)
     if not isinstance(topology, Topology):
         what = "is" if function is None else "returns something"
+        missing = "" if topology is not None else "; a 'return' may be missing"
         raise NoTopology(
             f"{module.__name__}:{attribute or DEFAULT_ATTRIBUTE} {what} of type {type(topology).__name__}; "
-            "it must be a Topology, as build() returns it, or a function that returns one"
+            f"it must be a Topology, as build() returns it, or a function that returns one{missing}"
         )
     return Target(text, values, module, topology, given.config, all_arguments(function, given.arguments))
 
@@ -214,7 +215,7 @@ def _near_module(name: str, missing: str) -> str:
     folders = [path.name for path in Path.cwd().iterdir() if path.is_dir() and path.name.isidentifier()]
     known = {*folders, *(found.name for found in pkgutil.iter_modules())}
     close = difflib.get_close_matches(missing, sorted(known), n=1, cutoff=0.7)
-    return f"; did you mean {close[0] + name.removeprefix(missing)!r}?" if close else ""
+    return f"; did you mean {close[0] + name.removeprefix(missing)!r}?" if close else f" in {Path.cwd()}, or installed"
 
 
 def _near(name: str, known: Iterable[str]) -> str:

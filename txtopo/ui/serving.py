@@ -11,18 +11,20 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
 from txtopo.cli.page import Beside, PageFile
-from txtopo.cluster.client import ClusterClient
 from txtopo.cluster.serving.server import serve
 from txtopo.errors import ConfigError
-from txtopo.ui.answers.cluster import ClusterSource
 from txtopo.ui.answers.source import FolderSource
 from txtopo.ui.app import Page, application
 from txtopo.ui.checks import Checks
 from txtopo.ui.security import Sessions, hosts_of
+
+if TYPE_CHECKING:
+    from txtopo.cluster.client import ClusterClient
 
 IDLE_SECS = 600.0
 """How long the page of a run that was killed waits for somebody to look at it."""
@@ -61,6 +63,9 @@ def served(output: Path, host: str, port: int, beside: Beside | None, announce: 
 
 def served_cluster(client: ClusterClient, host: str, port: int, announce: Callable[[str], None]) -> None:
     """Serve the page of a cluster, as :func:`served` does."""
+    # A cluster's client is in an extra that the page of a folder goes without.
+    from txtopo.ui.answers.cluster import ClusterSource  # noqa: PLC0415
+
     _serve(Page(ClusterSource(client), Sessions()), host, port, announce, lambda: None)
 
 

@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.delta.columns import column_values, find_misfit, fit_column
+from state.delta.columns import column_values, does_not_fit, find_misfit, fit_column
 from state.delta.schema import TXID_FIELD, twice_among
 from txtopo.api.fields import Fields
 from txtopo.api.reduction import Rows, RowsFile, RowsMode
@@ -109,10 +109,9 @@ class RowsFormat:
         column = fit_column(values, field.type)
         if column is None:
             position = find_misfit(values, field.type)
-            value = values[position]
             raise FieldsError(
                 f"state {self.state!r}, field '{field.name}: {ddl_name(field.type)}', row {position}: "
-                f"{value!r} ({type(value).__name__}) does not fit; nothing was written"
+                f"{does_not_fit(values[position])}"
             )
         return column.array
 

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 import pytest
 from deltalake import DeltaTable
 
+from committers import Count, ReduceCommitter
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState, MemoryStore, SqliteStore, TransactionalValue, read_table
 from tests.acceptance.topologies import counts_of
@@ -17,7 +18,7 @@ from tests.crashes import dying
 from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.api.store import Delete, Put
-from txtopo.errors import DivergenceError, LostLead
+from txtopo.errors import DivergenceError, LostLead, TxtopoError
 from txtopo.files.folder import LocalFolder
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal.journal import read_journal
@@ -383,6 +384,26 @@ def test_what_was_vacuumed_is_not_promised(place):
     assert diagnosis.go_to is None
     assert any("vacuumed" in obstacle and "'total'" in obstacle for obstacle in diagnosis.obstacles)
     assert place.seen() == before
+
+
+def test_a_table_declared_otherwise_before_its_first_transaction(tmp_path):
+    """Its folder may be removed: the error says so, and the next run makes it anew."""
+
+    def run(kind):
+        spout = MemoryTransactionalSpout(DATA, Fields("word"), 4)
+        builder = TransactionalTopologyBuilder("words", "spout", spout)
+        table = DeltaState(tmp_path / "total", Fields(f"word: {kind}"), Fields("n: long"))
+        committer = ReduceCommitter("total", "word", values={"n": Count()})
+        builder.set_committer_bolt("count", committer).global_grouping("spout")
+        builder.set_state("total", table)
+        return run_inline(builder.build())
+
+    with pytest.raises(TxtopoError, match="does not fit"):
+        run("long")
+    with pytest.raises(DivergenceError, match="remove its folder"):
+        run("string")
+    shutil.rmtree(tmp_path / "total")
+    assert run("string").transactions == TRANSACTIONS
 
 
 # During a run

@@ -35,6 +35,7 @@ WAY_OUT = (
 GUIDE = "docs/guides/changing-a-topology.md says what may change between two runs"
 
 AS_IT_WAS = f"Declare the state as it was, or give it another path. {GUIDE}"
+NO_ROWS = "No transaction has written to it: remove its folder, and the next run makes it as it is declared now."
 
 START_EMPTY = "topology.state.start.empty"
 
@@ -291,7 +292,9 @@ def _of_table(record: CoordinatorRecord, name: str, look: _Look) -> Divergence |
     last = look.description.last_txid
     damage = "" if look.description.damage is None else f"; {look.description.damage}"
     text = f"{where}: its table, {address}, is at transaction {last or 0}{what}{damage}"
-    return Divergence(kind, name, text, last, AS_IT_WAS if kind is DivergenceKind.MISFIT else WAY_OUT)
+    if kind is not DivergenceKind.MISFIT:
+        return Divergence(kind, name, text, last, WAY_OUT)
+    return Divergence(kind, name, text, last, AS_IT_WAS if last else NO_ROWS)
 
 
 def _of_table_to_replace(record: CoordinatorRecord, name: str, look: _Look) -> Divergence | None:
