@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -16,6 +17,20 @@ def micros_at(time: dt.datetime) -> int:
     """Return a time in microseconds since 1970; one without a zone is UTC."""
     aware = time.replace(tzinfo=dt.UTC) if time.tzinfo is None else time
     return (aware - EPOCH) // MICROSECOND
+
+
+def in_utc(value: Any) -> Any:
+    """Return a value of a field for moments in UTC, in which equal moments are equal and others are not.
+
+    Python compares two times of one zone by the clock on the wall: in the hour that comes twice, when clocks go back,
+    half past two is one time for it.
+    """
+    if not isinstance(value, dt.datetime) or value.tzinfo is None:
+        return value
+    try:
+        return value.astimezone(dt.UTC)
+    except OverflowError:  # before the year 1 or after 9999, which the field refuses
+        return value
 
 
 def datetime_at(micros: int) -> dt.datetime:

@@ -17,7 +17,7 @@ from committers.inputs import Inputs
 from state import DeltaExpiringRows
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
 from txtopo.errors import FieldsError
-from txtopo.utc import datetime_at, micros_at
+from txtopo.utc import datetime_at, in_utc, micros_at
 
 
 class TimerCommitter(BatchBolt, ICommitter):
@@ -95,7 +95,7 @@ class TimerCommitter(BatchBolt, ICommitter):
         if tuple.source_component == self._clock:
             self._watermark = Watermark.of(tuple)
             return
-        key = [tuple[name] for name in self._key]
+        key = [in_utc(tuple[name]) for name in self._key]
         self._rows.setdefault(key[0] if len(key) == 1 else (*key,), []).append(tuple)
 
     def finish_batch(self) -> None:

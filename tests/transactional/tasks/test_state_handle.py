@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import operator
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -117,3 +119,37 @@ def test_writes_are_noted(name: str) -> None:
         call(*CALLS[name])
     call(*CALLS[name])
     assert noted == ([] if name in {"get", "multi_get", "snapshot"} else [("bolt", "state")])
+
+
+@pytest.mark.parametrize(
+    "key", [Fields("at: timestamp"), Fields("k: string", "at: timestamp")], ids=["alone", "beside"]
+)
+def test_the_hour_that_comes_twice(tmp_path, key) -> None:
+    """Two moments that a clock on the wall shows alike are two keys, however they are put, within a transaction or not."""
+    first = dt.datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    second = first.replace(fold=1)
+    assert first == second  # as Python sees it
+    one, two = (first, second) if len(key) == 1 else (("a", first), ("a", second))
+    opened = DeltaState(tmp_path / "t", key, Fields("n: long")).open("topology", "s", "life", 1)
+    group = GroupState(opened)
+    for txid in (1, 2):
+        view = group.begin(txid)
+        state = handle(view)
+        for each in (one, two, two):
+            state.update(each, lambda old: (old or 0) + 1)
+        assert state.multi_update([one, two], lambda given, old: old + (10 if given is one else 20)) == [
+            11 * txid,
+            22 * txid,
+        ]
+        assert [each.value for each in state.multi_get([one, two])] == [state.get(one).value, state.get(two).value]
+        view.finish()
+    opened.write(2, group.writes())
+    assert [each.value for each in opened.multi_get([one, two])] == [22, 44]
+    view = GroupState(opened).begin(3)
+    state = handle(view)
+    state.multi_put([one, two], [1, 2])
+    state.multi_reduce({one: 5}, operator.add)
+    state.put(two, state.get(two).value + 5)
+    assert [each.value for each in state.multi_get([one, two])] == [6, 7]
+    state.multi_remove([one])
+    assert [state.get(one), state.get(two).value] == [None, 7]

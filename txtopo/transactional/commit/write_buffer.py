@@ -274,6 +274,11 @@ class TransactionView(StateView):
         """How to copy the state's values; None if they are immutable. This view itself does not copy."""
         return copying_of_value(self._group.opened.declared.value)
 
+    @property
+    def key_fields(self) -> Fields:
+        """The fields of the state's key."""
+        return self._group.opened.declared.key
+
     def get(self, key: Key) -> StateValue | None:
         """Return the stored value of one key, including this transaction's own write."""
         if not self._is_by_key:

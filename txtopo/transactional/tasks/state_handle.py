@@ -1,7 +1,8 @@
 """State handles: a bolt's reference to a state, which gives access to it in the commit phase only.
 
 A handle is the one place where values are copied between bolts and a state: what a bolt is given, and what it puts. It
-does not copy values of types that cannot be changed, such as numbers and strings.
+does not copy values of types that cannot be changed, such as numbers and strings. It also brings keys that are moments
+to UTC, before anything compares them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from txtopo.api.copying import Copy, Copying
+from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key, MapState, Updater, folded_by_key, of_key_and_old
 from txtopo.api.reduction import Reducible, Rows
 from txtopo.api.state import State
@@ -23,6 +25,7 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.errors import RuleError, StateAccessError
 from txtopo.transactional.tasks.objects import Local, LocalReference
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
+from txtopo.utc import in_utc
 
 NoteWrite = Callable[[str, str], None]
 """Called with (component, state) for each write."""
@@ -58,6 +61,11 @@ class StateView(MapState):
     def copying(self) -> Copying | None:
         """How to copy the state's values; None if they are immutable."""
 
+    @property
+    @abstractmethod
+    def key_fields(self) -> Fields:
+        """The fields of the state's key."""
+
     @abstractmethod
     def fold_rows(self, values: Reducible, function: Callable[[Any, Any], Any]) -> bool:
         """Fold values into the stored ones as rows; if impossible, prepare for single keys and return False."""
@@ -91,7 +99,8 @@ class StateHandle(MapState, Local):
         self._view = view
         self._lock = threading.RLock() if view is None else view.lock
         copying = None if view is None else view.copying
-        self._is_copied = copying is not None
+        self._key = None if view is None else _keys_in_utc(view.key_fields)
+        self._is_copied = copying is not None or self._key is not None
         self._taken = _same if copying is None else copying.taken
         self._handed = _same if copying is None else copying.handed or _same
         self._over: tuple[TransactionAttempt, NoteLate] | None = None
@@ -107,16 +116,18 @@ class StateHandle(MapState, Local):
         """Return the stored value of each key."""
         with self._lock:
             view = self._reach()
-            stored = view.multi_get(keys)
+            stored = view.multi_get(self._keys(keys))
             return self._each(view, stored, self._handed_whole) if self._is_copied else stored
 
     def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
         """Put a value for each key."""
         with self._lock:
             view = self._reach_to_write()
-            values = values if isinstance(values, Mapping) else dict(zip(values, of_keys or (), strict=True))
+            if not isinstance(values, Mapping):
+                values = dict(zip(self._keys(values), of_keys or (), strict=True))
             if self._is_copied:
-                values = dict(zip(values, self._each(view, values.values(), self._taken_whole), strict=True))
+                keys = self._keys(list(values))
+                values = dict(zip(keys, self._each(view, values.values(), self._taken_whole), strict=True))
             view.multi_put(values)
 
     def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
@@ -125,7 +136,12 @@ class StateHandle(MapState, Local):
             view = self._reach_to_write()
             if not self._is_copied:
                 return view.multi_update(keys, function)
-            return self._update_copied(view, keys, of_key_and_old(keys, function))
+            make_new = of_key_and_old(keys, function)
+            if self._key is None:
+                return self._update_copied(view, keys, make_new)
+            in_utc = self._keys(keys)
+            given = dict(zip(in_utc, keys, strict=True))
+            return self._update_copied(view, in_utc, lambda key, old: make_new(given[key], old))
 
     def get(self, key: Key) -> Any:
         """Return the stored value of ``key``."""
@@ -134,7 +150,7 @@ class StateHandle(MapState, Local):
             if not self._is_copied:
                 return view.get(key)
             view.probe.step()
-            return self._handed_whole(view.get(key))
+            return self._handed_whole(view.get(self._keys((key,))[0]))
 
     def put(self, key: Key, value: Any) -> None:
         """Put ``value`` for ``key``."""
@@ -142,7 +158,7 @@ class StateHandle(MapState, Local):
             view = self._reach_to_write()
             if self._is_copied:
                 view.probe.step()
-                value = self._taken_whole(value)
+                (key,), value = self._keys((key,)), self._taken_whole(value)
             view.put(key, value)
 
     def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
@@ -153,7 +169,7 @@ class StateHandle(MapState, Local):
                 return view.update(key, function)
             view.probe.step()
             taken, handed = self._taken, self._handed
-            return handed(view.update(key, lambda old: taken(function(handed(old)))))
+            return handed(view.update(self._keys((key,))[0], lambda old: taken(function(handed(old)))))
 
     def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
         """Fold each key's value into the stored one."""
@@ -163,7 +179,9 @@ class StateHandle(MapState, Local):
                 view.multi_reduce(values, function)
                 return
             if isinstance(values, Mapping):
-                values = dict(zip(values, self._each(view, values.values(), self._taken), strict=True))
+                pairs = zip(self._keys(list(values)), self._each(view, values.values(), self._taken), strict=True)
+                keys, folded = folded_by_key(pairs, function)
+                values = {key: folded(key, None) for key in keys}
             if not view.fold_rows(values, function):
                 self._update_copied(view, *folded_by_key(view.pairs(values), function))
 
@@ -213,12 +231,15 @@ class StateHandle(MapState, Local):
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """Remove each key."""
         with self._lock:
-            self._reach_to_write().multi_remove(keys)
+            self._reach_to_write().multi_remove(self._keys(keys))
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all durable rows."""
         with self._lock:
             return self._reach().snapshot(txid)
+
+    def _keys(self, keys: Sequence[Key]) -> Sequence[Key]:
+        return keys if self._key is None else list(map(self._key, keys))
 
     def _update_copied(self, view: StateView, keys: Sequence[Key], make_new: Callable[[Any, Any], Any]) -> list[Any]:
         # The bolt gets copies and the state keeps copies, so a later change of one does not reach the other.
@@ -262,6 +283,22 @@ class StateHandle(MapState, Local):
         )
         note_late(error)
         return error
+
+
+def _keys_in_utc(fields: Fields) -> Callable[[Key], Key] | None:
+    """Return how to bring a key's moments to UTC; None if it has none."""
+    moments = [kind is not None and pa.types.is_timestamp(kind) and kind.tz is not None for kind in fields.types]
+    if not any(moments):
+        return None
+    if len(moments) == 1:
+        return in_utc
+
+    def whole(key: Key) -> Key:
+        if not isinstance(key, tuple) or len(key) != len(moments):
+            return key  # the state refuses it
+        return tuple(in_utc(part) if is_moment else part for part, is_moment in zip(key, moments, strict=True))
+
+    return whole
 
 
 def _same(value: Any) -> Any:
