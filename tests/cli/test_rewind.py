@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from state import SqliteStore, read_tables
+from state import SqliteStore, read_table, read_tables
 from state.transactional import TransactionalState
 from tests.cli.test_repair import MODULE
-from tests.crashes import Crash, CrashError
+from tests.crashes import Crash, CrashError, dying
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
 from tests.variants import variants
 from txtopo import Config
@@ -59,6 +59,68 @@ def test_all_goes_back_and_runs_again(command_line, place):
     command_line.told("audit", ".")
     command_line.told("replay", "counting", "5")
     assert len(place.words_as_of(2)) > 0
+
+
+BOUNDED = """
+from committers import AppendCommitter
+from spouts import MemoryTransactionalSpout
+from state import DeltaRows
+from txtopo import BasicBolt, Fields, TransactionalTopologyBuilder
+
+ROWS = Fields("n: long")
+
+class Below(BasicBolt):
+    output_fields = Fields("attempt", "n: long")
+
+    def __init__(self, bound):
+        self.bound = bound
+
+    def execute(self, tuple, collector):
+        if tuple["n"] < self.bound:
+            collector.emit((tuple[0], tuple["n"]))
+
+def topology(bound: int = 100):
+    spout = MemoryTransactionalSpout([(1,), (2,), (500,)], ROWS, 1)
+    builder = TransactionalTopologyBuilder("bounded", "numbers", spout)
+    builder.set_bolt("below", Below(bound)).shuffle_grouping("numbers")
+    builder.set_committer_bolt("rows", AppendCommitter("t")).shuffle_grouping("below")
+    builder.set_state("t", DeltaRows("t", ROWS))
+    return builder.build()
+"""
+
+
+def run_bounded(bound: int, until: int | None = None, **settings: object) -> list[int]:
+    """Run that topology; return the rows of its table."""
+    topology = load_target("bounded", {"bound": str(bound)}).topology
+    run_inline(topology, Config(group_transactions_max=1, **settings), until=until)
+    return sorted(read_table("t").to_pydict()["n"])
+
+
+def test_a_last_transaction_that_wrote_to_no_table(command_line):
+    """It is committed, as the coordinator state knows: it can be undone, and be forked."""
+    command_line.write_module("bounded", BOUNDED)
+    assert run_bounded(100) == [1, 2]
+    command_line.told("fork", "bounded", "3", "apart")
+    assert "transactions 3 to 3 run again" in command_line.told("rewind", "bounded", "2", "--yes")
+    assert run_bounded(1000) == [1, 2, 500]
+
+
+def test_a_group_that_was_decided_and_not_published(command_line):
+    """A rewind to before it undoes it: no recovery publishes it any more."""
+    command_line.write_module("bounded", BOUNDED)
+    with dying("group.decide.after", 3):
+        run_bounded(1000)
+    assert "transactions 3 to 3 run again" in command_line.told("rewind", "bounded", "2", "--yes")
+    assert run_bounded(100) == [1, 2]
+
+
+def test_a_run_without_a_journal(command_line):
+    """What it has committed can't be undone, and the command says so: it does not take the journal's end for now."""
+    command_line.write_module("bounded", BOUNDED)
+    run_bounded(1000, until=1)
+    run_bounded(1000, journal_bytes_max=0)
+    assert "is at transaction 3, but its journal ends at" in command_line.refusal("rewind", "bounded", "1", "--yes")
+    assert sorted(read_table("t").to_pydict()["n"]) == [1, 2, 500]
 
 
 def test_again_and_further_back_to_before_the_first(command_line, place):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -27,7 +28,7 @@ from txtopo.transactional.journal.ending import metadata_dir_with_journal
 from txtopo.transactional.journal.journal import JournalPart, JournalTransaction, find_journal, read_journal
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in
 from txtopo.transactional.recovery.diagnosis import Diagnosis, GoTo, RepairSubject, decode_plan
-from txtopo.transactional.recovery.divergence import Divergence, DivergenceKind
+from txtopo.transactional.recovery.divergence import CoordinatorRecord, Divergence, DivergenceKind
 from txtopo.transactional.recovery.rewind import Past, Point, metadata_after, refuse_other_store, without_new
 from txtopo.transactional.run.rewinding import GatheringLead, changes_of_spout
 from txtopo.transactional.run.storage import make_store
@@ -101,10 +102,11 @@ def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed:
         wrong = [each.text for each in diagnosis.divergences if _is_obstacle(each, new)] or diagnosis.damage
         if wrong:
             raise StopError(f"{'; '.join(wrong)}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
-        past = _past(known)
+        past = _past(known, diagnosis.record.decided)
         point, reasons = past.nearest(_wanted(past, txid, time_ms))
         found[:] = [(past, point, reasons)]
-        return None if point.txid == past.committed.txid else past.plan(point, diagnosis.number)
+        is_there = point.txid == past.committed.txid and diagnosis.record.group is None
+        return None if is_there else past.plan(point, diagnosis.number)
 
     def agree(diagnosis: Diagnosis, plan: Repair) -> None:
         if diagnosis.unfinished is not None:
@@ -138,8 +140,8 @@ def _journal(subject: RepairSubject) -> list[JournalPart]:
     return read_journal(find_journal(subject.metadata_dir, subject.topology_id))
 
 
-def _past(subject: RepairSubject) -> Past:
-    return Past.of(subject, _journal(subject))
+def _past(subject: RepairSubject, decided: int) -> Past:
+    return Past.of(subject, _journal(subject), decided)
 
 
 @attrs.frozen
@@ -161,12 +163,13 @@ class _Looked:
             coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id)
             refuse_other_store(subject.topology_id, incarnation_in(store, subject.topology_id), _journal(subject))
             unfinished = decode_plan(coordinator_state.repair())
+            decided = CoordinatorRecord.of(coordinator_state, 0, functools.partial(_journal, subject)).decided
             subject, new = without_new(subject, coordinator_state.committed())
         finally:
             store.close()
         if unfinished is not None:
             raise StopError(f"a {unfinished.command} was interrupted: {unfinished.way_on}")
-        return cls(target, subject, _past(subject), new)
+        return cls(target, subject, _past(subject, decided), new)
 
     def check_spout(self, plan: GoTo) -> None:
         """Raise what the spout would refuse a rewind with; nothing is written."""

@@ -37,20 +37,25 @@ def checkpoint_of(mark: CommittedMark, incarnation: str, spout: str) -> Checkpoi
     return Checkpoint(mark.txid, mark.metadata, incarnation, spout, mark.states, "the coordinator state", mark.planned)
 
 
-def checkpoints_in(
+def checkpoints_in(  # noqa: PLR0913 - what a journal is read with
     parts: Sequence[JournalPart],
     topology_id: str,
     incarnation: str,
     states: Collection[str],
     descriptions: Mapping[str, TableDescription],
+    *,
+    decided: int = 0,
 ) -> list[Checkpoint]:
     """Return a journal's checkpoints of one incarnation, newest first, each transaction once.
 
-    The last group counts if the tables that it wrote of ``states``, which the code has, have reached it, as their
+    The last group counts if the coordinator state says so, by ``decided``, the last transaction that it knows to be
+    decided; or if the tables that the group wrote of ``states``, which the code has, have reached it, as their
     descriptions show: no table of an undecided group ever does.
     """
 
     def is_written(entry: JournalEntry) -> bool:
+        if entry.last <= decided:
+            return True
         seen = [name for name in entry.states if name in states]
         reached = (name in descriptions and (descriptions[name].last_txid or 0) >= entry.last for name in seen)
         return bool(seen) and all(reached)

@@ -86,6 +86,11 @@ class CoordinatorRecord:
     notes: Mapping[str, Any] = attrs.field(factory=dict)
     """Its notes, by state."""
 
+    @property
+    def decided(self) -> int:
+        """The last transaction that is committed, or that recovery will commit, because its group is decided."""
+        return self.group.last if self.group is not None and self.group.is_decided else self.committed.txid
+
     @staticmethod
     def of(
         coordinator_state: CoordinatorState, epoch_max: int, read_journal: Callable[[], Sequence[JournalPart]] = list

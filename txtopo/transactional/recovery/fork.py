@@ -80,13 +80,14 @@ class ForkPoint:
     """Why it is no later one, up to the one that was asked for."""
 
     @classmethod
-    def of(cls, origin: RepairSubject, parts: Sequence[JournalPart], txid: int) -> ForkPoint:
+    def of(cls, origin: RepairSubject, parts: Sequence[JournalPart], txid: int, decided: int = 0) -> ForkPoint:
         """Return the newest transaction up to ``txid`` as of which all tables are kept; 0 only for 0.
 
         Args:
             origin: the topology.
             parts: its journal, which must have a part.
             txid: a committed transaction, or 0.
+            decided: the last transaction that the origin's coordinator state has decided.
 
         Raises:
             StateAccessError: the transaction is not committed yet, or no moment up to it is kept.
@@ -94,7 +95,7 @@ class ForkPoint:
         tables = origin.tables()
         descriptions = {name: found for name, table in tables.items() if (found := table.look()) is not None}
         incarnation = parts[-1].header.incarnation
-        points = checkpoints_in(parts, origin.topology_id, incarnation, origin.states, descriptions)
+        points = checkpoints_in(parts, origin.topology_id, incarnation, origin.states, descriptions, decided=decided)
         if txid > points[0].txid:
             raise StateAccessError(
                 f"transaction {txid} of topology {origin.topology_id!r} is not committed; the last one that is, is "

@@ -64,12 +64,27 @@ class Past:
     _choice: Choice
 
     @classmethod
-    def of(cls, subject: RepairSubject, parts: Sequence[JournalPart]) -> Past:
-        """Read the tables, and find the points in a journal, which must have a part."""
+    def of(cls, subject: RepairSubject, parts: Sequence[JournalPart], decided: int = 0) -> Past:
+        """Read the tables, and find the points in a journal, which must have a part.
+
+        ``decided`` is the last transaction that the coordinator state has decided.
+
+        Raises:
+            StateAccessError: the journal ends before it.
+        """
         newest = parts[-1].header
         tables = subject.tables()
         descriptions = descriptions_of(tables)
-        checkpoints = checkpoints_in(parts, subject.topology_id, newest.incarnation, subject.states, descriptions)
+        checkpoints = checkpoints_in(
+            parts, subject.topology_id, newest.incarnation, subject.states, descriptions, decided=decided
+        )
+        if checkpoints[0].txid < decided:
+            raise StateAccessError(
+                f"topology {subject.topology_id!r} is at transaction {decided}, but its journal ends at "
+                f"{checkpoints[0].txid}: it was run without a journal, or a part is lost. Nothing can be brought back; "
+                "nothing was changed",
+                txid=decided,
+            )
         if checkpoints[-1].txid:
             checkpoints.append(Checkpoint(0, None, newest.incarnation, newest.spout, {}, "the tables"))
         entries = counting_entries(

@@ -33,6 +33,7 @@ from txtopo.transactional.journal.journal import (
 from txtopo.transactional.recovery.checkpoints import Checkpoint
 from txtopo.transactional.recovery.coordinator_state import (
     CoordinatorState,
+    committed_in,
     copy_of,
     drafts_of,
     incarnation_in,
@@ -119,8 +120,8 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) ->
         plan.topology_id, plan.semantics.name, states, metadata_dir, {}, optional_states(plan, states)
     )
     # The store before the journal, which then has what leaves the store.
-    values, incarnation = _values_of(plan, config)
-    point, parts = _point(origin, txid)
+    values, incarnation, committed = _values_of(plan, config)
+    point, parts = _point(origin, txid, committed)
     refuse_other_store(plan.topology_id, incarnation, parts)
     checkpoint = point.checkpoint
     places = _places(states, metadata_dir.parent)
@@ -136,18 +137,19 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) ->
     return ForkSubject(fork, folder, origin, checkpoint, moved_states, begun, source), point.obstacles
 
 
-def _values_of(plan: Plan, config: Config) -> tuple[dict[str, bytes], str | None]:
-    """Return the coordinator state of a topology, by path below the topology, and its incarnation, if it has one."""
+def _values_of(plan: Plan, config: Config) -> tuple[dict[str, bytes], str | None, int]:
+    """Return a topology's coordinator state, by path, its incarnation, if it has one, and the last committed txid."""
     store = make_store(plan, config)
     try:
         values, incarnation = copy_of(store, plan.topology_id), incarnation_in(store, plan.topology_id)
+        mark = committed_in(store, plan.topology_id)
     finally:
         store.close()
     if values is None:
         raise ConfigError(
             f"topology {plan.topology_id!r} writes too fast to be forked; try again, or stop it meanwhile"
         )
-    return values, incarnation
+    return values, incarnation, 0 if mark is None else mark.txid
 
 
 def _begun_after(
@@ -224,14 +226,14 @@ def _places(states: Mapping[str, State], home: Path) -> dict[str, str]:
     return places
 
 
-def _point(origin: RepairSubject, txid: int) -> tuple[ForkPoint, Sequence[JournalPart]]:
+def _point(origin: RepairSubject, txid: int, committed: int) -> tuple[ForkPoint, Sequence[JournalPart]]:
     """Return the point, and the journal in which it was found; again if another coordinator began meanwhile."""
     journal = find_journal(origin.metadata_dir, origin.topology_id)
     for _ in range(TRIES_MAX):
         parts = read_journal(journal)
         if not parts:
             raise ConfigError(f"the journal {journal} has no complete line yet: there is nothing to fork")
-        point = ForkPoint.of(origin, parts, txid)
+        point = ForkPoint.of(origin, parts, txid, committed)
         if read_journal(journal)[-1].header.epoch == parts[-1].header.epoch:
             return point, parts
     raise ConfigError(f"coordinators follow one another too fast to fork one; gave up after {TRIES_MAX} tries")
