@@ -30,7 +30,7 @@ class NoModule(NoTopology):
     """There is no module of that name; ``near`` is a suggestion, as the end of the message, or empty."""
 
     def __init__(self, name: str, near: str) -> None:
-        super().__init__(f"there is no module {name!r}{near}")
+        super().__init__(f"there is no module {name!r}{near or f' in {Path.cwd()}, nor an installed one'}")
         self.near = near
 
 
@@ -215,7 +215,7 @@ def _near_module(name: str, missing: str) -> str:
     folders = [path.name for path in Path.cwd().iterdir() if path.is_dir() and path.name.isidentifier()]
     known = {*folders, *(found.name for found in pkgutil.iter_modules())}
     close = difflib.get_close_matches(missing, sorted(known), n=1, cutoff=0.7)
-    return f"; did you mean {close[0] + name.removeprefix(missing)!r}?" if close else f" in {Path.cwd()}, or installed"
+    return f"; did you mean {close[0] + name.removeprefix(missing)!r}?" if close else ""
 
 
 def _near(name: str, known: Iterable[str]) -> str:

@@ -30,6 +30,6 @@ is dead for ever:
 3. A frame names the highest incarnation that its sender knew of, and waits until its receiver knows of that one, too.
    So a worker that works on a root of a successor knows of the successor, and acks to it.
 
-The modules here, and those of ``tasks`` and the ``worker`` in ``loop``, know no clock and no randomness of their own:
+The modules here, and those of ``tasks`` and the ``worker``, know no clock and no randomness of their own:
 time and random bits are arguments. Only ``queues`` writes files, and only ``offload`` has threads.
 """
