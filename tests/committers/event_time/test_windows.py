@@ -34,7 +34,7 @@ from tests.committers.event_time import oracle
 from tests.committers.event_time.oracle import Row
 from tests.committers.event_time.scripted import declared
 from txtopo import Config, Fields, TransactionalTopologyBuilder
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, FailedException, PoisonTransaction
 from txtopo.testing.inline import run_inline
 
 SECOND = dt.timedelta(seconds=1)
@@ -82,6 +82,27 @@ def table(root: Path, name: str, *fields: str) -> list[tuple[Any, ...]]:
 
 
 AGGREGATES = {"rows": Count(), "total": Sum("n: long")}
+
+
+def test_the_end_is_never_skipped(tmp_path, monkeypatch) -> None:
+    """With SKIP the run stops at the transaction that ends event time; the next run says the windows that it closes."""
+
+    def fail(committer: AppendCommitter) -> None:
+        raise FailedException("the sink is down")
+
+    def run(until: int | None = None) -> None:
+        committer = WindowCommitter(
+            "open", clock="clock", time="at", key=Fields("key: string"), window=Tumbling(SECOND), aggregates=AGGREGATES
+        )
+        config = Config(transaction_max_attempts=2, transaction_max_attempts_policy="SKIP")
+        run_inline(built(tmp_path, [[(START, "a", 1)]], TYPED, committer, SECOND), config, until=until)
+
+    run(until=1)
+    with monkeypatch.context() as patched, pytest.raises(PoisonTransaction, match="it ends event time"):
+        patched.setattr(AppendCommitter, "finish_batch", fail)
+        run()
+    run()
+    assert table(tmp_path, "said", "key", "rows") == [("a", 1)]
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

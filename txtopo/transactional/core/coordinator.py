@@ -176,6 +176,7 @@ from txtopo.transactional.core.events import (
     SourceStatus,
     StopRequested,
     Ticked,
+    Turn,
 )
 from txtopo.transactional.core.history import History, HistoryEntry, HistoryEvent, shortened
 from txtopo.transactional.core.job_sizer import JobSizer
@@ -458,7 +459,8 @@ class Coordinator:
         transaction.move(Trigger.FAIL)
         # After FAIL it is READY, from where the table lets it be given up.
         gives_up = self.limits.tries_max is not None and transaction.tries.failures >= self.limits.tries_max
-        can_skip = self.limits.spout.can_skip(was_emitted=was_emitted)
+        # Nobody would end event time again: what its last windows hold would never be said.
+        can_skip = self.limits.spout.can_skip(was_emitted=was_emitted) and transaction.planned.turn is not Turn.END
         if gives_up and (can_skip or self.limits.give_up_policy is GiveUpPolicy.WAIT):
             self._note(transaction, HistoryEvent.GIVEN_UP)
             transaction.move(Trigger.GIVE_UP)
@@ -724,7 +726,8 @@ class Coordinator:
     def _poison(self, transaction: Transaction) -> PoisonTransaction:
         advice = "or set the policy to SKIP"
         if self.limits.give_up_policy is GiveUpPolicy.SKIP:
-            advice = "as it can't be skipped: the end of its batch is unknown"
+            why = "it ends event time" if transaction.planned.turn is Turn.END else "the end of its batch is unknown"
+            advice = f"as it can't be skipped: {why}"
         return PoisonTransaction(
             f"it failed {transaction.tries.failures} times, the maximum of topology.transaction.max.attempts; "
             f"fix its cause and start again, {advice}",
