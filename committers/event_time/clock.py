@@ -224,7 +224,8 @@ class EventClock(BatchBolt, ICommitter):
         if waited_for:
             return min(waited_for) - self._delay
         # All are silent: event time goes on as fast as the clock on the wall, from where each of them has stopped.
-        return max((seen + now - active - (idle_after or 0) - self._delay for seen, active in partitions), default=None)
+        reached = [seen + now - active - (idle_after or 0) - self._delay for seen, active in partitions]
+        return min(max(reached), MICROS_MAX) if reached else None
 
     def _put(self, known: Mapping[str, tuple[int, int]], watermark: int | None) -> None:
         reached = None if watermark is None else datetime_at(watermark)

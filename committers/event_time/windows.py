@@ -14,14 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.event_time.times import Micros, micros_in, micros_of, timestamps
+from committers.event_time.times import MICROS_MAX, Micros, micros_in, micros_of, timestamps
 from txtopo.errors import ConfigError
-from txtopo.utc import datetime_at, micros_at
+from txtopo.utc import MICROS_MIN, datetime_at, micros_at
 
 START, END = "window_start", "window_end"
 
 _HOUR = 3_600_000_000
 _DAY = 24 * _HOUR
+
+_INT64 = np.iinfo(np.int64)
 
 
 class Window(ABC):
@@ -149,8 +151,10 @@ class Days(_Calendar):
         return starts[day], ends[day]
 
     def _midnight(self, day: int) -> int:
-        date = (datetime_at(day * _DAY)).replace(tzinfo=None)
-        return micros_at(date.replace(tzinfo=ZoneInfo(self.zone)))
+        midnight = day * _DAY
+        if not MICROS_MIN <= midnight <= MICROS_MAX:  # Python knows no such years, so their days are those of UTC
+            return max(_INT64.min, min(midnight, _INT64.max))
+        return micros_at(datetime_at(midnight).replace(tzinfo=ZoneInfo(self.zone)))
 
 
 class Hours(_Calendar):

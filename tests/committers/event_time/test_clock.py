@@ -120,6 +120,18 @@ def test_silence(tmp_path: Path, partition: str | None) -> None:
     assert found == [8 - 11 if partition is None else -7, first, *going_on, going_on[-1]]
 
 
+def test_silence_after_the_last_year(tmp_path: Path) -> None:
+    """When all is silent, the watermark goes on up to the last moment of the year 9999, and stays there."""
+    script = (
+        Planned(0, [at(ENDED - 1)]),
+        Planned(70, None),
+        Planned(200, None),
+        Planned(201, [at(9)]),
+    )
+    found = watermarks(tmp_path, *script, idle_after=60 * SECOND, delay=SECOND)
+    assert found[-2:] == [pytest.approx(ENDED)] * 2
+
+
 def test_far_ahead(tmp_path: Path) -> None:
     """A time too far ahead of when its transaction was planned does not move it, and the limit is told."""
     script = (

@@ -28,6 +28,7 @@ from committers import (
     WindowCommitter,
 )
 from committers.event_time import Window
+from committers.event_time.times import MICROS_MAX
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, read_table
 from tests.committers.event_time import oracle
@@ -36,8 +37,10 @@ from tests.committers.event_time.scripted import declared
 from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.errors import ConfigError, FailedException, PoisonTransaction
 from txtopo.testing.inline import run_inline
+from txtopo.utc import MICROS_MIN
 
 SECOND = dt.timedelta(seconds=1)
+DAY = 86_400_000_000
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 TYPED = Fields("at: timestamp", "key: string", "n: long")
@@ -317,6 +320,22 @@ def test_windows_of_calendars_are_apart(window, times) -> None:
         assert (again[0] == starts).all()
         assert (again[1] == ends).all()
     assert (window.panes(ends)[0] == ends).all(), "the next one begins where it ends"
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_days_that_python_does_not_know(zone: str) -> None:
+    """Times outside of the years 1 to 9999, which a file may hold, are in a day, too; days stay without a gap."""
+    first, last = np.array([MICROS_MIN, MICROS_MAX]) // DAY * DAY
+    known = np.arange(-3, 3) * DAY
+    at = np.concatenate([first + known, last + known, [-(1 << 62), 1_790_000_000_000_000_000, 1 << 62]]) + DAY // 2
+    starts, ends = Days(zone).panes(at)
+    assert ((starts <= at) & (at < ends)).all()
+    for times_of_it in (starts, ends - 1):
+        again = Days(zone).panes(times_of_it)
+        assert (again[0] == starts).all()
+        assert (again[1] == ends).all()
+    extremes = np.array([np.iinfo(np.int64).min, np.iinfo(np.int64).max])
+    assert len(Days(zone).panes(extremes)[0]) == 2
 
 
 def test_no_zone() -> None:
