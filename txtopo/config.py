@@ -17,6 +17,7 @@ import attrs
 
 from txtopo.errors import ConfigError
 from txtopo.secrecy import shown
+from txtopo.suggestions import did_you_mean
 
 MICRO_BATCH, REAL_TIME = "micro-batch", "real-time"
 """Values of ``topology.processing.mode``."""
@@ -527,7 +528,5 @@ def find_setting(name: str) -> Setting:
 
 
 def _unknown(name: str) -> str:
-    known = [*SETTINGS, *_BY_KEYWORD]
-    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
-    nearest = f"did you mean {close[0]!r}?" if close else f"known settings: {', '.join(SETTINGS)}"
-    return f"there is no setting {name!r}; {nearest}"
+    known = f"; known settings: {', '.join(SETTINGS)}"
+    return f"there is no setting {name!r}{did_you_mean(name, [*SETTINGS, *_BY_KEYWORD], cutoff=0.4) or known}"

@@ -16,7 +16,6 @@ Source: etcd's gofail and FreeBSD's fail(9).
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from collections.abc import Callable, Iterator
 import attrs
 
 from txtopo.errors import ConfigError, FailedException
+from txtopo.suggestions import did_you_mean
 
 ENVIRONMENT = "TXTOPO_FAILPOINTS"
 
@@ -156,9 +156,8 @@ def arm_from_text(text: str) -> Handler | None:
         name, _, order = part.partition("=")
         action, _, count = order.partition(":")
         if name not in FAILPOINTS:
-            nearest = difflib.get_close_matches(name, FAILPOINTS, n=1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"known failpoints: {', '.join(FAILPOINTS)}"
-            raise ConfigError(f"{ENVIRONMENT}: there is no failpoint {name!r}; {hint}")
+            hint = did_you_mean(name, FAILPOINTS) or f"; known failpoints: {', '.join(FAILPOINTS)}"
+            raise ConfigError(f"{ENVIRONMENT}: there is no failpoint {name!r}{hint}")
         if action not in _ACTIONS or not (count or "1").isdecimal() or int(count or 1) < 1:
             known = ", ".join(_ACTIONS)
             raise ConfigError(f"{ENVIRONMENT}: {part!r} is not NAME=ACTION[:COUNT] with an ACTION of {known}")

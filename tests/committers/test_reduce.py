@@ -7,6 +7,7 @@ import decimal
 import operator
 from collections import defaultdict
 from typing import ClassVar
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -425,3 +426,19 @@ def test_values_that_do_not_fit(tmp_path, fields, row, kind, message) -> None:
     with pytest.raises(FieldsError, match=message):
         run_inline(builder.build(), Config())
     assert 2 not in read_table(tmp_path / "words")["txid"].to_pylist()
+
+
+@pytest.mark.parametrize("is_typed", [False, True])
+@pytest.mark.parametrize("folding", [{"value": "n"}, {"values": {"n": Sum("n: long")}}], ids=["function", "aggregate"])
+def test_keys_when_clocks_go_back(tmp_path, folding, is_typed) -> None:
+    """Hours that clocks show twice are two keys, though Python takes them for equal."""
+    hours = [dt.datetime(2026, 10, 25, 2, tzinfo=ZoneInfo("Europe/Berlin"), fold=fold) for fold in (0, 1)]
+    rows = [(hours[at], 1) for at in (0, 1, 1, 0, 1, 1)]
+    fields = Fields("hour: timestamp", "n: long") if is_typed else Fields("hour", "n")
+    builder = TransactionalTopologyBuilder("hours", "rows", MemoryTransactionalSpout(rows, fields, 3))
+    builder.set_committer_bolt("sums", ReduceCommitter("sums", "hour", **folding)).fields_grouping(
+        "rows", Fields("hour")
+    )
+    builder.set_state("sums", DeltaState(tmp_path / "sums", Fields("hour: timestamp"), Fields("n: long")))
+    run_inline(builder.build())
+    assert {row["hour"].hour: row["n"] for row in read_table(tmp_path / "sums").to_pylist()} == {0: 2, 1: 4}

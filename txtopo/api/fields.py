@@ -7,7 +7,6 @@ is the attempt and never has a type: ``Fields("attempt", "word: string")`` is co
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from txtopo.api.types import ddl_name, parse_type
 from txtopo.errors import FieldsError
+from txtopo.suggestions import did_you_mean
 
 ATTEMPT_FIELD = "attempt"
 """The name of a stream's first field."""
@@ -59,8 +59,7 @@ class Fields:
         """
         position = self._positions.get(name)
         if position is None:
-            close = difflib.get_close_matches(str(name), self.names, n=1)
-            near = f"; did you mean {close[0]!r}?" if close else ""
+            near = did_you_mean(name, self.names)
             raise FieldsError(f"there is no field {name!r}{near}; the fields are {', '.join(self.names)}")
         return position
 

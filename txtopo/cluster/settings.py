@@ -10,7 +10,6 @@ A daemon reads a TOML file and ``--set``. In the file, dots are either part of a
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import math
 import os
@@ -24,6 +23,7 @@ from txtopo.config import FLAG, SECONDS, SERVERS, TEXT, TEXT_OR_NONE, Kind, Sett
 from txtopo.errors import ConfigError
 from txtopo.files.durable import sync_path
 from txtopo.secrecy import is_secret, shown
+from txtopo.suggestions import did_you_mean
 
 _TOKEN_BYTES = 32
 _TOKEN_MODE = 0o600
@@ -213,9 +213,9 @@ def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _converted(name: str, value: Any) -> Any:
     setting = CLUSTER_SETTINGS.get(name)
     if setting is None:
-        close = difflib.get_close_matches(name, CLUSTER_SETTINGS, n=1, cutoff=0.4)
-        nearest = f"did you mean {close[0]!r}?" if close else f"known settings: {', '.join(CLUSTER_SETTINGS)}"
-        raise ConfigError(f"there is no setting {name!r} of daemons; {nearest}")
+        known = f"; known settings: {', '.join(CLUSTER_SETTINGS)}"
+        near = did_you_mean(name, CLUSTER_SETTINGS, cutoff=0.4)
+        raise ConfigError(f"there is no setting {name!r} of daemons{near or known}")
     try:
         return setting.kind.convert(value)
     except (ValueError, TypeError, LookupError, OverflowError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections.abc
 import contextlib
-import difflib
 import enum
 import inspect
 import sys
@@ -18,6 +17,7 @@ import attrs
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
+from txtopo.suggestions import did_you_mean
 
 _TRUE, _FALSE, _NONE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}, {"", "none"}
 
@@ -56,9 +56,9 @@ def divide(values: Mapping[str, str], function: Callable[..., Any] | None, defau
 def _with_parameters(message: str, values: Mapping[str, str], parameters: Mapping[str, inspect.Parameter]) -> str:
     """Return the message for an unknown name, with the nearest parameter, or else with all of them."""
     for name in values:
-        close = difflib.get_close_matches(name, parameters, n=1, cutoff=0.7)
-        if close and name not in parameters:
-            return f"there is no setting or parameter {name!r}; did you mean {close[0]!r}?"
+        near = did_you_mean(name, parameters, cutoff=0.7)
+        if near and name not in parameters:
+            return f"there is no setting or parameter {name!r}{near}"
     return f"{message}; the parameters of the topology are {', '.join(map(repr, parameters))}"
 
 

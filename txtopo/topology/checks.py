@@ -6,7 +6,6 @@ Each check yields a sentence for each mistake, with the component and the remedy
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 import graphlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from txtopo.api.time_to_live import CLOCK_FIELD
 from txtopo.api.values import StateKind
 from txtopo.config import Config
 from txtopo.errors import ConfigError
+from txtopo.suggestions import did_you_mean
 from txtopo.topology.graph import Declared, Graph
 from txtopo.topology.kinds import PLAIN_KINDS, bolt_classes, rules_of
 
@@ -249,5 +249,4 @@ def _either(names: Sequence[str], last: str = " or ") -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the end of a sentence about an unknown name: the known one that it resembles, or all of them."""
     names = [str(each) for each in known]
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(map(repr, names))}"
+    return did_you_mean(name, names) or f"; known: {', '.join(map(repr, names))}"

@@ -19,6 +19,7 @@ import attrs
 from txtopo.config import Config
 from txtopo.errors import ConfigError, LoadError, NoTopology, TxtopoError
 from txtopo.extras import extra_of, how_to_install
+from txtopo.suggestions import did_you_mean
 from txtopo.topology.arguments import Given, all_arguments, divide, settable_parameters
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import Topology, TransactionalTopology
@@ -220,7 +221,4 @@ def _near_module(name: str, missing: str) -> str:
 
 def _near(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; there are: {', '.join(names)}" if names else ""
+    return did_you_mean(name, names) or (f"; there are: {', '.join(names)}" if names else "")

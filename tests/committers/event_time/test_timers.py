@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -79,3 +80,32 @@ def test_timers_for_times_that_have_passed(tmp_path: Path, tasks: int) -> None:
     keys = [f"again-{n}" for n in range(6)]
     script = Planned(0, [at(50, "z", 0)]), Planned(1, [at(40, key, -20) for key in keys]), Planned(2, [at(40, "z", 0)])
     assert fired(tmp_path, *script, tasks=tasks) == dict.fromkeys(keys, "20@2 10@2 5@2 2@2 1@2 0@2") | {"z": "40@3"}
+
+
+class ByHour(TimerCommitter):
+    """Counts the rows of each hour, which a timer ends."""
+
+    def on_rows(self, key: Any, rows: Any, old: Any) -> Any:
+        self.set_timer(rows[0]["hour"], START)
+        return f"{old or ''}{len(rows)} "
+
+    def on_timer(self, key: Any, time: dt.datetime, old: Any) -> Any:
+        return f"{old}fired"
+
+
+def test_keys_when_clocks_go_back(tmp_path: Path) -> None:
+    """Hours that clocks show twice are two keys, with a timer each, though Python takes them for equal."""
+    hours = [dt.datetime(2026, 10, 25, 2, tzinfo=ZoneInfo("Europe/Berlin"), fold=fold) for fold in (0, 1)]
+    rows = [(START + 100 * SECOND, hour) for hour in (*hours, hours[1])]
+    script = Script([Planned(0, rows[:1]), Planned(1, rows)], Fields("at", "hour"))
+    builder = TransactionalTopologyBuilder("timers", "rows", script)
+    clock = EventClock("clock", time="at", delay=SECOND)
+    builder.set_committer_bolt("clock", clock).global_grouping("rows")
+    builder.set_state("clock", clock.state(tmp_path / "clock"))
+    committer = ByHour("values", "timers", clock="clock", key=Fields("hour: timestamp"))
+    builder.set_committer_bolt("hours", committer).fields_grouping("rows", Fields("hour")).all_grouping("clock")
+    builder.set_state("values", DeltaState(tmp_path / "values", Fields("hour: timestamp"), Fields("n: string")))
+    builder.set_state("timers", committer.timers_state(tmp_path / "timers"))
+    run_inline(builder.build(), wall_secs=script.wall_secs)
+    values = {row["hour"].hour: row["n"] for row in read_table(tmp_path / "values").to_pylist()}
+    assert values == {0: "1 fired1 fired", 1: "2 fired"}
