@@ -52,7 +52,8 @@ class TimerCommitter(BatchBolt, ICommitter):
     def on_rows(self, key: Any, rows: Sequence[Tuple], old: Any) -> Any:
         """Return the new value of a key, given the tuples that a transaction brings for it; None removes it.
 
-        ``key`` is the bare value of one key field, or a tuple of several; ``old`` is None if there is no value.
+        ``key`` is the bare value of one key field, or a tuple of several, times in UTC; ``old`` is None if there is no
+        value.
         """
 
     @abstractmethod
@@ -70,7 +71,7 @@ class TimerCommitter(BatchBolt, ICommitter):
 
         The end of a bounded source lets all timers fire, but none that is set then.
         """
-        self._set.append((*(key if len(self._key) > 1 else (key,)), time))
+        self._set.append((*map(in_utc, key if len(self._key) > 1 else (key,)), time))
 
     def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
         """Return the key fields that a stream lacks, and what is wrong with the clock."""

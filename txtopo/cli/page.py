@@ -110,7 +110,9 @@ class PageFile:
 
 @contextlib.contextmanager
 def page_beside(output: Path, address: tuple[str, int], beside: Beside) -> Iterator[str]:
-    """Start the page's process, or find the one that serves this folder already, and yield an address of it.
+    """Start the page's process, or find the one that serves this folder already, and yield an address of it, to print.
+
+    If the one that is found has another port than was asked for, what is yielded says so behind the address.
 
     Raises:
         ConfigError: the page could not be started.

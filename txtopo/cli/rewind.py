@@ -163,13 +163,13 @@ class _Looked:
             coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id)
             refuse_other_store(subject.topology_id, incarnation_in(store, subject.topology_id), _journal(subject))
             unfinished = decode_plan(coordinator_state.repair())
-            decided = CoordinatorRecord.of(coordinator_state, 0, functools.partial(_journal, subject)).decided
-            subject, new = without_new(subject, coordinator_state.committed())
+            record = CoordinatorRecord.of(coordinator_state, 0, functools.partial(_journal, subject))
+            subject, new = without_new(subject, record.committed)
         finally:
             store.close()
         if unfinished is not None:
             raise StopError(f"a {unfinished.command} was interrupted: {unfinished.way_on}")
-        return cls(target, subject, _past(subject, decided), new)
+        return cls(target, subject, _past(subject, record.decided), new)
 
     def check_spout(self, plan: GoTo) -> None:
         """Raise what the spout would refuse a rewind with; nothing is written."""

@@ -80,7 +80,7 @@ class ForkPoint:
     """Why it is no later one, up to the one that was asked for."""
 
     @classmethod
-    def of(cls, origin: RepairSubject, parts: Sequence[JournalPart], txid: int, decided: int = 0) -> ForkPoint:
+    def of(cls, origin: RepairSubject, parts: Sequence[JournalPart], txid: int, decided: int) -> ForkPoint:
         """Return the newest transaction up to ``txid`` as of which all tables are kept; 0 only for 0.
 
         Args:

@@ -8,6 +8,7 @@ to UTC, before anything compares them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -136,11 +137,11 @@ class StateHandle(MapState, Local):
             view = self._reach_to_write()
             if not self._is_copied:
                 return view.multi_update(keys, function)
-            make_new = of_key_and_old(keys, function)
-            if self._key is None:
-                return self._update_copied(view, keys, make_new)
             in_utc = self._keys(keys)
-            given = dict(zip(in_utc, keys, strict=True))
+            make_new = of_key_and_old(in_utc, function)
+            if self._key is None or not callable(function):
+                return self._update_copied(view, in_utc, make_new)
+            given = dict(zip(in_utc, keys, strict=True))  # a bolt may look its key up in a dict of its own
             return self._update_copied(view, in_utc, lambda key, old: make_new(given[key], old))
 
     def get(self, key: Key) -> Any:
@@ -180,8 +181,11 @@ class StateHandle(MapState, Local):
                 return
             if isinstance(values, Mapping):
                 pairs = zip(self._keys(list(values)), self._each(view, values.values(), self._taken), strict=True)
-                keys, folded = folded_by_key(pairs, function)
-                values = {key: folded(key, None) for key in keys}
+                if self._key is None:
+                    values = dict(pairs)
+                else:  # two of its keys may be one moment, of two time zones
+                    keys, folded = folded_by_key(pairs, function)
+                    values = {key: folded(key, None) for key in keys}
             if not view.fold_rows(values, function):
                 self._update_copied(view, *folded_by_key(view.pairs(values), function))
 
@@ -285,6 +289,7 @@ class StateHandle(MapState, Local):
         return error
 
 
+@functools.lru_cache
 def _keys_in_utc(fields: Fields) -> Callable[[Key], Key] | None:
     """Return how to bring a key's moments to UTC; None if it has none."""
     moments = [kind is not None and pa.types.is_timestamp(kind) and kind.tz is not None for kind in fields.types]
