@@ -114,6 +114,28 @@ def test_a_group_that_was_decided_and_not_published(command_line):
     assert run_bounded(100) == [1, 2]
 
 
+@pytest.mark.parametrize("dies_at", [None, "group.decide.after"])
+def test_the_spout_is_asked_for_the_input_of_such_a_transaction(command_line, tmp_path, dies_at):
+    """A file that the last transaction has taken is needed again; if it is gone, the rewind is refused."""
+    of_files = "FilesTransactionalSpout('in', ROWS, 'json', batch_files_max=1)"
+    text = BOUNDED.replace("MemoryTransactionalSpout([(1,), (2,), (500,)], ROWS, 1)", of_files)
+    command_line.write_module("bounded", text.replace("import MemoryT", "import FilesT"))
+    (tmp_path / "in").mkdir()
+    for name, n in (("a", 1), ("b", 2), ("c", 500)):
+        (tmp_path / "in" / name).write_text(f'{{"n": {n}}}\n')
+    if dies_at is None:
+        assert run_bounded(100) == [1, 2]
+    else:
+        with dying(dies_at, 3):
+            run_bounded(1000)
+    (tmp_path / "in" / "c").rename(tmp_path / "c")
+    for dry in ([], ["--dry-run"]):
+        assert "transactions after 2 took" in command_line.refusal("rewind", "bounded", "2", "--yes", *dry)
+    (tmp_path / "c").rename(tmp_path / "in" / "c")
+    command_line.told("rewind", "bounded", "2", "--yes")
+    assert run_bounded(1000) == [1, 2, 500]
+
+
 def test_a_run_without_a_journal(command_line):
     """What it has committed can't be undone, and the command says so: it does not take the journal's end for now."""
     command_line.write_module("bounded", BOUNDED)

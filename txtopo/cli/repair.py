@@ -118,7 +118,9 @@ def _of_spout(
     """Return what a rewind changes of the spout's own values; nothing for other plans."""
     if not isinstance(plan, GoTo) or not plan.is_rewind:
         return ()
-    return changes_of_spout(target.plan, target.config, coordinator_state, plan, metadata_after(subject, plan))
+    return changes_of_spout(
+        target.plan, target.config, coordinator_state, plan, metadata_after(subject, coordinator_state, plan)
+    )
 
 
 def subject_of(target: Target) -> RepairSubject:

@@ -176,7 +176,7 @@ class _Looked:
         store = make_store(self.target.plan, self.target.config)
         try:
             coordinator_state = CoordinatorState(store, GatheringLead(), self.subject.topology_id)
-            undone = metadata_after(self.subject, plan)
+            undone = metadata_after(self.subject, coordinator_state, plan)
             changes_of_spout(self.target.plan, self.target.config, coordinator_state, plan, undone)
         finally:
             store.close()

@@ -27,7 +27,7 @@ from txtopo.transactional.journal.journal import (
     read_journal,
 )
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
-from txtopo.transactional.recovery.coordinator_state import CommittedMark
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
 from txtopo.transactional.recovery.diagnosis import Choice, GoTo, RepairSubject, descriptions_of
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
 
@@ -64,7 +64,7 @@ class Past:
     _choice: Choice
 
     @classmethod
-    def of(cls, subject: RepairSubject, parts: Sequence[JournalPart], decided: int = 0) -> Past:
+    def of(cls, subject: RepairSubject, parts: Sequence[JournalPart], decided: int) -> Past:
         """Read the tables, and find the points in a journal, which must have a part.
 
         ``decided`` is the last transaction that the coordinator state has decided.
@@ -247,11 +247,15 @@ def versions_kept(
     return {name: {0, *table.kept(wanted[name])} for name, table in tables.items() if name in descriptions}
 
 
-def metadata_after(subject: RepairSubject, plan: GoTo) -> list[Any]:
+def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo) -> list[Any]:
     """Return the metadata of the transactions after a plan's that have input, in order, as far as the journal has them.
 
     Once the journal has the plan's own part, it has none of them any more.
     """
     parts = read_journal(find_journal(subject.metadata_dir, subject.topology_id))
-    transactions = Past.of(subject, parts).transactions if parts else ()
-    return [each.metadata for each in transactions if each.txid > plan.txid and each.planned.has_input]
+    decided = CoordinatorRecord.of(coordinator_state, 0, lambda: parts).decided
+    own = [part for part in parts if part.header.incarnation == parts[-1].header.incarnation]
+    entries = counting_entries(own, lambda entry: entry.last <= decided)
+    transactions = {each.txid: each for entry in entries for each in entry.transactions}
+    undone = [transactions[txid] for txid in sorted(transactions) if txid > plan.txid]
+    return [each.metadata for each in undone if each.planned.has_input]
