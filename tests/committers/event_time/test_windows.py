@@ -87,8 +87,9 @@ def table(root: Path, name: str, *fields: str) -> list[tuple[Any, ...]]:
 AGGREGATES = {"rows": Count(), "total": Sum("n: long")}
 
 
-def test_the_end_is_never_skipped(tmp_path, monkeypatch) -> None:
-    """With SKIP the run stops at the transaction that ends event time; the next run says the windows that it closes."""
+@pytest.mark.parametrize("policy", ["WAIT", "SKIP"])
+def test_the_end_is_never_skipped(tmp_path, monkeypatch, policy) -> None:
+    """The run stops at the transaction that ends event time, and says so; the next run says the windows that it closes."""
 
     def fail(committer: AppendCommitter) -> None:
         raise FailedException("the sink is down")
@@ -97,11 +98,14 @@ def test_the_end_is_never_skipped(tmp_path, monkeypatch) -> None:
         committer = WindowCommitter(
             "open", clock="clock", time="at", key=Fields("key: string"), window=Tumbling(SECOND), aggregates=AGGREGATES
         )
-        config = Config(transaction_max_attempts=2, transaction_max_attempts_policy="SKIP")
+        config = Config(transaction_max_attempts=2, transaction_max_attempts_policy=policy)
         run_inline(built(tmp_path, [[(START, "a", 1)]], TYPED, committer, SECOND), config, until=until)
 
     run(until=1)
-    with monkeypatch.context() as patched, pytest.raises(PoisonTransaction, match="it ends event time"):
+    with (
+        monkeypatch.context() as patched,
+        pytest.raises(PoisonTransaction, match="can't be skipped: it ends event time"),
+    ):
         patched.setattr(AppendCommitter, "finish_batch", fail)
         run()
     run()

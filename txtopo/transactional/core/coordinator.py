@@ -91,7 +91,7 @@ By default, a transaction is tried without limit. With a limit, a transaction th
 fault is *dead*. It waits until the transactions before it are committed. Then, depending on the policy, the run stops
 (WAIT), or its dead letter is written at its place in the commit order (SKIP) and the next ones go on. A dead letter
 that can't be written is tried again; that is no further failure of the transaction. An opaque transaction that failed
-before its end was known can't be skipped.
+before its end was known can't be skipped, nor can the one that ends a bounded source, which nothing would end again.
 
 Timeouts
 ========
@@ -725,9 +725,10 @@ class Coordinator:
 
     def _poison(self, transaction: Transaction) -> PoisonTransaction:
         advice = "or set the policy to SKIP"
-        if self.limits.give_up_policy is GiveUpPolicy.SKIP:
-            why = "it ends event time" if transaction.planned.turn is Turn.END else "the end of its batch is unknown"
-            advice = f"as it can't be skipped: {why}"
+        if transaction.planned.turn is Turn.END:
+            advice = "as it can't be skipped: it ends event time"
+        elif self.limits.give_up_policy is GiveUpPolicy.SKIP:
+            advice = "as it can't be skipped: the end of its batch is unknown"
         return PoisonTransaction(
             f"it failed {transaction.tries.failures} times, the maximum of topology.transaction.max.attempts; "
             f"fix its cause and start again, {advice}",
