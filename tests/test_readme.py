@@ -9,9 +9,8 @@ import subprocess
 import pytest
 
 from tests.docs.blocks import blocks_of
-from tests.processes import ran
+from tests.processes import ROOT, ran
 
-ROOT = pathlib.Path(__file__).parent.parent
 README = ROOT / "README.md"
 LINES_MAX = 120
 

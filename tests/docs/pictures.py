@@ -11,12 +11,11 @@ import pathlib
 import signal
 import tempfile
 
-from tests.processes import python
+from tests.processes import ROOT, python
 from tests.ui import browser
 from tests.ui.browser import Browser, chromium
 from tests.waiting import wait_for
 
-ROOT = pathlib.Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 SECS = 300.0
 COMMITTED_MIN = 1500

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from tests.processes import python, ran
+from tests.processes import ROOT, python, ran
 from tests.ui.runs import EVIL, run_in
 from tests.waiting import wait_for
 from txtopo.cli.main import txtopo
@@ -26,7 +26,6 @@ from txtopo.engine.timeline.records import folder_of
 from txtopo.errors import ConfigError
 from txtopo.ui.answers.slugs import slug_of
 
-ROOT = Path(__file__).parents[2]
 DEADLINE_SECS = 60.0
 TOPOLOGY = f"/api/v1/topology/{slug_of(EVIL)}"
 

@@ -20,6 +20,7 @@ from txtopo.errors import StateAccessError
 from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.journal.backfills import backfills_of
 from txtopo.transactional.journal.journal import (
+    JournalEntry,
     JournalPart,
     JournalTransaction,
     counting_entries,
@@ -87,10 +88,7 @@ class Past:
             )
         if checkpoints[-1].txid:
             checkpoints.append(Checkpoint(0, None, newest.incarnation, newest.spout, {}, "the tables"))
-        entries = counting_entries(
-            [part for part in parts if part.header.incarnation == newest.incarnation],
-            lambda entry: entry.last <= checkpoints[0].txid,
-        )
+        entries = _entries(parts, checkpoints[0].txid)
         now = checkpoints[0]
         mark = CommittedMark(now.txid, now.metadata, now.states, now.planned)
         record = CoordinatorRecord(subject.topology_id, newest.incarnation, newest.epoch, mark, None)
@@ -109,10 +107,9 @@ class Past:
             for each in checkpoints
             for rolled_back, obstacles in [choice.rollbacks(each)]
         ]
-        transactions = {each.txid: each for entry in entries for each in entry.transactions}
         return cls(
             tuple(points),
-            tuple(transactions[txid] for txid in sorted(transactions)),
+            _transactions(entries),
             descriptions,
             tuple(name for name in subject.states if name not in tables),
             choice,
@@ -254,8 +251,17 @@ def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, 
     """
     parts = read_journal(find_journal(subject.metadata_dir, subject.topology_id))
     decided = CoordinatorRecord.of(coordinator_state, 0, lambda: parts).decided
+    transactions = _transactions(_entries(parts, decided))
+    return [each.metadata for each in transactions if each.txid > plan.txid and each.planned.has_input]
+
+
+def _entries(parts: Sequence[JournalPart], last: int) -> Sequence[JournalEntry]:
+    """Return the entries of a journal's newest incarnation that count; its last one does up to transaction ``last``."""
     own = [part for part in parts if part.header.incarnation == parts[-1].header.incarnation]
-    entries = counting_entries(own, lambda entry: entry.last <= decided)
+    return counting_entries(own, lambda entry: entry.last <= last)
+
+
+def _transactions(entries: Iterable[JournalEntry]) -> tuple[JournalTransaction, ...]:
+    """Return the transactions of entries, in order; of one that ran again, the later run."""
     transactions = {each.txid: each for entry in entries for each in entry.transactions}
-    undone = [transactions[txid] for txid in sorted(transactions) if txid > plan.txid]
-    return [each.metadata for each in undone if each.planned.has_input]
+    return tuple(transactions[txid] for txid in sorted(transactions))
