@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import attrs
@@ -60,6 +61,23 @@ class Result:
 
     def load(self) -> Sequence[Any]:
         return ()
+
+
+class _OneThread:
+    """The threads of a coordinator that never waits: one, which makes a group's steps one after another."""
+
+    def now_secs(self) -> float:
+        return 0.0
+
+    def sleep(self, duration_secs: float) -> None:
+        pass
+
+    def commit_phases(self) -> AbstractContextManager[object]:
+        return contextlib.nullcontext()
+
+    def together(self, steps: Sequence[Callable[[], None]]) -> None:
+        for step in steps:
+            step()
 
 
 class Nothing(BatchBolt, ICommitter):
@@ -223,11 +241,8 @@ class World:
             recovered.states,
             coordinator_state,
             recovered.committed,
-            sleep=lambda _: None,
+            threads=_OneThread(),
             journal=None,
-            input_ranges=lambda *_: None,
-            input_skipped=lambda *_: {},
-            now_secs=lambda: 0.0,
             run_phases=self._run_phases,
         )
         begun = {each.txid for each in recovered.begun}
@@ -236,7 +251,7 @@ class World:
                 coordinator_state.save_metadata([TransactionMetadata(txid, txid, Planned(txid))])
             attempt = TransactionAttempt(txid, lead.epoch)
             group = Commit(txid, (AssignedAttempt(attempt, txid, Planned(txid)),))
-            events = committer.commit(group, {attempt: Result()}, None, contextlib.nullcontext)
+            events = committer.commit(group, {attempt: Result()}, None)
             if not isinstance(events[0], Committed):
                 raise events[0].error
         coordinator_state.flush()

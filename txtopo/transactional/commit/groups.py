@@ -24,7 +24,6 @@ from typing import Any, Protocol
 
 import attrs
 
-from txtopo.api.copying import copied, copied_json
 from txtopo.api.state import OpenedState, Writes, put_and_removed
 from txtopo.api.values import stored_value
 from txtopo.attempts import TransactionAttempt
@@ -37,17 +36,17 @@ from txtopo.errors import (
     TxtopoError,
 )
 from txtopo.failpoints import durable_step
-from txtopo.topology.user_code import user_code
+from txtopo.transactional.commit.entries import entry_of
 from txtopo.transactional.commit.phases import GroupOutcome, RunCommitPhases, run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter
 from txtopo.transactional.core.events import Committed, Event, Fenced, GroupEnded, RuleBroken
-from txtopo.transactional.journal.journal import JournalEntry, JournalTransaction
+from txtopo.transactional.journal.journal import JournalEntry
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group
 from txtopo.transactional.recovery.recover import marks_after
 from txtopo.transactional.tasks.batch_run import CarriedBolt
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.failures import failed
-from txtopo.transactional.tasks.fingerprint import Fingerprint, Fingerprints, joined
+from txtopo.transactional.tasks.fingerprint import Fingerprints, joined
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
 from txtopo.transactional.tasks.readings import Readings
 
@@ -64,14 +63,21 @@ GroupWrites = Mapping[str, Writes]
 _Spans = dict[str, tuple[float, float]]
 """From when to when a step of each state took, in seconds."""
 
-Together = Callable[[Sequence[Callable[[], None]]], None]
-"""Runs some steps at the same time, or one after another; raises an error of one of them once all have ended."""
 
+class CommitThreads(Protocol):
+    """What a committer needs of the threads of a run."""
 
-def in_order(steps: Sequence[Callable[[], None]]) -> None:
-    """Run steps one after another."""
-    for step in steps:
-        step()
+    def now_secs(self) -> float:
+        """Return seconds of a clock that never goes back."""
+
+    def sleep(self, duration_secs: float) -> None:
+        """Pause before the next try."""
+
+    def commit_phases(self) -> AbstractContextManager[object]:
+        """Return the context of a group's commit phases, which ends before anything is written."""
+
+    def together(self, steps: Sequence[Callable[[], None]]) -> None:
+        """Run steps, at the same time if possible; raise the first error once all have ended."""
 
 
 class Journal(Protocol):
@@ -103,13 +109,6 @@ class StateWrite:
         return self.published[1] - self.published[0]
 
 
-InputRanges = Callable[[Any, Any], Mapping[str, tuple[Any, Any]] | None]
-"""Takes a transaction's metadata and that of the one before; returns the input that the transaction took."""
-
-InputSkipped = Callable[[Any, Any], Mapping[str, Sequence[tuple[Any, Any]]]]
-"""Takes the same; returns the gaps in that input that the metadata records."""
-
-
 class Result(Protocol):
     """What an attempt's processing phase has left."""
 
@@ -135,15 +134,11 @@ class GroupCommitter:
         coordinator_state: CoordinatorState,
         committed: CommittedMark,
         *,
-        sleep: Callable[[float], None],
+        threads: CommitThreads,
         journal: Journal | None,
-        input_ranges: InputRanges,
-        input_skipped: InputSkipped,
-        now_secs: Callable[[], float],
         dead_letters: str | None = None,
         run_phases: RunCommitPhases = run_commit_phases,
         on_write: Callable[[str, StateWrite], None] | None = None,
-        together: Together = in_order,
     ) -> None:
         self.step_secs: dict[str, float] = {}
         """The total time of each step so far, in seconds."""
@@ -153,34 +148,27 @@ class GroupCommitter:
         """The number of tuples that each component emitted in the transactions that are committed."""
         self.readings = Readings()
         """What components have counted and measured in the transactions that are committed."""
-        self._now_secs = now_secs
         self._task_factory = task_factory
         self._states = states
         self._coordinator_state = coordinator_state
         self._committed = committed
-        self._sleep = sleep
+        self._threads = threads
+        self._now_secs = threads.now_secs
         self._journal = journal
-        self._input_ranges = input_ranges
-        self._input_skipped = input_skipped
         self._dead_letters = dead_letters
         self._run_phases = run_phases
         self._on_write = on_write
-        self._together = together
 
     def commit(
         self,
         action: Commit,
         results: Mapping[TransactionAttempt, Result],
         probe: ProgressProbe,
-        commit_phases: Callable[[], AbstractContextManager[object]],
     ) -> list[Event]:
-        """Commit a group up to the first failure, and return the resulting events.
-
-        ``commit_phases`` creates the context of the commit phases, which ends before anything is written.
-        """
+        """Commit a group up to the first failure, and return the resulting events."""
         events: list[Event] = []
         with self._ending(events, action.group_id):
-            outcome = self._run_commit_phases(action.group, results, probe, commit_phases)
+            outcome = self._run_commit_phases(action.group, results, probe)
             if outcome.finished:
                 fingerprints = {a: joined([results[a].fingerprints, outcome.fingerprints[a]]) for a in outcome.finished}
                 done = action.group[: len(outcome.finished)]
@@ -223,7 +211,6 @@ class GroupCommitter:
         group: Sequence[AssignedAttempt],
         results: Mapping[TransactionAttempt, Result],
         probe: ProgressProbe,
-        commit_phases: Callable[[], AbstractContextManager[object]],
     ) -> GroupOutcome:
         """Run the commit phases of a group; if a table can't be read, try again up to ``WRITE_TRIES_MAX`` times.
 
@@ -236,7 +223,7 @@ class GroupCommitter:
             # User code may have caught the StateFailure and raised an error of its own: the failure of the outcome then
             # has it as its cause. If txtopo itself read the table, after the last transaction, it is raised as it is.
             try:
-                with self._timed("commit phases"), commit_phases():
+                with self._timed("commit phases"), self._threads.commit_phases():
                     outcome = self._run_phases(self._task_factory, states, group, lambda a: results[a].load(), probe)
                 failure = state_failure_below(outcome.failure)
                 if failure is None:
@@ -253,7 +240,7 @@ class GroupCommitter:
                     cause=str(failure),
                 ) from failure
             logger.warning("a table cannot be read for transaction %d; trying again: %s", txid, failure)
-            self._sleep(pause_secs)
+            self._threads.sleep(pause_secs)
         raise InternalError("the last try either succeeds or raises")
 
     def _write(
@@ -274,17 +261,20 @@ class GroupCommitter:
             functools.partial(self._prepare, prepared, notes, name, last, values) for name, values in writes.items()
         ]
         if self._journal is not None:
-            steps.append(functools.partial(self._enter, self._journal, self._entry(group, writes, fingerprints)))
+            entry = entry_of(self._task_factory.plan.spout, group, self._committed.metadata, writes, fingerprints)
+            steps.append(functools.partial(self._enter, self._journal, entry))
         with self._timed("preparing"):
-            self._together(steps)
+            self._threads.together(steps)
         # From here on the group is finished, whoever leads. A crash after this leaves states that have it and others
         # that have not: the next leader publishes each from its note, which does nothing where it is visible already.
-        with self._timed("ledger"), durable_step("group.decide"):
+        with self._timed("deciding"), durable_step("group.decide"):
             self._coordinator_state.decide(
                 Group(first, last, tuple(writes), metadata, tuple(self._states), notes=notes, planned=planned)
             )
         with self._timed("table writes"):
-            self._together([functools.partial(self._publish, published, name, last, notes[name]) for name in writes])
+            self._threads.together(
+                [functools.partial(self._publish, published, name, last, notes[name]) for name in writes]
+            )
         # In memory only: a crash before the next write leaves the note above the committed mark, and every state
         # published. The next leader publishes them again, which makes sure that they are durable, and sets the mark.
         marks = marks_after(self._committed, self._states, set(writes), last)
@@ -339,7 +329,7 @@ class GroupCommitter:
                     cause=str(attempt.failure),
                 ) from attempt.failure
             logger.warning("a write of transaction %d failed; trying again: %s", txid, attempt.failure)
-            self._sleep(pause_secs)
+            self._threads.sleep(pause_secs)
 
     def _maintain(self) -> None:
         """Let the states do their upkeep. A crash in it leaves the rows as they are; it runs again later.
@@ -360,41 +350,6 @@ class GroupCommitter:
 
     def _timed(self, step: str) -> _Timed:
         return _Timed(self.step_secs, step, self._now_secs)
-
-    def _entry(
-        self,
-        group: Sequence[AssignedAttempt],
-        writes: GroupWrites,
-        fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
-    ) -> JournalEntry:
-        transactions = []
-        previous = self._committed.metadata
-        for assigned in group:
-            own = {} if fingerprints is None else fingerprints[assigned.attempt]
-            with user_code(self._task_factory.plan.spout.id, assigned.attempt):
-                # Copies: the spout may change its arguments, but not the metadata that is recorded.
-                given = copied_json(assigned.metadata), copied_json(previous)
-                ranges: Mapping[str, tuple[Any, Any]] | None = {}
-                skipped: Mapping[str, Sequence[tuple[Any, Any]]] = {}
-                if assigned.planned.has_input:
-                    ranges, skipped = self._input_ranges(*given), self._input_skipped(*given)
-                gaps = _gaps(skipped or {}, own.get(self._task_factory.plan.spout.id))
-                json.dumps((ranges, gaps))  # fails inside user_code() if the spout returns something that is not JSON
-            transactions.append(
-                JournalTransaction(
-                    txid=assigned.attempt.txid,
-                    attempt=assigned.attempt.attempt,
-                    metadata=assigned.metadata,
-                    fingerprints={name: (each.tuples, each.checksum) for name, each in own.items()},
-                    ranges=copied(ranges),
-                    is_dead_letter=fingerprints is None,
-                    skipped=gaps,
-                    planned=assigned.planned,
-                )
-            )
-            previous = assigned.metadata
-        states = {name: put_and_removed(values) for name, values in writes.items()}
-        return JournalEntry(states, tuple(transactions))
 
 
 class _Try:
@@ -443,16 +398,6 @@ def state_failure_below(error: BaseException | None) -> StateFailure | None:
             return error
         error = error.__cause__ or error.__context__
     return None
-
-
-def _gaps(
-    planned: Mapping[str, Sequence[tuple[Any, Any]]], emitted: Fingerprint | None
-) -> dict[str, tuple[tuple[Any, Any], ...]]:
-    """Return the gaps in a transaction's input, by partition: those in its metadata, and those that emitters met."""
-    gaps = {name: tuple((start, end) for start, end in spans) for name, spans in planned.items() if spans}
-    for name, start, end in () if emitted is None else emitted.skipped:
-        gaps[name] = (*gaps.get(name, ()), (start, end))
-    return gaps
 
 
 def _failure_events(outcome: GroupOutcome) -> list[Event]:

@@ -18,7 +18,6 @@ import attrs
 from state.delta.keyed.state import DeltaState
 from state.stores.memory import MemoryStore
 from txtopo.api.fields import Fields
-from txtopo.api.optional import call_if_there
 from txtopo.api.state import KeepsHistory, OpenedState, State, UsesExecutors
 from txtopo.api.store import Store
 from txtopo.config import Config
@@ -140,7 +139,7 @@ def assembled(
         staging_dir = _staging_dir(plan, config, coordinator_state.epoch, stack)
         runner = stack.enter_context(environment.make_runner(plan, config, prototypes))
         _equip(recovered.states, runner, config)
-        committer = _make_committer(plan, environment, threads, task_factory, recovered, coordinator_state, journal)
+        committer = _make_committer(environment, threads, task_factory, recovered, coordinator_state, journal)
         parts = Parts(
             plan.topology_id,
             threads,
@@ -207,7 +206,6 @@ def _make_planner(plan: Plan, config: Config, limits: Limits, slots: int, stagin
 
 
 def _make_committer(  # noqa: PLR0913, PLR0917 - the parts of a run that commit
-    plan: Plan,
     environment: Environment,
     threads: Threads,
     task_factory: TaskFactory,
@@ -220,15 +218,11 @@ def _make_committer(  # noqa: PLR0913, PLR0917 - the parts of a run that commit
         recovered.states,
         coordinator_state,
         recovered.committed,
-        sleep=threads.sleep,
-        now_secs=threads.now_secs,
+        threads=threads,
         journal=journal,
-        input_ranges=functools.partial(call_if_there, plan.spout.component, "input_ranges"),
-        input_skipped=functools.partial(call_if_there, plan.spout.component, "input_skipped"),
         run_phases=environment.run_phases,
         dead_letters=DEAD_LETTERS if DEAD_LETTERS in recovered.states else None,
         on_write=environment.observer.wrote,
-        together=threads.together,
     )
 
 

@@ -347,7 +347,7 @@ class RunLoop:
                 return committer.write_dead_letter(action)
             with self._results_lock:
                 results = {assigned.attempt: self._results[assigned.attempt] for assigned in action.group}
-            return committer.commit(action, results, self._commit_probe, self._threads.commit_phases)
+            return committer.commit(action, results, self._commit_probe)
         finally:
             self._statistics.times.add(commit=self._threads.now_secs() - started)
 

@@ -1,0 +1,71 @@
+"""The journal's entry for a commit group: the input that each transaction took, and what its components emitted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from txtopo.api.copying import copied, copied_json
+from txtopo.api.optional import call_if_there
+from txtopo.api.state import Writes, put_and_removed
+from txtopo.attempts import TransactionAttempt
+from txtopo.topology.plan import PlannedComponent
+from txtopo.topology.user_code import user_code
+from txtopo.transactional.core.actions import AssignedAttempt
+from txtopo.transactional.journal.journal import JournalEntry, JournalTransaction
+from txtopo.transactional.tasks.fingerprint import Fingerprint, Fingerprints
+
+_Spans = Mapping[str, Sequence[tuple[Any, Any]]]
+"""(start, end) of parts of the input, by partition."""
+
+
+def entry_of(
+    spout: PlannedComponent,
+    group: Sequence[AssignedAttempt],
+    previous: Any,
+    writes: Mapping[str, Writes],
+    fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
+) -> JournalEntry:
+    """Return the entry of a group that follows the transaction with the metadata ``previous``.
+
+    ``fingerprints`` are those of each attempt's components; None if the group writes a dead letter.
+    """
+    transactions = []
+    for assigned in group:
+        own = {} if fingerprints is None else fingerprints[assigned.attempt]
+        ranges, gaps = _input(spout, assigned, previous, own.get(spout.id))
+        transactions.append(
+            JournalTransaction(
+                txid=assigned.attempt.txid,
+                attempt=assigned.attempt.attempt,
+                metadata=assigned.metadata,
+                fingerprints={name: (each.tuples, each.checksum) for name, each in own.items()},
+                ranges=ranges,
+                is_dead_letter=fingerprints is None,
+                skipped=gaps,
+                planned=assigned.planned,
+            )
+        )
+        previous = assigned.metadata
+    states = {name: put_and_removed(values) for name, values in writes.items()}
+    return JournalEntry(states, tuple(transactions))
+
+
+def _input(
+    spout: PlannedComponent, assigned: AssignedAttempt, previous: Any, emitted: Fingerprint | None
+) -> tuple[Mapping[str, tuple[Any, Any]] | None, dict[str, tuple[tuple[Any, Any], ...]]]:
+    """Return the input that a transaction took, and the gaps in it: those of its metadata, and those emitters met."""
+    ranges: Mapping[str, tuple[Any, Any]] | None = {}
+    skipped: _Spans = {}
+    with user_code(spout.id, assigned.attempt):
+        if assigned.planned.has_input:
+            # Copies: the spout may change its arguments, but not the metadata that is recorded.
+            given = copied_json(assigned.metadata), copied_json(previous)
+            ranges = call_if_there(spout.component, "input_ranges", *given)
+            skipped = call_if_there(spout.component, "input_skipped", *given) or {}
+        gaps = {name: tuple((start, end) for start, end in spans) for name, spans in skipped.items() if spans}
+        for name, start, end in () if emitted is None else emitted.skipped:
+            gaps[name] = (*gaps.get(name, ()), (start, end))
+        json.dumps((ranges, gaps))  # fails here, as the spout's fault, if it returns something that is not JSON
+    return copied(ranges), gaps
