@@ -339,7 +339,7 @@ def test_nothing_is_kept_of_what_is_over() -> None:
         story >> committed("1:3") << clean_up(1) << ask(2, 1)
         story >> group_ended(1)
         core = story.coordinator
-        assert [*core._pending, *core._tries, *core._jobs, *core._cancelled, *core._abandoned] == []
+        assert [*core._pending, *core._tries, *core.jobs, *core._jobs._cancelled, *core._jobs._rolled_back] == []
 
 
 # Giving up.

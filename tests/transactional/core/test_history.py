@@ -21,8 +21,8 @@ from txtopo.testing.scenario import (
     rule_broken,
     ticked,
 )
-from txtopo.transactional.core.coordinator import STORIES_KEPT
 from txtopo.transactional.core.events import Failed
+from txtopo.transactional.core.histories import COMMITTED_KEPT
 from txtopo.transactional.core.history import (
     ENTRIES_KEPT_FIRST,
     ENTRIES_MAX,
@@ -215,11 +215,11 @@ def test_stories_are_bounded():
         f"  … {known.left_out + ENTRIES_MAX + 1 - (LINES_MAX - 1)} earlier entries",
     )
     tell(story, processed("1:41"), committed("1:41"), group_ended(1))
-    for txid in range(2, STORIES_KEPT + 2):
+    for txid in range(2, COMMITTED_KEPT + 2):
         tell(
             story, begun(txid), processed(f"{txid}:1"), committed(f"{txid}:1"), group_ended(txid), job_ended(39 + txid)
         )
-    assert story.coordinator.committed == STORIES_KEPT + 1
+    assert story.coordinator.committed == COMMITTED_KEPT + 1
     assert not story.coordinator.history(1).entries
     assert story.coordinator.history(2).entries
 

@@ -33,15 +33,15 @@ def _gap(broken: Coordinator) -> None:
 
 
 def _jobs(broken: Coordinator) -> None:
-    broken._jobs.update({job_id: (job_id,) for job_id in range(2, 9)})
+    broken._jobs.txids.update({job_id: (job_id,) for job_id in range(2, 9)})
 
 
 def _large_job(broken: Coordinator) -> None:
-    broken._jobs[1] = (1, 2, 3, 4, 5)
+    broken._jobs.txids[1] = (1, 2, 3, 4, 5)
 
 
 def _scattered_job(broken: Coordinator) -> None:
-    broken._jobs[1] = (1, 3)
+    broken._jobs.txids[1] = (1, 3)
 
 
 def _wrong_place(broken: Coordinator) -> None:
@@ -65,7 +65,7 @@ def _beyond(broken: Coordinator) -> None:
 
 
 def _no_job(broken: Coordinator) -> None:
-    broken._jobs.clear()
+    broken._jobs.txids.clear()
 
 
 def _no_group(broken: Coordinator) -> None:

@@ -132,12 +132,9 @@ it costs nothing on the hot path.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, assert_never
-
-import attrs
 
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InternalError, JobFailure, PoisonTransaction
@@ -178,22 +175,12 @@ from txtopo.transactional.core.events import (
     Ticked,
     Turn,
 )
+from txtopo.transactional.core.histories import CommittedGroup, Histories
 from txtopo.transactional.core.history import History, HistoryEntry, HistoryEvent, shortened
-from txtopo.transactional.core.job_sizer import JobSizer
+from txtopo.transactional.core.jobs_in_flight import JobsInFlight
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
 from txtopo.transactional.core.transactions import FailedAttempt, GroupMoment, Transaction, Tries
 from txtopo.transactional.core.transitions import LIVE, Status, Trigger
-
-STORIES_KEPT = 256
-"""The number of committed transactions whose histories are kept."""
-
-
-@attrs.frozen
-class _CommittedGroup:
-    """The common part of the histories of a group's transactions."""
-
-    group: GroupMoment
-    at_ms: int
 
 
 class Coordinator:
@@ -204,16 +191,11 @@ class Coordinator:
         self.committed = 0
         self._committed_metadata: Any = None
         self._committed_planned = NEVER
-        self._job_sizer = JobSizer.at_start(limits)
         self._epoch = 0
         self._now_ms = 0
         self._pending: dict[int, Transaction] = {}
         self._tries: dict[int, Tries] = {}
-        self._jobs: dict[int, tuple[int, ...]] = {}
-        self._abandoned: set[int] = set()
-        self._cancelled: set[int] = set()
-        self._next_job_id = 1
-        self._first_warm_job_id: int | None = None
+        self._jobs = JobsInFlight(limits)
         self._group: int | None = None
         self._group_began_ms = 0
         self._next_group_id = 1
@@ -221,13 +203,10 @@ class Coordinator:
         self._source = SourceStatus.READY
         self._source_asked = False
         self._source_answer_is_stale = False
-        self._lost_jobs = 0
         self._stopping: Stop | None = None
         self._stopped = False
         self._failures: list[FailedAttempt] = []
-        self._recent: deque[tuple[Transaction, TransactionAttempt, int | None, _CommittedGroup]] = deque(
-            maxlen=STORIES_KEPT
-        )
+        self._histories = Histories(saves_metadata=limits.spout.repeats)
 
     # Interface.
 
@@ -256,7 +235,7 @@ class Coordinator:
     @property
     def jobs(self) -> Mapping[int, tuple[int, ...]]:
         """The txids of each job in flight, by job id."""
-        return MappingProxyType(self._jobs)
+        return MappingProxyType(self._jobs.txids)
 
     @property
     def failures(self) -> tuple[FailedAttempt, ...]:
@@ -266,39 +245,13 @@ class Coordinator:
     def history(self, txid: int) -> History:
         """Return the history of a transaction in this run; without entries if nothing is known about it.
 
-        The coordinator keeps the histories of pending transactions, of rolled-back ones, and of the last
-        ``STORIES_KEPT`` committed ones. A call walks through the committed ones: use it for errors and displays only.
+        The coordinator keeps the histories of pending transactions, of rolled-back ones, and of the last committed
+        ones. A call may walk through the committed ones: use it for errors and displays only.
         """
-        tries = self._tries.get(txid)
-        moments: list[HistoryEntry] = []
         transaction = self._pending.get(txid)
         if transaction is not None:
-            tries = transaction.tries
-            moments = transaction.moments(
-                reached=transaction.status,
-                attempt=transaction.attempt,
-                job_id=transaction.job_id,
-                group=self._group_moment,
-                saves_metadata=self.limits.spout.repeats,
-            )
-        else:
-            for done, attempt, job_id, ended in self._recent:
-                if done.txid == txid:
-                    tries = done.tries
-                    was_given_up = job_id is None  # a dead letter is in no job
-                    reached = Status.WRITING_DEAD_LETTER if was_given_up else Status.COMMITTING
-                    moments = done.moments(
-                        reached=reached,
-                        attempt=attempt,
-                        job_id=job_id,
-                        group=ended.group,
-                        saves_metadata=self.limits.spout.repeats,
-                    )
-                    moments.append(HistoryEntry(ended.at_ms, HistoryEvent.COMMITTED, None if was_given_up else attempt))
-        log = None if tries is None else tries.log
-        if log is None:
-            return History(txid, tuple(moments))
-        return History(txid, (*log.entries, *moments), log.left_out)
+            return self._histories.of_pending(transaction, self._group_moment)
+        return self._histories.of_other(txid, self._tries.get(txid))
 
     @property
     def now_ms(self) -> int:
@@ -308,7 +261,7 @@ class Coordinator:
     @property
     def transaction_us(self) -> int | None:
         """A transaction's share of a job's time in microseconds, for the topology's next run; None if unknown."""
-        return self._job_sizer.transaction_us
+        return self._jobs.transaction_us
 
     @property
     def is_committing(self) -> bool:
@@ -335,7 +288,7 @@ class Coordinator:
             case Failed():
                 self._failed(event)
             case JobEnded():
-                self._learn_job_size(event)
+                self._jobs.learn(event.job_id, event.elapsed_ms)
                 self._end_job(event.job_id, "its job ended without an answer for it")
             case JobLost():
                 self._lose_job(event)
@@ -368,7 +321,7 @@ class Coordinator:
         self._epoch = event.epoch
         self._now_ms = event.now_ms
         self.committed = event.committed
-        self._job_sizer = JobSizer.at_start(self.limits, event.transaction_us)
+        self._jobs = JobsInFlight(self.limits, event.transaction_us)
         self._committed_metadata = event.committed_metadata
         self._committed_planned = event.committed_planned
         for expected, begun in enumerate(event.begun, event.committed + 1):
@@ -409,7 +362,7 @@ class Coordinator:
         transaction.move(Trigger.PROCESSED)
         transaction.processed_ms = self._now_ms
         transaction.metadata = self.limits.spout.metadata_after(transaction.metadata, event.metadata)
-        self._lost_jobs = 0  # Spark can run jobs, so earlier losses are not "in a row" any more
+        self._jobs.lost_in_a_row = 0  # Spark can run jobs, so earlier losses are not "in a row" any more
 
     def _failed(self, event: Failed) -> None:
         for transaction in self._live([event.attempt]):
@@ -477,16 +430,15 @@ class Coordinator:
             transaction = self._pending.pop(txid)
             if txid != failed_txid:
                 self._note(transaction, HistoryEvent.ROLLED_BACK, f"it follows transaction {failed_txid}, which failed")
-            if transaction.job_id in self._jobs and transaction.status is Status.PROCESSING:
-                self._abandoned.add(transaction.job_id)
+            if transaction.status is Status.PROCESSING:
+                self._jobs.note_rolled_back(transaction.job_id)
         self._source_answer_is_stale = self._source_asked
         if self._source is SourceStatus.EXHAUSTED:  # it was exhausted after the transactions that were rolled back
             self._source = SourceStatus.READY
 
     def _lose_job(self, event: JobLost) -> None:
-        is_in_flight = event.job_id in self._jobs and event.job_id not in self._cancelled
-        if is_in_flight and not self._is_to_blame(self._jobs[event.job_id]):
-            self._lost_jobs += 1
+        if self._jobs.is_expected(event.job_id) and not self._is_to_blame(self._jobs.txids[event.job_id]):
+            self._jobs.lost_in_a_row += 1
         self._end_job(event.job_id, event.error)
         self._stop_if_lost_too_often(event.error)
 
@@ -494,15 +446,16 @@ class Coordinator:
         for transaction in self._live([event.attempt]):
             job_id = transaction.job_id
             if transaction.status is Status.PROCESSING and job_id is not None:
-                held = self._jobs[job_id]
+                held = self._jobs.txids[job_id]
                 if not self._is_to_blame(held):
-                    self._lost_jobs += 1
+                    self._jobs.lost_in_a_row += 1
                 self._fail_job(job_id, (transaction.txid,), event.error, is_alone=len(held) == 1)
                 self._stop_if_lost_too_often(event.error)
 
     def _stop_if_lost_too_often(self, error: str) -> None:
-        if self._lost_jobs > self.limits.job_failures_max:
-            message = f"Spark lost {self._lost_jobs} jobs in a row; fix the cause below, then start again"
+        lost = self._jobs.lost_in_a_row
+        if lost > self.limits.job_failures_max:
+            message = f"Spark lost {lost} jobs in a row; fix the cause below, then start again"
             self._stop(Stop(StopReason.FAILED, JobFailure(message, cause=error)))
 
     def _is_to_blame(self, held: tuple[int, ...]) -> bool:
@@ -514,19 +467,8 @@ class Coordinator:
         failed_before = transaction is not None and transaction.tries.failures > 0
         return len(held) == 1 and failed_before and self.limits.tries_max is not None
 
-    def _learn_job_size(self, event: JobEnded) -> None:
-        held = self._jobs.get(event.job_id)
-        if held is not None and event.elapsed_ms is not None:
-            # Jobs that started before the first one ended waited for the start of the executors.
-            if self._first_warm_job_id is None:
-                self._first_warm_job_id = self._next_job_id
-            is_cold = event.job_id < self._first_warm_job_id
-            self._job_sizer = self._job_sizer.after(len(held), event.elapsed_ms, self.limits, is_cold=is_cold)
-
     def _end_job(self, job_id: int, error: str) -> None:
-        held = self._jobs.pop(job_id, ())
-        self._abandoned.discard(job_id)
-        self._cancelled.discard(job_id)
+        held = self._jobs.end(job_id)
         self._fail_job(job_id, held, error, is_alone=len(held) == 1)
 
     def _fail_job(self, job_id: int, held: tuple[int, ...], error: str, *, is_alone: bool) -> None:
@@ -535,20 +477,18 @@ class Coordinator:
             if not self._is_processing(txid, job_id):
                 continue
             transaction = self._pending[txid]
-            # Doubled with each job lost in a row, up to 64 times; no pause without a loss, as after a timeout.
-            delay_ms = self.limits.retry_delay_ms << min(self._lost_jobs - 1, 6) if self._lost_jobs else 0
-            transaction.tries.not_before_ms = self._now_ms + delay_ms
+            transaction.tries.not_before_ms = self._now_ms + self._jobs.pause_ms
             transaction.tries.failures += is_alone  # with several, the one at fault is unknown
             transaction.tries.alone = True
             self._fail(transaction, error)
 
     def _commit(self, event: Committed, actions: list[Action]) -> None:
-        ended = _CommittedGroup(self._group_moment, self._now_ms)
+        ended = CommittedGroup(self._group_moment, self._now_ms)
         for attempt in event.attempts:
             transaction = self._pending.get(attempt.txid)
             if transaction is None or not transaction.is_live(attempt) or attempt.txid != self.committed + 1:
                 raise InternalError(f"{attempt} committed out of turn, after {self.committed}")
-            self._recent.append((transaction, attempt, transaction.job_id, ended))
+            self._histories.note_committed(transaction, attempt, ended)
             transaction.move(Trigger.COMMITTED)
             self.committed = attempt.txid
             self._committed_metadata = transaction.metadata
@@ -578,12 +518,11 @@ class Coordinator:
         for job_id in sorted({t.job_id for t in expired if t.status is Status.PROCESSING and t.job_id}):
             # Spark cancels whole jobs only. The job stays in flight until the run loop reports its end.
             self._cancel(job_id, actions)
-            held = self._jobs.get(job_id, ())
+            held = self._jobs.txids.get(job_id, ())
             self._fail_job(job_id, held, error, is_alone=len(held) == 1)
 
     def _cancel(self, job_id: int, actions: list[Action]) -> None:
-        if job_id in self._jobs and job_id not in self._cancelled:
-            self._cancelled.add(job_id)
+        if self._jobs.cancel(job_id):
             actions.append(CancelJob(job_id))
 
     # Decisions.
@@ -615,7 +554,7 @@ class Coordinator:
     def _finish(self, stop: Stop, actions: list[Action]) -> None:
         if self._group is not None:
             return  # the group in flight is committed first
-        for job_id in self._jobs:
+        for job_id in self._jobs.txids:
             self._cancel(job_id, actions)
         self._stopped = True
         actions.append(stop)
@@ -656,28 +595,23 @@ class Coordinator:
             actions.append(CreateMetadata(last + 1, count, self._metadata_of(last), planned))
 
     def _process_next(self, actions: list[Action]) -> None:
-        for job_id in sorted(self._abandoned):  # earlier transactions of the job may go on, and need it
-            if not any(self._is_processing(txid, job_id) for txid in self._jobs[job_id]):
-                self._cancel(job_id, actions)
-        # Only before the first job: later sizes follow from measured ones.
-        if self._next_job_id == 1:
-            waiting = sum(transaction.status is Status.READY for transaction in self._pending.values())
-            self._job_sizer = self._job_sizer.with_backlog(waiting, self.limits)
+        for job_id in self._jobs.useless(self._is_processing):
+            self._cancel(job_id, actions)
+        if not self._jobs.have_begun:
+            self._jobs.prepare_for(sum(transaction.status is Status.READY for transaction in self._pending.values()))
         # Two jobs of an opaque spout would both continue from the same transaction.
         jobs_max = self.limits.spout.jobs_max(self.limits.jobs_max)
-        while len(self._jobs) < jobs_max:
-            sizer = self._job_sizer.behind_the_first(self.limits) if self._jobs else self._job_sizer
-            job = choose_job(self._pending, self.committed, self._now_ms, self.limits, sizer.transactions_max)
+        while len(self._jobs.txids) < jobs_max:
+            size = self._jobs.transactions_max
+            job = choose_job(self._pending, self.committed, self._now_ms, self.limits, size)
             if not job:
                 return
-            job_id = self._next_job_id
-            self._next_job_id += 1
+            job_id = self._jobs.start([transaction.txid for transaction in job])
             for transaction in job:
                 transaction.begin_attempt(self._epoch, Trigger.START)
                 transaction.job_id = job_id
                 transaction.started_ms = self._now_ms
                 self._renew(transaction)
-            self._jobs[job_id] = tuple([transaction.txid for transaction in job])
             actions.append(Process(job_id, _assigned(job), self._metadata_of(job[0].txid - 1)))
 
     # Helpers.
