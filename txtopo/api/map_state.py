@@ -49,6 +49,11 @@ class MapState(ABC):
     partition_by: Sequence[str] = ()
     """The fields that a rows table is partitioned by."""
 
+    @property
+    def _named(self) -> object:
+        """The object that errors name: this one."""
+        return self
+
     @abstractmethod
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the stored value of each key, or None."""
@@ -102,7 +107,7 @@ class MapState(ABC):
             FieldsError: a value does not fit its field.
             StateAccessError: this state keeps values by key; or a row has expired: rows up to its time are taken.
         """
-        raise takes_no_rows(self)
+        raise takes_no_rows(self._named)
 
     def replace_partitions(self, rows: Rows) -> None:
         """Replace all rows of earlier transactions in the partitions that ``rows`` belong to.
@@ -114,7 +119,7 @@ class MapState(ABC):
             FieldsError: a value does not fit its field.
             StateAccessError: this state keeps values by key, or is not partitioned.
         """
-        raise takes_no_rows(self)
+        raise takes_no_rows(self._named)
 
     def take_expired(self, until: int) -> pa.Table:
         """Take out all rows that expire up to a time, and return them, in any order.
@@ -129,7 +134,7 @@ class MapState(ABC):
         Raises:
             StateAccessError: the rows of this state do not expire.
         """
-        raise expires_nothing(self)
+        raise expires_nothing(self._named)
 
     def taken_until(self) -> int | None:
         """Return the latest time of all calls of :meth:`take_expired` so far; None if there was none.
@@ -139,7 +144,7 @@ class MapState(ABC):
         Raises:
             StateAccessError: the rows of this state do not expire.
         """
-        raise expires_nothing(self)
+        raise expires_nothing(self._named)
 
     def rows_held(self) -> int:
         """Return the number of rows that are not taken; see :meth:`holds` for which ones count.
@@ -147,7 +152,7 @@ class MapState(ABC):
         Raises:
             StateAccessError: the rows of this state do not expire.
         """
-        raise expires_nothing(self)
+        raise expires_nothing(self._named)
 
     def holds(self, keys: pa.Table) -> pa.BooleanArray:
         """Return for each key whether it has a row that is not taken, in the order of the keys.
@@ -161,11 +166,11 @@ class MapState(ABC):
             FieldsError: a key does not fit its fields.
             StateAccessError: the rows of this state do not expire, or it was declared without a key.
         """
-        raise expires_nothing(self)
+        raise expires_nothing(self._named)
 
     def rows_of(self, keys: pa.Table) -> pa.Table:
         """Return the rows that have one of some keys and are not taken, in any order; see :meth:`holds`."""
-        raise expires_nothing(self)
+        raise expires_nothing(self._named)
 
     def as_rows(self, rows: Rows) -> pa.Table:
         """Return ``rows`` as an Arrow table with the columns of this rows table.
@@ -176,7 +181,7 @@ class MapState(ABC):
             FieldsError: a value does not fit its field.
             StateAccessError: this state keeps values by key.
         """
-        raise takes_no_rows(self)
+        raise takes_no_rows(self._named)
 
     def fitted(self, key: Key, value: Any) -> Key:
         """Return a key in the form in which the state stores it; may be called in the processing phase, too.

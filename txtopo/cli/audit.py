@@ -20,7 +20,8 @@ from txtopo.cli.display.wording import count_of
 from txtopo.cli.target import OutputFolder, journal_place, takes_folder_or_target
 from txtopo.errors import ConfigError
 from txtopo.topology.loading import Target
-from txtopo.transactional.audit.checks import AuditReport, TableProof, audit, tables_of
+from txtopo.transactional.audit.checks import audit, tables_of
+from txtopo.transactional.audit.report import AuditReport, TableProof
 from txtopo.transactional.journal.backfills import backfills_of
 from txtopo.transactional.journal.journal import (
     JournalHeader,

@@ -10,7 +10,7 @@ from state.delta.keyed import state as delta_opened
 from state.delta.keyed.state import DeltaState, OpenedDeltaState
 from txtopo.api.values import TransactionalValue
 from txtopo.testing.conformance.state import COUNT, WORD
-from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.commit.write_buffer import group_state
 
 TOPOLOGY, NAME, INCARNATION = "counting", "counts", "first-life"
 
@@ -35,7 +35,7 @@ def reread(note):
 
 def fold(state, *transactions, function=operator.add):
     """Return what a group of (txid, values of a task, …) is to write."""
-    group = GroupState(state)
+    group = group_state(state)
     for txid, *tasks in transactions:
         view = group.begin(txid)
         for values in tasks:

@@ -17,7 +17,7 @@ from txtopo import Fields
 from txtopo.api.values import OpaqueValue, stored_value
 from txtopo.errors import ConfigError, DivergenceError
 from txtopo.testing.conformance.state import COUNT, WORD
-from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.commit.write_buffer import group_state
 
 OWNER = ("fork", "s", "own life", 1)
 
@@ -51,7 +51,7 @@ def test_rows_that_expire(tmp_path):
     state = expiring_tables.opened(tmp_path)
 
     def take(opened, txid, until, *appended):
-        group = GroupState(opened)
+        group = group_state(opened)
         view = group.begin(txid)
         view.append(expiring_tables.some(*appended))
         taken = expiring_tables.held(view.take_expired(expiring_tables.us(until)))

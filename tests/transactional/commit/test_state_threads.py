@@ -12,7 +12,8 @@ from tests.transactional.commit.own_threads import THREADS, work_beside_own_thre
 from txtopo import Fields
 from txtopo.api.state import MapState, StateKind
 from txtopo.errors import StateAccessError
-from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.commit.views import GroupState
+from txtopo.transactional.commit.write_buffer import group_state
 from txtopo.transactional.tasks.state_handle import StateHandle
 
 ROUNDS = 300
@@ -27,7 +28,7 @@ def threads_take_turns_often() -> Iterator[None]:
 
 
 def group_of(kind: StateKind = StateKind.TRANSACTIONAL) -> GroupState:
-    return GroupState(MemoryState(Fields("k"), Fields("v"), kind).open("topology", "s", "life", 1))
+    return group_state(MemoryState(Fields("k"), Fields("v"), kind).open("topology", "s", "life", 1))
 
 
 def add_one(old: int | None) -> int:

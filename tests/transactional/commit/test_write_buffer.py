@@ -14,7 +14,7 @@ from txtopo import Fields
 from txtopo.api.state import KEYED_KINDS, OpenedState, StateKind
 from txtopo.api.values import stored_value
 from txtopo.errors import FieldsError, StateAccessError
-from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.commit.write_buffer import group_state
 from txtopo.transactional.tasks.state_handle import StateHandle
 
 
@@ -29,7 +29,7 @@ def add(amount: int):
 def test_later_sees_earlier() -> None:
     """A later transaction of the group sees what an earlier one has put; nothing is durable yet."""
     state = opened()
-    group = GroupState(state)
+    group = group_state(state)
     first = group.begin(1)
     assert first.update("a", add(5)) == 5
     first.finish()
@@ -43,7 +43,7 @@ def test_later_sees_earlier() -> None:
 
 def test_many_calls() -> None:
     """Any number of calls in a transaction, for one key each or several, add up."""
-    group = GroupState(opened())
+    group = group_state(opened())
     for txid in (1, 2):
         view = group.begin(txid)
         for number in range(40):
@@ -60,7 +60,7 @@ def test_many_calls() -> None:
 
 def test_failed_leaves_nothing() -> None:
     """What a failed transaction has put is gone."""
-    group = GroupState(opened())
+    group = group_state(opened())
     first = group.begin(1)
     first.put("a", 1)
     first.finish()
@@ -78,7 +78,7 @@ def test_twice_in_one_transaction(kind: StateKind) -> None:
     """Two updates of a key in one transaction, by two tasks for example, both count."""
     state = opened(kind)
     state.write(1, {"a": stored_value(kind, 1, 100)})
-    view = GroupState(state).begin(2)
+    view = group_state(state).begin(2)
     view.update("a", add(1))
     assert view.update("a", add(1)) == 102
     view.multi_put({"a": 7})
@@ -89,7 +89,7 @@ def test_applied_transaction_changes_nothing() -> None:
     """Promise 8: a replay of an applied transaction changes nothing, by update and by put."""
     state = opened()
     state.write(5, {"a": TransactionalValue(5, 50)})
-    view = GroupState(state).begin(5)
+    view = group_state(state).begin(5)
     assert view.update("a", add(1)) == 50
     view.put("a", 99)
     assert view.multi_update(["a", "b"], lambda _, old: (old or 0) + 1) == [50, 1]
@@ -102,12 +102,12 @@ def test_opaque_replay_starts_from_previous() -> None:
     """Promise 10: opaque state stays exact when a replay carries other tuples."""
     state = opened(StateKind.OPAQUE)
     state.write(1, {"a": TransactionalValue(1, 10)})
-    group = GroupState(state)
+    group = group_state(state)
     view = group.begin(2)
     view.update("a", add(5))
     view.finish()
     state.write(2, group.written)
-    replay = GroupState(state).begin(2)
+    replay = group_state(state).begin(2)
     assert replay.update("a", add(3)) == 13
 
 
@@ -115,7 +115,7 @@ def test_opaque_previous_is_that_of_the_last_transaction() -> None:
     """Promise 10: what is stored beside a value is the one before the last transaction of the group that put it."""
     state = opened(StateKind.OPAQUE)
     state.write(1, {"a": stored_value(StateKind.OPAQUE, 1, 10)})
-    group = GroupState(state)
+    group = group_state(state)
     for txid in (2, 3):
         view = group.begin(txid)
         view.update("a", add(5))
@@ -129,7 +129,7 @@ def test_opaque_previous_is_that_of_the_last_transaction() -> None:
 
 def test_use_after_the_end() -> None:
     """A state that is kept beyond its transaction's commit phase is refused."""
-    view = GroupState(opened()).begin(1)
+    view = group_state(opened()).begin(1)
     view.finish()
     with pytest.raises(StateAccessError, match="transaction 1"):
         view.get("a")
@@ -139,7 +139,7 @@ def test_removed_key() -> None:
     """A key that is removed is gone for later transactions, and from the table; it can come back."""
     state = opened()
     state.write(1, {"a": TransactionalValue(1, 10), "b": TransactionalValue(1, 20)})
-    group = GroupState(state)
+    group = group_state(state)
     view = group.begin(2)
     view.remove("a")
     view.multi_remove(["b", "never there"])
@@ -153,7 +153,7 @@ def test_removed_key() -> None:
 
 def test_ways_to_put_and_update_several() -> None:
     """Several keys: a mapping or keys and values; one function of key and old, of old alone, or one a key."""
-    view = GroupState(opened()).begin(1)
+    view = group_state(opened()).begin(1)
     view.multi_put({"a": 1, "b": 2})
     view.multi_put(["c", "d"], [3, 4])
     assert [kept.value for kept in view.multi_get(["a", "b", "c", "d"])] == [1, 2, 3, 4]
@@ -210,14 +210,14 @@ def wrapped(*values):
 )
 def test_functions_of_key_and_old(function) -> None:
     """Whoever takes two arguments gets the key first; what has other arguments of its own is asked for its signature."""
-    view = GroupState(opened()).begin(1)
+    view = group_state(opened()).begin(1)
     view.put("k", 1)
     assert view.multi_update(["k"], function) == ["k1"]
 
 
 def test_value_put_whole() -> None:
     """What get returns may be put back whole, as in Storm, in the same transaction."""
-    view = GroupState(opened()).begin(4)
+    view = group_state(opened()).begin(4)
     view.put("a", TransactionalValue(4, 9))
     assert view.get("a") == TransactionalValue(4, 9)
     with pytest.raises(StateAccessError, match="transaction 3"):
@@ -227,7 +227,7 @@ def test_value_put_whole() -> None:
 def test_misfit_is_told_while_its_owner_is_known() -> None:
     """A value that does not fit is refused when the component has finished, not when the group is written."""
     state = MemoryState(Fields("k: string"), Fields("n: long")).open("topology", "s", "life", 1)
-    view = GroupState(state).begin(1)
+    view = group_state(state).begin(1)
     view.put("a", "many")
     with pytest.raises(FieldsError, match="many"):
         view.check()
@@ -252,7 +252,7 @@ def test_times_when_clocks_go_back(is_tuple: bool, value: str) -> None:
         given.append(key)
         return old + one
 
-    for group in (GroupState(state), GroupState(state)):
+    for group in (group_state(state), group_state(state)):
         for txid in (1, 2):
             view = group.begin(txid)
             seen = StateHandle("bolt", "s", view, None)
@@ -269,7 +269,7 @@ def test_times_when_clocks_go_back(is_tuple: bool, value: str) -> None:
             view.check()
             view.finish()
         assert len(group.written) == 2
-    seen = StateHandle("bolt", "s", GroupState(state).begin(1), None)
+    seen = StateHandle("bolt", "s", group_state(state).begin(1), None)
     seen.multi_put(keys, [one, one])
     seen.remove(keys[0])
     assert [kept and kept.value for kept in seen.multi_get(keys)] == [None, one]

@@ -11,7 +11,7 @@ import pytest
 from state import DeltaState, MemoryState
 from txtopo import Fields
 from txtopo.api.state import KEYED_KINDS, StateKind
-from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.commit.write_buffer import group_state
 from txtopo.transactional.tasks.state_handle import StateHandle, writes_noted
 
 KEY, TAGS = Fields("key: string"), Fields("tags: array<string>")
@@ -46,7 +46,7 @@ def test_failed_attempt(declared, kind) -> None:
     opened = declared(kind).open("topology", "s", "life", 1)
     for txid in (1, 2, 3):
         for is_last in (False, True):
-            group = GroupState(opened)
+            group = group_state(opened)
             view = group.begin(txid)
             seen = handle(view)
             kept = seen.update("a", extended(str(txid)))
@@ -75,7 +75,7 @@ def test_values_that_are_reduced(declared) -> None:
     opened = declared(StateKind.TRANSACTIONAL).open("topology", "s", "life", 1)
     given = {"a": ["1"]}
     for _ in range(2):
-        group = GroupState(opened)
+        group = group_state(opened)
         view = group.begin(1)
         seen = handle(view)
         seen.multi_reduce(given, operator.iadd)
@@ -88,7 +88,7 @@ def test_values_that_are_reduced(declared) -> None:
 def test_lists_for_several_fields() -> None:
     """Who gives a list where a tuple is meant, and changes it, changes nothing."""
     opened = MemoryState(KEY, Fields("x: long", "y: long")).open("topology", "s", "life", 1)
-    group = GroupState(opened)
+    group = group_state(opened)
     seen = handle(group.begin(1))
     given = [1, 2]
     seen.put("a", given)
@@ -113,7 +113,7 @@ CALLS = {
 def test_writes_are_noted(name: str) -> None:
     """Who writes is noted where that is asked for, and only there."""
     noted = []
-    view = GroupState(MemoryState().open("topology", "s", "life", 1)).begin(1)
+    view = group_state(MemoryState().open("topology", "s", "life", 1)).begin(1)
     call = getattr(StateHandle("bolt", "state", view, None), name)
     with writes_noted(lambda component, state: noted.append((component, state))):
         call(*CALLS[name])
@@ -131,7 +131,7 @@ def test_the_hour_that_comes_twice(tmp_path, key) -> None:
     assert first == second  # as Python sees it
     one, two = (first, second) if len(key) == 1 else (("a", first), ("a", second))
     opened = DeltaState(tmp_path / "t", key, Fields("n: long")).open("topology", "s", "life", 1)
-    group = GroupState(opened)
+    group = group_state(opened)
     for txid in (1, 2):
         view = group.begin(txid)
         state = handle(view)
@@ -145,7 +145,7 @@ def test_the_hour_that_comes_twice(tmp_path, key) -> None:
         view.finish()
     opened.write(2, group.writes())
     assert [each.value for each in opened.multi_get([one, two])] == [22, 44]
-    view = GroupState(opened).begin(3)
+    view = group_state(opened).begin(3)
     state = handle(view)
     state.multi_put([one, two], [1, 2])
     state.multi_reduce({one: 5}, operator.add)

@@ -24,7 +24,7 @@ from txtopo.api.map_state import MapState
 from txtopo.api.state import CanBeRepaired, OpenedState, State
 from txtopo.errors import FieldsError, LostLead, StateAccessError
 from txtopo.testing.conformance.state import INCARNATION, NAME, TOPOLOGY
-from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.commit.write_buffer import group_state
 from txtopo.utc import datetime_at
 
 __all__ = ["EXPIRING_FIELDS", "ExpiringRowsConformance"]
@@ -75,7 +75,7 @@ def commit(
     state: OpenedState, *transactions: tuple[int, list[Call]], write: Callable[[int, Any], object] | None = None
 ) -> list[list[Row]]:
     """Commit a group of transactions, each of its txid and its calls; return what each take has taken."""
-    group = GroupState(state)
+    group = group_state(state)
     taken = []
     for txid, calls in transactions:
         view = group.begin(txid)
@@ -125,7 +125,7 @@ class ExpiringRowsConformance:
         """What a transaction appended or took before it failed is as it was, for those after it."""
         state = opened(declared)
         commit(state, (1, [[("a", 10)]]))
-        group = GroupState(state)
+        group = group_state(state)
         view = group.begin(2)
         call(view, [("b", 20)])
         view.finish()
@@ -143,7 +143,7 @@ class ExpiringRowsConformance:
         state = opened(declared)
         commit(state, (1, [[("a", 10)], 10]))
         for again in (state, opened(declared, epoch=2)):
-            view = GroupState(again).begin(2)
+            view = group_state(again).begin(2)
             with pytest.raises(StateAccessError, match="1970-01-01T00:00:10"):
                 call(view, [("b", 11), ("c", 10)])
             call(view, [("b", 11)], 11)
@@ -153,7 +153,7 @@ class ExpiringRowsConformance:
     def test_up_to_when_rows_are_taken(self, declared: State) -> None:
         """A transaction sees the latest time of all takes: of earlier ones, of its group, its own; None before any."""
         state = opened(declared)
-        group = GroupState(state)
+        group = group_state(state)
         failing, view = group.begin(1), group.begin(1)
         seen = [failing.taken_until()]
         call(failing, 7)
@@ -165,7 +165,7 @@ class ExpiringRowsConformance:
         seen.append(group.begin(2).taken_until())
         state.write(1, group.writes())
         for again in (state, opened(declared, epoch=2)):
-            view = GroupState(again).begin(2)
+            view = group_state(again).begin(2)
             call(view, 4)
             seen.append(view.taken_until())
         assert seen == [None, 7_000_000, None, *[5_000_000] * 3]
@@ -174,7 +174,7 @@ class ExpiringRowsConformance:
         """All rows that are not taken count: durable ones, those of the group, and the transaction's own."""
         state = opened(declared)
         commit(state, (1, [[("a", 10), ("a", 20), ("b", 30)]]))
-        group = GroupState(state)
+        group = group_state(state)
         first = group.begin(2)
         call(first, [("c", 5)], 10)
         held = [first.rows_held()]
@@ -184,12 +184,12 @@ class ExpiringRowsConformance:
         held.append(second.rows_held())
         second.finish()
         state.write(3, group.writes())
-        held += [GroupState(again).begin(4).rows_held() for again in (state, opened(declared, epoch=2))]
+        held += [group_state(again).begin(4).rows_held() for again in (state, opened(declared, epoch=2))]
         assert held == [2, 4, 4, 4]
 
     def test_rows_without_a_time_are_refused(self, declared: State) -> None:
         """A row needs a time at which it expires."""
-        view = GroupState(opened(declared)).begin(1)
+        view = group_state(opened(declared)).begin(1)
         with pytest.raises(FieldsError, match="ends"):
             view.append([("a", None)])
 
@@ -198,7 +198,7 @@ class ExpiringRowsConformance:
         state = opened(declared)
         keys, null = pa.table({"word": ["a", None]}), pa.table({"word": pa.array([None], pa.string())})
         commit(state, (1, [[("a", 10)]]))
-        group = GroupState(state)
+        group = group_state(state)
         view = group.begin(2)
         held = [view.holds(keys).to_pylist()]
         view.append([(None, _second(10)), (None, _second(20))])
@@ -207,7 +207,7 @@ class ExpiringRowsConformance:
         view.finish()
         state.write(2, group.writes())
         for again in (state, opened(declared, epoch=2)):
-            view = GroupState(again).begin(3)
+            view = group_state(again).begin(3)
             assert listed(view.rows_of(null)) == [(None, 10), (None, 20)]
             held.append(view.holds(keys).to_pylist())
             call(view, 15)
@@ -219,7 +219,7 @@ class ExpiringRowsConformance:
         state = opened(declared)
         commit(state, (1, [[("a", 10), ("a", 30), ("b", 20)]]), (2, [[("c", 40)]]))
         for again in (state, opened(declared, epoch=2)):
-            group = GroupState(again)
+            group = group_state(again)
             view = group.begin(3)
             assert held(view, "abcd") == "abc"
             call(view, [("d", 50)], 20)
@@ -231,7 +231,7 @@ class ExpiringRowsConformance:
             failing.discard()
             assert held(group.begin(4), "abcde") == "acd"
         with pytest.raises(FieldsError):
-            GroupState(state).begin(3).holds(pa.table({"word": [["a"]]}))
+            group_state(state).begin(3).holds(pa.table({"word": [["a"]]}))
 
     def test_a_prepared_take_outlives_who_prepared_it(self, declared: State) -> None:
         """The next coordinator publishes what the last one prepared, from the note as it is stored; twice is once."""
@@ -280,7 +280,7 @@ class ExpiringRowsConformance:
         for epoch in (1, 2):
             again = state if epoch == 1 else opened(declared, epoch)
             assert (listed(again.snapshot()), again.last_txid) == (expected, 7)
-            assert call(GroupState(again).begin(8), 1_000) == [expected]
+            assert call(group_state(again).begin(8), 1_000) == [expected]
 
     def test_rolling_back(self, declared: State) -> None:
         """Rows that were taken are there again once the state is rolled back, and can be taken once more."""

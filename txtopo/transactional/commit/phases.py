@@ -17,7 +17,8 @@ from txtopo.errors import RuleError, TupleTreeFailure, TxtopoError
 from txtopo.topology.output import ended
 from txtopo.topology.plan import Phase
 from txtopo.topology.user_code import user_code
-from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.commit.views import GroupState
+from txtopo.transactional.commit.write_buffer import group_states
 from txtopo.transactional.core.actions import AssignedAttempt
 from txtopo.transactional.tasks.batch_run import BatchRun, CarriedBolt
 from txtopo.transactional.tasks.factory import TaskFactory
@@ -71,7 +72,7 @@ def _run_group(
     load_carried: LoadCarried,
     probe: ProgressProbe,
 ) -> GroupOutcome:
-    group = GroupState.of(states)
+    group = group_states(states)
     finished: list[TransactionAttempt] = []
     fingerprints: dict[TransactionAttempt, Fingerprints] = {}
     readings = Readings()

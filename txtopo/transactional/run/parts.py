@@ -33,28 +33,28 @@ class Observer:
     """
 
     def entered(self, stage: str) -> None:
-        """Take in that a step before the run begins."""
+        """Called when a step before the run begins."""
 
     def leads(self, incarnation: str, epoch: int) -> None:
-        """Take in that the run has the lead; a plain topology's runs never do."""
+        """Called when the run has taken the lead; a plain topology's runs never do."""
 
     def began(self, executors_lost: Callable[[], int]) -> None:
-        """Take in that the run loop begins; ``executors_lost`` may be called on any thread, and may take a while."""
+        """Called when the run loop begins; ``executors_lost`` may be called on any thread, and may take a while."""
 
     def acted(self, action: Action) -> None:
-        """Take in an action, before it is carried out."""
+        """Called with each action, before it is carried out."""
 
     def happened(self, event: Event) -> None:
-        """Take in an event, before the core does."""
+        """Called with each event, before the core is."""
 
     def failed(self, failure: FailedAttempt) -> None:
-        """Take in that an attempt has failed, whatever the cause, after the core."""
+        """Called when an attempt has failed, whatever the cause, after the core has handled it."""
 
     def wrote(self, state: str, write: StateWrite) -> None:
-        """Take in that a state was written, in the thread that commits."""
+        """Called when a state was written, in the thread that commits."""
 
     def progressed(self, progress: Any) -> None:
-        """Take in the progress: a :class:`Progress`, or the PlainReport of a plain topology."""
+        """Called with the progress: a :class:`Progress`, or the PlainReport of a plain topology."""
 
 
 class Observers(Observer):

@@ -20,7 +20,7 @@ from txtopo import (
     Topology,
     TransactionalTopologyBuilder,
 )
-from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.commit.write_buffer import group_state
 
 FIELDS = Fields("k: string", "end: timestamp")
 UTC = dt.UTC
@@ -66,7 +66,7 @@ def put(state, *transactions, then=None):
 
     Return what each call has taken.
     """
-    group = GroupState(state)
+    group = group_state(state)
     taken = []
     for txid, *calls in transactions:
         view = group.begin(txid)

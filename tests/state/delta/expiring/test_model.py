@@ -11,7 +11,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.state.delta.expiring.expiring_tables import held, in_table, opened, some, us
-from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.commit.write_buffer import group_state
 
 WORDS = st.sampled_from("abcde")
 SECONDS = st.integers(0, 12)
@@ -40,7 +40,7 @@ class Model(RuleBasedStateMachine):
         self._begin_group()
 
     def _begin_group(self) -> None:
-        self.group = GroupState(self.state)
+        self.group = group_state(self.state)
         self.last, self.rows, self.mark = self.txid, list(self.durable), self.durable_mark
 
     @rule(

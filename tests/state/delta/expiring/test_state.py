@@ -30,7 +30,7 @@ from txtopo import Config
 from txtopo.columnar import key_index
 from txtopo.errors import StateAccessError
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.commit.write_buffer import group_state
 
 SMALL = make_rows(12)
 OFTEN = {"upkeep_every_writes": 1, "files_max": 2}
@@ -65,7 +65,7 @@ def test_a_failed_transaction_leaves_nothing(tmp_path, monkeypatch, fails):
 
 def test_other_states_take_nothing(tmp_path):
     """Only rows that expire can be taken, and the error says which state has them."""
-    view = GroupState(DeltaRows(tmp_path, FIELDS).open("topology", "s", "life", 1)).begin(1)
+    view = group_state(DeltaRows(tmp_path, FIELDS).open("topology", "s", "life", 1)).begin(1)
     with pytest.raises(StateAccessError, match="DeltaExpiringRows"):
         view.take_expired(1)
 
@@ -75,7 +75,7 @@ def test_keys_with_the_same_hash_are_told_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(key_index, "_hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
     state = opened(tmp_path, key="k")
     put(state, (1, [("a", 10), ("b", 20)]), (2, [("c", 30)]))
-    view = GroupState(state).begin(3)
+    view = group_state(state).begin(3)
     assert held_keys(view, "abcd") == "abc"
     view.take_expired(us(10))
     assert held_keys(view, "abcd") == "bc"
@@ -133,7 +133,7 @@ def test_files_go_with_their_rows_and_upkeep_writes_few(tmp_path):
     assert len(files(tmp_path)) == 1
     left = [(f"k{n}", 10 * n) for n in range(4, 8)] + [("y", 75)] * 5 + [("z", 100 * n) for n in range(9, 14)]
     for again in (state, opened(tmp_path, epoch=2)):
-        assert held(GroupState(again).begin(14).take_expired(us(10_000))) == sorted(left)
+        assert held(group_state(again).begin(14).take_expired(us(10_000))) == sorted(left)
     assert in_table(tmp_path) == sorted(left)
 
 

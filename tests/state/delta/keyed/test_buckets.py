@@ -23,7 +23,7 @@ from txtopo import Fields
 from txtopo.columnar.hashing import PARTS, parts_of
 from txtopo.columnar.rows_file import read_rows_file, slice_of, write_rows_file
 from txtopo.errors import FieldsError
-from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.commit.write_buffer import group_state
 
 KEY, VALUE = Fields("word: string"), Fields("n: long")
 LARGEST = (1 << 63) - 1
@@ -108,7 +108,7 @@ def test_a_table_of_the_driver_becomes_buckets(tmp_path) -> None:
     assert sorted(name[:14] for name in files(tmp_path)) == ["bucket-000-128", "bucket-128-256"]
     commit(state, (3, {"w0": 5}))
     assert not any(name.startswith("bucket-") for name in files(tmp_path))
-    view = GroupState(state).begin(4)
+    view = group_state(state).begin(4)
     assert view.get("w0").value == 8
     commit(state, (4, many(50, 3)))
     expected = {f"w{i}": (1 + 2 * (i < 40) + 5 * (i == 0) + 3, 4) for i in range(50)}

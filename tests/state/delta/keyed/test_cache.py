@@ -17,7 +17,8 @@ from txtopo import Fields
 from txtopo.api.values import KEYED_KINDS
 from txtopo.columnar import key_index
 from txtopo.columnar.key_index import KeyIndex
-from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.commit.views import GroupState
+from txtopo.transactional.commit.write_buffer import group_state
 
 KINDS = {
     "string": (pa.string(), st.text(max_size=20)),
@@ -154,10 +155,10 @@ def test_updates_of_a_large_table(tmp_path_factory, transactions) -> None:
         state = declared.open("topology", "s", "life", 1)
         for txid, keys in enumerate(transactions, 1):
             if txid > 1:  # the one before once more, which is in each of its keys
-                replayed = GroupState(state)
+                replayed = group_state(state)
                 update_in(replayed, txid - 1, transactions[txid - 2])
                 assert not replayed.writes()
-            group = GroupState(state)
+            group = group_state(state)
             update_in(group, txid, keys)
             state.write(txid, group.writes())
             model |= {key: (model.get(key, (0, 0))[0] + 1, txid) for key in keys}

@@ -19,7 +19,8 @@ from txtopo import Fields
 from txtopo.api.reduction import AtTime, Reduction, Reductions
 from txtopo.api.state import StateKind
 from txtopo.errors import FieldsError
-from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.commit.views import GroupState
+from txtopo.transactional.commit.write_buffer import group_state
 
 KEY, VALUE = Fields("word: string"), Fields("n: long")
 LARGEST = (1 << 63) - 1
@@ -82,7 +83,7 @@ def test_a_reduction_a_field(tmp_path_factory, data, rows_max, is_cached) -> Non
     if rows_max is not None:
         table.use_executors(InlineExecutors(), rows_max)
     for _ in range(data.draw(st.integers(1, 3))):
-        group = GroupState(table)
+        group = group_state(table)
         for _ in range(data.draw(st.integers(1, 3))):
             values = data.draw(st.dictionaries(st.sampled_from("abcd"), value))
             txid += 1
@@ -110,7 +111,7 @@ def test_many_rows_of_few_keys(tmp_path, function, keys, calls) -> None:
     """More rows than the driver folds at a time are folded there if their keys are few, else by the executors."""
     state, executors = opened(tmp_path), InlineExecutors()
     state.use_executors(executors, 10)
-    group = GroupState(state)
+    group = group_state(state)
     values = {txid: {f"w{key}": txid * (-1) ** key for key in range(keys)} for txid in range(1, 8)}
     for txid, each in values.items():
         reduce_in(group, txid, each, function=function)
@@ -123,7 +124,7 @@ def test_many_rows_of_few_keys(tmp_path, function, keys, calls) -> None:
 def test_tables_with_keys_several_times(tmp_path) -> None:
     """A table of rows may hold a key several times, and two tasks may fold the same key."""
     state = opened(tmp_path)
-    group = GroupState(state)
+    group = group_state(state)
     some = pa.table({"key": ["a", "b", "a"], "value": pa.array([1, 2, 3], pa.int32())})
     reduce_in(group, 1, some, some)
     writes = group.writes()
@@ -138,7 +139,7 @@ def test_several_fields(tmp_path) -> None:
 
     day = dt.date(2026, 1, 1)
     state = opened(tmp_path, key=key, value=value)
-    group = GroupState(state)
+    group = group_state(state)
     table = pa.table({"word": ["a", "a"], "day": [day, day], "n": [1, 2], "m": pa.array([5, 6], pa.int32())})
     reduce_in(group, 1, table)
     state.write(1, group.writes())
@@ -148,7 +149,7 @@ def test_several_fields(tmp_path) -> None:
 def test_a_key_asked_for_after_rows_were_folded(tmp_path) -> None:
     """A bolt that asks for a key sees what its own transaction and those before it have folded."""
     state = opened(tmp_path)
-    group = GroupState(state)
+    group = group_state(state)
     reduce_in(group, 1, {"a": 1, "b": 1})
     view = group.begin(2)
     view.multi_reduce({"a": 10}, operator.add)
@@ -163,7 +164,7 @@ def test_a_key_asked_for_after_rows_were_folded(tmp_path) -> None:
 def test_keys_and_then_rows_in_one_transaction(tmp_path) -> None:
     """What a bolt puts and updates before it folds rows is kept, and a key that comes twice is updated twice."""
     state = opened(tmp_path)
-    group = GroupState(state)
+    group = group_state(state)
     view = group.begin(1)
     view.put("a", 1)
     assert view.multi_update(["b", "b"], lambda old: (old or 0) + 1) == [1, 2]
@@ -178,7 +179,7 @@ def test_several_transactions_had_folded_before(tmp_path, way) -> None:
     """Whatever ends the folding of rows, all that was folded before counts, each by its own function."""
     state = opened(tmp_path)
     state.write(1, {key: TransactionalValue(1, n) for key, n in {"a": 10, "zero": 0}.items()})
-    group = GroupState(state)
+    group = group_state(state)
     reduce_in(group, 2, {"a": 3, "b": 1})
     reduce_in(group, 3, {"a": 4, "b": 1}, {"a": 1})
     view = group.begin(4)
@@ -197,7 +198,7 @@ def test_several_transactions_had_folded_before(tmp_path, way) -> None:
 def test_a_failed_transaction_leaves_no_rows(tmp_path) -> None:
     """What a transaction has folded before it failed is gone."""
     state = opened(tmp_path)
-    group = GroupState(state)
+    group = group_state(state)
     reduce_in(group, 1, {"a": 1})
     failed = group.begin(2)
     failed.multi_reduce({"a": 10, "b": 10}, operator.add)
@@ -210,7 +211,7 @@ def test_applied_transactions_are_not_folded_again(tmp_path) -> None:
     """Promise 8: a transaction that is in a row already goes key by key, where it changes nothing."""
     state = opened(tmp_path)
     state.write(5, {"a": TransactionalValue(5, 50)})
-    group = GroupState(state)
+    group = group_state(state)
     reduce_in(group, 5, {"a": 1})
     assert group.writes() == {}
 
@@ -218,7 +219,7 @@ def test_applied_transactions_are_not_folded_again(tmp_path) -> None:
 def test_no_sum_wraps_around(tmp_path) -> None:
     """A sum beyond 64 bits is refused with its key, as it is key by key."""
     state = opened(tmp_path)
-    group = GroupState(state)
+    group = group_state(state)
     reduce_in(group, 1, {"a": LARGEST}, {"a": 1})
     with pytest.raises(FieldsError, match="'a'") as refusal:
         group.writes()
@@ -237,7 +238,7 @@ def test_what_minds_the_order_goes_key_by_key(tmp_path, value, kind, values) -> 
     """Fractions, whose sum depends on the order, and kinds that keep more than a txid, go key by key."""
     state = opened(tmp_path, value=value, kind=kind)
     assert state.reducible_rows(values, Reduction.SUM) is None
-    group = GroupState(state)
+    group = group_state(state)
     reduce_in(group, 1, values)
     assert not isinstance(group.writes(), RowWrites)
     state.write(1, group.writes())
@@ -248,12 +249,12 @@ def test_what_minds_the_order_goes_key_by_key(tmp_path, value, kind, values) -> 
 def test_misfits_are_refused(tmp_path, values) -> None:
     """What does not fit the fields is refused while it is known who has put it."""
     with pytest.raises((FieldsError, TypeError)):
-        reduce_in(GroupState(opened(tmp_path)), 1, values)
+        reduce_in(group_state(opened(tmp_path)), 1, values)
 
 
 def test_a_misfit_folded_into_a_key_that_was_put_is_told_while_its_owner_is_known(tmp_path) -> None:
     """Rows that a transaction folds after it has put a key are folded at once, and looked at with the key."""
-    view = GroupState(opened(tmp_path)).begin(1)
+    view = group_state(opened(tmp_path)).begin(1)
     view.put("a", LARGEST)
     view.multi_reduce({"a": 1}, operator.add)
     with pytest.raises(FieldsError, match="'a'"):
@@ -264,7 +265,7 @@ def test_a_large_table_is_not_held(tmp_path) -> None:
     """Of a table with more rows than are kept, those of the group's keys are read, and the result is the same."""
     state = DeltaState(tmp_path / "t", KEY, VALUE, cached_keys_max=1).open("topology", "s", "life", 1)
     for txid in (1, 2, 3):
-        group = GroupState(state)
+        group = group_state(state)
         reduce_in(group, txid, {f"w{i}": txid for i in range(txid, 40)})
         writes = group.writes()
         assert isinstance(writes, RowWrites)
@@ -296,7 +297,7 @@ def test_any_calls_in_any_order(tmp_path_factory, make, groups) -> None:
     state = make(tmp_path_factory.mktemp("calls"))
     kept, txid = {}, 0
     for transactions in groups:
-        group = GroupState(state)
+        group = group_state(state)
         for calls, fails in transactions:
             txid += 1
             view, seen = group.begin(txid), dict(kept)
@@ -335,7 +336,7 @@ def test_values_of_one_key_are_folded_in_their_order(tmp_path) -> None:
     """A function that minds the order gets the earlier value first, whether stored or in the same rows."""
     state = opened(tmp_path, value=Fields("s: string"))
     for txid, values in ((1, ["x", "y"]), (2, ["z"])):
-        group = GroupState(state)
+        group = group_state(state)
         reduce_in(group, txid, pa.table({"word": ["a"] * len(values), "s": values}))
         state.write(txid, group.writes())
     assert rows(tmp_path) == {"a": ("xyz", 2)}
@@ -349,7 +350,7 @@ def test_rows_of_several_key_fields_in_every_kind_of_state(tmp_path) -> None:
     memory = MemoryState(key, VALUE).open("topology", "s", "life", 1)
     values = pa.table({"side": ["left", "right"], "word": ["a", "a"], "n": [1, 2]})
     for state in (opened(tmp_path, key=key, epoch=2), past, memory):
-        view = GroupState(state).begin(2)
+        view = group_state(state).begin(2)
         view.multi_reduce(values, operator.add)
         assert [view.get((side, "a")).value for side in ("left", "right")] == [1, 2]
 
@@ -359,10 +360,10 @@ def test_sum_of_stored_and_new_beyond_64_bits(tmp_path, stored, added) -> None:
     """What is in the table and what a group adds, each of which fits, are refused where their sum does not."""
     state = opened(tmp_path)
     for txid, values in ((1, {"a": stored, "b": 1}), (2, {"b": 1})):
-        group = GroupState(state)
+        group = group_state(state)
         reduce_in(group, txid, values)
         state.write(txid, group.writes())
-    group = GroupState(state)
+    group = group_state(state)
     reduce_in(group, 3, {"a": added})
     with pytest.raises(FieldsError, match=r"n: bigint"):
         group.writes()

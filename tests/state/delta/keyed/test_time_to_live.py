@@ -18,7 +18,8 @@ from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.reduction import Reduction, Reductions
 from txtopo.errors import ConfigError, FieldsError
-from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.commit.views import GroupState
+from txtopo.transactional.commit.write_buffer import group_states
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 KEY, VALUE = Fields("word: string"), Fields("n: long", "at: timestamp")
@@ -82,7 +83,7 @@ class Model:
         self._begin_group()
 
     def _begin_group(self) -> None:
-        self.group = GroupState.of(self.states)
+        self.group = group_states(self.states)
         self.last, self.now = self.txid, (dict(self.durable[0]), *self.durable[1:])
 
     def transaction(self, steps: int, own: list[Any], clock_first: bool, ends: bool) -> None:
@@ -205,7 +206,7 @@ def test_a_table_and_a_dict_agree(is_held: bool, has_executors: bool, only_folds
 
 def put(states: dict[str, Any], txid: int, watermark: int, rows: dict[str, tuple[int, int]]) -> None:
     """Commit a transaction that puts rows and moves the clock."""
-    group = GroupState.of(states)
+    group = group_states(states)
     views = {name: each.begin(txid) for name, each in group.items()}
     move(views["clock"], watermark)
     if rows:
@@ -262,7 +263,7 @@ def test_upkeep_comes_by_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def group_of(states: dict[str, Any], first: int, *transactions: tuple[int, list[pa.Table]]) -> dict[str, GroupState]:
     """Return a group whose transactions each fold the rows of some tasks, and then move the clock."""
-    group = GroupState.of(states)
+    group = group_states(states)
     for txid, (watermark, tasks) in enumerate(transactions, first):
         views = {name: each.begin(txid) for name, each in group.items()}
         for own in tasks:
@@ -325,7 +326,7 @@ def test_a_transaction_that_the_table_has_sees_its_own_value(tmp_path: Path) -> 
     states = opened(declared(tmp_path))
     put(states, 1, 20, {"b": (1, 20)})
     put(states, 2, 20, {"a": (1, 0)})
-    keys = GroupState.of(states)["keys"]
+    keys = group_states(states)["keys"]
     assert tuple(keys.begin(2).get("a").value) == (1, at(0))
     assert keys.begin(3).get("a") is None
 
@@ -336,7 +337,7 @@ def test_a_longer_time_to_live_brings_nothing_back(tmp_path: Path) -> None:
     put(states, 1, 10, {"a": (1, 0), "b": (2, 8)})
     put(states, 2, 10, {"b": (3, 9)})
     states = opened(declared(tmp_path, ttl=50), epoch=2)
-    views = {name: each.begin(3) for name, each in GroupState.of(states).items()}
+    views = {name: each.begin(3) for name, each in group_states(states).items()}
     assert [each and each.value for each in views["keys"].multi_get(["a", "b"])] == [None, (3, at(9))]
     put(states, 3, 40, {"c": (4, 40)})
     assert live(tmp_path) == {"b": (3, at(9)), "c": (4, at(40))}

@@ -9,7 +9,7 @@ import pytest
 from state import DeltaRows, read_table
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
-from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.commit.write_buffer import group_state
 
 FIELDS = Fields("day: string", "n: long")
 
@@ -26,7 +26,7 @@ def opened(path, *, fields=FIELDS, epoch=1, executors=None, **options):
 
 def writes_of(state, *transactions):
     """Return what a group writes: for each transaction its txid, and ("append" | "replace_partitions", rows) for each task."""
-    group = GroupState(state)
+    group = group_state(state)
     for txid, *puts in transactions:
         view = group.begin(txid)
         for how, rows in puts:

@@ -17,7 +17,7 @@ from txtopo.errors import (
     FieldsError,
     StateAccessError,
 )
-from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.commit.write_buffer import group_state
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def test_keys_are_refused(tmp_path) -> None:
         lambda view: view.multi_reduce({"a": 1}, max),
         lambda view: view.remove("a"),
     ):
-        view = GroupState(state).begin(1)
+        view = group_state(state).begin(1)
         view.append([("a", 1)])
         with pytest.raises(StateAccessError, match="no keys"):
             use(view)
     keyed = DeltaState(tmp_path / "k", Fields("w: string"), Fields("n: long")).open("topology", "k", "life", 1)
     for use in ("append", "replace_partitions", "as_rows"):
         with pytest.raises(StateAccessError, match="DeltaRows"):
-            getattr(GroupState(keyed).begin(1), use)([("a", 1)])
+            getattr(group_state(keyed).begin(1), use)([("a", 1)])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,150 @@
+"""The checks of one table against the journal: its versions are the groups that wrote it, with the rows entered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from txtopo.api.table_history import TableHistory, TableVersion, rolled_back_from
+from txtopo.transactional.audit.report import AuditReport, CountedEntry, Finding, TableProof
+from txtopo.transactional.journal.journal import JournalEntry
+
+
+class TableWalk:
+    """Compares the versions of one table with the entries that wrote it, in order."""
+
+    def __init__(
+        self,
+        history: TableHistory,
+        counted: Sequence[CountedEntry],
+        in_flight: JournalEntry | None,
+        report: AuditReport,
+        begun_after: int,
+    ) -> None:
+        self._history = history
+        self._begun_after = begun_after
+        self._in_flight = in_flight
+        self._report = report
+        first, *self._versions = _without_rolled_back(history.versions)
+        self._txid = first.txid or 0
+        self._epoch = first.epoch or 0
+        self._from = max(self._txid, report.first - 1, begun_after)
+        """Transactions up to this one are not in the table's log, or not in the journal, or before its begin."""
+        self._expected: Iterator[CountedEntry] = iter([each for each in counted if each.entry.last > self._from])
+        self._next = next(self._expected, None)
+        self._doubts: list[Finding] = []
+        """Changes by other writers, unless a repair has accepted them."""
+        self._proof = TableProof(history.state, self._from, self._txid, begun_after=begun_after)
+        if 0 < self._txid <= begun_after:
+            self._find_early(self._txid, first)
+
+    def run(self) -> TableProof:
+        """Check each version in order, and then the end."""
+        for version in self._versions:
+            txid = version.txid or 0
+            if version.is_adoption:  # the user has accepted all changes by others up to here
+                self._doubts.clear()
+            if version.is_rollback or version.is_adoption:
+                self._proof.repaired += 1
+            self._check_maker(version)
+            self._check_rows(version)
+            if version.is_rollback:
+                self._txid = txid
+            elif txid < self._txid:
+                self._find(f"its last transaction is {txid}, but was {self._txid} before", txid, version)
+            elif txid > self._txid and txid > self._from:
+                self._check_group(txid, version)
+            elif self._txid < txid <= self._begun_after:
+                self._find_early(txid, version)
+            self._proof.versions += 1
+            self._txid = max(self._txid, txid)
+        self._check_end()
+        self._report.findings += self._doubts
+        self._proof.to_txid = self._txid
+        return self._proof
+
+    def _find_early(self, txid: int, version: TableVersion) -> None:
+        text = f"the table has it, but was begun empty after transaction {self._begun_after}"
+        self._find(text, txid, version)
+
+    def _check_maker(self, version: TableVersion) -> None:
+        if version.epoch is None:
+            if version.touches:
+                text = f"another writer made this version ({version.operation}); the table was at {self._txid}"
+                self._doubts.append(Finding(text, self._txid, self._history.state, version.version))
+            return
+        if version.epoch < self._epoch:
+            text = f"a coordinator of epoch {version.epoch} wrote it after one of epoch {self._epoch}"
+            self._find(text, version.txid, version)
+        self._epoch = max(self._epoch, version.epoch)
+
+    def _check_rows(self, version: TableVersion) -> None:
+        changes = version.changes
+        if changes is None:
+            return
+        txid = version.txid or 0
+        if changes.unexplained:
+            text = f"rows changed without a transaction above {self._txid}: {'; '.join(changes.unexplained)}"
+            self._doubts.append(Finding(text, self._txid, self._history.state, version.version))
+        if changes.doubled:
+            self._find(f"keys occur more than once: {'; '.join(changes.doubled)}", txid, version)
+        if changes.put_high is not None and changes.put_high > txid:
+            text = f"a row has transaction {changes.put_high}, but the table is at {txid}"
+            self._find(text, changes.put_high, version)
+        elif txid == self._txid and changes.removed:
+            text = f"{changes.removed} keys are gone, but no transaction removed them"
+            self._doubts.append(Finding(text, txid, self._history.state, version.version))
+
+    def _check_group(self, txid: int, version: TableVersion) -> None:
+        while self._next is not None and self._next.entry.last < txid:
+            entry = self._next.entry
+            text = f"group {entry.first} to {entry.last} wrote it, but the table went from {self._txid} to {txid}"
+            self._find(text, entry.first, version)
+            self._next = next(self._expected, None)
+        if self._next is None or self._next.entry.last != txid:
+            text = f"the table went to {txid}, but no group in the journal that wrote it ends there"
+            self._find(text, txid, version)
+            return
+        found, self._next = self._next, next(self._expected, None)
+        entry = found.entry
+        self._proof.groups += 1
+        too_late = found.epoch_max is not None and (version.epoch or 0) > found.epoch_max
+        if version.epoch is not None and (version.epoch < found.epoch or too_late):
+            self._find(f"epoch {found.epoch} entered it, but epoch {version.epoch} wrote it", txid, version)
+        if version.changes is None:
+            self._proof.unread += 1
+            return
+        changes = version.changes
+        put, removed = entry.states[self._history.state]
+        if changes.put != put:
+            self._find(f"the journal records {put} rows put, but the table gained {changes.put}", txid, version)
+        # Fewer may be gone: a key that was removed need not have been there.
+        if changes.removed > removed:
+            text = f"the journal records {removed} keys removed, but the table lacks {changes.removed}"
+            self._find(text, txid, version)
+        if changes.put_low is not None and changes.put_low < entry.first:
+            text = f"a row has transaction {changes.put_low}, but the group begins at {entry.first}"
+            self._find(text, changes.put_low, version)
+        self._proof.rows_put += changes.put
+        self._proof.rows_removed += changes.removed
+
+    def _check_end(self) -> None:
+        while self._next is not None:
+            entry = self._next.entry
+            if entry is not self._in_flight:
+                text = f"group {entry.first} to {entry.last} wrote it, but the table ends at {self._txid}"
+                self._report.findings.append(Finding(text, entry.first, self._history.state))
+            self._next = next(self._expected, None)
+
+    def _find(self, text: str, txid: int | None, version: TableVersion) -> None:
+        self._report.findings.append(Finding(text, txid, self._history.state, version.version))
+
+
+def _without_rolled_back(versions: Sequence[TableVersion]) -> list[TableVersion]:
+    """Return the versions that a repair has not rolled back."""
+    counting: list[TableVersion] = []
+    # The rollback itself stays: it is a version that a coordinator made, with an epoch to check.
+    for version in versions:
+        if version.is_rollback:
+            del counting[rolled_back_from(counting, version.txid) :]
+        counting.append(version)
+    return counting

@@ -1,0 +1,129 @@
+"""What all states have in a commit group: the state during the group, and one transaction's view of it."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from txtopo.api.copying import Copying, copying_of_value
+from txtopo.api.fields import Fields
+from txtopo.api.map_state import Key, pairs_of
+from txtopo.api.reduction import Reducible
+from txtopo.api.state import OpenedState, Writes
+from txtopo.api.values import StateValue
+from txtopo.columnar.rows_file import in_memory
+from txtopo.errors import FailedException, StateAccessError, StateFailure, TxtopoError
+from txtopo.transactional.tasks.progress_probe import current_probe
+from txtopo.transactional.tasks.state_handle import StateView
+
+
+class GroupState(ABC):
+    """One state during one commit group: what the group's finished transactions have written, and the durable state."""
+
+    def __init__(self, opened: OpenedState) -> None:
+        self.opened = opened
+        self.failure: TxtopoError | None = None
+        """Why the group's writes can't be made. If it is a RuleError, its txid is at fault."""
+        self.probe = current_probe()
+        """Reports progress, since a call with many keys may take long."""
+
+    @abstractmethod
+    def begin(self, txid: int) -> TransactionView:
+        """Return the view of transaction ``txid``, which begins now: those before it have finished."""
+
+    @abstractmethod
+    def writes(self) -> Writes:
+        """Return the group's writes, which may be empty.
+
+        Raises:
+            RuleError: :attr:`failure`: a transaction that has finished is at fault.
+        """
+
+    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
+        """Return the durable value of each key; raise if the state has no keys."""
+        try:
+            return self.opened.multi_get(keys)
+        except FailedException as error:
+            raise_as_of_state(error)
+
+    def snapshot(self, txid: int | None) -> pa.Table:
+        """Return all durable rows, now or as of a transaction."""
+        try:
+            return self.opened.snapshot(txid)
+        except FailedException as error:
+            raise_as_of_state(error)
+
+
+class TransactionView(StateView):
+    """One transaction's view of a state in its commit group.
+
+    It is for one thread at a time: callers hold ``lock`` if others may use it.
+    """
+
+    def __init__(self, group: GroupState, txid: int) -> None:
+        self.lock = threading.RLock()
+        self.txid = txid
+        self.probe = group.probe
+        self._opened = group.opened
+        self._durable_rows = group.snapshot
+        self._is_over = False
+
+    @property
+    def copying(self) -> Copying | None:
+        """How to copy the state's values; None if they are immutable. This view itself does not copy."""
+        return copying_of_value(self._opened.declared.value)
+
+    @property
+    def key_fields(self) -> Fields:
+        """The fields of the state's key."""
+        return self._opened.declared.key
+
+    @property
+    def _named(self) -> object:
+        """The declared state, which errors name."""
+        return self._opened.declared
+
+    @abstractmethod
+    def check(self, component: str | None = None) -> None:
+        """Check the values put since the last check, and note that ``component`` has folded the rows since.
+
+        Raises:
+            FieldsError: a key or value does not fit.
+        """
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Merge this transaction's writes into the group's."""
+
+    def discard(self) -> None:
+        """End without a trace: only :meth:`finish` hands this transaction's writes to the group."""
+        with self.lock:
+            self._is_over = True
+
+    def pairs(self, rows: Reducible) -> Iterable[tuple[Key, Any]]:
+        """Return (key, value) pairs of rows to fold."""
+        return pairs_of(in_memory(rows), len(self._opened.declared.key))
+
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return all durable rows, without those of this commit group."""
+        self._check_running()
+        return self._durable_rows(txid)
+
+    def _check_running(self) -> None:
+        if self._is_over:
+            raise StateAccessError(
+                f"a state was used after the commit phase of transaction {self.txid}; "
+                "call context.state() in each prepare()"
+            )
+
+
+def raise_as_of_state(error: FailedException) -> NoReturn:
+    """Raise a state's FailedException as StateFailure, which is retried a few times and then stops the run."""
+    # As a failure of the transaction, it would replay that transaction without end.
+    if isinstance(error, StateFailure):
+        raise error
+    raise StateFailure(error.message, cause=error.cause) from error
