@@ -34,6 +34,9 @@ __all__ = ["ROWS_PER_KEY", "TableCache"]
 ROWS_PER_KEY = 16
 """The number of rows kept as Arrow columns for each key that may be kept as a Python value."""
 
+ROWS_BYTES_MAX = 1 << 30
+"""The bytes of the rows kept as Arrow columns: Arrow can't take rows out of a string column with more than 2 GiB."""
+
 COLUMNS_KEYS_MIN = 100
 """The number of keys from which a lookup searches the cached rows and does not cache values."""
 
@@ -57,7 +60,7 @@ class Source(Protocol):
 class TableCache:
     """The values of a table, or of its recently used keys; and all of its rows, if there are not too many.
 
-    It keeps up to ``keys_max`` keys as values, and up to ``rows_max`` rows as columns.
+    It keeps up to ``keys_max`` keys as values, and up to ``rows_max`` rows, of ``ROWS_BYTES_MAX`` bytes, as columns.
     """
 
     def __init__(self, rows: RowFormat, keys_max: int, rows_max: int) -> None:
@@ -134,7 +137,8 @@ class TableCache:
         ``rows`` are those to write on top of it, each key once; a row without a txid removes its key.
         """
         held = self._hold(source)
-        self._next = None if held is None else held.after(rows)
+        fits = held is not None and held.rows.nbytes + rows.nbytes <= ROWS_BYTES_MAX
+        self._next = held.after(rows) if held is not None and fits else None
         return None if self._next is None else self._next.rows
 
     def moved(self, version: int) -> None:
@@ -172,7 +176,7 @@ class TableCache:
     def _take_rows(self, version: int, rows: pa.Table | None) -> None:
         made = self._next
         self._forget_rows()
-        if rows is not None and rows.num_rows <= self._rows_max:
+        if rows is not None and rows.num_rows <= self._rows_max and rows.nbytes <= ROWS_BYTES_MAX:
             is_made_here = made is not None and made.rows is rows
             self._held = made if is_made_here else _Held(rows.combine_chunks(), list(self._rows.key))
             self._held_version = version
@@ -184,8 +188,11 @@ class TableCache:
             if source.rows > self._rows_max:
                 return None
             table = source.table
-            rows = read_rows(table, self._schema).combine_chunks()
-            self._held, self._held_version = _Held(rows, list(self._rows.key)), table.version()
+            rows = read_rows(table, self._schema)
+            if rows.nbytes > ROWS_BYTES_MAX:
+                self._rows_max = rows.num_rows - 1  # so that it is not read again for each lookup
+                return None
+            self._held, self._held_version = _Held(rows.combine_chunks(), list(self._rows.key)), table.version()
         return self._held
 
     def _load(self, source: Source) -> None:

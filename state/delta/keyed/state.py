@@ -59,8 +59,8 @@ class DeltaState(DeclaredDeltaTable):
         kind: the kind of state. An opaque state with several value fields does not accept values whose fields are all
             null.
         storage_options: options for the object store, as delta-rs has them.
-        cached_keys_max: the maximum number of keys in the coordinator's memory. If a table has more, a read of a key
-            that was not used recently reads the whole table again.
+        cached_keys_max: the maximum number of keys in the coordinator's memory, and 16 times as many rows as Arrow
+            columns, up to 1 GiB. If a table has more, a read of a key that was not used recently reads it all again.
         upkeep_every_writes: the number of writes between two checkpoints of the log.
         files_max: small files are combined when that saves at least this many files.
         vacuum_retention_hours: how long unreferenced data files are kept, in hours, at least 168; None (the default):
@@ -75,7 +75,7 @@ class DeltaState(DeclaredDeltaTable):
         schema_evolution: ``"add"``: when a run begins, the table gets the value fields that it lacks, and earlier
             rows have nulls there. By default they are refused; ``txtopo evolve`` adds them once.
 
-    Expired rows go away when their files are written anew, by upkeep at the latest where they are most of a file.
+    Expired rows go away when their files are rewritten, at the latest by upkeep where they are most of a file.
     Until then readers may see them; ``read_table(path, live=True)`` leaves them out.
 
     Raises:
@@ -293,7 +293,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
         return self._without_expired() or super()._compacted()
 
     def _without_expired(self) -> Change | None:
-        """Write files anew of whose rows most have expired, without those; None if there is none.
+        """Rewrite files most of whose rows have expired, without those; None if there is none.
 
         A part of a large table's files is looked at each time, in turn. So what has expired takes no more room in the
         end than what has not, and the work is bounded.

@@ -144,13 +144,22 @@ def test_any_writes(tmp_path_factory, rows, groups, kind) -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1), min_size=1, max_size=6))
-def test_updates_of_a_large_table(tmp_path_factory, transactions) -> None:
-    """Keys that are updated at once, or one by one, start from what the table holds; a replay changes nothing."""
+@given(
+    st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1), min_size=1, max_size=6),
+    st.sampled_from([-1, 100, 1 << 30]),
+)
+def test_updates_of_a_large_table(tmp_path_factory, transactions, bytes_max) -> None:
+    """Keys that are updated at once, or one by one, start from what the table holds; a replay changes nothing.
+
+    Its rows may outgrow what is held as columns, at once or after some transactions.
+    """
     path = tmp_path_factory.mktemp("index")
     model: dict[str, tuple[int, int]] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cache, "COLUMNS_KEYS_MIN", 1)
+        patch.setattr(cache, "ROWS_BYTES_MAX", bytes_max)
+        if bytes_max < 0:  # then nothing is held, not even no rows
+            patch.setattr(cache, "_Held", None)
         declared = DeltaState(path / "t", Fields("word: string"), Fields("n: long"), cached_keys_max=2)
         state = declared.open("topology", "s", "life", 1)
         for txid, keys in enumerate(transactions, 1):
