@@ -6,7 +6,7 @@ So nothing is read or looked up to append, and a take costs what it takes, whate
 The table has one file more after each commit group, with the rows of the group that are not taken when it ends. Taking
 rows rewrites no file: each version has the time up to which rows are taken, as an application transaction
 ``<topology>/<state>/taken``, and rows up to that time are gone, whatever the files hold. A file goes with the last of
-its rows. Upkeep writes files anew that have become many, or of whose rows most are gone.
+its rows. Upkeep rewrites files that have become many, or most of whose rows are gone.
 """
 
 from __future__ import annotations

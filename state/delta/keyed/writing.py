@@ -2,7 +2,7 @@
 
 There are three ways to make it, and one form, :class:`FileWrites`:
 
-- *The whole table* is written anew, if all of its rows are in the driver's memory.
+- *The whole table* is rewritten, if all of its rows are in the driver's memory.
 - *The touched files* are, otherwise: the driver streams those that hold a key of the group, and writes their other rows
   to new files.
 - *The touched buckets* are, by the executors; see :mod:`state.delta.keyed.buckets`.
@@ -12,7 +12,7 @@ It is computed from the rows of one version. When it is published, others may ha
 
 1. A newer coordinator's marker, or a vacuum: the same files are replaced.
 2. An OPTIMIZE has moved rows to other files, but every row is as it was. So the new rows stay, and what else the
-   table's files hold of the replaced ones is worked out anew.
+   table's files hold of the replaced ones is worked out again.
 3. Somebody has changed rows: it is refused, see :func:`~state.delta.log.entries.stale`, even if the change was accepted
    since. If it was rolled back, the rows are those that the write was computed from, so it is made.
 """
