@@ -20,6 +20,7 @@ from state.delta.rows.format import arranged
 from state.delta.schema import TXID_FIELD
 from txtopo.api.reduction import RowsFile
 from txtopo.columnar.rows_file import slice_of
+from txtopo.columnar.taking import taken
 
 __all__ = [
     "RowSlice",
@@ -148,7 +149,7 @@ def _split(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[dict[s
     if len(bounds) == 1 + 1:
         yield partition_of(rows.select(list(partition_by)).slice(0, 1).to_pylist()[0]), rows
         return
-    ordered = rows.take(order)
+    ordered = taken(rows, order)
     for first, end in itertools.pairwise(bounds):
         part = ordered.slice(first, end - first)
         yield partition_of(part.select(list(partition_by)).slice(0, 1).to_pylist()[0]), part
