@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from state.delta.columns import is_key_type, no_equality
 from txtopo import Fields
 from txtopo.api.reduction import AtTime, ColumnReduction, Combiner, Reduction
 from txtopo.api.types import ddl_name
@@ -386,11 +387,8 @@ class Aggregation:
     def __attrs_post_init__(self) -> None:
         """Refuse names and types that do not go together."""
         for name, kind in zip(self.key.names, self.key.types, strict=True):
-            if kind is not None and (pa.types.is_nested(kind) or pa.types.is_floating(kind)):
-                raise FieldsError(
-                    f"key field {name!r} is {ddl_name(kind)}, whose values have no reliable equality; use a string, "
-                    "an integer, a decimal, a date, a timestamp, a boolean or a binary"
-                )
+            if kind is not None and not is_key_type(kind):
+                raise no_equality(name, kind)
         names = [*self.key, *(name + suffix for name, each in self.aggregates.items() for suffix in each.suffixes)]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:

@@ -14,9 +14,14 @@ import pyarrow.compute as pc
 from committers.event_time.timed import EXPIRES, LATE, UNTIMED, TimedCommitter, with_expiry
 from committers.event_time.times import Micros, micros_in, micros_of
 from state import DeltaExpiringRows
+from state.delta.columns import is_key_type, no_equality
 from txtopo import Fields, OutputFieldsDeclarer
 from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.api.types import ddl_name
 from txtopo.errors import FieldsError
+
+FIRST_AT = "first_at"
+"""The column of the state with the event time of a key's first row: when it is forgotten follows from ``within``."""
 
 
 class Deduplicate(TimedCommitter):
@@ -37,6 +42,9 @@ class Deduplicate(TimedCommitter):
     commit phase, so put expensive work above it, and name only fields that are needed below.
     *txtopo* guarantees that each row is passed on, dropped, late or untimed, once.
 
+    At a restart ``within`` may change: it holds for the keys that are remembered, too; what was forgotten stays
+    forgotten, and a row that is no newer is late.
+
     Args:
         state: the name of the state of remembered keys in ``builder.set_state``.
         clock: the component id of the clock.
@@ -46,7 +54,8 @@ class Deduplicate(TimedCommitter):
         fields: the fields to pass on, each with a type, among them those of the key and the event time.
 
     Raises:
-        FieldsError: a field of the key, or the event time, is not among ``fields``, or a field has no type.
+        FieldsError: a field of the key, or the event time, is not among ``fields``; a field has no type; one of the
+            key has a type that keys cannot have; or rows cannot be ordered by a field.
     """
 
     def __init__(  # noqa: PLR0913 - what to pass on, by what, for how long
@@ -57,14 +66,26 @@ class Deduplicate(TimedCommitter):
             fields.index(name)
         if EXPIRES in fields:
             raise FieldsError(f"a Deduplicate has a column {EXPIRES!r} of its own; give yours another name")
+        if FIRST_AT in self._key:
+            raise FieldsError(
+                f"the state of a Deduplicate has a column {FIRST_AT!r} of its own; give your key another name"
+            )
         self._schema = fields.arrow_schema()
-        self._within = micros_of(within, "within of a Deduplicate")
-        super().__init__(state, clock, time, fields)
+        for field in self._schema:
+            if field.name in self._key and not is_key_type(field.type):
+                raise no_equality(field.name, field.type)
+            if not _has_order(field.type):
+                raise FieldsError(
+                    f"field {field.name!r} is {ddl_name(field.type)}, which has no order, but of rows of one time a "
+                    "Deduplicate passes on the smallest by all fields; make it a string, such as JSON, in a bolt above"
+                )
+        # A key expires by its first row's time, from which the watermark is to be away: by another ``within``, too.
+        super().__init__(state, clock, time, fields, lateness=micros_of(within, "within of a Deduplicate"))
 
     def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaExpiringRows:
         """Return the state of remembered keys; ``options`` are the table's."""
-        columns = self._inputs.subset(self._key) + Fields(f"{EXPIRES}: timestamp")
-        return DeltaExpiringRows(path, columns, EXPIRES, key=self._key, **options)
+        columns = self._inputs.subset(self._key) + Fields(f"{FIRST_AT}: timestamp")
+        return DeltaExpiringRows(path, columns, FIRST_AT, key=self._key, **options)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         """Declare the three streams."""
@@ -80,7 +101,7 @@ class Deduplicate(TimedCommitter):
 
     def reduced(self, rows: pa.Table, times: pa.Array) -> pa.Table:
         """Return the first row of each key and time, and all rows without a time."""
-        return self._merged(with_expiry(rows.select(self._inputs.names).cast(self._schema), times, self._within))
+        return self._merged(with_expiry(rows.select(self._inputs.names).cast(self._schema), times, 0))
 
     def _merged(self, rows: pa.Table) -> pa.Table:
         """Return the first row of each key and time, and all rows without a time.
@@ -96,7 +117,7 @@ class Deduplicate(TimedCommitter):
 
     def earliest(self, rows: pa.Table) -> Micros:
         """Return each row's event time."""
-        return micros_in(rows[EXPIRES]) - self._within
+        return micros_in(rows[EXPIRES])
 
     def add(self, rows: pa.Table) -> None:
         """Pass on the rows whose keys are not remembered, and remember these."""
@@ -105,7 +126,7 @@ class Deduplicate(TimedCommitter):
         self.context.count("passed", new.num_rows)
         self.context.count("repeated", rows.num_rows - new.num_rows)
         if new.num_rows:
-            self._state.append(new.select([*self._key, EXPIRES]))
+            self._state.append(new.select([*self._key, EXPIRES]).rename_columns([*self._key, FIRST_AT]))
             self.emit(new.drop_columns([EXPIRES]), DEFAULT_STREAM)
 
     def refuse(self, rows: pa.Table, stream: str) -> None:
@@ -117,6 +138,13 @@ class Deduplicate(TimedCommitter):
         expired = self._state.take_expired(until)
         self.context.count("forgotten", expired.num_rows)
         self.context.gauge("remembered", self._state.rows_held())
+
+
+def _has_order(kind: pa.DataType) -> bool:
+    """Return whether Arrow sorts by columns of a type."""
+    if pa.types.is_struct(kind):
+        return all(_has_order(field.type) for field in kind)
+    return not pa.types.is_nested(kind)
 
 
 def _first_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:

@@ -23,7 +23,16 @@ from txtopo.api.types import ddl_name
 from txtopo.errors import FieldsError
 from txtopo.transactional.tasks.progress_probe import current_probe
 
-__all__ = ["Column", "column_values", "find_misfit", "fit_array", "fit_column", "fitted_array", "is_key_type"]
+__all__ = [
+    "Column",
+    "column_values",
+    "find_misfit",
+    "fit_array",
+    "fit_column",
+    "fitted_array",
+    "is_key_type",
+    "no_equality",
+]
 
 AT_ONCE_MAX = 1_000
 """The number of nested values converted at a time; that takes a second if they are large, so progress is reported
@@ -154,6 +163,14 @@ def _as_python(array: Any) -> list[Any]:
 def is_key_type(kind: pa.DataType) -> bool:
     """Whether values of this type can be keys: they are hashable, and Python's equality is the same as Delta's."""
     return not (pa.types.is_nested(kind) or pa.types.is_floating(kind))
+
+
+def no_equality(name: str, kind: pa.DataType) -> FieldsError:
+    """Return the error of a key field whose type is none of :func:`is_key_type`."""
+    return FieldsError(
+        f"key field {name!r} is {ddl_name(kind)}, whose values have no reliable equality; use a string, an integer, a "
+        "decimal, a date, a timestamp, a boolean or a binary"
+    )
 
 
 def _is_exact(values: Sequence[Any], kind: pa.DataType) -> bool:

@@ -15,7 +15,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.delta.columns import Column, column_values, does_not_fit, find_misfit, fit_column, is_key_type
+from state.delta.columns import Column, column_values, does_not_fit, find_misfit, fit_column, is_key_type, no_equality
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key, joined_columns
 from txtopo.api.state import KeyedWrites
@@ -66,10 +66,7 @@ def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) 
             if typed and declared is None:
                 raise FieldsError(f"{role} field {name!r} has no type; write '{name}: string' or another Spark type")
             if role == "key" and declared is not None and not is_key_type(declared):
-                raise FieldsError(
-                    f"key field {name!r} is {ddl_name(declared)}, whose values have no reliable equality; "
-                    "use a string, an integer, a decimal, a date, a timestamp, a boolean or a binary",
-                )
+                raise no_equality(name, declared)
     names = [*key, *value, *_previous_names(value, kind), TXID_FIELD]
     twice = twice_among(names)
     if twice is not None and twice.lower() == TXID_FIELD:

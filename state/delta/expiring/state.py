@@ -20,7 +20,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from state.delta.columns import is_key_type
+from state.delta.columns import is_key_type, no_equality
 from state.delta.expiring.past import PastDeltaExpiringRows
 from state.delta.log.data_files import DataFile, files_in
 from state.delta.log.growth import Growth
@@ -106,7 +106,7 @@ class DeltaExpiringRows(DeltaRows):
         self.key = fields.subset((key,) if isinstance(key, str) else tuple(key))
         for name, own in zip(self.key.names, self.key.types, strict=True):
             if own is None or not is_key_type(own):
-                raise FieldsError(f"key field {name!r} is {ddl_name(own)}, whose values have no reliable equality")
+                raise no_equality(name, own)
         self.expires = expires
         self.kind = StateKind.EXPIRING
 

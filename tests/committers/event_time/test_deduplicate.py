@@ -1,0 +1,69 @@
+"""Deduplicate: another ``within`` after a restart, and fields that it refuses."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from committers import Deduplicate
+from tests.committers.event_time.scripted import SECOND, START, Planned, Script, rows_of, run_timed
+from txtopo import Fields
+from txtopo.errors import FieldsError
+
+ROWS = Fields("at: timestamp", "key: string")
+
+
+def unique(within: float, fields: Fields = ROWS, key: str = "key") -> Deduplicate:
+    return Deduplicate("windows", clock="clock", time="at", key=key, within=within * SECOND, fields=fields)
+
+
+def run_parts(root: Path, script: list[Planned], *parts: tuple[int, float]) -> None:
+    """Run a script in parts, up to a transaction each, with a ``within`` each."""
+    for until, within in parts:
+        run_timed(root, Script(script, ROWS), unique(within), until=until, delay=dt.timedelta())
+
+
+def one_by_one(*rows: tuple[float, str]) -> list[Planned]:
+    """Return a script of a row for each transaction."""
+    return [Planned(number, [(START + second * SECOND, key)]) for number, (second, key) in enumerate(rows)]
+
+
+def passed(root: Path, stream: str = "default") -> list[tuple[Any, ...]]:
+    """Return the rows in a table: txid, event time, key."""
+    return rows_of(root, stream, "txid", "at", "key")
+
+
+def test_longer_within_after_a_restart(tmp_path: Path) -> None:
+    """A key that is remembered is so for the new time: none of its rows is passed on again."""
+    script = one_by_one((1, "a"), (5, "b"), (20, "c"), (16, "a"), (19, "b"), (120, "d"), (121, "a"))
+    run_parts(tmp_path, script, (2, 10), (7, 100))
+    assert passed(tmp_path) == [(1, 1, "a"), (2, 5, "b"), (3, 20, "c"), (6, 120, "d"), (7, 121, "a")]
+    assert passed(tmp_path, "late") == []
+
+
+def test_shorter_within_after_a_restart(tmp_path: Path) -> None:
+    """A key that is remembered is forgotten by the new time; what may have been forgotten is late."""
+    script = one_by_one((1, "a"), (15, "b"), (16, "a"), (17, "a"), (2, "a"))
+    run_parts(tmp_path, script, (2, 100), (5, 10))
+    assert passed(tmp_path) == [(1, 1, "a"), (2, 15, "b"), (4, 17, "a")]
+    assert passed(tmp_path, "late") == [(5, 2, "a")]
+
+
+@pytest.mark.parametrize("kind", ["array<string>", "map<string,string>", "struct<a:array<string>>"])
+def test_fields_that_it_refuses(kind: str) -> None:
+    """A key that is nested, or a field that rows cannot be ordered by, is refused by its name where it is declared."""
+    fields = Fields("at: timestamp", "key: string", f"tags: {kind}")
+    with pytest.raises(FieldsError, match=r"key field 'tags' is .*use a string"):
+        unique(10, fields, key="tags")
+    with pytest.raises(FieldsError, match=r"field 'tags' is .*make it a string, such as JSON, in a bolt above"):
+        unique(10, fields)
+    unique(10, Fields("at: timestamp", "key: string", "tags: struct<a:string>"))
+
+
+def test_a_key_with_the_name_of_its_own_column() -> None:
+    """The name of the state's own column is refused in a key."""
+    with pytest.raises(FieldsError, match="a column 'first_at' of its own; give your key another name"):
+        unique(10, Fields("at: timestamp", "first_at: string"), key="first_at")
