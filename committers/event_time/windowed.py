@@ -78,9 +78,10 @@ class WindowedCommitter(TimedCommitter):
         self._window = window
         names = dict.fromkeys([*self._key, *(name for each in aggregates.values() for name in each.inputs), *whole])
         inputs = fields_of(pa.schema({name: types[name] for name in names}))
-        super().__init__(
-            state, clock, time, inputs, micros_of(lateness, f"lateness of a {type(self).__name__}", may_be_zero=True)
-        )
+        kept_open = micros_of(lateness, f"lateness of a {type(self).__name__}", may_be_zero=True)
+        # A row at the watermark is in time, and at the very end of a session belongs to it: so the watermark must be
+        # past the end, while it need only reach that of other windows.
+        super().__init__(state, clock, time, inputs, kept_open + window.merges)
 
     @abstractmethod
     def _check_sessions(self) -> None:
@@ -161,10 +162,10 @@ class WindowedCommitter(TimedCommitter):
 class WindowCommitter(WindowedCommitter):
     """Aggregates the rows of each window of event time by key, and emits each window once, when it closes.
 
-    Transaction N closes a window when the watermark after N has reached the window's end plus the lateness. What N
-    itself brings for it is in it. What a later transaction brings for it is late as a whole: it is emitted on the
-    stream ``late``, and changes nothing. So what a window has said never changes, however often transactions are
-    replayed.
+    Transaction N closes a window when the watermark after N has reached the window's end plus the lateness, or has
+    passed it if the windows are sessions, to which a row at their very end still belongs. What N itself brings for it
+    is in it. What a later transaction brings for it is late as a whole: it is emitted on the stream ``late``, and
+    changes nothing. So what a window has said never changes, however often transactions are replayed.
 
     *You* subscribe it to the stream by ``fields_grouping`` on fields of the key, and to an :class:`EventClock` by
     ``all_grouping``; give its state, from :meth:`state`, to ``builder.set_state``; and put what it emits into a table

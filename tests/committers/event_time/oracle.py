@@ -94,13 +94,13 @@ def sessions(transactions: Sequence[Sequence[Row]], gap: dt.timedelta, delay: dt
                 own[key].append([time, time + gap, 1, value])
         for key, found in own.items():
             for each in _merged(found):
-                if before is not None and each[1] <= before:
+                if before is not None and each[1] < before:
                     said.late[txid, key, each[0], each[1]] = (each[2], each[3])
                 else:
                     is_open[key].append(each)
         for key in list(is_open):
             merged = _merged(is_open[key])
-            closed = [each for each in merged if after is not None and each[1] <= after]
+            closed = [each for each in merged if after is not None and each[1] < after]
             said.closed |= {(key, each[0], each[1]): (txid, each[2], each[3]) for each in closed}
             is_open[key] = [each for each in merged if each not in closed]
     said.closed |= {

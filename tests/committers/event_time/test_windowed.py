@@ -104,6 +104,17 @@ def test_another_gap_after_a_restart(tmp_path: Path) -> None:
     assert said(tmp_path) == [(3, 2, 16, 3), (5, 40, 45, 2)]
 
 
+@pytest.mark.parametrize("lateness", [0, 5])
+def test_the_very_end_of_a_session(tmp_path: Path, lateness: float) -> None:
+    """A row at a session's end belongs to it, also if the watermark is there already: it is no row that is late."""
+    script = [Planned(0, [at(0)]), Planned(1, [at(10 + lateness, "other")]), Planned(2, [at(10)]), Planned(3, [at(90)])]
+    run_parts(tmp_path, script, (3, counting(Sessions(10 * SECOND), lateness)))
+    assert said(tmp_path) == []
+    run_parts(tmp_path, script, (4, counting(Sessions(10 * SECOND), lateness)))
+    assert sorted(said(tmp_path)) == [(4, 0, 20, 2), (4, 10 + lateness, 20 + lateness, 1)]
+    assert said(tmp_path, "late") == []
+
+
 def test_a_quiet_source(tmp_path: Path) -> None:
     """The last windows close although nothing comes any more: by transactions without input."""
     script = [Planned(0, [at(1), at(11)]), *(Planned(60 * minute, None) for minute in range(1, 4)), Planned(185, [])]
