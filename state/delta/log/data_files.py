@@ -118,9 +118,11 @@ def stats_of(rows: pa.Table, made: pq.FileMetaData | None = None) -> dict[str, A
         stats["nullCount"][name] = column.null_count
         if not any(is_kind(column.type) for is_kind in _BOUNDED) or column.null_count == len(column):
             continue
-        low, high = (
-            _bounds_in(made, rows.schema.get_field_index(name), rows.num_columns) or pc.min_max(column).as_py().values()
-        )
+        position = rows.schema.get_field_index(name)
+        try:
+            low, high = _bounds_in(made, position, rows.num_columns) or pc.min_max(column).as_py().values()
+        except OverflowError:  # a date outside of the years 1 to 9999, which a file may hold and Python does not know
+            continue
         if isinstance(low, str):
             low, high = low[:_TEXT_MAX], _upper_bound(high)
         elif isinstance(low, dt.date):

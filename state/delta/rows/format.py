@@ -137,6 +137,20 @@ class RowsFormat:
                     f"state {self.state!r}, field {name!r}: a row has {'an empty string or ' * is_text}no value; "
                     "Delta cannot distinguish such a partition from none, so give it a value; nothing was written"
                 )
+            if pa.types.is_date(column.type):
+                for date in pc.min_max(column).values():
+                    _check_year(self.state, name, date)
+
+
+def _check_year(state: str, name: str, date: pa.Scalar) -> None:
+    """Refuse a date that Python does not know: the log has the values of partitions as texts."""
+    try:
+        date.as_py()
+    except OverflowError as error:
+        raise FieldsError(
+            f"state {state!r}, field {name!r}: a row has {date.cast(pa.string())}, and rows are partitioned by dates "
+            "of the years 1 to 9999; give it such a date, or do not partition by this field; nothing was written"
+        ) from error
 
 
 def arranged(rows: pa.Table, names: Sequence[str]) -> pa.Table | None:

@@ -6,11 +6,13 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from state import DeltaRows, DeltaState, read_table
 from tests.state.delta.rows.rows_tables import FIELDS, opened, put, rows
 from txtopo import Fields
 from txtopo.api.state import StateKind
+from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import (
     ConfigError,
     DivergenceError,
@@ -43,6 +45,30 @@ def test_misfits_are_refused(tmp_path, given, field) -> None:
         put(state, (1, ("append", given)))
     assert field in refusal.value.message
     assert (rows(tmp_path), state.last_txid) == (Counter(), None)
+
+
+BEYOND_9999 = pa.array([0, 2_932_897], pa.int32()).cast(pa.date32())
+"""1970-01-01, and the first day that Python does not know."""
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_partition_after_the_year_9999(tmp_path, is_file) -> None:
+    """A date that the log can't have as a partition is refused with its field and value, and nothing is written."""
+    state = opened(tmp_path, fields=Fields("day: date", "n: long"), partition_by="day")
+    given = pa.table({"day": BEYOND_9999, "n": [1, 2]})
+    with pytest.raises(FieldsError, match=r"state 's', field 'day': a row has 10000-01-01, .* the years 1 to 9999"):
+        put(state, (1, ("append", write_rows_file(str(tmp_path), "rows", given, ()) if is_file else given)))
+    assert state.last_txid is None
+
+
+def test_a_date_after_the_year_9999(tmp_path) -> None:
+    """A date that Python does not know, and a file of Parquet may hold, goes through, without bounds in the log."""
+    state = opened(tmp_path, fields=Fields("day: date", "n: long"))
+    put(state, (1, ("append", pa.table({"day": BEYOND_9999, "n": [1, 2]}))))
+    assert read_table(tmp_path / "t")["day"].combine_chunks() == BEYOND_9999
+    stats = DeltaTable(tmp_path / "t").get_add_actions(flatten=True)
+    assert "max.n" in stats.schema.names
+    assert "max.day" not in stats.schema.names or stats["max.day"].to_pylist() == [None]
 
 
 def test_columns_of_like_types_are_taken(tmp_path) -> None:
