@@ -399,6 +399,19 @@ def test_a_clock_that_is_set_back() -> None:
     assert event.begun == (planned(8, 8, at_secs=2.0),)
 
 
+def test_a_clock_that_is_far_behind(caplog: pytest.LogCaptureFixture) -> None:
+    """If a clock was years ahead once, the log says once, also where nothing comes, what waits for it, until when."""
+    source = Source("spout", Status(), REPEATABLE, wall_secs=lambda: NOW_SECS, quiet_after=dt.timedelta(seconds=1))
+    for secs in (60, 61, 200_000_000, 200_000_000):
+        source.create(ask(8, 1, "before", Planned(round((NOW_SECS + secs) * 1_000))), committed=7)
+    expected = (
+        "the clock shows 1970-01-01 00:16:40+00:00, but transaction 7 was planned at 1970-01-01 00:17:41+00:00: either it "
+        "was ahead then, or it is behind now and must be set. Until it shows that time, all transactions are planned at "
+        "it; no idle timeout of event time passes before then"
+    )
+    assert [record.message for record in caplog.records] == [expected]
+
+
 def test_what_took_nothing_is_not_told() -> None:
     """An opaque spout's coordinator does not hear of transactions without input, which it might take for fruitless."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -55,6 +56,11 @@ wait for half a second, and 100x that would leave its records unread for most of
 
 FAILED_SECS = 0.02
 """The pause after a source has failed."""
+
+BEHIND_MAX_MS = 60_000
+"""How far the clock may be behind the last transaction's time without a warning; between machines it may differ."""
+
+logger = logging.getLogger("txtopo")
 
 _NOTHING = MetadataCreated((), SourceStatus.WAITING)
 
@@ -105,6 +111,7 @@ class Source(Begins):
         self._at_end = at_end
         self._asked_since_ms: int | None = None
         self._has_resumed = False
+        self._has_warned_of_clock = False
         self._failures = FailureLog()
         self._ask_again_secs = 0.0
         self._waits_since: float | None = None
@@ -197,6 +204,7 @@ class Source(Begins):
         attempt = TransactionAttempt(action.first_txid, 0)
         if self._asked_since_ms is None:
             self._asked_since_ms = self._now_ms()
+        self._warn_of_clock(action.first_txid - 1, action.previous_planned)
         try:
             with user_code(self._spout_id, attempt):
                 self._resume(action.first_txid - 1, previous, action.previous_planned)
@@ -274,6 +282,21 @@ class Source(Begins):
 
     def _planned(self, before: Planned, turn: Turn) -> Planned:
         return Planned(max(self._now_ms(), before.at_ms), turn)  # somebody may have set the clock back
+
+    def _warn_of_clock(self, txid: int, before: Planned) -> None:
+        """Log once that transactions are planned at a time that has not come yet."""
+        if self._has_warned_of_clock or before.at_ms - self._now_ms() <= BEHIND_MAX_MS:
+            return
+        self._has_warned_of_clock = True
+        held_up = "" if self._quiet_after_ms is None else "; no idle timeout of event time passes before then"
+        logger.warning(
+            "the clock shows %s, but transaction %d was planned at %s: either it was ahead then, or it is behind now "
+            "and must be set. Until it shows that time, all transactions are planned at it%s",
+            Planned(self._now_ms()).at.isoformat(" ", "seconds"),
+            txid,
+            before.at.isoformat(" ", "seconds"),
+            held_up,
+        )
 
     def _now_ms(self) -> int:
         return int(self._wall_secs() * 1000)
