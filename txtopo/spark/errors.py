@@ -38,8 +38,7 @@ _NO_DELTA = re.compile(
     r"|io\.delta\.sql\.DeltaSparkSessionExtension"
 )
 _DELTA_REMEDY = (
-    "this Spark session has no Delta: set uses_delta = True in the class of the component, or "
-    "Config(spark_delta=True); see docs/guides/dataframes.md"
+    "this Spark session has no Delta: set uses_delta = True in the class of the component, or Config(spark_delta=True)"
 )
 
 

@@ -406,6 +406,42 @@ def test_a_table_declared_otherwise_before_its_first_transaction(tmp_path):
     assert run("string").transactions == TRANSACTIONS
 
 
+def run_at(root: pathlib.Path, first: str, second: str, *, until: int = 4, kind: str = "string") -> None:
+    """Run a topology with two tables at some paths below a folder; the second has a key of a type."""
+    builder = TransactionalTopologyBuilder("words", "spout", MemoryTransactionalSpout(DATA, Fields("word"), 4))
+    for name, path, key in (("first", first, "string"), ("second", second, kind)):
+        committer = ReduceCommitter(name, "word", values={"n": Count()})
+        builder.set_committer_bolt(f"count-{name}", committer).global_grouping("spout")
+        builder.set_state(name, DeltaState(root / path, Fields(f"word: {key}"), Fields("n: long")))
+    run_inline(builder.build(), until=until)
+
+
+def test_a_table_at_another_path(tmp_path):
+    """It goes on if the table is moved there; the refusal says so; the first one goes with the coordinator state."""
+    run_at(tmp_path, "one", "two", until=2)
+    with pytest.raises(DivergenceError, match="elsewhere if the state's path has changed: then move it here"):
+        run_at(tmp_path, "one", "new/two")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "two").rename(tmp_path / "new" / "two")
+    run_at(tmp_path, "one", "new/two", until=3)
+    (tmp_path / "one").rename(tmp_path / "new" / "one")
+    with pytest.raises(DivergenceError, match=r"than beside the first table or in topology\.state\.dir"):
+        run_at(tmp_path, "new/one", "new/two")
+    shutil.rmtree(tmp_path / "new" / "_txtopo", ignore_errors=True)
+    (tmp_path / "_txtopo").rename(tmp_path / "new" / "_txtopo")
+    run_at(tmp_path, "new/one", "new/two", until=4)
+    assert [max(read_table(tmp_path / "new" / name)["txid"].to_pylist()) for name in ("one", "two")] == [4, 4]
+
+
+def test_a_table_declared_otherwise(tmp_path):
+    """The way out is another name and another path: another path alone is refused, too."""
+    run_at(tmp_path, "one", "two", until=2)
+    with pytest.raises(DivergenceError, match="Declare the state as it was, or give it another name and another path"):
+        run_at(tmp_path, "one", "two", kind="binary")
+    with pytest.raises(DivergenceError, match=r"'second' .* is gone, or elsewhere"):
+        run_at(tmp_path, "one", "new", kind="binary")
+
+
 # During a run
 
 

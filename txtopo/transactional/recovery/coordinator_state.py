@@ -350,8 +350,7 @@ class CoordinatorState:
             raise DivergenceError(
                 f"topology {self.topology_id!r} has run with a spout of kind {self._spout} up to transaction "
                 f"{self.committed().txid}; this one is {kind}, and its metadata has another meaning. Use the "
-                "former spout, or give the topology another id and new tables; docs/guides/changing-a-topology.md says "
-                "what may change between two runs"
+                "former spout, or give the topology another id and new tables"
             )
 
     def begin_fork(

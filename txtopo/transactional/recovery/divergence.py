@@ -32,9 +32,7 @@ WAY_OUT = (
     "does what is safe, and asks before anything else"
 )
 
-GUIDE = "docs/guides/changing-a-topology.md says what may change between two runs"
-
-AS_IT_WAS = f"Declare the state as it was, or give it another path. {GUIDE}"
+AS_IT_WAS = "Declare the state as it was, or give it another name and another path: that is a new state."
 NO_ROWS = "No transaction has written to it: remove its folder, and the next run makes it as it is declared now."
 
 START_EMPTY = "topology.state.start.empty"
@@ -148,7 +146,10 @@ class CoordinatorRecord:
     def text(self, name: str) -> str:
         """Return the txids in the coordinator state, in words."""
         if self.incarnation is None:
-            return "there is no coordinator state (it is at transaction 0): it was wiped, or is in another place"
+            return (
+                "there is no coordinator state (it is at transaction 0): it was wiped, or is in another place than "
+                "beside the first table or in topology.state.dir"
+            )
         mark = self.committed.states.get(name)
         wrote = "has no record of it" if mark is None else f"recorded its last write at {mark.txid or 0}"
         decided = "" if self.group is None else f", has decided those up to {self.group.last},"
@@ -216,7 +217,7 @@ def find_strangers(
     way_out = (
         f"Take {which} out of the topology again{backfill}; or start {them} empty from here on, with "
         f"{START_EMPTY}={pairs}, which 'txtopo audit' shows for ever; or run 'txtopo repair' with this topology: it "
-        f"goes back to where the topology had all of its states, if it can, or starts anew with --start-anew. {GUIDE}"
+        f"goes back to where the topology had all of its states, if it can, or starts anew with --start-anew."
     )
     found = []
     for name, kind in strangers.items():
@@ -288,7 +289,10 @@ def _of_table(record: CoordinatorRecord, name: str, look: _Look) -> Divergence |
     if look.description is None:
         if mark is None or mark.txid is None:  # nothing was written to it, so opening may make a new one
             return None
-        text = f"{where}: its table, {address}, is gone, and a new one would be at transaction 0; {record.text(name)}"
+        text = (
+            f"{where}: its table, {address}, is gone, or elsewhere if the state's path has changed: then move it here; "
+            f"a new one would be at transaction 0; {record.text(name)}"
+        )
         return Divergence(DivergenceKind.MISSING, name, text)
     found = _compare(record, name, look.description) or _look_closer(record, name, look.description, look.table, mark)
     if found is None:
@@ -320,8 +324,7 @@ def _of_other_owner(
     if (description.topology_id, description.state) == (record.topology_id, name):
         return None
     owner = f"state {description.state!r} of topology {description.topology_id!r}"
-    way_on = f"give the state another path. {GUIDE}"
-    return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}; {record.text(name)}; {way_on}"
+    return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}; {record.text(name)}; give the state another path"
 
 
 def _compare(record: CoordinatorRecord, name: str, description: TableDescription) -> tuple[DivergenceKind, str] | None:
