@@ -12,10 +12,15 @@ Inputs = Mapping[tuple[str, str], Fields]
 """The fields of each stream, by component id and stream."""
 
 
+def stream_name(source: str, stream: str) -> str:
+    """Return a stream as errors name it: by its component alone if it is the default one."""
+    return repr(source) if stream == DEFAULT_STREAM else f"stream {stream!r} of {source!r}"
+
+
 def field_mistakes(names: Iterable[str], inputs: Inputs) -> Iterator[str]:
     """Yield the fields that a committer reads, and that a stream does not have."""
     for (source, stream), fields in inputs.items():
-        of = repr(source) if stream == DEFAULT_STREAM else f"stream {stream!r} of {source!r}"
+        of = stream_name(source, stream)
         for name in dict.fromkeys(names):
             if name not in fields:
                 yield f"reads field {name!r}, which {of} does not have{nearest(name, fields)}"

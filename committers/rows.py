@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from committers.inputs import Inputs, field_mistakes, stream_name
 from committers.spill import SpillingCommitter
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.map_state import MapState
 from txtopo.api.reduction import Rows
+from txtopo.api.state import State
+from txtopo.api.values import StateKind
 
 TUPLES_WAITING_MAX = 10_000
 """The maximum number of tuples that wait to be converted to columns."""
@@ -29,6 +32,32 @@ class RowsCommitter(SpillingCommitter):
     def __init__(self, state: str, fields: Sequence[str] | None = None) -> None:
         self._state_name = state
         self._fields = None if fields is None else tuple(fields)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether no subclass overrides the taking of rows."""
+        return all(getattr(type(self), name) is getattr(RowsCommitter, name) for name in ("execute", "execute_batch"))
+
+    def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
+        """Return the fields that a stream lacks, unless a subclass reads others."""
+        return field_mistakes(self._fields or (), inputs if self._is_plain else {})
+
+    def table_mistakes(self, inputs: Inputs, states: Mapping[str, State]) -> Iterator[str]:
+        """Return the streams whose fields are not the columns of the table, unless a subclass makes the rows."""
+        table = states.get(self._state_name)
+        if table is None or table.kind is not StateKind.ROWS or not self._is_plain:
+            return
+        for (source, stream), fields in inputs.items():
+            names, columns = self._fields or fields.names[1:], table.value.names
+            if self._fields is None and set(names) == set(columns):
+                names = columns
+            kinds = [fields.types[fields.index(name)] for name in names]
+            if len(names) != len(columns) or any(map(_are_unlike, kinds, table.value.types)):
+                yield (
+                    f"puts {', '.join(names)} of {stream_name(source, stream)}, {fields.without_attempt()}, into state "
+                    f"{self._state_name!r}, whose table has {table.value}; declare the table with the fields of the "
+                    "stream, or name those to take by fields="
+                )
 
     def prepare(
         self,
@@ -99,6 +128,14 @@ class RowsCommitter(SpillingCommitter):
         if self._tuples:
             tuples, self._tuples = self._tuples, []
             self._rows.append(self._state.as_rows(tuples))
+
+
+_UNLIKE = (pa.types.is_nested, pa.types.is_temporal, pa.types.is_string, pa.types.is_binary)
+"""Kinds of types; a value of one never fits a field of another, or a number or boolean."""
+
+
+def _are_unlike(one: pa.DataType | None, other: pa.DataType | None) -> bool:
+    return one is not None and other is not None and any(is_kind(one) != is_kind(other) for is_kind in _UNLIKE)
 
 
 class AppendCommitter(RowsCommitter):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from committers import (
+    AppendCommitter,
     Count,
     Deduplicate,
     EventClock,
@@ -20,6 +21,7 @@ from committers import (
     WindowCommitter,
 )
 from spouts import MemoryTransactionalSpout
+from state import DeltaRows
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.errors import FieldsError, TopologyError
 
@@ -36,9 +38,16 @@ class Alerts(TimerCommitter):
         return None
 
 
-def windows(clock: str = "clock", of: str = "n", time: str = "at") -> WindowCommitter:
-    aggregates = {"n": Sum(f"{of}: long")}
-    return WindowCommitter("s", clock=clock, time=time, key=USER, window=Tumbling(MINUTE), aggregates=aggregates)
+def windows(clock: str = "clock", of: str = "n", time: str = "at", late_rows: Fields | None = None) -> WindowCommitter:
+    return WindowCommitter(
+        "s",
+        clock=clock,
+        time=time,
+        key=USER,
+        window=Tumbling(MINUTE),
+        aggregates={"n": Sum(f"{of}: long")},
+        late_rows=late_rows,
+    )
 
 
 KNOWN = "'rows' does not have; known: 'attempt', 'user', 'n', 'at'"
@@ -75,6 +84,46 @@ def test_refused(committer: Any, clock: str, message: str) -> None:
     with pytest.raises(TopologyError) as refusal:
         builder.build()
     assert message in str(refusal.value)
+
+
+PRICE = Fields("n: long")
+
+
+@pytest.mark.parametrize(
+    ("stream", "late_rows", "fields", "told"),
+    [
+        ("default", None, None, ""),
+        ("late", None, None, ""),
+        (
+            "untimed",
+            None,
+            None,
+            "puts user, n of stream 'untimed' of 'windows', Fields('user: string', 'n: bigint'), into",
+        ),
+        ("late", PRICE, ["n", "window_start", "window_end"], "puts n, window_start, window_end of stream 'late' of"),
+        ("late", PRICE, ["n", "window_start", "window_end", "n"], "puts n, window_start, window_end, n of stream"),
+        ("late", ROWS, ["user", "window_start", "window_end", "n"], ""),
+        ("late", PRICE, ["n", "user"], "reads field 'user', which stream 'late' of 'windows' does not have"),
+    ],
+)
+def test_the_table_of_a_stream(tmp_path: Path, stream: str, late_rows: Any, fields: Any, told: str) -> None:
+    """A table whose columns are not those of the stream that is put there is refused with stream, table and columns."""
+    builder = TransactionalTopologyBuilder("inputs", "rows", MemoryTransactionalSpout([], ROWS, 1))
+    clock, own = EventClock("times", time="at", delay=MINUTE), windows(late_rows=late_rows)
+    builder.set_committer_bolt("clock", clock).global_grouping("rows")
+    builder.set_state("times", clock.state(tmp_path / "times"))
+    builder.set_committer_bolt("windows", own).shuffle_grouping("rows").all_grouping("clock")
+    builder.set_state("s", own.state(tmp_path / "s"))
+    builder.set_committer_bolt("put", AppendCommitter("table", fields)).shuffle_grouping("windows", stream)
+    builder.set_state("table", DeltaRows(tmp_path / "table", own.results()))
+    if not told:
+        builder.build()
+        return
+    with pytest.raises(TopologyError) as refusal:
+        builder.build()
+    assert f"bolt 'put' {told}" in str(refusal.value)
+    table = f"state 'table', whose table has {own.results()}; declare the table with the fields of the stream"
+    assert told.startswith("reads") or table in str(refusal.value)
 
 
 class Counting(ReduceCommitter):

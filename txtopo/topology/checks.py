@@ -205,7 +205,11 @@ def check_inputs(graph: Graph, streams: Streams) -> Iterator[str]:
     for declared in graph.bolts:
         inputs = {(each.source, each.stream): streams[each.source][each.stream] for each in declared.subscriptions}
         assert isinstance(declared.component, Bolt), "others were refused"
-        for mistake in declared.component.input_mistakes(inputs):
+        mistakes = list(declared.component.input_mistakes(inputs))
+        # With fields that are missing in a stream, there is nothing to compare a table with.
+        if not mistakes:
+            mistakes = list(call_if_there(declared.component, "table_mistakes", inputs, dict(graph.states), default=()))
+        for mistake in mistakes:
             yield f"bolt {declared.id!r} {mistake}"
 
 
