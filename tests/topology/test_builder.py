@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -225,6 +226,19 @@ def test_icommitter_is_a_committer() -> None:
     b.set_state("totals", MemoryState(Fields("k"), Fields("v")))
     b.set_bolt("a", Asks()).shuffle_grouping("spout")
     assert b.build().plan.by_id["a"].is_committer
+
+
+@pytest.mark.parametrize("is_committer", [False, True])
+def test_a_bolt_that_does_not_pickle(is_committer: bool) -> None:
+    """The bolt is named by its id, and the attribute by its name."""
+    bolt = Asks() if is_committer else Silent()
+    bolt.lock = threading.Lock()  # type: ignore[union-attr]
+    builder = TransactionalTopologyBuilder("t", "spout", MemoryTransactionalSpout([], Fields("word"), 1))
+    builder.set_bolt("own", bolt).shuffle_grouping("spout")
+    with pytest.raises(
+        TopologyError, match=r"bolt 'own': .*, attribute 'lock' \(lock\), does not pickle .* in prepare\(\)"
+    ):
+        builder.build()
 
 
 def test_several_streams() -> None:

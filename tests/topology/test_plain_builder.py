@@ -167,7 +167,11 @@ MISTAKES: list[tuple[str, Mistake, list[str]]] = [
         ["'a'", "OfTransactions", "TransactionalTopologyBuilder", "BasicBolt or RichBolt"],
     ),
     ("Storm's spelling", spout(StormsNames()), ["'a'", "nextTuple", "next_tuple()"]),
-    ("does not pickle", spout(Locked()), ["Locked does not pickle", "create objects that do not pickle"]),
+    (
+        "does not pickle",
+        spout(Locked()),
+        ["spout 'a': Locked, attribute 'lock' (lock), does not pickle", "create objects that do not pickle in open()"],
+    ),
     (
         "unknown component of a direct grouping",
         lambda b: b.set_bolt("a", Pass()).direct_grouping("spuot", "direct"),

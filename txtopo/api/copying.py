@@ -29,6 +29,9 @@ from txtopo.errors import FieldsError
 Copy = Callable[[Any], Any]
 """Returns a value that shares nothing mutable with its argument."""
 
+CULPRIT_DEPTH_MAX = 5
+"""The maximum number of names by which an error says which attribute does not pickle."""
+
 UNCHANGEABLE = frozenset(
     {
         *(str, bytes, int, float, bool, type(None), complex, TransactionAttempt),
@@ -189,6 +192,22 @@ def _tuple_copy(copies: Sequence[Copy | None]) -> Copy:
         return values if made is None else tuple(made)
 
     return copy_tuple
+
+
+def culprit(value: object, dump: Callable[[Any], object] = cloudpickle.dumps) -> str:
+    """Return the first attribute of an object that does not pickle, to go behind its class in an error; '' if none."""
+    names: list[str] = []
+    while len(names) < CULPRIT_DEPTH_MAX:  # into attributes: a spout may be held by one of ours; objects by each other
+        for name, attribute in getattr(value, "__dict__", {}).items():
+            try:
+                dump(attribute)
+            except Exception:  # noqa: BLE001 - this is the attribute to name
+                names.append(name)
+                value = attribute
+                break
+        else:
+            break
+    return f", attribute {'.'.join(names)!r} ({type(value).__name__})," if names else ""
 
 
 def _by_pickle(value: Any) -> Any:

@@ -15,6 +15,7 @@ from txtopo.api.bolt import (
     ICommitter,
     OutputFieldsDeclarer,
 )
+from txtopo.api.copying import culprit
 from txtopo.api.fields import Fields
 from txtopo.api.groupings import Grouping, GroupingKind
 from txtopo.api.spout import (
@@ -205,7 +206,7 @@ def _make_plan(
         PlannedComponent(
             id=declared.id,
             kind=_kind_of(declared.component),
-            component=_prototype(declared.component),
+            component=_prototype(declared),
             tasks=declared.num_tasks or declared.parallelism or 1,
             streams=dict(streams[declared.id]),
             phase=Phase.COMMIT if declared.id in commit_phase else Phase.PROCESSING,
@@ -236,21 +237,23 @@ def _kind_of(component: object) -> ComponentKind:
     return rules.kind
 
 
-def _prototype(component: AnySpout | Spout | Bolt) -> Any:
+def _prototype(declared: Declared) -> Any:
+    component = declared.component
     if isinstance(component, Bolt):
-        check_pickles(component)
+        check_pickles(declared.id, component)
         return component
     assert not isinstance(component, Spout), "checked before"
     return semantics_of(component).prototype(component)
 
 
-def check_pickles(component: Component) -> None:
+def check_pickles(component_id: str, component: Component) -> None:
     """Raise a TopologyError if a component does not pickle, and so can't travel to the executors."""
     try:
         cloudpickle.dumps(component)
     except Exception as error:  # a user's object may raise anything while it is pickled
         what, method = ("bolt", "prepare") if isinstance(component, Bolt) else ("spout", "open")
+        name = f"{type(component).__name__}{culprit(component)}"
         raise TopologyError(
-            f"{what} {type(component).__name__} does not pickle ({error}); create objects that do not pickle in "
+            f"{what} {component_id!r}: {name} does not pickle ({error}); create objects that do not pickle in "
             f"{method}()"
         ) from error

@@ -173,7 +173,7 @@ def _make_plan(graph: Graph, declarers: Mapping[str, OutputFieldsDeclarer]) -> P
     for declared in graph.declared:
         parallelism = declared.parallelism or 1
         tasks = declared.num_tasks or parallelism
-        check_pickles(declared.component)
+        check_pickles(declared.id, declared.component)
         components.append(
             PlainComponent(
                 id=declared.id,

@@ -6,7 +6,11 @@ import threading
 
 import pytest
 
+from spouts import MemoryTransactionalSpout
+from tests.api.test_partitioned import Log, LogSpout
+from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.errors import FailedException, FieldsError, TxtopoError, UserCodeError
+from txtopo.testing.inline import run_inline
 from txtopo.transactional.tasks.factory import CONFIGURATION, Configuration, _Configured
 from txtopo.transactional.tasks.objects import dump_object, load_object
 
@@ -38,6 +42,15 @@ def test_what_does_not_pickle_is_named() -> None:
 
     with pytest.raises(UserCodeError, match="lock"):
         dump_object(Holder())
+
+
+def test_a_spout_that_does_not_pickle() -> None:
+    """The spout is named by its id, and the attribute by its name."""
+    for spout, name in ((MemoryTransactionalSpout([], Fields("word"), 1), "lock"), (LogSpout(Log({})), r".*\.lock")):
+        spout.lock = threading.Lock()
+        builder = TransactionalTopologyBuilder("t", "words", spout)
+        with pytest.raises(UserCodeError, match=rf"component 'words'.*, attribute '{name}' \(lock\), does not pickle"):
+            run_inline(builder.build())
 
 
 def test_the_configuration_stays_where_it_is() -> None:

@@ -12,6 +12,7 @@ from txtopo.api.copying import UNCHANGEABLE, copied
 from txtopo.api.optional import call_if_there
 from txtopo.errors import RuleError
 from txtopo.topology.plan import Plan, PlannedComponent
+from txtopo.topology.user_code import user_code
 from txtopo.transactional.tasks.context import CONTEXT, TaskContext
 from txtopo.transactional.tasks.objects import Local, LocalReference, dump_object, maker_of
 from txtopo.transactional.tasks.state_handle import NoteLate
@@ -123,7 +124,10 @@ def prototypes_of(plan: Plan) -> dict[str, bytes]:
     Raises:
         UserCodeError: a spout or bolt does not pickle.
     """
-    frozen = {component.id: dump_object(component.component) for component in plan.components}
+    frozen = {}
+    for component in plan.components:
+        with user_code(component.id, None):
+            frozen[component.id] = dump_object(component.component)
     del frozen[plan.spout.id]  # the plan has it already, with all rows that an in-memory spout may hold
     return frozen
 

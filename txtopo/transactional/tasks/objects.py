@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 import cloudpickle
 
-from txtopo.api.copying import UNCHANGEABLE
+from txtopo.api.copying import UNCHANGEABLE, culprit
 from txtopo.errors import TxtopoError, UserCodeError
 
 
@@ -54,7 +54,7 @@ def dump_object(value: Any) -> bytes:
         raise
     except Exception as error:  # a user's attribute may raise anything while it is pickled
         raise UserCodeError(
-            f"{type(value).__name__}{_culprit(value)} does not pickle ({error}); txtopo sends objects between "
+            f"{type(value).__name__}{culprit(value, _dump)} does not pickle ({error}); txtopo sends objects between "
             "processes: create objects that do not pickle in prepare(), and exclude them in __getstate__()"
         ) from error
 
@@ -151,12 +151,3 @@ class _BindingsUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         found = super().find_class(module, name)
         return self.bindings.__getitem__ if found is _of_these_bindings else found
-
-
-def _culprit(value: Any) -> str:
-    for name, attribute in getattr(value, "__dict__", {}).items():
-        try:
-            _dump(attribute)
-        except Exception:  # noqa: BLE001 - this is the attribute to name
-            return f", attribute {name!r} ({type(attribute).__name__}),"
-    return ""
