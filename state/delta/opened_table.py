@@ -38,7 +38,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         self._data = DataFolder(writer.location)
         self._schema = schema
         self._upkeep = upkeep
-        self._log_upkeep = LogUpkeep(writer.location)
+        self._log_upkeep = LogUpkeep(writer.location, writer.fence)
         self._rows_at_upkeep = writer.rows
         self._executors: Executors | None = None
         self._driver_rows_max = 0

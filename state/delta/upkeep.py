@@ -7,17 +7,16 @@
 - *When*: after ``every_writes`` writes, or once the table has grown by many rows and by half. So where rows expire,
   large writes leave no more behind than small ones.
 - A *checkpoint* of the log, and the removal of log entries older than the table's ``delta.logRetentionDuration``
-  (30 days by default), and older than ``topology.rewind.hours``. What they cost grows with the log, and no write
-  depends on them, so a thread does them while writes go on (:class:`LogUpkeep`).
+  (30 days by default), ``topology.rewind.hours`` and the retention of vacuum. What they cost grows with the log, and no
+  write depends on them, so a thread does them while writes go on (:class:`LogUpkeep`).
 - *Vacuum*, in the same thread, and only if a retention of at least 7 days is configured, because recovery and snapshots
-  read old versions.
-  Delta's vacuum skips the folder that txtopo writes data files to (see :mod:`state.delta.log.data_files`), so that
-  folder is cleaned here, by the same rule.
+  read old versions. It is not left to delta-rs, which skips the folder that txtopo writes data files to (see
+  :mod:`state.delta.log.data_files`), and takes what the checkpoint no longer knows for nobody's (see
+  :func:`_removed_since`).
 """
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterable, Iterator
@@ -27,11 +26,12 @@ from urllib.parse import unquote
 import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, PostCommitHookProperties
+from deltalake import DeltaTable
 
 from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder
-from state.delta.log.entries import entry_path
+from state.delta.log.entries import actions_of
 from state.delta.log.location import LOG_FOLDER, Location
+from state.delta.log.ownership import Fence
 from state.delta.log.put import Change
 from state.delta.log.sync import sync_log
 from txtopo.errors import ConfigError
@@ -48,6 +48,16 @@ GROWN_ROWS_MIN = 1_000_000
 _LOG_RETENTION = "delta.logRetentionDuration"
 _LOG_HOURS = 30 * 24
 """How long Delta keeps log entries of tables without that property."""
+
+_FILE_RETENTION = "delta.deletedFileRetentionDuration"
+_REMOVALS_SECS = 7 * 24 * 3600
+"""How long checkpoints of tables without that property know of a removed file."""
+
+_CLOCKS_SECS = 3600
+"""How far the clocks of writers and of the folder may be apart."""
+
+_LOOK_SECS = 1
+"""How long a deletion trusts its last look at the table."""
 
 _LOG_ENTRY = re.compile(rf"{LOG_FOLDER}/(\d{{20}})\.(?:json|checkpoint\.parquet)")
 
@@ -103,10 +113,12 @@ class Upkeep:
 
     def clean_log(self, table: DeltaTable, folder: Folder) -> None:
         """Remove log entries that are too old, behind a checkpoint that is durable."""
-        if self.log_hours <= _LOG_HOURS or _LOG_RETENTION in table.metadata().configuration:
+        # Without the entries of its time, vacuum does not know when a file was removed.
+        hours = max(self.log_hours, self.vacuum_retention_hours or 0)
+        if hours <= _LOG_HOURS or _LOG_RETENTION in table.metadata().configuration:
             table.cleanup_metadata()  # by the table's property, or Delta's default
             return
-        oldest_secs = time.time() - self.log_hours * 3600
+        oldest_secs = time.time() - hours * 3600
         entries = {item.path: item.modified_secs for item in folder.list(LOG_FOLDER)}
         numbers = {path: int(found[1]) for path in entries if (found := _LOG_ENTRY.fullmatch(path)) is not None}
         # The newest checkpoint that is too old itself: all later versions can be read from it on.
@@ -123,8 +135,9 @@ class LogUpkeep:
     begins with the first step again.
     """
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, fence: Fence) -> None:
         self._location = location
+        self._fence = fence
         self._rounds = 0
         self._thread: ThreadPoolExecutor | None = None
         self._round: Future[None] | None = None
@@ -150,6 +163,7 @@ class LogUpkeep:
         """Wait for the round under way, and raise what the last one failed with, once.
 
         Raises:
+            LostLead: a newer epoch has opened the table; nothing more was removed.
             Exception: one of :data:`WORLD_ERRORS`.
         """
         last, self._round = self._round, None
@@ -165,6 +179,7 @@ class LogUpkeep:
     def _run(self, schedule: Upkeep, version: int, held: list[DataFile]) -> None:
         location, retention_hours = self._location, schedule.vacuum_retention_hours
         location.handle(version).create_checkpoint()
+        made_secs = time.time()
         # The entries that it replaces may be removed once it is durable.
         if location.root is not None:
             sync_log(location.root)
@@ -172,11 +187,18 @@ class LogUpkeep:
         self._rounds += 1
         if not is_clean_up_due:
             return
-        table = location.handle()
-        schedule.clean_log(table, location.folder)
-        if retention_hours is not None:
-            _vacuum(table, retention_hours)
-            _vacuum_data_folder(location.folder, table.version(), held, retention_hours)
+        deletion = _Deletion(location, self._fence, version, held)
+        deletion.look()  # a coordinator that leads may keep the log longer
+        schedule.clean_log(deletion.table, location.folder)
+        if retention_hours is None:
+            return
+        oldest_secs = time.time() - retention_hours * 3600
+        old = {item.path for item in location.folder.list(DATA_FOLDER) if item.modified_secs < oldest_secs}
+        old.update(_old_outside(deletion.table, retention_hours))
+        old -= deletion.needed
+        if old:
+            old.difference_update(_removed_since(oldest_secs, location, deletion.table, version, made_secs))
+        deletion.delete(old)
 
 
 FILE_BYTES = 64 * 1024 * 1024
@@ -214,51 +236,93 @@ def _bins(files: Iterable[DataFile]) -> list[list[DataFile]]:
     return [each for each in bins if len(each) > 1]
 
 
-def _vacuum(table: DeltaTable, retention_hours: int) -> None:
-    """Remove files beside :data:`DATA_FOLDER` that no version of the last ``retention_hours`` refers to."""
-    hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-    table.vacuum(retention_hours, dry_run=False, full=True, post_commithook_properties=hooks)
+class _Deletion:
+    """Deletes files that no version of the retention has, while its coordinator leads.
 
+    A file is such if it is older than the retention, is in no version since the one whose checkpoint the round has
+    made, is needed by no prepared write, and was removed before the retention began. This includes files of groups
+    that were never written to the log.
 
-def _vacuum_data_folder(folder: Folder, version: int, held: Iterable[DataFile], retention_hours: int) -> None:
-    """Remove files that txtopo wrote and that no version of the last ``retention_hours`` refers to.
+    A coordinator that has lost its lead may be paused before it deletes, while its successor takes an old file into the
+    table again:
 
-    This includes files of groups that were never written to the log. A file is kept if it is younger than the
-    retention, so also if it was written since the round began; if it is among ``held``; or if it was removed from the
-    table within the retention. The log must have a checkpoint.
+    1. Old finds that no version of the retention has the file, and is paused.
+    2. New writes the marker, and rolls back to a version that has the file.
+    3. Old looks at the table, sees the marker, and stops.
+
+    A window of one file is left, because no store deletes on a condition: old is paused between its last look and the
+    deletion that follows within :data:`_LOOK_SECS`, until new has rolled back and found the file in place (see
+    :meth:`~state.delta.opened_table.OpenedDeltaTable.roll_back`). Then the newest version lacks that file.
     """
-    oldest_secs = time.time() - retention_hours * 3600
-    old = {item.path for item in folder.list(DATA_FOLDER) if item.modified_secs < oldest_secs}
-    if not old:
-        return
-    old -= {file.place for file in held}
-    old -= {path for path, removed_ms in _removals(folder, version) if removed_ms >= oldest_secs * 1000}
-    for path in old:
-        folder.delete(path)
+
+    def __init__(self, location: Location, fence: Fence, version: int, held: Iterable[DataFile]) -> None:
+        self.table = location.handle()
+        """A handle of the version that was looked at last."""
+        self.needed = {file.place for file in held}
+        """The files of that version and of a prepared write, and those of versions in between."""
+        self._location = location
+        self._fence = fence
+        self._seen = version
+        """The last version whose files are among them."""
+
+    def look(self) -> None:
+        """Check the fence, and take note of the files that later versions have taken in.
+
+        Raises:
+            LostLead: a newer epoch has opened the table.
+            FileNotFoundError: the log entry of a later version is gone, behind a checkpoint of somebody else.
+        """
+        self.table.update_incremental()
+        self._fence.check(self.table)
+        while self._seen < self.table.version():
+            self.needed.update(unquote(added["path"]) for added in actions_of(self._location, self._seen + 1, "add"))
+            self._seen += 1
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files, but none that is needed; see :meth:`look`. A crash leaves some, which the next round finds."""
+        folder, looked_secs = self._location.folder, 0.0
+        for path in paths:
+            # Not by a monotonic clock, which may stand still while the machine sleeps.
+            if abs(time.time() - looked_secs) > _LOOK_SECS:
+                looked_secs = time.time()
+                self.look()
+            if path not in self.needed:
+                folder.delete(path)
 
 
-def _removals(folder: Folder, version: int) -> Iterator[tuple[str, int]]:
-    """Yield each file removed up to a version and the time in ms, from the last checkpoint and the log after it."""
-    last = f"{LOG_FOLDER}/_last_checkpoint"
-    try:
-        checkpoint = int(json.loads(folder.get(last))["version"])
-    except (ValueError, KeyError) as error:
-        raise OSError(f"{last} names no version") from error
-    prefix = f"{LOG_FOLDER}/{checkpoint:020d}.checkpoint"
-    names = [
-        item.path for item in folder.list(LOG_FOLDER) if item.path.startswith(prefix) and item.path.endswith(".parquet")
-    ]
-    if not names:
-        raise FileNotFoundError(f"{LOG_FOLDER} has no checkpoint of version {checkpoint}, which is its last one")
-    for name in names:
-        rows = pq.ParquetFile(pa.BufferReader(folder.get(name))).read(
-            columns=["remove.path", "remove.deletionTimestamp"]
-        )
-        for row in rows["remove"].to_pylist():
-            if row is not None and row["path"] is not None:
-                yield unquote(row["path"]), row["deletionTimestamp"] or 0
-    for later in range(checkpoint + 1, version + 1):
-        for line in folder.get(entry_path(later)).splitlines():
-            action = json.loads(line).get("remove") if b'"remove"' in line else None
-            if action is not None:
-                yield unquote(action["path"]), action.get("deletionTimestamp") or 0
+def _old_outside(table: DeltaTable, retention_hours: int) -> list[str]:
+    """Return the files beside :data:`DATA_FOLDER` that the table's version does not have and that are old enough."""
+    return table.vacuum(retention_hours, dry_run=True, full=True)
+
+
+def _removed_since(
+    oldest_secs: float, location: Location, table: DeltaTable, version: int, made_secs: float
+) -> Iterator[str]:
+    """Yield the files that versions up to ``version`` have removed since a time.
+
+    Its checkpoint does not know of those that were removed longer ago than the table's
+    ``delta.deletedFileRetentionDuration``, 7 days by default: of them, only the log entries of that time tell. Older
+    checkpoints may be gone, or made by others at any time.
+
+    Args:
+        oldest_secs: the time.
+        location: the table's location.
+        table: a handle of it.
+        version: a version that has a checkpoint.
+        made_secs: a time at which that was made already.
+    """
+    checkpoint = pa.BufferReader(location.folder.get(f"{LOG_FOLDER}/{version:020d}.checkpoint.parquet"))
+    rows = pq.ParquetFile(checkpoint).read(columns=["remove.path", "remove.deletionTimestamp"])
+    removals = [row for row in rows["remove"].to_pylist() if row is not None and row["path"] is not None]
+    first_secs = oldest_secs - _CLOCKS_SECS
+    last_secs = made_secs - _REMOVALS_SECS + _CLOCKS_SECS
+    is_default = _FILE_RETENTION not in table.metadata().configuration
+    for item in location.folder.list(LOG_FOLDER):
+        entry = _LOG_ENTRY.fullmatch(item.path)
+        if entry is None or not item.path.endswith(".json") or int(entry[1]) > version:
+            continue
+        if first_secs <= item.modified_secs and not (is_default and item.modified_secs > last_secs):
+            removals += actions_of(location, int(entry[1]), "remove")
+    for removal in removals:
+        if (removal.get("deletionTimestamp") or 0) >= oldest_secs * 1000:
+            yield unquote(removal["path"])

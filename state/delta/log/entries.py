@@ -22,6 +22,7 @@ __all__ = [
     "RESTORED_NOTE",
     "TXID_NOTE",
     "LogEntry",
+    "actions_of",
     "change_on_top",
     "change_since",
     "complete_transactions",
@@ -72,6 +73,17 @@ class LogEntry:
 def entry_path(version: int) -> str:
     """Return the path of a version's log entry, relative to the table's folder."""
     return f"{LOG_FOLDER}/{version:020d}.json"
+
+
+def actions_of(location: Location, version: int, kind: str) -> list[dict[str, Any]]:
+    """Return a version's actions of one kind, such as ``add`` or ``remove``, from its log entry.
+
+    Raises:
+        FileNotFoundError: the entry is gone.
+    """
+    lines = location.folder.get(entry_path(version)).splitlines()
+    actions = (json.loads(line) for line in lines if f'"{kind}"'.encode() in line)
+    return [action[kind] for action in actions if kind in action]
 
 
 def log_entries(location: Location, latest: int, first: int = 0) -> Iterator[LogEntry]:

@@ -7,19 +7,24 @@ import os
 import threading
 import time
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+import state.delta.log.data_files
 import state.delta.upkeep
+import state.delta.writer
 from state import DeltaRows, DeltaState, TransactionalValue, read_table
 from state.delta.log.data_files import DATA_FOLDER
-from tests.state.delta.delta_tables import fold, maintain
+from tests.state.delta.delta_tables import fold, hold_no_rows, maintain
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import FailedException, Fields
 from txtopo.api.reduction import RowsMode, TransactionRows
+from txtopo.errors import LostLead
+from txtopo.files.folder import LocalFolder
 
 DAY_SECS = 24 * 3600
 OFTEN = {"upkeep_every_writes": 1, "vacuum_retention_hours": 7 * 24}
@@ -36,6 +41,16 @@ def wait_days(monkeypatch, days):
     monkeypatch.setattr(state.delta.upkeep, "time", later)
 
 
+def write_days_ago(monkeypatch, path, days, write):
+    """Write to a table, so that files and log say that it was so many days ago."""
+    secs, before = time.time() - days * DAY_SECS, {*path.rglob("*")}
+    with monkeypatch.context() as patch:
+        patch.setattr(state.delta.writer, "time", types.SimpleNamespace(time=lambda: secs))
+        write()
+    for file in {*path.rglob("*")} - before:
+        os.utime(file, (secs, secs))
+
+
 def data_files(path):
     return {file.name for file in (path / DATA_FOLDER).iterdir()}
 
@@ -46,8 +61,8 @@ def age(path):
         os.utime(file, (time.time() - 90 * DAY_SECS,) * 2)
 
 
-def keyed(path):
-    state = DeltaState(path, Fields("k: string"), Fields("n: long"), **OFTEN).open("topology", "s", "life", 1)
+def keyed(path, epoch=1):
+    state = DeltaState(path, Fields("k: string"), Fields("n: long"), **OFTEN).open("topology", "s", "life", epoch)
     state.use_executors(InlineExecutors(), 0)
     return state
 
@@ -161,12 +176,14 @@ def test_the_versions_that_are_kept(tmp_path, monkeypatch, is_vacuumed):
     assert table.kept(txids) == kept == {txid for txid in txids if table.is_kept(txid)}
 
 
-@pytest.mark.parametrize(("hours", "is_kept"), [(7 * 24, False), (80 * 24, True)])
-def test_a_longer_history_is_kept(tmp_path, monkeypatch, hours, is_kept):
-    """``topology.rewind.hours`` keeps log entries and files that the state and Delta's own defaults would let go."""
-    declared = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), **OFTEN)
+@pytest.mark.parametrize(("vacuum_days", "rewind_days", "is_kept"), [(7, 7, False), (7, 80, True), (80, 7, True)])
+def test_a_longer_history_is_kept(tmp_path, monkeypatch, vacuum_days, rewind_days, is_kept):
+    """The longer one of vacuum's retention and ``topology.rewind.hours`` keeps log entries and files that the other and
+    Delta's own defaults would let go."""
+    often = {"upkeep_every_writes": 1, "vacuum_retention_hours": vacuum_days * 24}
+    declared = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), **often)
     opened = declared.open("topology", "s", "life", 1)
-    opened.keep_history(hours)
+    opened.keep_history(rewind_days * 24)
     for txid in range(1, 6):
         opened.write(txid, {"k": TransactionalValue(txid, txid)})
         maintain(opened)
@@ -177,6 +194,38 @@ def test_a_longer_history_is_kept(tmp_path, monkeypatch, hours, is_kept):
     maintain(opened)
     kept = set(range(7)) if is_kept else {0, 6}
     assert declared.table().kept(range(7)) == kept
+
+
+@pytest.mark.parametrize("asked_by", ["vacuum_retention_hours", "topology.rewind.hours"])
+@pytest.mark.parametrize("is_outside", [False, True])
+def test_what_was_removed_stays_longer_than_checkpoints_know_of_it(tmp_path, monkeypatch, asked_by, is_outside):
+    """Delta's checkpoints forget it after a week. The versions of a longer retention can still be read, and rolled back
+    to, wherever their files are and however old."""
+    monkeypatch.setattr(state.delta.log.data_files, "BUCKET_ROWS", 1)
+    hold_no_rows(monkeypatch)
+    path, hours = tmp_path / "t", 30 * 24
+    schedule = {**OFTEN, "vacuum_retention_hours": hours} if asked_by == "vacuum_retention_hours" else OFTEN
+    declared = DeltaState(path, Fields("k: string"), Fields("n: long"), **schedule)
+    opened = declared.open("topology", "s", "life", 1)
+    if asked_by == "topology.rewind.hours":
+        opened.keep_history(hours)
+    write = lambda txid, keys: lambda: opened.write(txid, {key: TransactionalValue(txid, txid) for key in keys})
+    write_days_ago(monkeypatch, path, 90, write(1, "kl"))
+    first = data_files(path)
+    write_days_ago(monkeypatch, path, 50, write(2, "k"))
+    too_old = first - {Path(uri).name for uri in DeltaTable(path).file_uris()}
+    if is_outside:  # somebody moves the rows out of the folder
+        write_days_ago(monkeypatch, path, 45, DeltaTable(path).optimize.compact)
+    for txid, days, keys in [(3, 20, "m"), (4, 15, "klm"), (5, 10, "k")]:
+        write_days_ago(monkeypatch, path, days, write(txid, keys))
+        write_days_ago(monkeypatch, path, days, lambda: maintain(opened))
+    write(6, "k")()
+    maintain(opened)
+    assert declared.table().kept(range(7)) == {0, 2, 3, 4, 5, 6}
+    assert (len(too_old), too_old & data_files(path)) == (1, set())
+    assert read_table(path, 3).sort_by("k")["n"].to_pylist() == [2, 1, 3]
+    opened.roll_back(3)
+    assert read_table(path).sort_by("k")["n"].to_pylist() == [2, 1, 3]
 
 
 def test_the_log_is_still_cleaned_of_what_is_too_old(tmp_path):
@@ -195,6 +244,70 @@ def test_the_log_is_still_cleaned_of_what_is_too_old(tmp_path):
     assert declared.table().kept(range(6)) == {0, 3, 4, 5}
     assert read_table(tmp_path / "t", 4)["n"].to_pylist() == [4]
     assert not (log / f"{1:020d}.json").exists()
+
+
+def meanwhile(monkeypatch, function, act):
+    """Let somebody act when the upkeep under way has called a function of its module, the first time."""
+    call, done = getattr(state.delta.upkeep, function), []
+
+    def calling(*arguments):
+        result = call(*arguments)
+        result = list(result) if isinstance(result, Iterator) else result
+        if not done:
+            done.append(function)
+            act()
+        return result
+
+    monkeypatch.setattr(state.delta.upkeep, function, calling)
+
+
+@pytest.mark.parametrize("moment", ["_old_outside", "_removed_since", "sync_log"])
+def test_a_coordinator_without_the_lead_removes_nothing(tmp_path, monkeypatch, moment):
+    """Paused in its upkeep at any moment, it leaves the files that its successor takes in again by a roll-back."""
+    old = keyed(tmp_path)
+    for txid in (1, 2, 3):
+        old.write(txid, {"k": TransactionalValue(txid, txid)})
+    wait_days(monkeypatch, 8)
+
+    meanwhile(monkeypatch, moment, lambda: keyed(tmp_path, epoch=2).roll_back(1))
+    maintain(old)
+    assert read_table(tmp_path).to_pydict() == {"k": ["k"], "n": [1], "txid": [1]}
+    with pytest.raises(LostLead):
+        old.write(4, {})
+
+
+def test_a_pause_between_two_deletions(tmp_path, monkeypatch):
+    """A coordinator that has lost its lead meanwhile deletes no second file."""
+    old, delete = keyed(tmp_path), LocalFolder.delete
+    for txid in (1, 2, 3):
+        old.write(txid, {"k": TransactionalValue(txid, txid)})
+    wait_days(monkeypatch, 8)
+    before = data_files(tmp_path)
+
+    def paused(folder, path):
+        delete(folder, path)
+        keyed(tmp_path, epoch=2)
+        wait_days(monkeypatch, 8.1)
+
+    monkeypatch.setattr(LocalFolder, "delete", paused)
+    maintain(old)
+    assert len(before - data_files(tmp_path)) == 1
+    with pytest.raises(LostLead):
+        old.write(4, {})
+
+
+def test_what_is_taken_in_again_meanwhile_stays(tmp_path, monkeypatch):
+    """Also by somebody else's RESTORE, which a repair may adopt. The rest goes."""
+    opened = keyed(tmp_path)
+    for txid in (1, 2, 3, 4):
+        opened.write(txid, {"k": TransactionalValue(txid, txid)})
+    wait_days(monkeypatch, 8)
+    version = DeltaTable(tmp_path).version() - 3
+    meanwhile(monkeypatch, "_removed_since", lambda: DeltaTable(tmp_path).restore(version))
+    before = data_files(tmp_path)
+    maintain(opened)
+    assert read_table(tmp_path)["n"].to_pylist() == [1]
+    assert len(before - data_files(tmp_path)) == 2
 
 
 def test_writes_go_on_while_the_log_is_looked_after(tmp_path, monkeypatch):

@@ -71,8 +71,9 @@ def test_upkeep_takes_nothing_that_a_view_needs(tmp_path, monkeypatch):
     """With files and logs older than any retention, and a vacuum that keeps nothing, a reader never fails."""
 
     def vacuum_all(table, _retention_hours):
-        table.vacuum(0, enforce_retention_duration=False, dry_run=False, full=True)
-        table.update_incremental()
+        own = DeltaTable(table.table_uri)
+        own.vacuum(0, enforce_retention_duration=False, dry_run=False, full=True)
+        return []
 
     def age():
         long_ago = time.time() - 90 * 24 * 3600
@@ -84,7 +85,7 @@ def test_upkeep_takes_nothing_that_a_view_needs(tmp_path, monkeypatch):
         reader()
         age()
 
-    monkeypatch.setattr("state.delta.upkeep._vacuum", vacuum_all)
+    monkeypatch.setattr("state.delta.upkeep._old_outside", vacuum_all)
     monkeypatch.setattr("state.delta.upkeep._CHECKPOINTS_PER_CLEAN_UP", 1)
     reader = Reader(tmp_path)
     make = lambda: two_tables(tmp_path, upkeep_every_writes=1, vacuum_retention_hours=168)
