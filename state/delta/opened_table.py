@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -153,22 +154,44 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
 
         It takes the old version's files into the table again, without copying. delta-rs' ``restore`` neither respects
         the fence nor carries application transactions.
+
+        An older coordinator, paused in its upkeep, may remove one of those files meanwhile: of that window,
+        :mod:`state.delta.upkeep` leaves one deletion. So they are looked for once more when the version is put, and if
+        one is gone, the table goes back to the version before, unless that has rows of somebody else: they would count
+        as the transaction's. A crash between the two leaves a table that lacks the file; what reads it names the file.
         """
         writer = self._writer
         for _ in range(WRITE_TRIES_MAX):
             writer.look()
             # An earlier repair may have written this version and died before it had synced it.
-            if (writer.last_txid or 0) == (txid or 0) and self._is_undisturbed():
+            is_undisturbed = self._is_undisturbed()
+            if (writer.last_txid or 0) == (txid or 0) and is_undisturbed:
                 writer.make_durable()
                 return
+            last_txid, before, files_before = writer.last_txid, writer.version, dict(writer.files)
             version, files = self._as_of(txid)
-            taken = self._taken_as_of(version)
-            gone = {path: file for path, file in files.items() if path not in writer.files}
-            added = list(with_stats(self._location.handle(version), gone)) if gone else []
-            removed = [file for path, file in writer.files.items() if path not in files]
-            if writer.put_next(Change(added, removed, taken=taken), txid or 0, restored=version):
+            if not self._restore(txid, version, files):
+                continue
+            missing = self._data.missing(file for path, file in files.items() if path not in files_before)
+            if missing is None:
                 return
+            is_back = is_undisturbed and self._restore(last_txid, before, files_before)
+            raise StateAccessError(
+                f"the table at {self._location.address} cannot return to transaction {txid}: it needs {missing}, since "
+                "it began to return; "
+                + (f"it is at transaction {last_txid} again" if is_back else "return to an earlier transaction"),
+                txid=txid,
+            )
         raise writer.overtaken(txid)
+
+    def _restore(self, txid: int | None, version: int, files: Mapping[str, DataFile]) -> bool:
+        """Put a version that equals ``version``, which has ``files``, as of a transaction; see :meth:`put_next`."""
+        writer = self._writer
+        taken = self._taken_as_of(version)
+        gone = {path: file for path, file in files.items() if path not in writer.files}
+        added = list(with_stats(self._location.handle(version), gone)) if gone else []
+        removed = [file for path, file in writer.files.items() if path not in files]
+        return writer.put_next(Change(added, removed, taken=taken), txid or 0, restored=version)
 
     def _as_of(self, txid: int | None) -> tuple[int, dict[str, DataFile]]:
         """Return the version of a transaction and its files; None: the one before all transactions."""

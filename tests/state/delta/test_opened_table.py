@@ -20,7 +20,7 @@ from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.values import TransactionalValue
-from txtopo.errors import ConfigError, DivergenceError, LostLead
+from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessError
 from txtopo.failpoints import armed
 from txtopo.files.folder import LocalFolder
 
@@ -361,3 +361,33 @@ def listed(path: str) -> list[dict[str, object]]:
     """Return what the log says of a table's files, but when it said so."""
     rows = pa.table(DeltaTable(path).get_add_actions(flatten=True)).to_pylist()
     return [{name: value for name, value in row.items() if name != "modification_time"} for row in rows]
+
+
+@pytest.mark.parametrize("is_disturbed", [False, True])
+def test_a_roll_back_whose_files_are_gone(tmp_path: Path, is_disturbed: bool) -> None:
+    """An older coordinator's upkeep may remove a file that the roll-back takes in: the table then stays as it was.
+
+    Unless somebody else has changed it: their rows do not become the topology's by that.
+    """
+    place = Place(tmp_path / "t", "whole")
+    state = place.opened()
+    taken_in = {place.path / file for file in DeltaTable(place.path).file_uris()}
+    state.write(2, {"a": TransactionalValue(2, 2), "c": None})
+    if is_disturbed:
+        place.append()
+
+    def remove(name: str) -> None:
+        if name == "delta.write.checked":
+            for file in taken_in:
+                file.unlink(missing_ok=True)
+
+    with armed(remove), pytest.raises(StateAccessError, match="is gone"):
+        state.roll_back(1)
+    if is_disturbed:
+        assert state.last_txid == 1
+        return
+    assert (place.rows(), state.last_txid) == (AFTER["whole"], 2)
+    again = place.opened()
+    assert place.state.table().kept(range(3)) == {0, 2}
+    again.write(3, {"b": TransactionalValue(3, 3)})
+    assert place.rows()["b", 3, 3] == 1
