@@ -100,7 +100,11 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         return self._prepared
 
     def publish(self, txid: int, note: Any) -> None:
-        """Make a prepared write of any epoch visible, in one Delta write; see :meth:`OpenedState.publish`."""
+        """Make a prepared write of any epoch visible, in one Delta write; see :meth:`OpenedState.publish`.
+
+        A crash before the put leaves the note on record, and one after it a transaction in the table: either way
+        recovery publishes the note again, and this looks for the transaction first.
+        """
         writer = self._writer
         if not writer.has(txid):
             note = self._present(txid, note)
@@ -217,6 +221,8 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
             if self._is_undisturbed():
                 writer.make_durable()
                 return
+            # A crash before this leaves the foreign rows refused, as they were; after it, the next repair finds the
+            # table undisturbed.
             if writer.put_next(Change(), writer.last_txid or 0):
                 return
         raise writer.overtaken(None)
@@ -261,6 +267,8 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
             return
         try:
             log_upkeep.end()
+            # A crash before the put leaves new files that no version names, and one after it the old ones, which the
+            # version no longer has: vacuum removes both, each when its retention is over.
             change = self._compacted()
             if change is not None and writer.put_next(change, None):
                 self._landed(None)

@@ -123,7 +123,7 @@ class Upkeep:
         numbers = {path: int(found[1]) for path in entries if (found := _LOG_ENTRY.fullmatch(path)) is not None}
         # The newest checkpoint that is too old itself: all later versions can be read from it on.
         kept = max((numbers[p] for p in numbers if p.endswith(".parquet") and entries[p] < oldest_secs), default=0)
-        for path, number in numbers.items():
+        for path, number in numbers.items():  # oldest first: a crash leaves a log that begins later, without a gap
             if number < kept:
                 folder.delete(path)
 

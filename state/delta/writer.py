@@ -93,6 +93,8 @@ class TableWriter:
         for _ in range(_MARKER_TRIES_MAX):
             # Another Delta write that has taken the version may be the marker of a newer coordinator.
             writer.look()
+            # A crash before this leaves the table to whoever had it, and one after it a marker of a coordinator that
+            # never wrote: it keeps older ones out, and the next one has a higher epoch.
             if writer._put(Change(), None):
                 # Versions before the marker that a dead writer has not synced: a power failure could take them back.
                 if location.root is not None:
@@ -207,6 +209,8 @@ class TableWriter:
             self.fence.applications(txid, rolled_back_at, change.taken),
         )
         entry = entry_of(change, notes, applications, int(time.time() * 1000))
+        # The step that makes a write visible. A crash before it leaves data files that no version names, for vacuum;
+        # one after it a draft at most, for remove_drafts(): what follows is memory.
         if not self._folder.put_if_absent(entry_path(version), entry):
             return False
         self.version = self.own_version = version
@@ -231,7 +235,10 @@ class TableWriter:
             )
 
     def make_durable(self) -> None:
-        """Sync the table's files and the log entries since the last checkpoint."""
+        """Sync the table's files and the log entries since the last checkpoint.
+
+        For a version whose writer may have died between its put and the sync of the folder.
+        """
         self._sync(self.files.values())
 
     def _sync(self, files: Iterable[DataFile]) -> None:

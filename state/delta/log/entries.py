@@ -90,7 +90,7 @@ def log_entries(location: Location, latest: int, first: int = 0) -> Iterator[Log
     """Yield the versions up to ``latest``, newest first, down to ``first`` or to the oldest entry that is kept."""
     for version in range(latest, first - 1, -1):
         entry = _entry(location, version)
-        if entry is None:
+        if entry is None:  # whoever cleaned the log of it has taken what is older, too
             return
         yield entry
 
@@ -215,6 +215,7 @@ def foreign_change(location: Location, latest: int, since: int | None) -> str | 
             return None if is_ours else f"{entry.operation} made version {entry.version}, in place of our own"
         if entry.is_own and known is None and entry.txid is not None:
             return None
+        # Whoever made version 0 made the table, and Owner says whether that is ours.
         if entry.foreign_change is not None and entry.version > 0:
             return entry.foreign_change
     # If the loop stopped above version 0, the older log is gone, and with it the proof that nobody else wrote.
@@ -243,7 +244,8 @@ def change_since(location: Location, latest: int, version: int) -> str | None:
             return _missing(at)
         if entry.foreign_change is not None:
             return entry.foreign_change
-        # A roll-back shows the rows of the version that it restored, whatever came in between.
+        # A roll-back shows the rows of the version that it restored, whatever came in between: without this jump, a
+        # change that a repair has undone would be reported for ever.
         at = at - 1 if entry.restored is None else entry.restored
     return None
 

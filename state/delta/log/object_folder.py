@@ -36,11 +36,14 @@ class ObjectFolder:
     options: tuple[tuple[str, str], ...] = ()
 
     def put(self, path: str, content: bytes | memoryview, *, is_durable: bool = True) -> None:  # noqa: ARG002
+        # A crash before the answer leaves the old object or the new one, and parts of a large one that the store keeps
+        # out of sight until its own rule for unfinished uploads removes them.
         with self._store(path) as (obstore, store):
             obstore.put(store, path, content)
 
     def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:
         # obstore repeats a put whose answer was lost, and may find its own: whoever is told False looks who was faster.
+        # A crash before the answer leaves no object or a whole one, so whoever comes next looks, too.
         with self._store(path) as (obstore, store):
             try:
                 obstore.put(store, path, content, mode="create")
@@ -54,6 +57,8 @@ class ObjectFolder:
                 found = obstore.get(store, path)
                 if found.meta["size"] != at:
                     return False
+                # The store compares its own mark of what was read: of two that append at once, one is told False. A
+                # crash leaves the old object or the new one, never a part as a file may have.
                 known = {name: found.meta[name] for name in ("e_tag", "version") if found.meta[name] is not None}
                 obstore.put(store, path, bytes(found.bytes()) + content, mode=known)
             except (FileNotFoundError, obstore.exceptions.PreconditionError):
@@ -81,6 +86,7 @@ class ObjectFolder:
 
     def move(self, below: str, to: str) -> None:
         with self._store(below) as (obstore, store):
+            # A store renames one object at a time. A crash leaves the rest at the old place for the same move again.
             for each in obstore.list(store, f"{below}/").collect():
                 obstore.rename(store, each["path"], to + each["path"].removeprefix(below))
 
