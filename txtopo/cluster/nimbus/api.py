@@ -142,12 +142,13 @@ class NimbusApi:
 
     async def _health(self, _request: Request) -> Response:
         is_well = self._nimbus.state.session.is_connected
-        content = {"status": "ok" if is_well else "no connection to ZooKeeper", "isLeader": self._nimbus.is_leader}
+        status = "ok" if is_well else "no connection to ZooKeeper"
+        content = {"status": status, "isLeader": self._nimbus.elector.is_leader()}
         return JSONResponse(content, 200 if is_well else 503)
 
     def _show_metrics(self, _request: Request) -> Response:
         state = self._nimbus.state
-        self._metrics.update(state.view(), state.heartbeats(), len(state.nimbuses()), self._nimbus.is_leader)
+        self._metrics.update(state.view(), state.heartbeats(), len(state.nimbuses()), self._nimbus.elector.is_leader())
         return PlainTextResponse(generate_latest(self._metrics.registry), media_type="text/plain; version=0.0.4")
 
     def _leader(self, _request: Request) -> Response:
@@ -255,14 +256,14 @@ class NimbusApi:
 
     async def _submit(self, request: Request) -> Response:
         check_token(request, self._token)
-        if not self._nimbus.is_leader:  # before the upload, which may be 256 MiB in vain
-            raise await anyio.to_thread.run_sync(self._nimbus.not_leader)
+        if not self._nimbus.elector.is_leader():  # before the upload, which may be 256 MiB in vain
+            raise await anyio.to_thread.run_sync(self._nimbus.leadership.not_leader)
         if self._submissions.available_tokens < 1:
             raise ClusterError("too many submissions are under way; try again in a few seconds")
         with self._nimbus.store.draft() as draft:
             submission = await self._upload(request, draft / f"{ARCHIVE_NAME}.upload")
             submitted = await anyio.to_thread.run_sync(
-                lambda: self._nimbus.submit(submission, draft / f"{ARCHIVE_NAME}.upload"), limiter=self._submissions
+                self._nimbus.submissions.submit, submission, draft / f"{ARCHIVE_NAME}.upload", limiter=self._submissions
             )
         self._metrics.submissions.inc()
         shown = await anyio.to_thread.run_sync(lambda: self._show(submitted.topology))
@@ -322,7 +323,7 @@ class NimbusApi:
     def _leader_of(self, error: Exception) -> str | None:
         if not isinstance(error, NotLeader):
             return None
-        return error.leader or self._nimbus.not_leader().leader
+        return error.leader or self._nimbus.leadership.not_leader().leader
 
 
 class _Metrics:
