@@ -54,13 +54,6 @@ class LeaderElector(ABC):
         """Queue for the lead; return at once. If this nimbus is queued or leads, nothing changes."""
 
     @abstractmethod
-    def remove_from_leader_lock_queue(self) -> None:
-        """Leave the queue, and give up the lead; return at once.
-
-        When it returns, :meth:`is_leader` is False. If this nimbus is not queued, nothing changes.
-        """
-
-    @abstractmethod
     def is_queued(self) -> bool:
         """Whether this nimbus wants to lead, or leads."""
 
@@ -84,12 +77,11 @@ class LeaderElector(ABC):
         """
 
     @abstractmethod
-    def get_all_nimbus_addresses(self) -> list[str]:
-        """Return the ``host:port`` of all live nimbuses, the leader among them, in order."""
-
-    @abstractmethod
     def close(self) -> None:
-        """Leave the queue and end what runs in the background; a second call does nothing."""
+        """Leave the queue, give up the lead, and end what runs in the background; a second call does nothing.
+
+        :meth:`is_leader` is False as soon as it is called.
+        """
 
 
 class ZooKeeperLeaderElector(LeaderElector):
@@ -133,14 +125,6 @@ class ZooKeeperLeaderElector(LeaderElector):
             self._is_wanted = not self._is_closed
         self._wake.set()
 
-    def remove_from_leader_lock_queue(self) -> None:
-        """Leave the queue, and give up the lead."""
-        # No request to ZooKeeper here, so it returns at once: the thread removes the node in ``_clean_up``.
-        with self._lock:
-            self._is_wanted = False
-            self._give_up()
-        self._wake.set()
-
     def is_queued(self) -> bool:
         """Whether this nimbus wants to lead, or leads."""
         return self._is_wanted
@@ -156,12 +140,8 @@ class ZooKeeperLeaderElector(LeaderElector):
         """Return the leader's address."""
         return self._state.leader()
 
-    def get_all_nimbus_addresses(self) -> list[str]:
-        """Return the addresses of all live nimbuses."""
-        return sorted(self._state.nimbuses())
-
     def close(self) -> None:
-        """Leave the queue and end the thread."""
+        """Leave the queue, give up the lead, and end the thread, which removes the nodes in ``_clean_up``."""
         with self._lock:
             self._is_closed = True
             self._is_wanted = False
@@ -201,13 +181,15 @@ class ZooKeeperLeaderElector(LeaderElector):
         if term is not None and not self._is_in_force(term):
             _LOG.warning("the lead of term %d is lost", term.epoch)
             with self._lock:
-                self._term = None if self._term is term else self._term  # another thread may have given it up
+                self._term = None if self._term is term else self._term  # close() may have given it up
             self._on_change()
         if self._term is not None or not self._is_wanted:
             return _LOOK_SECS
         place = self._queue()
         names = sorted(session.children(self._state.node("leader-queue")), key=_sequence)
         if place not in names:
+            # ZooKeeper has removed it with its session, which may have ended since _queue(), or a person has. Queue
+            # again, at the end: whoever stood behind it may already be on its way to lead.
             self._place = None
             return 0.0
         position = names.index(place)
@@ -221,6 +203,7 @@ class ZooKeeperLeaderElector(LeaderElector):
             # out. Nobody works in that term, so remove its node and stand again.
             self._state.remove_nodes(ahead)
             return 0.0
+        # Whoever stood ahead in the queue has left between the two reads: look at once who is ahead now.
         return 0.0 if position else self._stand_for_election(place)
 
     def _is_in_force(self, term: Term) -> bool:
@@ -245,7 +228,7 @@ class ZooKeeperLeaderElector(LeaderElector):
             return _AWAY_SECS
         with self._lock:
             self._term = term
-            # This nimbus may have withdrawn while the transaction was under way.
+            # This nimbus may have been closed while the transaction was under way.
             if not self._is_wanted:
                 self._give_up()
                 return 0.0
