@@ -20,15 +20,15 @@ from typing import Any, Protocol, assert_never
 import attrs
 
 from txtopo.errors import InternalError, TxtopoError
-from txtopo.network.channel import Backlog, Channel, ChannelClosed, WakeUp
+from txtopo.network.channel import Channel, ChannelClosed, WakeUp
 from txtopo.workers import handshake
+from txtopo.workers.meetings import Meetings
 from txtopo.workers.messages import (
     Address,
     Failed,
     Health,
     Heartbeat,
     Hello,
-    Peer,
     PeerJoined,
     PeerReplaced,
     SetActive,
@@ -42,8 +42,7 @@ from txtopo.workers.messages import (
     dump,
     load,
 )
-from txtopo.workers.peers import Incoming, Meetings, Outgoing
-from txtopo.workers.roster import Arrival, Roster
+from txtopo.workers.peers import Peers
 from txtopo.workers.watcher import Watcher
 
 logger = logging.getLogger(__name__)
@@ -58,9 +57,6 @@ BUSY_SECS = 2.0
 """A heartbeat names the busy task when a pass has taken this long."""
 
 _READ_AND_WRITE = selectors.EVENT_READ | selectors.EVENT_WRITE
-_FRAME = b"f"
-_CONGESTED = b"c"
-_FREE = b"u"
 
 
 @attrs.frozen
@@ -172,18 +168,10 @@ class _Loop:
         self._selector = selectors.DefaultSelector()
         self._wake_up = WakeUp()
         self._meetings = Meetings(host, job.secret, self._wake_up.wake)
+        self._peers = Peers(self._meetings, self._selector, job.watermark_bytes, self._receive)
         self._make_body = make_body
         self._body: Body | None = None
         self._watcher: Watcher | None = None
-        self._roster = Roster()
-        self._outgoing: dict[int, Channel] = {}
-        self._unconnected: dict[int, Backlog] = {}
-        """By worker, the messages that wait for its channel."""
-        self._incoming: dict[int, Channel] = {}
-        """By the incarnation of the sender."""
-        self._early: list[Incoming] = []
-        """Channels of incarnations that the driver has not announced yet."""
-        self._is_congested = False
         self._activity = 0
         self._is_over = False
         self._health: Health | None = None
@@ -206,10 +194,10 @@ class _Loop:
             while not self._is_over:
                 self._wait(0.0 if has_worked else min(self._body.idle_secs(), self._heartbeat_secs))
                 self._pass_began = time.monotonic()
-                self._body.set_throttled(is_throttled=self._is_congested or bool(self._roster.congested))
+                self._body.set_throttled(is_throttled=self._peers.is_congested)
                 has_worked = self._body.run_pass()
                 self._activity += has_worked
-                self._weigh()
+                self._peers.weigh(self._body.queued_bytes())
                 self._look(has_worked=has_worked)
             self._body.close()  # before Stopped: if it raises, the driver is told Failed instead
             self._control.send(dump(Stopped(self._take_health())))
@@ -229,13 +217,8 @@ class _Loop:
         self._has_ended.set()
         if self._watcher is not None:
             self._watcher.close()
-        self._meetings.close()
-        for channel in (*self._outgoing.values(), *self._incoming.values(), self._control):
-            channel.close()
-        for incoming in self._early:
-            incoming.channel.close()
-        for waiting in self._unconnected.values():
-            waiting.close()
+        self._peers.close()
+        self._control.close()
         self._selector.close()
         self._wake_up.close()
 
@@ -243,13 +226,13 @@ class _Loop:
 
     def _wait(self, secs: float | None) -> None:
         for key, events in self._selector.select(secs):
+            if key.fileobj is not self._control:
+                key.data()  # registered for one kind of event
+                continue
             if events & selectors.EVENT_READ:
-                key.data()
-            if events & selectors.EVENT_WRITE and isinstance(key.fileobj, Channel):
-                if key.fileobj is self._control:
-                    self._flush_control()
-                else:
-                    self._flush(key.fileobj)
+                self._hear_driver()
+            if events & selectors.EVENT_WRITE:
+                self._flush_control()
 
     def _tell(self, data: bytes) -> None:
         self._control.send(dump(Told(data)))
@@ -266,22 +249,20 @@ class _Loop:
 
     def _take_ready(self) -> None:
         self._wake_up.clear()
-        for ready in self._meetings.take():
-            if isinstance(ready, Outgoing):
-                self._take_outgoing(ready)
-            else:
-                self._take_incoming(ready)
+        self._peers.take_ready()
+
+    def _receive(self, frame: bytes) -> None:
+        assert self._body is not None, "frames are read after the welcome"
+        self._body.receive(frame)
 
     # -- messages of the driver
 
     def _begin(self, welcome: Welcome) -> None:
-        self._roster.welcome(welcome.incarnation, welcome.peers)
         self._watcher = self._watched(welcome.incarnation)
         mark = _mark_nothing if self._watcher is None else self._watcher.mark
         self._control.limit_memory(self._job.watermark_bytes)
-        self._body = self._make_body(welcome, Links(self._send, self._tell, mark))
-        for peer in welcome.peers:
-            self._meet(peer)
+        self._body = self._make_body(welcome, Links(self._peers.send, self._tell, mark))
+        self._peers.welcome(welcome)
         if welcome.is_active:
             self._body.set_active(is_active=True)
 
@@ -307,15 +288,13 @@ class _Loop:
         assert self._body is not None, "checked above"
         match message:
             case PeerJoined(peer):
-                self._roster.join(peer)
-                self._meet(peer)
+                self._peers.join(peer)
             case PeerReplaced(dead, successor):
-                # In this order: only the roster knows whose incarnation `dead` was, until it is replaced; and the body
-                # must learn of the death before _meet lets frames of the successor in.
-                self._part_from(dead)
-                self._roster.replace(dead, successor)
+                # In this order: what the body sends when it learns of the death is for the successor, and it must have
+                # learned of it before a frame of the successor comes.
+                self._peers.replace(dead, successor)
                 self._body.worker_replaced(successor.worker, dead, successor.incarnation)
-                self._meet(successor)
+                self._peers.join(successor)
             case SetActive(is_active):
                 self._body.set_active(is_active=is_active)
             case Tell(data):
@@ -324,132 +303,6 @@ class _Loop:
                 self._is_over = True
             case _:
                 assert_never(message)
-
-    def _meet(self, peer: Peer) -> None:
-        """Connect to a peer of the roster, and judge again the channels that came early."""
-        if peer.address is not None:
-            self._meetings.connect(peer, self._roster.incarnation)
-        early, self._early = self._early, []
-        for incoming in early:
-            self._take_incoming(incoming)
-
-    def _part_from(self, dead: int) -> None:
-        """Drop the channels to and from a dead incarnation, and the messages that wait for it."""
-        for peer in self._roster:
-            if peer.incarnation == dead:
-                self._unconnected.pop(peer.worker, Backlog()).close()
-                channel = self._outgoing.pop(peer.worker, None)
-                if channel is not None:
-                    self._drop(channel)
-        if dead in self._incoming:
-            self._drop(self._incoming.pop(dead))
-
-    def _drop(self, channel: Channel) -> None:
-        with contextlib.suppress(KeyError, ValueError):  # not registered, or closed before
-            self._selector.unregister(channel)
-        channel.close()
-
-    # -- channels to and from peers
-
-    def _take_outgoing(self, ready: Outgoing) -> None:
-        worker = ready.peer.worker
-        if self._roster[worker] != ready.peer:  # it has died since
-            ready.channel.close()
-            return
-        self._outgoing[worker] = ready.channel
-        # If the peer closes this channel, it is gone or counts us as dead. The driver will say which.
-        ready.channel.limit_memory(self._unsent_memory_max())
-        waiting = self._unconnected.pop(worker, Backlog())
-        while waiting:
-            self._put(ready.channel, waiting.popleft())
-        waiting.close()
-        # _weigh has told only the peers that were connected then.
-        if self._is_congested:
-            self._put(ready.channel, _CONGESTED)
-
-    def _take_incoming(self, incoming: Incoming) -> None:
-        sender = incoming.introduction.sender
-        match self._roster.judge(sender, incoming.introduction.receiver):
-            case Arrival.READ:
-                self._incoming[sender] = incoming.channel
-                self._selector.register(
-                    incoming.channel, selectors.EVENT_READ, lambda: self._hear_peer(sender, incoming.channel)
-                )
-            case Arrival.EARLY:  # not registered: its frames wait in the socket until _meet judges it again
-                self._early.append(incoming)
-            case Arrival.STALE:
-                incoming.channel.close()
-            case verdict:
-                assert_never(verdict)
-
-    def _hear_peer(self, sender: int, channel: Channel) -> None:
-        assert self._body is not None, "frames are read after the welcome"
-        try:
-            messages = channel.receive()
-        except ChannelClosed:  # not yet a death: the driver decides on that
-            self._drop(channel)
-            return
-        for message in messages:
-            kind = message[:1]
-            if kind == _FRAME:
-                self._roster.received[sender] += 1
-                self._body.receive(message[1:])
-            elif kind == _CONGESTED:
-                self._roster.congested.add(sender)
-            else:
-                self._roster.congested.discard(sender)
-
-    def _send(self, worker: int, frame: bytes) -> None:
-        # Counted before it leaves: until the receiver has counted it, too, the driver does not end the run.
-        self._roster.sent[self._roster[worker].incarnation] += 1
-        message = _FRAME + frame
-        channel = self._outgoing.get(worker)
-        if channel is None:
-            if worker not in self._unconnected:
-                self._unconnected[worker] = Backlog(self._unsent_memory_max())
-            self._unconnected[worker].append(message)
-        else:
-            self._put(channel, message)
-
-    def _put(self, channel: Channel, message: bytes) -> None:
-        try:
-            channel.send(message)
-        except ChannelClosed:
-            return  # the peer has died, as the driver will say; the message is lost with it
-        if channel.unsent_bytes:
-            with contextlib.suppress(KeyError):  # it is registered already
-                self._selector.register(channel, selectors.EVENT_WRITE, None)
-
-    def _flush(self, channel: Channel) -> None:
-        try:
-            if not channel.flush():
-                return
-        except ChannelClosed:  # nothing more can be sent; the driver will say that the peer has died
-            pass
-        with contextlib.suppress(KeyError, ValueError):  # as in _drop
-            self._selector.unregister(channel)
-
-    # -- backpressure
-
-    def _weigh(self) -> None:
-        """Tell the peers when more than the watermark waits here, and when no more than half of it does.
-
-        Two bounds, because with one a worker at the watermark would tell all peers in every pass.
-        """
-        assert self._body is not None, "welcomed before"
-        unsent = sum(channel.unsent_bytes for channel in self._outgoing.values())
-        unconnected = sum(waiting.bytes for waiting in self._unconnected.values())
-        waiting = unsent + unconnected + self._body.queued_bytes()
-        low = self._job.watermark_bytes // 2
-        is_congested = waiting > (low if self._is_congested else self._job.watermark_bytes)
-        if is_congested != self._is_congested:
-            self._is_congested = is_congested
-            for channel in self._outgoing.values():
-                self._put(channel, _CONGESTED if is_congested else _FREE)
-
-    def _unsent_memory_max(self) -> int:
-        """Return how many bytes may wait in memory for one peer: all peers share the watermark."""
-        return self._job.watermark_bytes // max(1, len(self._roster))
 
     # -- health
 
@@ -467,26 +320,28 @@ class _Loop:
         self._look_at = now + self._heartbeat_secs
         self._health = self._take_health()
         if can_end:
+            # If the socket is full, it waits for the next look or heartbeat, which flushes it: one is never long away.
             self._control.send(dump(Heartbeat(self._health)))
 
     def _take_health(self) -> Health:
         body = self._body
         assert body is not None, "welcomed before"
-        is_idle = body.is_idle() and not self._unconnected and not any(c.unsent_bytes for c in self._outgoing.values())
         return Health(
             is_done=body.is_done(),
-            is_idle=is_idle,
+            is_idle=body.is_idle() and not self._peers.unsent_bytes,
             pending=body.pending(),
             acked=body.acked(),
             activity=self._activity,
-            sent=dict(self._roster.sent),
-            received=dict(self._roster.received),
+            sent=dict(self._peers.sent),
+            received=dict(self._peers.received),
             status=body.status(),
             cpu_secs=time.process_time() - self._cpu_before,
         )
 
     def _send_heartbeats(self) -> None:
-        # In a thread of its own. The loop's thread takes the health, because tasks have no locks; it is sent once here.
+        # In a thread of its own, which must not touch the selector: what a full socket leaves, the next heartbeat
+        # flushes. The loop's thread takes the health, because tasks have no locks; it is sent once here, because two
+        # equal ones in a row would tell the driver that the worker is quiet.
         last: Health | None = None
         while not self._has_ended.wait(HEARTBEAT_SECS):
             if self._watcher is not None:
@@ -499,6 +354,7 @@ class _Loop:
 
     def _drain_control(self) -> None:
         """Wait a few seconds until all messages are sent: the process ends next, and loses what waits."""
+        # With a selector of its own: in the loop's, peers that still send would end each wait at once.
         end = time.monotonic() + handshake.TIMEOUT_SECS
         while not self._control.flush() and time.monotonic() < end:
             with selectors.DefaultSelector() as selector:
