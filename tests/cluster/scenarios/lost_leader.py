@@ -86,6 +86,13 @@ class _Round:
         leader.kill()
         killed = time.monotonic()
         leader.lose_disk()
+        # While they can't fetch: otherwise the next one may have all code before the session of the killed one ends.
+        queue = self._cluster.state.node("leader-queue")
+        wait_for(
+            "the others leave the queue",
+            lambda: not self._cluster.state.session.children(queue) or any(each.leads for each in others),
+        )
+        assert not any(each.leads for each in others), "a nimbus leads that lacks half of the code"
         for relay in self._relays:
             relay.heal()
         refused = 0
