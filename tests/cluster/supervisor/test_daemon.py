@@ -184,7 +184,7 @@ def test_code_for_others(place: Place) -> None:
 
     def get(file: str, token: str = "token") -> httpx.Response:
         async def ask() -> httpx.Response:
-            pages = DriverPages(place.supervisor.place, place.supervisor.topologies)
+            pages = DriverPages(place.supervisor.logs.place, place.supervisor.topologies)
             transport = httpx.ASGITransport(SupervisorApi(place.supervisor, "token", pages).app)
             async with httpx.AsyncClient(transport=transport, base_url="http://supervisor") as client:
                 return await client.get(f"/api/v1/code/{file}", headers={"Authorization": f"Bearer {token}"})
@@ -209,7 +209,7 @@ def test_driver_whose_start_takes_too_long(place: Place) -> None:
     ending = wait_for("it is reported", lambda: place.state.ending(topology, 1))
     assert "did not run within supervisor.worker.start.timeout.secs, 8 s" in ending.reason
     assert "its last stage was: building the topology, for " in ending.reason
-    log = place.supervisor.log_path(topology)
+    log = place.supervisor.logs.path(topology)
     assert log is not None
     assert "the topology does not run after " in log.read_text()
     assert "words.py" in log.read_text(), "the line that hangs"
@@ -220,7 +220,7 @@ def test_secrets_in_what_a_driver_says(place: Place) -> None:
     text = "raise ValueError('open sesame is wrong for jdbc:postgresql://shop:hunter2@db/shop')\n"
     topology = place.run("words", text=text, shop_password="open sesame")
     ending = wait_for("it keeps failing", lambda: place.state.ending(topology, 1))
-    log = place.supervisor.log_path(topology)
+    log = place.supervisor.logs.path(topology)
     assert log is not None
     for told in (ending.reason, log.read_text()):
         assert "… is wrong for jdbc:postgresql://…@db/shop" in told

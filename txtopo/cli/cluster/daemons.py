@@ -96,7 +96,7 @@ def _run(kind: str, path: Path | None, pairs: tuple[str, ...], log_file: Path | 
         log.info("%s %s listens on %s, with ZooKeeper at %s", kind, server.version(), address, config.zookeeper_hosts)
         if isinstance(running, Supervisor):
             # By name, as the table of commands has it: the page stands above the command line.
-            pages = importlib.import_module("txtopo.ui.drivers").DriverPages(running.place, running.topologies)
+            pages = importlib.import_module("txtopo.ui.drivers").DriverPages(running.logs.place, running.topologies)
             app = SupervisorApi(running, token, pages).app
         else:
             app = NimbusApi(running, token, server.version()).app

@@ -109,7 +109,7 @@ class SupervisorApi:
 
     async def _log(self, request: Request) -> Response:
         check_token(request, self._token)
-        path = self._supervisor.log_path(request.path_params["id"])
+        path = self._supervisor.logs.path(request.path_params["id"])
         if path is None:
             raise HTTPException(404, "no driver of this topology has run here")
         try:

@@ -23,7 +23,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ import attrs
 from txtopo.cluster.code.distribution import open_cluster
 from txtopo.cluster.code.store import is_shortage
 from txtopo.cluster.decisions.assignment import Assignment, Ending, SupervisorInfo
-from txtopo.cluster.decisions.lifecycle import Status
 from txtopo.cluster.decisions.slots import (
     CleanUp,
     DriverSlot,
@@ -46,25 +44,20 @@ from txtopo.cluster.decisions.slots import (
     Terminate,
     step,
 )
-from txtopo.cluster.driver.child import check_code
-from txtopo.cluster.driver.folder import DriverFolder, DriverLaunch, TopologyPlace
-from txtopo.cluster.logs import Reminder, rotate
+from txtopo.cluster.driver.folder import DriverFolder, DriverLaunch
+from txtopo.cluster.logs import Reminder
 from txtopo.cluster.settings import ClusterConfig
+from txtopo.cluster.supervisor.driver_logs import DriverLogs
+from txtopo.cluster.supervisor.local_code import LocalCode
 from txtopo.cluster.supervisor.slot import LocalSlot
-from txtopo.errors import CodeUnavailable, ConfigError, Unreachable
+from txtopo.cluster.supervisor.wanted import Wanted
+from txtopo.errors import ConfigError, Unreachable
 from txtopo.failpoints import durable_step
 from txtopo.files.durable import write_whole
 
 _LOG = logging.getLogger(__name__)
 
 _TIDY_SECS = 10.0
-_FETCH_AGAIN_SECS = 1.0
-_LOG_BYTES_MAX = 64 << 20
-_LOGS_MAX = 100
-"""The most topologies whose logs are kept; the one written to least recently goes first."""
-_FETCHES_MAX = 2
-_SHARE_OF_CHECK = 0.8
-"""The share of ``nimbus.submission.check.secs`` that a build may take: the rest is for fetching and answering."""
 
 
 class Supervisor:
@@ -94,11 +87,14 @@ class Supervisor:
         self.id = _own_id(home / "id")
         self.work_dir = Path(config["supervisor.work.dir"]).expanduser().absolute()
         self.work_dir.mkdir(parents=True, exist_ok=True)
-        self.opened = open_cluster(config, home, address, token)
-        self.state, self.store = self.opened.state, self.opened.store
-        self._folder = self.opened.folder
+        self._opened = open_cluster(config, home, address, token)
+        self.state, self.store = self._opened.state, self._opened.store
+        self._folder = self._opened.folder
+        self.logs = DriverLogs(self._folder / "logs")
+        record = SupervisorInfo(self.id, address, config["supervisor.slots"], time.time(), version)
+        self._wanted = Wanted(self.state, record, self.wake)
+        self._code = LocalCode(self._opened, config["nimbus.submission.check.secs"], self.wake, self._fail)
         self._reminder = Reminder(_LOG)
-        self._record = SupervisorInfo(self.id, address, config["supervisor.slots"], time.time(), version)
         self._limits = SlotLimits(
             start_timeout_secs=config["supervisor.worker.start.timeout.secs"],
             silence_secs=config["supervisor.worker.timeout.secs"],
@@ -111,12 +107,9 @@ class Supervisor:
         self._slots: dict[int, LocalSlot] = {}
         self._news = threading.Event()
         self._stopped = threading.Event()
-        self._cluster = _Cluster()
+        self._is_away = False
+        """Whether ZooKeeper did not answer at the last look."""
         self._tidied_at = 0.0
-        self._fetches: dict[str, Future[None]] = {}
-        self._fetch_again_at: dict[str, float] = {}
-        self._fetch_lock = threading.Lock()
-        self._fetchers = ThreadPoolExecutor(_FETCHES_MAX, "fetch")
         self._thread = threading.Thread(target=self._run, name="slots", daemon=True)
 
     def start(self) -> None:
@@ -138,8 +131,8 @@ class Supervisor:
         self._thread.join(self.state.session.patience_secs)
         if self.config["supervisor.stops.drivers"]:
             self._end_drivers()
-        self._fetchers.shutdown(wait=False, cancel_futures=True)
-        self.opened.close()
+        self._code.close()
+        self._opened.close()
         os.close(self._lock)
 
     def wake(self) -> None:
@@ -155,70 +148,13 @@ class Supervisor:
         """Return the files of metrics of the slots' drivers, by slot; a driver may not have written one yet."""
         return {number: slot.metrics for number, slot in sorted(self._slots.copy().items()) if slot.now.assignment}
 
-    def log_path(self, topology: str) -> Path | None:
-        """Return the log of a topology's drivers; None if there is none here."""
-        path = self._folder / "logs" / topology / "driver.log"
-        # The id comes from a URL: it must not lead out of the folder.
-        is_plain = path.parent.parent == self._folder / "logs" and topology not in {"", ".", ".."}
-        return path if is_plain and path.is_file() else None
-
-    def place(self, topology: str) -> TopologyPlace | None:
-        """Return where a topology's metadata is on this machine; None if no driver of it has run here."""
-        log = self.log_path(topology)
-        return None if log is None else TopologyPlace.read(log.parent)
-
     def topologies(self) -> list[str]:
         """Return the topologies that have a slot here."""
         return [slot.assignment.topology for slot in self.slots() if slot.assignment is not None]
 
-    # Code.
-
     def check(self, topology: str, settings: Mapping[str, str] | None = None) -> Any:
-        """Build a topology in a process of its own, by default with the submitted settings; return the API's answer.
-
-        Raises:
-            CodeUnavailable: the code cannot be fetched.
-            SubmissionError: it is not built in time, or the process died without an answer.
-        """
-        self._fetch(topology)
-        limit = "nimbus.submission.check.secs"
-        return check_code(
-            self.store.path(topology),
-            _SHARE_OF_CHECK * self.config[limit],
-            limit=limit,
-            settings=settings,
-            folder=self._folder,
-            work_dir=self.work_dir,
-        )
-
-    def _fetch(self, topology: str) -> None:
-        with self._fetch_lock:
-            if self.store.has(topology):
-                return
-            manifest = self.state.manifest(topology)
-            if manifest is None:
-                raise CodeUnavailable(f"no code of {topology!r} is published")
-            self.opened.fetch(manifest)
-        _LOG.info("the code of %s is here", topology)
-
-    def _begin_fetch(self, topology: str) -> None:
-        """Fetch code in the background, unless that is under way or failed a moment ago."""
-        running = self._fetches.get(topology)
-        now = time.monotonic()
-        if (running is not None and not running.done()) or now < self._fetch_again_at.get(topology, 0.0):
-            return
-        self._fetch_again_at[topology] = now + _FETCH_AGAIN_SECS
-
-        def fetch() -> None:
-            try:
-                with self.opened.tries_again(topology):
-                    self._fetch(topology)
-            except BaseException as error:  # noqa: BLE001 - fail fast
-                if not self._stopped.is_set():
-                    self._on_failure(error)
-            self.wake()
-
-        self._fetches[topology] = self._fetchers.submit(fetch)
+        """Build a topology to check its code; see :meth:`LocalCode.check`."""
+        return self._code.check(topology, settings, self.work_dir)
 
     # The loop.
 
@@ -231,8 +167,11 @@ class Supervisor:
                 if is_settled:
                     self._news.wait(self._pause_secs())
         except BaseException as error:  # noqa: BLE001 - fail fast: whatever it is, the process ends
-            if not self._stopped.is_set():
-                self._on_failure(error)
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._stopped.is_set():
+            self._on_failure(error)
 
     def _pause_secs(self) -> float:
         """Return the time to the next look: the usual period, or less if a backoff ends sooner."""
@@ -246,7 +185,7 @@ class Supervisor:
         is_read = self._read()
         now = time.monotonic()
         # By the last successful read, not by the connection: never 0 while ZooKeeper is away, for 0 means connected.
-        cut_off_secs = 0.0 if is_read else max(now - self._cluster.read_at, 1e-9)
+        cut_off_secs = 0.0 if is_read else max(now - self._wanted.read_at, 1e-9)
         for number in range(self.config["supervisor.slots"]):  # adopted drivers may have others, of a larger setting
             self._slots.setdefault(number, LocalSlot(number, self._folder / "drivers" / str(number), self.wake))
         is_settled = True
@@ -269,33 +208,13 @@ class Supervisor:
         return is_settled
 
     def _read(self) -> bool:
-        """Read what ZooKeeper wants here; keep the last answer if it gives none. Return whether it did."""
-        was_away, self._cluster.is_away = self._cluster.is_away, True
-        if not self.state.session.is_connected:
+        """Read what ZooKeeper wants here, and the heartbeats that it has; return whether it answered."""
+        was_away, self._is_away = self._is_away, not self._wanted.read()
+        if self._is_away:
             return False
-        now = time.monotonic()
-        try:
-            self.state.announce_supervisor(self._record)
-            self.state.watch(("assignments", "storms"), self.wake)  # before the reads: see ``ClusterState.watch``
-            assignments = {each.slot: each for each in self.state.assignments().values() if each.supervisor == self.id}
-            statuses = {name: each.status for name, each in self.state.topologies().items()}
-            beats = {
-                each.topology: beat
-                for each in assignments.values()
-                if (beat := self.state.heartbeat(each.topology, each.number)) is not None
-            }
-            ended = frozenset(
-                each.topology
-                for each in assignments.values()
-                if self.state.ending(each.topology, each.number) is not None
-            )
-        except Unreachable as error:
-            _LOG.warning("%s", error)
-            return False
-        self._cluster = _Cluster(now, assignments, statuses, ended)
         for slot in self._slots.values():
             # While ZooKeeper was away no beat could arrive; silence counts from now, or every driver would be ended.
-            slot.take_beat(beats, now, is_new_time=was_away)
+            slot.take_beat(self._wanted.beats, self._wanted.read_at, is_new_time=was_away)
         return True
 
     def _step(self, slot: LocalSlot, cut_off_secs: float) -> None:
@@ -303,7 +222,7 @@ class Supervisor:
         for action in actions:
             match action:
                 case FetchCode(topology):
-                    self._begin_fetch(topology)
+                    self._code.begin_fetch(topology)
                 case Launch(assignment):
                     self._launch(slot, assignment)
                 case Terminate():
@@ -316,15 +235,9 @@ class Supervisor:
                     slot.clean_up()
 
     def _seen(self, slot: LocalSlot, cut_off_secs: float) -> Seen:
-        wanted = self._cluster.assignments.get(slot.now.number)
-        is_alive = slot.is_alive()
-        if wanted is not None and not is_alive:
-            status = self._cluster.statuses.get(wanted.topology)
-            is_over = slot.now.state is SlotState.EMPTY and wanted.topology in self._cluster.ended
-            # Start nothing for a killed topology, nor after a reported end: a restarted supervisor has forgotten ENDED,
-            # and nimbus may not have taken the assignment away yet.
-            if status is None or status is Status.KILLED or is_over:
-                wanted = None
+        is_alive, number = slot.is_alive(), slot.now.number
+        is_new = slot.now.state is SlotState.EMPTY
+        wanted = self._wanted.on(number) if is_alive else self._wanted.to_start(number, is_new=is_new)
         exit_status, error = (None, "") if is_alive else slot.end()
         return Seen(
             now=time.monotonic(),
@@ -363,9 +276,8 @@ class Supervisor:
             start_timeout_secs=config["supervisor.worker.start.timeout.secs"],
             before=slot.now.why if slot.now.failed_starts else "",
         )
-        log = self._folder / "logs" / assignment.topology / "driver.log"
         try:
-            log.parent.mkdir(parents=True, exist_ok=True)
+            log = self.logs.begin(assignment.topology)
             with durable_step("supervisor.launch"):
                 slot.launch(launch, log, self.work_dir)
         except OSError as error:
@@ -412,12 +324,7 @@ class Supervisor:
             if topology not in published and topology not in used:
                 self.store.remove(topology)
         self.store.check_next(published)
-        logs = sorted((self._folder / "logs").glob("*/driver.log"), key=lambda path: path.stat().st_mtime)
-        for path in logs[:-_LOGS_MAX]:
-            if path.parent.name not in used:
-                shutil.rmtree(path.parent, ignore_errors=True)
-        for path in logs:
-            rotate(path, _LOG_BYTES_MAX)
+        self.logs.tidy(used)
 
     def _end_drivers(self) -> None:
         for slot in self._slots.values():
@@ -427,19 +334,6 @@ class Supervisor:
             time.sleep(0.05)
         for slot in self._slots.values():
             slot.signal(signal.SIGKILL)
-
-
-@attrs.define
-class _Cluster:
-    """What this supervisor read in ZooKeeper last."""
-
-    read_at: float = attrs.field(factory=time.monotonic)
-    assignments: Mapping[int, Assignment] = attrs.field(factory=dict)
-    """By slot."""
-    statuses: Mapping[str, Status] = attrs.field(factory=dict)
-    ended: frozenset[str] = frozenset()
-    is_away: bool = False
-    """Whether ZooKeeper has been away since."""
 
 
 def _log_change(before: DriverSlot, after: DriverSlot) -> None:
