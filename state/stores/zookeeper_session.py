@@ -326,7 +326,9 @@ class ZooKeeperSession:
             raise StopError("the store is closed: use it only before close()")
 
     def _on_state(self, state: Any) -> None:
-        # Called on kazoo's own thread, so nothing here may wait.
+        # Called on kazoo's own thread, so nothing here may wait. A break begins with SUSPENDED. LOST may follow, once a
+        # server says that the session is over: its ephemeral nodes are gone by then. It is counted before the listeners
+        # are called, which compare the count. It does not begin the break again, whose length others act on.
         if state == KazooState.LOST:
             self.sessions_lost += 1
         if state == KazooState.CONNECTED:

@@ -19,7 +19,7 @@ from txtopo import Config, RunningTopology, run, start
 from txtopo.errors import ConfigError, FieldsError, RuleError, UserCodeError
 from txtopo.testing.feeders import wait_until
 from txtopo.topology.output import PRINT, USER_LOGGER
-from txtopo.workers.supervisor import SAME_ERROR_MAX
+from txtopo.workers.deaths import SAME_ERROR_MAX
 
 WAIT_SECS = 60.0
 

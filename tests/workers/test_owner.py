@@ -11,9 +11,10 @@ import attrs
 from tests.workers.holding import Idle
 from txtopo.errors import UserCodeError
 from txtopo.workers.control import ControlServer, JobStarter, Owner
+from txtopo.workers.events import StopAsked, TellAsked
 from txtopo.workers.handshake import Listener, new_secret
 from txtopo.workers.process import Links, WorkerJob, run_worker
-from txtopo.workers.supervisor import StopAsked, Supervisor, TellAsked
+from txtopo.workers.supervisor import Supervisor
 
 LARGE = bytes(range(256)) * (16 << 10)
 """Far more than a socket takes at once."""

@@ -7,6 +7,32 @@ from typing import Any
 import pytest
 
 from txtopo.errors import InputError, StopError, UserCodeError
+from txtopo.workers.actions import (
+    Action,
+    CancelJob,
+    Close,
+    Deliver,
+    Finish,
+    KeepLast,
+    ReportJoined,
+    ReportLost,
+    Send,
+    StartJob,
+    Warn,
+)
+from txtopo.workers.events import (
+    ActivationAsked,
+    ChannelLost,
+    EndAsked,
+    Event,
+    Excused,
+    JobEnded,
+    Received,
+    Stalled,
+    StopAsked,
+    TellAsked,
+    Ticked,
+)
 from txtopo.workers.messages import (
     Failed,
     Health,
@@ -22,32 +48,7 @@ from txtopo.workers.messages import (
     Told,
     Welcome,
 )
-from txtopo.workers.supervisor import (
-    Action,
-    ActivationAsked,
-    CancelJob,
-    ChannelLost,
-    Close,
-    Deliver,
-    EndAsked,
-    Event,
-    Excused,
-    Finish,
-    JobEnded,
-    KeepLast,
-    Received,
-    ReportJoined,
-    ReportLost,
-    RunPhase,
-    Send,
-    Stalled,
-    StartJob,
-    StopAsked,
-    Supervisor,
-    TellAsked,
-    Ticked,
-    Warn,
-)
+from txtopo.workers.supervisor import RunPhase, Supervisor
 
 ADDRESS = ("127.0.0.1", 1)
 

@@ -13,8 +13,9 @@ import pytest
 
 from tests.waiting import wait_for
 from txtopo.workers.control import ControlServer, JobStarter
+from txtopo.workers.events import StopAsked
 from txtopo.workers.handshake import Listener, new_secret
-from txtopo.workers.supervisor import StopAsked, Supervisor
+from txtopo.workers.supervisor import Supervisor
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here: nobody can watch")
 

@@ -441,7 +441,8 @@ class LeaderWrites:
         folder = self._state.node("code-distributor", manifest.topology)
 
         def plan(transaction: Any) -> None:
-            if not self._state.exists(folder):
+            if not self._state.exists(folder):  # otherwise it was applied, and the answer lost
+                # Together: other nimbuses fetch what is published, so from the first moment somebody must hold it.
                 transaction.create(folder, manifest.to_bytes())
                 transaction.create(f"{folder}/{self.term.address}", b"")
 
@@ -453,6 +454,7 @@ class LeaderWrites:
         def plan(transaction: Any) -> None:
             if self._state.exists(self._state.node("storms", topology.id)):
                 return  # it was applied, and the answer lost
+            # In the same transaction: a crash leaves either the ended topologies or the one that takes their name.
             for each in replaced:
                 self._delete_all(transaction, each)
             transaction.create(self._state.node("workerbeats", topology.id), b"0")

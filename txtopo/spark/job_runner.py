@@ -88,6 +88,8 @@ class SparkJobRunner(JobRunner):
         self._progress.listen(job.job_id, on_progress)  # before the job, whose tasks report at once
         try:
             self._context.setJobGroup(self._group(job.job_id), f"job {job.job_id}", interruptOnCancel=True)
+            # Jobs of one pool run one after the other, those of different pools share the slots. Few names, because
+            # Spark never removes a pool.
             self._context.setLocalProperty("spark.scheduler.pool", f"pool-{job.job_id % 8}")
             if self._dataframe_session is None:
                 return self._run_stages(job)

@@ -53,10 +53,11 @@ from txtopo.transactional.jobs.pool_body import Computed, PoolBody
 from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.transactional.tasks.progress_probe import ProgressProbe, current_probe
 from txtopo.workers.control import ControlServer, JobStarter, Owner
+from txtopo.workers.events import EndAsked, StopAsked, TellAsked
 from txtopo.workers.handshake import Listener, new_secret
 from txtopo.workers.messages import Address, Welcome
 from txtopo.workers.process import Links, WorkerJob, run_worker
-from txtopo.workers.supervisor import EndAsked, StopAsked, Supervisor, TellAsked
+from txtopo.workers.supervisor import Supervisor
 
 logger = logging.getLogger(__name__)
 
@@ -360,10 +361,10 @@ def start_pool(  # noqa: PLR0913 - keyword arguments
     pooled.server = ControlServer(supervisor, make_jobs(package, place), listener, owner=pooled)
 
     def close() -> None:
-        pooled.end_calls()
+        pooled.end_calls()  # first: a worker in a call does not hear that it is to stop, and the call may never return
         pooled.server.post(StopAsked(0.0))
         pooled.server.join(END_SECS)
-        lines.close()
+        lines.close()  # last: workers print until they end
         progress.close()
 
     runner = PoolRunner(slots, pooled, progress, close)

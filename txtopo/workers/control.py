@@ -20,29 +20,23 @@ from typing import assert_never
 from txtopo.errors import InternalError
 from txtopo.network.channel import Channel, ChannelClosed, WakeUp
 from txtopo.workers import watcher
-from txtopo.workers.handshake import Listener
-from txtopo.workers.messages import Health, Heartbeat, WatcherHello, dump, load
-from txtopo.workers.supervisor import (
+from txtopo.workers.actions import (
     Action,
     CancelJob,
-    ChannelLost,
     Close,
     Deliver,
-    Event,
-    Excused,
     Finish,
-    JobEnded,
     KeepLast,
-    Received,
     ReportJoined,
     ReportLost,
     Send,
-    Stalled,
     StartJob,
-    Supervisor,
-    Ticked,
     Warn,
 )
+from txtopo.workers.events import ChannelLost, Event, Excused, JobEnded, Received, Stalled, Ticked
+from txtopo.workers.handshake import Listener
+from txtopo.workers.messages import Health, Heartbeat, WatcherHello, dump, load
+from txtopo.workers.supervisor import Supervisor
 
 logger = logging.getLogger("txtopo.workers")
 

@@ -28,13 +28,39 @@ from __future__ import annotations
 
 import enum
 import math
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 import attrs
 
-from txtopo.errors import InputError, StopError, UserCodeError
+from txtopo.errors import StopError, UserCodeError
+from txtopo.workers.actions import (
+    Action,
+    CancelJob,
+    Close,
+    Deliver,
+    Finish,
+    KeepLast,
+    ReportJoined,
+    ReportLost,
+    Send,
+    StartJob,
+    Warn,
+)
+from txtopo.workers.deaths import Deaths, first_line
+from txtopo.workers.events import (
+    ActivationAsked,
+    ChannelLost,
+    EndAsked,
+    Event,
+    Excused,
+    JobEnded,
+    Received,
+    Stalled,
+    StopAsked,
+    TellAsked,
+    Ticked,
+)
 from txtopo.workers.messages import (
     Address,
     Failed,
@@ -68,186 +94,8 @@ REMIND_SECS = 15.0
 RESTART_SLOTS_SECS = 30.0
 """``SLOTS_SECS`` of a worker that starts again: it had a slot, which is free as soon as Spark has ended its job."""
 
-SAME_ERROR_MAX = 5
-"""A run ends after this many deaths in a row by the same error, if no root was acked between them and each worker ran
-for less than ``topology.worker.restart.period.secs``: the next worker would die of it, too."""
-
 STOP_SECS = 10.0
 """How long workers may take to end before their jobs are cancelled."""
-
-
-# -- events
-
-
-@attrs.frozen
-class Received:
-    """A message has arrived on a channel of a worker."""
-
-    channel: int
-    message: FromWorker
-
-
-@attrs.frozen
-class Stalled:
-    """A watcher reports that its worker has sent no heartbeat for ``secs``."""
-
-    worker: int
-    incarnation: int
-    task: int
-    """The task that has its turn; a negative number: none."""
-    secs: float
-    is_working: bool
-    """Whether the process takes processor time; if not, it is frozen."""
-
-
-@attrs.frozen
-class ChannelLost:
-    """A worker's end of a channel was closed."""
-
-    channel: int
-
-
-@attrs.frozen
-class JobEnded:
-    """Spark reports that a worker's job has ended: by an error, or without one."""
-
-    worker: int
-    job: int
-    error: Exception | None
-
-
-@attrs.frozen
-class ActivationAsked:
-    """The user activates or deactivates the topology."""
-
-    is_active: bool
-
-
-@attrs.frozen
-class StopAsked:
-    """The user stops the topology, and waits up to ``wait_secs`` for pending roots."""
-
-    wait_secs: float
-
-
-@attrs.frozen
-class TellAsked:
-    """The owner has something to say to the body of an incarnation."""
-
-    worker: int
-    incarnation: int
-    data: bytes = attrs.field(repr=False)
-
-
-@attrs.frozen
-class EndAsked:
-    """The owner wants an incarnation to end at once, whatever it is at; another one follows."""
-
-    worker: int
-    incarnation: int
-    reason: str
-
-
-@attrs.frozen
-class Excused:
-    """An incarnation has died at the owner's work, or dies of it: that does not count against the restarts."""
-
-    worker: int
-    incarnation: int
-
-
-@attrs.frozen
-class Ticked:
-    """Time has passed."""
-
-
-Event = (
-    Received | Stalled | ChannelLost | JobEnded | ActivationAsked | StopAsked | TellAsked | EndAsked | Excused | Ticked
-)
-
-
-# -- actions
-
-
-@attrs.frozen
-class StartJob:
-    """Submit the job of a worker."""
-
-    worker: int
-    job: int
-
-
-@attrs.frozen
-class CancelJob:
-    """Cancel the job of a worker."""
-
-    worker: int
-    job: int
-
-
-@attrs.frozen
-class Send:
-    """Send a message on a channel."""
-
-    channel: int
-    message: ToWorker
-
-
-@attrs.frozen
-class Close:
-    """Close a channel: its other side is no longer a worker of the run."""
-
-    channel: int
-
-
-@attrs.frozen
-class Warn:
-    """Log a warning."""
-
-    text: str
-
-
-@attrs.frozen
-class KeepLast:
-    """Keep the last health of a worker that has died, for the counts of the run."""
-
-    health: Health
-
-
-@attrs.frozen
-class ReportJoined:
-    """Tell the owner that an incarnation has joined."""
-
-    worker: int
-    incarnation: int
-
-
-@attrs.frozen
-class ReportLost:
-    """Tell the owner that an incarnation is lost; ``error`` is empty if it reported none."""
-
-    worker: int
-    incarnation: int
-    error: str
-
-
-@attrs.frozen
-class Deliver:
-    """Give the owner what a body has told it."""
-
-    worker: int
-    incarnation: int
-    data: bytes = attrs.field(repr=False)
-
-
-@attrs.frozen
-class Finish:
-    """The run is over; it has failed if there is an error."""
-
-    error: Exception | None
-
-
-Action = StartJob | CancelJob | Send | Close | Warn | KeepLast | ReportJoined | ReportLost | Deliver | Finish
 
 
 class WorkerState(enum.Enum):
@@ -336,21 +184,16 @@ class Supervisor:
     ) -> None:
         self._workers = [_Worker(number, number, now) for number in range(workers)]
         self._next_incarnation = workers
-        self._restarts_max = restarts_max
-        self._period_secs = period_secs
+        self._deaths = Deaths(restarts_max, period_secs)
         self._stall_secs_max = stall_secs_max
         self._component_of = component_of or {}
         self._is_owned = is_owned
-        self._restarts: deque[float] = deque()
         self._is_active = is_active
         self._phase = RunPhase.WORKING
         self._deadline = 0.0
         self._error: Exception | None = None
         self._now = now
         self._actions: list[Action] = []
-        self._same_error: tuple[str, ...] = ()
-        """What the deaths in a row have in common."""
-        self._same_deaths = 0
         self.restarts = 0
         """How many workers were started again."""
         self.killed = 0
@@ -431,6 +274,9 @@ class Supervisor:
         worker = self._workers[hello.worker]
         if worker.state is WorkerState.RUNNING:  # Spark has started the task again before the channel's end was seen
             self._lose(worker)
+        # From LOST a worker may come back in the same job, as the incarnation that the others were told of: Spark tries
+        # a failed task again by itself. A cancelled job may start one more process before Spark hears of it, too; that
+        # one must not join, for it is about to be killed.
         if worker.state is WorkerState.ENDED or worker.is_cancelled:
             self._do(Close(channel))
             return
@@ -456,18 +302,16 @@ class Supervisor:
                 worker.health_before, worker.health = worker.health, health
                 # An ack is progress: the error does not keep the topology from working.
                 if health.acked > (0 if worker.health_before is None else worker.health_before.acked):
-                    self._same_deaths = 0
+                    self._deaths.progressed()
             if isinstance(message, Failed):
                 self._blame(worker, message.error)
             worker.has_stopped |= isinstance(message, Stopped)
 
     def _blame(self, worker: _Worker, error: Exception) -> None:
-        """Record the error that ends a worker, and count how often in a row it was the same."""
+        """Record the error that ends a worker."""
         worker.error = error
-        self.last_error = f"{type(error).__name__}: {_first_line(error)}"
-        same, has_lasted = _where(error), self._now - worker.since > self._period_secs
-        self._same_deaths = self._same_deaths + 1 if same == self._same_error and not has_lasted else 1
-        self._same_error = same
+        self.last_error = f"{type(error).__name__}: {first_line(error)}"
+        self._deaths.blame(error, lasted_secs=self._now - worker.since)
 
     def _tolerate(self, stall: Stalled) -> None:
         """Tolerate a worker that works but can't send heartbeats; after the limit, end it and blame its call."""
@@ -483,7 +327,7 @@ class Supervisor:
         if stall.secs >= self._stall_secs_max:
             error = _stall_error(stall, component, self._stall_secs_max)
             self._blame(worker, error)
-            self._end(worker, f"is ended: {_first_line(error)}")
+            self._end(worker, f"is ended: {first_line(error)}")
         elif stall.secs >= STALL_LOGGED_SECS and not worker.is_stall_logged:
             worker.is_stall_logged = True
             self._do(
@@ -513,7 +357,7 @@ class Supervisor:
         worker.channel = worker.address = worker.health = worker.health_before = None
         self._tell_others(worker, PeerReplaced(dead, worker.peer))
         if self._is_owned:
-            self._do(ReportLost(worker.number, dead, "" if worker.error is None else _first_line(worker.error)))
+            self._do(ReportLost(worker.number, dead, "" if worker.error is None else first_line(worker.error)))
 
     def _end_now(self, worker: _Worker, incarnation: int, reason: str) -> None:
         if worker.incarnation == incarnation and worker.state is WorkerState.RUNNING:
@@ -529,29 +373,21 @@ class Supervisor:
     def _end_job(self, worker: _Worker, job: int, error: Exception | None) -> None:
         if job != worker.job or worker.state is WorkerState.ENDED:
             return
-        self._lose(worker)  # if its channel's end was not seen yet
+        self._lose(worker)  # if the end of its channel was not seen yet
         cause = worker.error or error
         if worker.has_stopped or self._phase is not RunPhase.WORKING:
             worker.state = WorkerState.ENDED
             if worker.error is not None:
-                self._do(Warn(f"worker {worker.number} did not end in good order: {_first_line(worker.error)}"))
+                self._do(Warn(f"worker {worker.number} did not end in good order: {first_line(worker.error)}"))
             return
-        is_excused = worker.excused == worker.dead
-        if not is_excused:
-            self._restarts.append(self._now)
-        while self._restarts and self._restarts[0] <= self._now - self._period_secs:
-            self._restarts.popleft()
-        # The next worker would find the same input that can't be read, or the same source that refuses it.
-        is_in_vain = isinstance(worker.error, InputError)
-        is_hopeless = worker.error is not None and self._same_deaths >= SAME_ERROR_MAX
-        is_too_much = is_in_vain or is_hopeless or len(self._restarts) > self._restarts_max
-        if isinstance(error, StopError) or (is_too_much and not is_excused):
+        is_fatal = self._deaths.count(worker.error, self._now, is_excused=worker.excused == worker.dead)
+        if isinstance(error, StopError) or is_fatal:
             self._error = cause or RuntimeError(f"worker {worker.number} ends again and again without an error")
             worker.state = WorkerState.ENDED
             self._stop()
             return
         self.restarts += 1
-        what = "ended" if cause is None else f"died: {_first_line(cause)}"
+        what = "ended" if cause is None else f"died: {first_line(cause)}"
         self._do(Warn(f"worker {worker.number} {what}; it is started again"))
         worker.state, worker.since, worker.error, worker.is_cancelled = WorkerState.STARTING, self._now, None, False
         worker.job += 1
@@ -616,12 +452,15 @@ class Supervisor:
         if self._phase is RunPhase.DRAINING and (
             self._now >= self._deadline or (settled is not None and not any(each.pending for each in settled))
         ):
+            # By the last health of all workers, those that have ended included: one that is just being replaced has
+            # none, and what its spouts had left is unknown.
             self.is_exhausted = all(w.health is not None and w.health.is_done for w in self._workers)
             self._stop()
         if self._phase is RunPhase.STOPPING:
             if self._now >= self._deadline:
                 for worker in self._workers:
                     self._cancel(worker)
+            # Cancelled jobs hold their slots until Spark says that they have ended, so the run waits for that, too.
             if not left:
                 self._phase = RunPhase.OVER
                 self._do(Finish(self._error))
@@ -674,15 +513,3 @@ def _stall_error(stall: Stalled, component: str, secs_max: float) -> UserCodeErr
         "regular expression or another C function does so: bound its input, or call it in a process of its own",
         component=component,
     )
-
-
-def _where(error: Exception) -> tuple[str, ...]:
-    """Return kind, component and line of an error: two errors are the same if these are, whatever values they name."""
-    component, cause = getattr(error, "component", None), getattr(error, "cause", None)
-    lines = [line.strip() for line in str(cause or "").splitlines() if line.lstrip().startswith("File ")]
-    return type(error).__name__, str(component), lines[-1] if lines else _first_line(error)
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

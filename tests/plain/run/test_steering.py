@@ -20,7 +20,7 @@ from txtopo.plain.run.steering import (
     Steering,
     WorkersEnded,
 )
-from txtopo.workers.supervisor import ActivationAsked, StopAsked
+from txtopo.workers.events import ActivationAsked, StopAsked
 
 STOP, REBALANCE = StopAsked(5.0), RebalanceAsked(3)
 ON, OFF = ActivationAsked(is_active=True), ActivationAsked(is_active=False)

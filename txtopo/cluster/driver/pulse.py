@@ -58,7 +58,7 @@ class Pulse:
     def __exit__(self, *_: object) -> None:
         self._closed.set()
         self._news.set()
-        self._thread.join(self._launch.session_timeout_secs)
+        self._thread.join(self._launch.session_timeout_secs)  # no longer: ZooKeeper may be away, and the run is over
 
     @property
     def has_run(self) -> bool:

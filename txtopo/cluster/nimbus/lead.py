@@ -40,11 +40,13 @@ class Lead:
         _LOG.info("%s: %s: %s -> %s", topology.id, request.event.value, topology.status.value, status)
         if after is None:
             with durable_step("nimbus.remove"):
-                # The record goes last: a crash in between leaves a topology whose deadline has passed, so the next
+                # The record goes last: a crash in between leaves a topology whose deadline has passed, and the next
                 # leader removes it again.
                 self.distributor.cleanup(topology.id)
                 self.writes.remove(topology.id)
         else:
+            # A crash before this leaves the topology as it was: the next leader applies a deadline, and a user who got
+            # no answer may ask again.
             with durable_step("nimbus.store"):
                 self.writes.store(after)
         return after

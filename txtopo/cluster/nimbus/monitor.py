@@ -90,6 +90,7 @@ class Monitor:
             if marked is not topology:
                 if marked.status is not topology.status:
                     _LOG.info("%s: %s -> %s", topology.id, topology.status.value, marked.status.value)
+                # After a crash before this, the next leader marks it by the same rule.
                 with durable_step("nimbus.store"):
                     lead.writes.store(marked)
 
@@ -106,6 +107,7 @@ class Monitor:
             match decision:
                 case Assign(assignment, why):
                     _LOG.info("%s goes to %s, slot %d: %s", assignment.topology, *attrs.astuple(assignment.place), why)
+                    # After a crash before this the next leader decides again; after it, it finds the assignment.
                     with durable_step("nimbus.assign"):
                         lead.writes.assign(assignment)
                 case Unassign(assignment, why):

@@ -278,6 +278,8 @@ class Supervisor:
         )
         try:
             log = self.logs.begin(assignment.topology)
+            # A crash before this leaves nothing. One midway may leave a folder without launch.json, which the next
+            # start removes; once launch.json is there, the next start adopts the driver, alive or dead.
             with durable_step("supervisor.launch"):
                 slot.launch(launch, log, self.work_dir)
         except OSError as error:
@@ -293,6 +295,8 @@ class Supervisor:
     def _report(self, slot: LocalSlot, assignment: Assignment, ending: Ending) -> None:
         _LOG.info("%s on slot %d: %s %s", assignment.topology, slot.now.number, ending.kind.value, ending.reason)
         try:
+            # The slot's folder goes only after this. So the next start adopts the dead driver and reports again what it
+            # finds in the folder; if ZooKeeper had the report already, that changes nothing.
             with durable_step("supervisor.report"):
                 self.state.report(assignment.topology, assignment.number, attrs.evolve(ending, at=time.time()))
         except Unreachable as error:

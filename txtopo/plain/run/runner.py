@@ -35,9 +35,10 @@ from txtopo.topology.output import USER_LOGGER, user_output_logged
 from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
 from txtopo.workers.control import ControlServer
+from txtopo.workers.events import ActivationAsked, StopAsked
 from txtopo.workers.handshake import Listener, new_secret
 from txtopo.workers.messages import Health
-from txtopo.workers.supervisor import ActivationAsked, StopAsked, Supervisor
+from txtopo.workers.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ import enum
 
 import attrs
 
-from txtopo.workers.supervisor import ActivationAsked, StopAsked
+from txtopo.workers.events import ActivationAsked, StopAsked
 
 STOPPED = "stopped"
 EXHAUSTED = "every spout is exhausted"

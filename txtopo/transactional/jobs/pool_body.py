@@ -238,6 +238,7 @@ class PoolBody:
             held.slots.add(slot)
             for stage in range(stages):
                 held.runs[stage, slot] = StageRun(self._task_factory, held.job, stage, slot, self._probe)
+            # Only the first stage has emitters, and their ``cleanup_before`` comes before anything is emitted.
             held.runs[0, slot].clean_up()
         held.left += stages * len(assign.calls)
         for slot, index in assign.calls:
@@ -246,6 +247,9 @@ class PoolBody:
         if self._next is None:
             self._choose_next()
         if assign.workers:
+            # Another worker may have heard of the job first, and its frames have come before it. The pool numbers jobs
+            # in order and tells each worker in order: so frames of a lower number are of jobs that have ended, and
+            # those of a higher one may still be for this worker.
             self._newest = max(self._newest, assign.job)
             for number in [number for number in self._early if number <= self._newest]:
                 early = self._early.pop(number)

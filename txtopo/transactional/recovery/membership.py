@@ -74,6 +74,8 @@ def begin_empty(
         with durable_step("recovery.begin"):
             coordinator_state.note_states(committed)
     tables = {name: table for name, state in states.items() if (table := state.table()) is not None}
+    # One number for all that this start sets aside, and a new one: if an earlier start died midway, some tables lie
+    # aside under its number, and nothing that lies aside is ever replaced.
     number = 1 + max([0, *coordinator_state.asides(), *(n for table in tables.values() for n in table.asides())])
     for name, table in tables.items():
         description = table.look()

@@ -6,25 +6,22 @@ from collections import deque
 from typing import TYPE_CHECKING, assert_never
 
 from txtopo.testing.simulation.plain.process import Process
-from txtopo.workers.messages import PeerReplaced, ToWorker
-from txtopo.workers.supervisor import (
+from txtopo.workers.actions import (
     Action,
     CancelJob,
-    ChannelLost,
     Close,
     Deliver,
-    Event,
     Finish,
-    JobEnded,
     KeepLast,
     ReportJoined,
     ReportLost,
-    RunPhase,
     Send,
     StartJob,
-    Supervisor,
     Warn,
 )
+from txtopo.workers.events import ChannelLost, Event, JobEnded
+from txtopo.workers.messages import PeerReplaced, ToWorker
+from txtopo.workers.supervisor import RunPhase, Supervisor
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.plain.world import PlainWorld

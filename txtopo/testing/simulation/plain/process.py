@@ -14,6 +14,7 @@ from txtopo.errors import TxtopoError
 from txtopo.plain.worker import Worker
 from txtopo.testing.simulation.plain.ledger import Life
 from txtopo.testing.simulation.plain.watching import CollectorObserver, SimulatedOffloading, watched
+from txtopo.workers.events import Event, Received
 from txtopo.workers.messages import (
     Failed,
     Health,
@@ -29,7 +30,6 @@ from txtopo.workers.messages import (
     Welcome,
 )
 from txtopo.workers.roster import Roster
-from txtopo.workers.supervisor import Event, Received
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.plain.world import PlainWorld

@@ -26,8 +26,9 @@ from txtopo.testing.simulation.sources import Outside, check_sources
 from txtopo.topology.assignment import Assignment, assign
 from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
+from txtopo.workers.events import StopAsked, Ticked
 from txtopo.workers.roster import Arrival
-from txtopo.workers.supervisor import SILENCE_SECS, RunPhase, StopAsked, Ticked
+from txtopo.workers.supervisor import SILENCE_SECS, RunPhase
 
 ROOTS = 12
 """Roots that the spouts of a schedule emit; many short schedules find more than a few long ones."""
