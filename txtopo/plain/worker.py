@@ -168,9 +168,9 @@ class Worker:
         for task in self._spout_tasks.values():
             task.set_active(is_active=is_active)
 
-    def hear(self, data: bytes) -> None:
+    def hear(self, message: Any) -> None:
         """Take what the owner of the workers says: in a plain topology, nothing."""
-        raise AssertionError(f"nobody says {data!r}")
+        raise AssertionError(f"nobody says {message!r}")
 
     def receive(self, data: bytes) -> None:
         """Take a frame of another worker.

@@ -39,6 +39,7 @@ from txtopo.transactional.jobs.pool import (
     EndJob,
     EndWorker,
     Event,
+    FromBody,
     JobAsked,
     Joined,
     Lose,
@@ -119,13 +120,13 @@ class _Pooled(Owner):
         self._numbers = itertools.count(1)
         self._askers: dict[int, _Asker] = {}
         self._error: Exception | None = None
-        """Why no job can run any more."""
+        """Why no further job can run."""
 
     def ask(self, event_of: Callable[[int], Event], asker: _Asker) -> int:
         """Begin a job, and return its number; its actions go to the asker.
 
         Raises:
-            StopError: there are no workers any more.
+            StopError: the workers are gone.
         """
         with self._lock:
             if self._error is not None:
@@ -159,10 +160,10 @@ class _Pooled(Owner):
             self._handle(Lost(worker, incarnation, error))
         return was_at_work
 
-    def told(self, worker: int, incarnation: int, data: bytes) -> None:
+    def told(self, worker: int, incarnation: int, message: FromBody) -> None:
         """Take an answer; what it holds of user objects is unpickled by the thread that waits for it."""
         with self._lock:
-            self._handle(Told(worker, incarnation, pickle.loads(data)))  # noqa: S301 - from a worker that knows the secret
+            self._handle(Told(worker, incarnation, message))
 
     def ticked(self) -> None:
         """Let time pass."""
@@ -170,7 +171,7 @@ class _Pooled(Owner):
             self._handle(Ticked())
 
     def over(self, error: Exception | None) -> None:
-        """Let no job wait any more."""
+        """End all waiting for jobs: the workers are gone."""
         with self._lock:
             self._error = _why_over(error)
             for asker in self._askers.values():
@@ -180,7 +181,7 @@ class _Pooled(Owner):
         for action in self._pool.handle(event, time.monotonic()):
             match action:
                 case Tell(worker, incarnation, message):
-                    self.server.post(TellAsked(worker, incarnation, pickle.dumps(message, 5)))
+                    self.server.post(TellAsked(worker, incarnation, message))
                 case EndWorker(worker, incarnation, reason):
                     self.server.post(EndAsked(worker, incarnation, reason))
                 case Renew(number):
@@ -270,7 +271,7 @@ class PoolRunner(JobRunner):
                 case Exception() as error:
                     raise error
                 case other:
-                    raise AssertionError(f"{other} is no answer to a commit phase")
+                    raise AssertionError(f"{other} is not an answer to a commit phase")
 
     def at_work(self) -> Mapping[TransactionAttempt, str]:
         """Return the component that each attempt has been in for a while in a worker."""

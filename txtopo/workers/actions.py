@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from txtopo.workers.messages import Health, ToWorker
@@ -75,7 +77,7 @@ class Deliver:
 
     worker: int
     incarnation: int
-    data: bytes = attrs.field(repr=False)
+    message: Any = attrs.field(repr=False)
 
 
 @attrs.frozen

@@ -15,7 +15,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import assert_never
+from typing import Any, assert_never
 
 from txtopo.errors import InternalError
 from txtopo.network.channel import Channel, ChannelClosed, WakeUp
@@ -65,23 +65,23 @@ class Owner(ABC):
 
     @abstractmethod
     def joined(self, worker: int, incarnation: int) -> None:
-        """Take in that an incarnation has joined."""
+        """Called when an incarnation has joined."""
 
     @abstractmethod
     def lost(self, worker: int, incarnation: int, error: str) -> bool:
-        """Take in that an incarnation is lost; return whether it was at the owner's work, which excuses it."""
+        """Called when an incarnation is lost; return whether it was at the owner's work, which excuses it."""
 
     @abstractmethod
-    def told(self, worker: int, incarnation: int, data: bytes) -> None:
-        """Take what the body of an incarnation says."""
+    def told(self, worker: int, incarnation: int, message: Any) -> None:
+        """Called with what the body of an incarnation says."""
 
     @abstractmethod
     def ticked(self) -> None:
-        """Take in that time has passed."""
+        """Called about twice a second."""
 
     @abstractmethod
     def over(self, error: Exception | None) -> None:
-        """Take in that no worker follows any more, and why."""
+        """Called when no further worker follows, with the reason."""
 
 
 class ControlServer:
@@ -108,7 +108,7 @@ class ControlServer:
         self._wake_up = WakeUp()
         self._channels: dict[int, Channel] = {}
         self._watched: dict[int, WatcherHello] = {}
-        """By channel, the watchers."""
+        """By channel, the worker that its watcher watches."""
         self._numbers = itertools.count(1)
         self._busy_logged: dict[int, str] = {}
         self._is_over = threading.Event()
@@ -248,8 +248,8 @@ class ControlServer:
             case ReportLost(worker, incarnation, error):
                 if self._owner.lost(worker, incarnation, error):
                     self._handle(Excused(worker, incarnation))
-            case Deliver(worker, incarnation, data):
-                self._owner.told(worker, incarnation, data)
+            case Deliver(worker, incarnation, message):
+                self._owner.told(worker, incarnation, message)
             case _:
                 assert_never(news)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from txtopo.workers.messages import FromWorker
@@ -64,7 +66,7 @@ class TellAsked:
 
     worker: int
     incarnation: int
-    data: bytes = attrs.field(repr=False)
+    message: Any = attrs.field(repr=False)
 
 
 @attrs.frozen

@@ -132,16 +132,16 @@ class Stop:
 
 @attrs.frozen
 class Tell:
-    """What the owner of the workers has to say to a worker's body, in bytes that only the two of them read."""
+    """What the owner of the workers has to say to a worker's body; it pickles, and means something to the two only."""
 
-    data: bytes = attrs.field(repr=False)
+    message: Any = attrs.field(repr=False)
 
 
 @attrs.frozen
 class Told:
     """What a worker's body has to say to the owner of the workers, in the same way."""
 
-    data: bytes = attrs.field(repr=False)
+    message: Any = attrs.field(repr=False)
 
 
 FromWorker = Hello | Heartbeat | Failed | Stopped | Told

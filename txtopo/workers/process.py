@@ -90,14 +90,14 @@ class Body(Protocol):
     def idle_secs(self) -> float:
         """Return for how long there is nothing to do unless a frame arrives."""
 
-    def hear(self, data: bytes) -> None:
-        """Take what the owner of the workers says."""
+    def hear(self, message: Any) -> None:
+        """Called with what the owner of the workers says."""
 
     def receive(self, frame: bytes) -> None:
-        """Take a frame of a peer."""
+        """Called with a frame of a peer."""
 
     def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
-        """Learn that incarnation ``dead`` of a peer died, and that ``successor`` follows."""
+        """Called when incarnation ``dead`` of a peer has died; ``successor`` follows."""
 
     def queued_bytes(self) -> int:
         """Return about how many bytes wait in queues."""
@@ -130,8 +130,8 @@ class Links:
 
     send: Callable[[int, bytes], None]
     """Sends a frame to another worker."""
-    tell: Callable[[bytes], None]
-    """Says something to the owner of the workers, in the driver."""
+    tell: Callable[[Any], None]
+    """Says something that pickles to the owner of the workers, in the driver."""
     mark: Callable[[int], None]
     """Marks the task that has its turn, or :data:`~txtopo.workers.watcher.NO_TASK`."""
 
@@ -234,8 +234,8 @@ class _Loop:
             if events & selectors.EVENT_WRITE:
                 self._flush_control()
 
-    def _tell(self, data: bytes) -> None:
-        self._control.send(dump(Told(data)))
+    def _tell(self, message: Any) -> None:
+        self._control.send(dump(Told(message)))
         if self._control.unsent_bytes:
             self._selector.modify(self._control, _READ_AND_WRITE, self._hear_driver)
 
@@ -297,8 +297,8 @@ class _Loop:
                 self._peers.join(successor)
             case SetActive(is_active):
                 self._body.set_active(is_active=is_active)
-            case Tell(data):
-                self._body.hear(data)
+            case Tell(said):
+                self._body.hear(said)
             case Stop():
                 self._is_over = True
             case _:

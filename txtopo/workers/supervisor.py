@@ -249,9 +249,9 @@ class Supervisor:
                 self._set_active(is_active=is_active)
             case StopAsked(wait_secs):
                 self._drain(wait_secs)
-            case TellAsked(number, incarnation, data):
+            case TellAsked(number, incarnation, message):
                 if self._workers[number].incarnation == incarnation:
-                    self._send(self._workers[number], Tell(data))
+                    self._send(self._workers[number], Tell(message))
             case EndAsked(number, incarnation, reason):
                 self._end_now(self._workers[number], incarnation, reason)
             case Excused(number, incarnation):
@@ -295,7 +295,7 @@ class Supervisor:
         for worker in self._on(channel):
             worker.heard_at, worker.stalled_in, worker.is_stall_logged = self._now, "", False
             if isinstance(message, Told):
-                self._do(Deliver(worker.number, worker.incarnation, message.data))
+                self._do(Deliver(worker.number, worker.incarnation, message.message))
                 continue
             health = message.health
             if health is not None:

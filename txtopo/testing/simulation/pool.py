@@ -27,6 +27,7 @@ from txtopo.transactional.jobs.pool import (
     EndJob,
     EndWorker,
     Event,
+    FromBody,
     JobAsked,
     Joined,
     Lose,
@@ -34,6 +35,7 @@ from txtopo.transactional.jobs.pool import (
     Pool,
     Tell,
     Ticked,
+    ToBody,
     Told,
 )
 from txtopo.transactional.jobs.pool_body import Computed, PoolBody
@@ -59,7 +61,7 @@ class _Worker:
         self.is_dead = False
         """Whether it counts as dead; its process may go on."""
         self.roster = Roster()
-        self.orders: deque[bytes | tuple[int, Peer]] = deque()
+        self.orders: deque[ToBody | tuple[int, Peer]] = deque()
         """From the driver: what the pool says, or a death with its successor."""
         self.frames: dict[int, deque[bytes]] = defaultdict(deque)
         """By the incarnation of the sender."""
@@ -67,7 +69,7 @@ class _Worker:
             number,
             runner.make_factory(),
             send=lambda worker, frame: runner.send(self, worker, frame),
-            tell=lambda data: runner.told.append((number, incarnation, data)),
+            tell=lambda message: runner.told.append((number, incarnation, message)),
             settle=lambda: None,
             probe=ProgressProbe(),
             memory_max=runner.memory_max,
@@ -85,7 +87,7 @@ class _Worker:
     def take_order(self) -> None:
         """Hear the driver's next message."""
         order = self.orders.popleft()
-        if isinstance(order, bytes):
+        if not isinstance(order, tuple):
             self.body.hear(order)
             return
         dead, successor = order
@@ -119,7 +121,7 @@ class PooledRunner(JobRunner):
         self.rates = rates or {}
         self.deaths = 0
         self._deaths_in_a_row = 0
-        self.told: deque[tuple[int, int, bytes]] = deque()
+        self.told: deque[tuple[int, int, FromBody]] = deque()
         """(Worker, incarnation, message) on the way to the pool, in the order in which they were sent."""
         self.pool = Pool()
         self._random = random
@@ -286,8 +288,7 @@ class PooledRunner(JobRunner):
         self._joining.append((worker.number, successor.incarnation))
 
     def _deliver(self) -> None:
-        worker, incarnation, data = self.told.popleft()
-        message = pickle.loads(data)  # noqa: S301 - our own
+        worker, incarnation, message = self.told.popleft()
         living = self._living.get(worker)
         is_alive = living is not None and living.incarnation == incarnation
         for _ in range(1 + self.strikes(Fault.DOUBLEDFRAMES)):
@@ -326,7 +327,7 @@ class PooledRunner(JobRunner):
                 case Tell(worker, incarnation, message):
                     living = self._living.get(worker)
                     if living is not None and living.incarnation == incarnation:
-                        living.orders.append(pickle.dumps(message, 5))
+                        living.orders.append(message)
                 case EndWorker(worker, incarnation):
                     self._lose(self._living[worker], is_silent=False)
                 case _:

@@ -217,7 +217,7 @@ class EndJob:
 
 @attrs.frozen
 class Renew:
-    """A job waits for a worker, which is no fault of its attempts."""
+    """A job waits for a worker, which is not its attempts' fault."""
 
     job: int
 

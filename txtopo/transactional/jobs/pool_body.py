@@ -101,7 +101,7 @@ class PoolBody:
         task_factory: TaskFactory,
         *,
         send: Callable[[int, bytes], None],
-        tell: Callable[[bytes], None],
+        tell: Callable[[FromBody], None],
         settle: Callable[[], None],
         probe: ProgressProbe,
         memory_max: int,
@@ -156,9 +156,8 @@ class PoolBody:
         """Return how long there is nothing to do unless something arrives."""
         return IDLE_SECS
 
-    def hear(self, data: bytes) -> None:
+    def hear(self, message: ToBody) -> None:
         """Take what the pool says."""
-        message: ToBody = pickle.loads(data)  # noqa: S301 - from our own driver
         match message:
             case Assign():
                 self._begin(message)
@@ -166,7 +165,7 @@ class PoolBody:
                 self._computes.append(message)
             case Drop(number):
                 self._forget(number)
-                self._say(Dropped(number, self._next))
+                self._tell(Dropped(number, self._next))
             case _:
                 assert_never(message)
 
@@ -283,7 +282,7 @@ class PoolBody:
         if self._next == (number, place):
             self._choose_next()
         reach("pool.answer")
-        self._say(Answered(number, place, pickle.dumps(reports, 5) if reports else b"", self._next))
+        self._tell(Answered(number, place, pickle.dumps(reports, 5) if reports else b"", self._next))
         reach("pool.answered")
         held.left -= 1
         if not held.left:
@@ -383,7 +382,4 @@ class PoolBody:
         except Exception as error:  # noqa: BLE001 - the driver decides what follows from it
             content = cloudpickle.dumps(Computed(error=f"{type(error).__name__}: {error}"))
         self._settle()
-        self._say(Answered(call.job, Place(0, 0, call.index), content, self._next))
-
-    def _say(self, message: FromBody) -> None:
-        self._tell(pickle.dumps(message, 5))
+        self._tell(Answered(call.job, Place(0, 0, call.index), content, self._next))
