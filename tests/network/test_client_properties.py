@@ -43,7 +43,7 @@ def test_errors_of_the_client_are_scrubbed(monkeypatch):
     ("properties", "message"),
     [
         ({"enable.auto.commit": True}, "set by txtopo: offsets are not committed by the client"),
-        ({1: "x"}, "no name of a setting"),
+        ({1: "x"}, "not the name of a setting"),
         ({"x": ["y"]}, "a value of type list"),
     ],
 )

@@ -6,7 +6,8 @@ Read in this order:
    driver (``assignment``), what a supervisor does with each of its slots (``slots``).
 2. ``state``: what is in ZooKeeper, and how a leader's writes are fenced.
 3. ``code``: what a user submits, where a daemon keeps it, and how it gets to every other daemon.
-4. ``nimbus``: who leads (``election``), what the leader does (``daemon``), and its HTTP API (``api``).
+4. ``nimbus``: who leads (``election``, ``lead``), what the leader does (``submissions``, ``monitor``), what every
+   nimbus does (``code_sync``), how it is put together (``daemon``), and its HTTP API (``api``).
 5. ``driver``: the process that runs one topology, its pulse, and the folder by which a supervisor finds it again.
 6. ``supervisor``: the daemon that starts, watches and ends drivers.
 7. ``client``: sends requests to a nimbus. ``packaging`` makes the archive of a submission.

@@ -50,8 +50,8 @@ def first_answer(
 ) -> T:
     """Return the first answer, and leave the slower ones to themselves.
 
-    An ``unsound`` error is no answer: the others may still give one. Any other error is raised as the answer. The next
-    one is asked ``apart_secs`` after the last, or as soon as that one fails.
+    An ``unsound`` error does not count as an answer: the others may still give one. Any other error is the answer, and
+    is raised. The next one is asked ``apart_secs`` after the last, or as soon as that one fails.
 
     Raises:
         NobodyAnswers: all have failed, or ``secs`` are over.

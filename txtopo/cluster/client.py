@@ -240,7 +240,7 @@ class ClusterClient:
                 raise NoLeader(f"the leader {leader} cannot be reached: {error}") from error
             except (httpx.TransportError, Unreachable) as error:
                 raise ClusterError(
-                    f"the leader {leader} does not answer any more ({str(error) or type(error).__name__}): "
+                    f"the leader {leader} no longer answers ({str(error) or type(error).__name__}): "
                     f"{submission.name!r} may have been submitted; look at the list of topologies before you submit it "
                     "again"
                 ) from error
@@ -259,7 +259,7 @@ class ClusterClient:
     def rebalance(
         self, name: str, wait_secs: float | None = None, settings: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """Start a topology anew after a wait, with changed settings; return it."""
+        """Restart a topology after a wait, with changed settings; return it."""
         return self.change(name, "rebalance", wait_secs, settings)
 
     def kill(self, name: str, wait_secs: float | None = None) -> dict[str, Any]:

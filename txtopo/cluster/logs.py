@@ -4,7 +4,7 @@ A daemon rotates its file itself (:func:`log_to`), and limits repeated warnings:
 provoke them, and must not fill its disk. Several processes write a driver's log, Spark's JVM among them, and none of
 them can rotate it. So its supervisor copies and truncates it (:func:`rotate`), and they continue at its new end.
 
-Output that is no record, such as the JVM's lines, goes to the same file unchanged. With JSON a thread of the driver
+Output that is not a record, such as the JVM's lines, goes to the same file unchanged. With JSON a thread of the driver
 turns each such line into an object (:func:`lines_as_json`).
 """
 

@@ -42,7 +42,7 @@ def _to_log_format(value: Any) -> str:
     return str(value)
 
 
-_wait = Kind("a number of seconds; 0: do not wait; -1: wait for ever", _to_wait)
+_wait = Kind("a number of seconds; 0: do not wait; -1: wait forever", _to_wait)
 
 _log_format = or_none(Kind("text or json", _to_log_format))
 
@@ -150,7 +150,7 @@ class ClusterConfig(Mapping[str, Any]):
         except (ImportError, AttributeError, ValueError) as error:
             raise ConfigError(f"{setting} is {name!r}, which cannot be made: {error}") from error
         if not isinstance(made, kind):
-            raise ConfigError(f"{setting} is {name!r}, which is no {kind.__name__}")
+            raise ConfigError(f"{setting} is {name!r}, which is not a {kind.__name__}")
         return made
 
     def __getitem__(self, name: str) -> Any:

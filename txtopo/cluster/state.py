@@ -63,9 +63,9 @@ _FOLDERS = (
 _NESTED = ("endings", "code-distributor")
 """The folders of which a daemon watches a level more; not ``workerbeats``, for there are too many heartbeats."""
 _PLANS_MAX = 100
-"""How often to plan a write anew because a node has changed meanwhile; more often is a second writer, not chance."""
+"""How often to plan a write again because a node has changed meanwhile; more often is a second writer, not chance."""
 _CHECKS = 2
-"""A leader's write begins with so many checks; if one of them fails, the term is over."""
+"""How many checks a leader's write begins with; if one of them fails, the term is over."""
 
 R = TypeVar("R", bound=attrs.AttrsInstance)
 
@@ -315,7 +315,7 @@ class ClusterState:
         self.apply(plan)
 
     def remove_nodes(self, *nodes: str) -> None:
-        """Remove nodes that only this process writes; a missing one is no error."""
+        """Remove nodes that only this process writes; it is not an error if one is missing."""
         for node in nodes:
             self.apply(lambda transaction, node=node: transaction.delete(node))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
 

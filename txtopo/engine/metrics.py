@@ -269,15 +269,15 @@ class RunMetrics(Observer, Collector):
     # The observer of a run.
 
     def entered(self, stage: str) -> None:
-        """Take in a step before the run begins."""
+        """Note a step before the run begins."""
         self._stage = stage
 
     def began(self, executors_lost: Callable[[], int]) -> None:
-        """Take in that the run loop begins."""
+        """Note that the run loop begins."""
         self._executors_lost = executors_lost
 
     def acted(self, action: Action) -> None:
-        """Take in an action."""
+        """Note an action."""
         match action:
             case Process():
                 now = self._now_secs()
@@ -292,7 +292,7 @@ class RunMetrics(Observer, Collector):
                 self._group_at = None
 
     def happened(self, event: Event) -> None:
-        """Take in an event."""
+        """Note an event."""
         match event:
             case MetadataCreated() | Recovered() if event.begun:
                 now = self._now_secs()
@@ -320,13 +320,13 @@ class RunMetrics(Observer, Collector):
             self._starts.pop(attempt.txid, None)
 
     def wrote(self, state: str, write: StateWrite) -> None:
-        """Take in that a state was written."""
+        """Note that a state was written."""
         if state not in self._writes:
             self._writes[state] = _Histogram(_SECONDS)
         self._writes[state].add(write.secs)
 
     def progressed(self, progress: Progress | PlainReport) -> None:
-        """Take in the progress of the run."""
+        """Note the progress of the run."""
         self._progress, self._progressed_at = progress, self._now_secs()
 
     # What it shows.
@@ -509,7 +509,7 @@ class _Server(ThreadingWSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Do nothing: a peer that goes away during its answer is no fault of the run."""
+        """Do nothing: a peer that goes away during its answer is not a fault of the run."""
 
     def service_actions(self) -> None:
         """Close the connections whose time is over; called twice a second."""

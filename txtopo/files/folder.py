@@ -68,7 +68,7 @@ class Folder(Protocol):
         """Add to the end of a file that is ``at`` bytes long; return whether it was, durable if so.
 
         Nothing is written if the file has another length or is gone. A crash before the return may leave a part of the
-        content. An object store writes the file anew, so whoever appends to a folder there keeps its files small.
+        content. An object store writes the whole file again, so whoever appends to one there keeps its files small.
         """
 
     def get(self, path: str) -> bytes:

@@ -77,7 +77,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number of JSON's")
+    raise ValueError(f"{text} is not a number in JSON")
 
 
 def _finite(text: str) -> float:
@@ -91,7 +91,7 @@ def _exactly(*kinds: type) -> Callable[[Any, Any], Any]:
     def structure(value: Any, kind: Any) -> Any:
         # By type() and not isinstance(), because True is an int.
         if type(value) not in kinds:
-            raise TypeError(f"{value!r:.100} is no {kind.__name__}")
+            raise TypeError(f"{value!r:.100} is not of type {kind.__name__}")
         try:
             return kind(value)
         except OverflowError as error:
@@ -133,5 +133,5 @@ def _converter(*, is_strict: bool = False) -> Converter:
 
 def _mapping(value: Any) -> dict[Any, Any]:
     if not isinstance(value, dict):
-        raise TypeError(f"{value!r:.100} is no object")
+        raise TypeError(f"{value!r:.100} is not an object")
     return value

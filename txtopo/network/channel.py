@@ -155,7 +155,7 @@ class Channel:
             self._flush()
 
     def flush(self) -> bool:
-        """Send as much as the socket takes; return whether nothing waits any more.
+        """Send as much as the socket takes; return whether everything is sent.
 
         Raises:
             ChannelClosed: the other side is gone.

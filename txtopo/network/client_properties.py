@@ -40,7 +40,7 @@ class ClientProperties(Mapping[str, Value]):
         given = dict(properties or {})
         for name, value in given.items():
             if not isinstance(name, str):
-                raise ConfigError(f"properties: {name!r} is no name of a setting; names are strings")
+                raise ConfigError(f"properties: {name!r} is not the name of a setting; names are strings")
             if name in (reserved or {}):
                 raise ConfigError(f"properties: {name!r} is set by txtopo: {(reserved or {})[name]}")
             if not isinstance(value, str | int | float) and not callable(value):

@@ -62,7 +62,7 @@ class Roster:
 
     def replace(self, dead: int, successor: Peer) -> None:
         """Replace an incarnation that has died by its successor."""
-        # A worker that died congested can't take that back: the spouts here would pause for ever.
+        # A worker that died congested can't take that back: the spouts here would pause forever.
         self.sent.pop(dead, None)
         self.received.pop(dead, None)
         self.congested.discard(dead)

@@ -92,7 +92,7 @@ def _watch(worker: int, connection: socket.socket, memory: mmap.mmap) -> None:
     """Watch a process until it or the driver is gone."""
     words = memoryview(memory).cast("q")
     beats, quiet_since, ticks = words[_BEATS], time.monotonic(), _ticks(worker)
-    while os.getppid() == worker:  # a worker that has died is no parent any more
+    while os.getppid() == worker:  # a dead worker is no longer the parent
         if select.select([connection], [], [], LOOK_SECS)[0]:  # the driver sends nothing, so this is its end
             return
         now, ticks_before = time.monotonic(), ticks

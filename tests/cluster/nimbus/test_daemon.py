@@ -496,9 +496,9 @@ def test_elector_and_distributor_of_ones_own(make: Make) -> None:
     ("setting", "value", "why"),
     [
         ("nimbus_code_distributor", "nowhere:Nothing", "cannot be made"),
-        ("nimbus_code_distributor", "txtopo.cluster:ZooKeeperLeaderElector", "is no CodeDistributor"),
+        ("nimbus_code_distributor", "txtopo.cluster:ZooKeeperLeaderElector", "is not a CodeDistributor"),
         ("nimbus_code_distributor", "shared", "set nimbus.code.distributor.folder, too"),
-        ("nimbus_leader_elector", "txtopo.cluster:LocalCodeDistributor", "is no LeaderElector"),
+        ("nimbus_leader_elector", "txtopo.cluster:LocalCodeDistributor", "is not a LeaderElector"),
         ("nimbus_port", "x", "nimbus.port is 'x'; it must be an integer"),
     ],
 )

@@ -81,7 +81,7 @@ class Submission:
             # A lone surrogate is valid JSON, but no file and no node takes it.
             "".join([submission.topology_id, *submission.settings, *submission.settings.values()]).encode()
         except UnicodeEncodeError as error:
-            raise SubmissionError(f"the submission has a text that is no Unicode: {error}") from error
+            raise SubmissionError(f"the submission has a text that is not Unicode: {error}") from error
         if not submission.topology_id or not _MODULE.fullmatch(submission.module):
             raise SubmissionError(f"the submission names no module or topology id: {submission.module!r}")
         if not _MODULE.fullmatch(submission.attribute):
@@ -111,13 +111,13 @@ def check_archive(path: Path) -> None:
     """Check an archive's table of contents.
 
     Raises:
-        SubmissionError: it is no zip, a member leaves the folder or is a link, or there is too much in it.
+        SubmissionError: it is not a zip, a member leaves the folder or is a link, or there is too much in it.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise SubmissionError(f"the archive is no zip file: {error}") from error
+        raise SubmissionError(f"the archive is not a zip file: {error}") from error
     if len(members) > MEMBERS_MAX or sum(member.file_size for member in members) > UNPACKED_BYTES_MAX:
         raise SubmissionError(
             f"the archive has more than {MEMBERS_MAX} members, or more than {UNPACKED_BYTES_MAX >> 20} MiB unpacked"

@@ -166,13 +166,13 @@ class HeartbeatCache:
     def update(
         self, assignments: Mapping[str, Assignment], beats: Mapping[tuple[str, int], Heartbeat], now: float
     ) -> None:
-        """Take in what ZooKeeper says at monotonic time ``now``; ``beats`` go by topology and assignment number."""
+        """Record what ZooKeeper says at monotonic time ``now``; ``beats`` go by topology and assignment number."""
         keys = {(each.topology, each.number) for each in assignments.values()}
         # Keys without an assignment go, so the cache is never larger than the cluster.
         self._lives = {key: self._lives.get(key) or _Life(now) for key in sorted(keys)}
         for key, life in self._lives.items():
             beat = beats.get(key)
-            # The launch too: a driver that was started again counts anew, and may be at the number last seen.
+            # The launch too: a driver that was started again counts from 1 again, and may be at the number last seen.
             if beat is not None and life.beat != (beat.launch, beat.count):
                 life.beat = (beat.launch, beat.count)
                 life.last_change = now

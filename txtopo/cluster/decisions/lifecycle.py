@@ -116,7 +116,7 @@ class Topology:
     """The record of a submitted topology; ``/storms/<id>`` in ZooKeeper.
 
     Args:
-        id: ``NAME-NUMBER-SECONDS``: unique for ever, also when a name is used again.
+        id: ``NAME-NUMBER-SECONDS``: unique forever, also when a name is used again.
         name: its name in the cluster.
         topology_id: the builder's id, by which coordinator state and tables go.
         status: see :class:`Status`.

@@ -9,7 +9,7 @@ A supervisor looks at each of its slots again and again: what ZooKeeper wants th
       ▲                                               │ exited, or silent           │ exited, or silent
       │                                               ▼                             │
       │◀──────────────── WAITING (backoff) ◀──────────┴─────────────────────────────┘
-      │ not wanted any more: from every state; from STARTING and RUNNING through
+      │ no longer wanted: from every state; from STARTING and RUNNING through
       └── STOPPING ──SIGTERM, later SIGKILL──▶ the process is gone
 
 Who does what:
@@ -282,7 +282,7 @@ def _exited(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlo
         return _emptied(slot, seen)
     ended = attrs.evolve(slot, state=SlotState.ENDED, since=seen.now)
     # Report before CleanUp. A supervisor that dies between the two finds the folder with exit.json and reports again;
-    # the other way round it would find nothing, and start a finished topology anew.
+    # the other way round it would find nothing, and start a finished topology again.
     if seen.exit_status == DriverExit.FINISHED:
         return ended, [Report(assignment, Ending(EndingKind.FINISHED)), CleanUp()]
     if seen.exit_status == DriverExit.BROKEN_RULE:

@@ -71,7 +71,7 @@ class CodeSync:
             said.discard(topology)
         self._state.announce_nimbus(self._record)
         for topology in sorted(here - set(published)):
-            _LOG.info("the code of %s is not needed any more", topology)
+            _LOG.info("the code of %s is no longer needed", topology)
             self._store.remove(topology)
         for topology, manifest in sorted(published.items()):
             if self._has_fetched(topology, manifest) and topology not in said:

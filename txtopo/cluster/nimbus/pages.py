@@ -47,7 +47,7 @@ class DriverPages:
         return JSONResponse({"topologies": found})
 
     async def answer(self, request: Request) -> Response:
-        """Answer with what the supervisor says that runs the topology; of one that runs no more, whoever has run it."""
+        """Answer with what the supervisor that runs the topology says; if none runs it, with what one says that did."""
         check_token(request, self._token)
         topology, path = request.path_params["id"], request.path_params["path"]
         places = await anyio.to_thread.run_sync(self._places, topology, limiter=self._reads)
@@ -60,7 +60,7 @@ class DriverPages:
         return Response(answer.content, answer.status_code, media_type=answer.headers.get("Content-Type"))
 
     def _places(self, topology: str) -> list[str]:
-        """Return the address of the supervisor that runs a topology, or those of all."""
+        """Return the address of the supervisor that runs a topology; those of all if none runs it."""
         assignment = self._state.assignment(topology)
         supervisors = self._state.supervisors()
         if assignment is not None:

@@ -149,5 +149,5 @@ def settings_in(body: bytes) -> dict[str, str]:
     try:
         "".join([*texts, *texts.values()]).encode()
     except UnicodeEncodeError as error:
-        raise HTTPException(400, f"a setting has a text that is no Unicode: {error}") from error
+        raise HTTPException(400, f"a setting has a text that is not Unicode: {error}") from error
     return texts

@@ -81,9 +81,9 @@ class LocalSlot:
         threading.Thread(target=watch, name=f"slot-{self.now.number}", daemon=True).start()
 
     def take_beat(self, beats: Mapping[str, Heartbeat], now: float, *, is_new_time: bool) -> None:
-        """Take in the last heartbeat; ``is_new_time``: count silence from now, for beats could not arrive before."""
+        """Note the last heartbeat. With ``is_new_time``, count silence from now: no beat could arrive before."""
         beat = None if self._launch is None else beats.get(self._launch.assignment.topology)
-        # A beat of the launch before says nothing of this process.
+        # A beat of an earlier launch says nothing about this process.
         if self._launch is None or beat is None or beat.launch != self._launch.id:
             return
         self.has_run = self.has_run or beat.stage != STARTING
@@ -109,7 +109,7 @@ class LocalSlot:
         status = None if self._process is None else self._process.returncode
         if said is None:
             return status, "" if status is None else f"the driver ended with status {status}; see its log"
-        # The kernel's status counts: a kill may come after exit.json. An adopted process is no child, so it has none.
+        # The kernel's status counts: a kill may come after exit.json. Only a child has one, an adopted process has not.
         return (said.status if status is None else status), said.error
 
     def pid(self) -> int | None:

@@ -8,13 +8,13 @@ It is a folder in the metadata directory, ``timeline-TOPOLOGY``, that any proces
     EPOCH.run        whose run it is, its graph and settings, and why it ended, as JSON
 
 A run costs the driver's threads an append to a bounded queue for each attempt; one thread of its own does the rest four
-times a second. The timeline is only for people. If the disk is full its records are lost, and if the disk hangs that
-thread hangs and no other. A kill -9 loses at most a quarter of a second.
+times a second. The timeline is only for people. If the disk is full its records are lost, and if the disk hangs only
+that thread hangs. A kill -9 loses at most a quarter of a second.
 
 Each epoch has files of its own, so a coordinator that has lost the lead can't disturb its successor:
 
 1. The coordinator of epoch 4 stalls; that of epoch 5 copies the records of 4, goes on, and removes the files of 4.
-2. The coordinator of epoch 4 resumes. It writes on into files that have no name any more.
+2. The coordinator of epoch 4 resumes. It goes on writing into files that no longer have a name.
 3. If it had not made its files yet, it finds those of 5 and makes none. If it looked for them just before they were
    made, it makes files of epoch 4 beside them: readers take the highest epoch, and the next run removes the others.
 """

@@ -129,7 +129,7 @@ class Timeline(Observer):
     # The observer of a run. All but ``wrote`` are called in the run loop's thread.
 
     def entered(self, stage: str) -> None:
-        """Take in a step before the run begins."""
+        """Note a step before the run begins."""
         self._stage = stage
 
     def leads(self, incarnation: str, epoch: int) -> None:
@@ -137,12 +137,12 @@ class Timeline(Observer):
         self._writer.start(incarnation, epoch)
 
     def began(self, executors_lost: Callable[[], int]) -> None:
-        """Take in that the run loop begins."""
+        """Note that the run loop begins."""
         del executors_lost
         self._stage = ""
 
     def acted(self, action: Action) -> None:
-        """Take in an action."""
+        """Note an action."""
         now = time.time_ns() // 1000
         self._saved(now)
         match action:
@@ -164,7 +164,7 @@ class Timeline(Observer):
                 self._begin_group(action.group_id, (action.given_up.attempt,), now)
 
     def happened(self, event: Event) -> None:
-        """Take in an event."""
+        """Note an event."""
         now = time.time_ns() // 1000
         match event:
             case MetadataCreated() | Recovered():
@@ -185,7 +185,7 @@ class Timeline(Observer):
                 self._stopped_by(event.error, event.attempt if isinstance(event, RuleBroken) else None)
 
     def failed(self, failure: FailedAttempt) -> None:
-        """Take in a failed attempt."""
+        """Note a failed attempt."""
         txid, component = failure.attempt.txid, failure.component or ""
         found = self._open.get(txid)
         at = found.failed if found is not None and found.failed else time.time_ns() // 1000
@@ -193,7 +193,7 @@ class Timeline(Observer):
         self._close(txid, FAILED, at, component, first_line(_own_reason(failure.error)))
 
     def wrote(self, state: str, write: StateWrite) -> None:
-        """Take in that a state was written, in the thread that commits."""
+        """Note that a state was written; called in the thread that commits."""
         shift = time.time() - time.monotonic()
         times = [int((shift + secs) * 1e6) for secs in (*write.prepared, *write.published)]
         self._phases = min(self._phases or times[0], times[0])
@@ -201,7 +201,7 @@ class Timeline(Observer):
         self._sampler.wrote(state, write)
 
     def progressed(self, progress: Progress | PlainReport) -> None:
-        """Take in the progress."""
+        """Note the progress."""
         before, self._sampler.progress = self._sampler.progress, progress
         self._stage = ""
         if isinstance(progress, PlainReport) and progress.last_error:
@@ -214,7 +214,7 @@ class Timeline(Observer):
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, *_: object) -> None:
-        """Write what waits, and why the run ended; a disk that hangs is waited for for a second."""
+        """Write what waits, and why the run ended; wait a second at most for a disk that hangs."""
         if error is not None:
             text = error.message if isinstance(error, TxtopoError) else str(error)
             self.ended, self._is_failed = f"{type(error).__name__}: {first_line(text)}", True

@@ -142,13 +142,13 @@ class RingReader:
 
     Raises:
         OSError: the file can't be opened.
-        ValueError: it is no ring of this version.
+        ValueError: it is not a ring of this version.
     """
 
     def __init__(self, path: Path) -> None:
         header = read_header(path)
         if header is None:
-            raise ValueError(f"{path} is no timeline of this version of txtopo")
+            raise ValueError(f"{path} is not a timeline of this version of txtopo")
         self.header = header
         self.seq = 0
         """The last record that was returned."""
@@ -203,7 +203,7 @@ class RingReader:
 
 
 def read_header(path: Path) -> RingHeader | None:
-    """Return the header of a ring; None if the file is no ring of this version, or not there."""
+    """Return the header of a ring; None if the file is not a ring of this version, or not there."""
     try:
         with path.open("rb") as file:
             content = json.loads(file.read(HEADER_BYTES))
