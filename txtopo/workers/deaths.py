@@ -23,19 +23,19 @@ class Deaths:
         self._same_deaths = 0
 
     def progressed(self) -> None:
-        """Forget what the deaths in a row have in common: it does not keep the topology from working."""
+        """Begin the count of equal deaths again: what the workers die of does not keep the topology from working."""
         self._same_deaths = 0
 
     def blame(self, error: Exception, lasted_secs: float) -> None:
-        """Count how often in a row an error, the same, has ended a worker; this one ran for ``lasted_secs``."""
+        """Count how many workers in a row have died of the same error; this one had run for ``lasted_secs``."""
         same, has_lasted = _where(error), lasted_secs > self._period_secs
         self._same_deaths = self._same_deaths + 1 if same == self._same_error and not has_lasted else 1
         self._same_error = same
 
     def count(self, error: Exception | None, now: float, *, is_excused: bool) -> bool:
-        """Count a death by an error of the worker's own, or None; return whether the run fails of it.
+        """Count a death, with the error that the worker itself reported; return whether it fails the run.
 
-        Deaths at the owner's work are excused: they have bounds of their own.
+        An excused death happened at the owner's work, which has bounds of its own.
         """
         if not is_excused:
             self._restarts.append(now)

@@ -132,7 +132,7 @@ class Stop:
 
 @attrs.frozen
 class Tell:
-    """What the owner of the workers has to say to a worker's body; it pickles, and means something to the two only."""
+    """What the owner of the workers has to say to a worker's body. It pickles, and only these two know what it is."""
 
     message: Any = attrs.field(repr=False)
 

@@ -1,7 +1,7 @@
 """Passes on what supervisors know of their drivers' topologies, so that one address shows all of them.
 
 A supervisor answers from the files of the driver's machine; a nimbus knows which one to ask, and reads nothing itself.
-Every nimbus passes on, whether it leads or not: while nobody leads, topologies run on, and the page shows them.
+Every nimbus passes on, whether it leads or not: while nobody leads, topologies go on running, and the page shows them.
 """
 
 from __future__ import annotations

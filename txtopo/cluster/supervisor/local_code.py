@@ -26,8 +26,8 @@ _SHARE_OF_CHECK = 0.8
 class LocalCode:
     """Fetches code and checks it.
 
-    A background fetch calls ``on_end`` when it has ended, and ``on_failure`` with any error that is not the lack of a
-    sound copy, of ZooKeeper, or of room on the disk: those are tried again.
+    A background fetch calls ``on_end`` when it has ended, and ``on_failure`` with an unexpected error. If nobody has a
+    sound copy, ZooKeeper is away or the disk is full, it only logs that: the next look at the slot fetches again.
     """
 
     def __init__(
