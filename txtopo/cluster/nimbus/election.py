@@ -80,7 +80,7 @@ class LeaderElector(ABC):
     def close(self) -> None:
         """Leave the queue, give up the lead, and end what runs in the background; a second call does nothing.
 
-        :meth:`is_leader` is False as soon as it is called.
+        When it returns, :meth:`is_leader` is False.
         """
 
 
