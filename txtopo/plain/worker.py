@@ -15,15 +15,13 @@ A worker knows no clock, no thread and no socket. Its caller (a Spark task, an i
 from __future__ import annotations
 
 import random
-import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
 from txtopo.config import Config
-from txtopo.errors import UserCodeError
 from txtopo.plain.tasks.bolts import BoltTask, Ticks, bolt_task
 from txtopo.plain.tasks.column_queue import ColumnQueue
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
@@ -32,16 +30,15 @@ from txtopo.plain.tasks.outbox import Outbox
 from txtopo.plain.tasks.queues import TaskQueue, WaitingTuples
 from txtopo.plain.tasks.spouts import SpoutExecutor, SpoutTask
 from txtopo.plain.tasks.task import Observer, Shared, tuple_sources
-from txtopo.plain.transport.frames import Frame, blamed, decode, encode
-from txtopo.plain.trees.acker import Acker, Outcome, acker_of
+from txtopo.plain.tasks.watermark import Watermark
+from txtopo.plain.transport.frames import Frame, decode, encode
+from txtopo.plain.trees.acker import Outcome
+from txtopo.plain.trees.ackers import Ackers
 from txtopo.topology.assignment import ACKER, Assignment
 from txtopo.topology.plain_plan import PlainKind, PlainPlan
 
 LOOK_SECS = 0.25
 """How often a worker fails roots whose timeout has passed, and sends ticks."""
-
-SPILL_FACTOR = 2
-"""Queues go to files at this many watermarks. Spouts pause at one; what comes on top descends from earlier roots."""
 
 
 @attrs.frozen
@@ -100,21 +97,19 @@ class Worker:
         observer: Observer | None = None,
         offloading: Offloading | None = None,
     ) -> None:
-        self._observer = observer or Observer()
         self.number = worker
         self._send = send
-        self._clock = clock
-        self._worker_of = assignment.worker_of
-        self._is_acking = assignment.is_acking
-        executors = assignment.executors_of(worker)
-        bolts = [e for e in executors if e.component != ACKER and plan.by_id[e.component].kind is not PlainKind.SPOUT]
-        self._sources = tuple_sources(plan)
-        numbers = {id(source): number for number, source in enumerate(self._sources)}
+        executors = [each for each in assignment.executors_of(worker) if each.component != ACKER]
+        spouts = [each for each in executors if plan.by_id[each.component].kind is PlainKind.SPOUT]
+        self._unprepared = [each for each in executors if each not in spouts]
+        """The executors of bolts, until the bolts are prepared."""
+        sources = tuple_sources(plan)
+        numbers = {id(source): number for number, source in enumerate(sources)}
         self._queues: dict[int, WaitingTuples] = {
-            task: ColumnQueue(self._sources, task)
+            task: ColumnQueue(sources, task)
             if plan.by_id[executor.component].takes_batches
-            else TaskQueue(self._sources, numbers)
-            for executor in bolts
+            else TaskQueue(sources, numbers)
+            for executor in self._unprepared
             for task in executor.tasks
         }
         self._outbox = Outbox(
@@ -123,6 +118,7 @@ class Worker:
             assignment.worker_of,
             tuple(assignment.worker_of[task] for task in assignment.acker_tasks),
         )
+        self._watermark = Watermark(self._queues, self._outbox, config.worker_watermark_bytes)
         self._shared = Shared(
             plan=plan,
             assignment=assignment,
@@ -130,35 +126,31 @@ class Worker:
             config=config,
             outbox=self._outbox,
             queues=self._queues,
-            sources=self._sources,
+            sources=sources,
             clock=clock,
             rng=rng,
             make_object=make_object,
             offloading=offloading or Offloading(),
-            observer=self._observer,
-            is_full=self._is_full,
+            observer=observer or Observer(),
+            is_full=self._watermark.is_full,
         )
-        self._watermark_bytes: int = config.worker_watermark_bytes
-        self._spill_at = SPILL_FACTOR * self._watermark_bytes
         self._known = max(incarnations.values())
-        self._not_yet: deque[Frame] = deque()
-        dead = sum(1 << each for each in {*range(self._known)} - {*incarnations.values()})
-        self._ackers = {number: Acker(dead) for number in assignment.ackers_of(worker)}
-        self._acker_messages = 0
-        """Messages for the ackers here, except acks: the outbox adds those of a pass up, so bolts count them."""
-        self._bolt_executors = bolts
+        """The highest incarnation that this worker knows of."""
+        self._early: deque[Frame] = deque()
+        """Frames whose senders knew of a higher one; see :meth:`receive`."""
+        self._set_bits(incarnations)
+        self._ackers = Ackers(
+            assignment.ackers_of(worker), incarnations.values(), config.message_timeout_secs, now := clock()
+        )
+        self._look_at = now
         self._bolts: list[BoltTask] = []
         self._ticks: list[Ticks] = []
         self._spouts = [
-            SpoutExecutor([SpoutTask(self._shared, plan.by_id[e.component], task) for task in e.tasks])
-            for e in executors
-            if e.component != ACKER and plan.by_id[e.component].kind is PlainKind.SPOUT
+            SpoutExecutor([SpoutTask(self._shared, plan.by_id[each.component], task) for task in each.tasks])
+            for each in spouts
         ]
         self._spout_tasks = {task.id: task for executor in self._spouts for task in executor.tasks}
-        self._is_active = self._is_prepared = self._is_throttled = False
-        self._timeout_secs = config.message_timeout_secs
-        self._look_at = self._rotate_at = clock()
-        self._set_bits(incarnations)
+        self._is_active = self._is_throttled = False
 
     def set_active(self, *, is_active: bool) -> None:
         """Activate or deactivate the spouts. The first activation prepares the bolts and opens the spouts."""
@@ -183,16 +175,9 @@ class Worker:
 
         Raises:
             UserCodeError: a value in it does not unpickle; the error names the component that emitted it.
-            ValueError: it is no frame.
+            ValueError: it is not a frame.
         """
-        try:
-            frame = decode(data)
-        except ValueError:
-            error = blamed(data, self._sources)
-            if error is None:
-                raise
-            raise error from None
-        self._not_yet.append(frame)
+        self._early.append(decode(data, self._shared.sources))
         self._take_known()
 
     def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
@@ -204,8 +189,7 @@ class Worker:
         self._set_bits({worker: successor})
         self._known = max(self._known, successor)
         self._take_known()
-        for acker in self._ackers.values():
-            acker.worker_died(1 << dead)
+        self._ackers.worker_died(dead)
 
     def run_pass(self) -> bool:
         """Give every task one turn, and send what they emitted; return whether any did something.
@@ -213,23 +197,23 @@ class Worker:
         Raises:
             UserCodeError: a spout or bolt raised an exception that is not a FailedException.
         """
-        has_worked = False
+        has_worked, observer = False, self._shared.observer
         for bolt in self._bolts:
             if bolt.queue:
-                self._observer.turn(bolt.component.id, bolt.id)
+                observer.turn(bolt.component.id, bolt.id)
                 bolt.run()
                 has_worked = True
         if self._is_active:
             for executor in self._spouts:
                 has_worked |= executor.run(self._shared, is_throttled=self._is_throttled)
-        self._observer.no_turn()
+        observer.no_turn()
         has_worked |= self._shared.offloading.run_done()
         has_worked |= self._flush()
-        now = self._clock()
-        self._spill()
+        now = self._shared.clock()
+        self._watermark.spill()
         if now >= self._look_at:
             self._look_at = now + LOOK_SECS
-            self._observer.looked()
+            observer.looked()
             has_worked |= self._look(now)
         return has_worked
 
@@ -253,7 +237,7 @@ class Worker:
         return (
             self._outbox.is_empty
             and not self._shared.offloading.under_way
-            and not self._not_yet
+            and not self._early
             and not any(self._queues.values())
             and not any(task.collector.inits for task in self._spout_tasks.values())
         )
@@ -268,15 +252,16 @@ class Worker:
 
     def acked(self) -> int:
         """Return how many roots were acked; 0 without ackers."""
-        return sum(task.counts.acked for task in self._spout_tasks.values()) if self._is_acking else 0
+        is_acking = self._shared.assignment.is_acking
+        return sum(task.counts.acked for task in self._spout_tasks.values()) if is_acking else 0
 
     def queued_bytes(self) -> int:
         """Return about how many bytes the queued tuples take, in memory and in files."""
-        return sum(queue.memory_bytes() + queue.file_bytes for queue in self._queues.values())
+        return self._watermark.queued_bytes()
 
     def busy_with(self) -> str:
         """Name the task that has its turn, for people; called in another thread."""
-        current = self._observer.current
+        current = self._shared.observer.current
         return "" if current is None else f"task {current[1]} of {current[0]!r}"
 
     def status(self) -> WorkerStatus:
@@ -287,11 +272,11 @@ class Worker:
             worker=self.number,
             counts=(
                 *((task.component.id, task.counts) for task in tasks),
-                *([(ACKER, Counts(executed=self.acker_messages()))] if self._is_acking else []),
+                *([(ACKER, Counts(executed=self.acker_messages()))] if self._shared.assignment.is_acking else []),
             ),
             pending=self.pending(),
             latencies=LatencyHistogram.sum(task.latencies for task in spouts),
-            tracked=sum(map(len, self._ackers.values())),
+            tracked=len(self._ackers),
             reported_errors=sum(task.errors.reported for task in tasks),
             last_error=next((task.errors.last for task in tasks if task.errors.last), ""),
             lag=tuple((task.component.id, lag) for task in spouts if (lag := task.lag()) is not None),
@@ -305,20 +290,20 @@ class Worker:
         return {
             "pending roots": self.pending(),
             "roots that no acker was told of": sum(len(task.collector.inits) for task in self._spout_tasks.values()),
-            "trees in ackers": sum(map(len, self._ackers.values())),
-            "settled roots that no spout was told of": sum(len(acker.settled) for acker in self._ackers.values()),
+            "trees in ackers": len(self._ackers),
+            "settled roots that no spout was told of": self._ackers.untold,
             "queued tuples": sum(map(len, self._queues.values())) + sum(q.file_bytes for q in self._queues.values()),
             "unsent tuples, acks and failures": sum(map(len, outbox)),
-            "frames that wait for news of a death": len(self._not_yet),
+            "frames that wait for news of a death": len(self._early),
         }
 
     def acker_messages(self) -> int:
         """Return how many messages for ackers there were: acks from bolts here, all others for ackers here."""
-        return self._acker_messages + sum(bolt.collector.acks_told() for bolt in self._bolts)
+        return self._ackers.messages + sum(bolt.collector.acks_told() for bolt in self._bolts)
 
     def tree_bytes_max(self) -> int:
         """Return how many bytes of memory the largest tree of an acker takes; 0 if there is none."""
-        return max((acker.tree_bytes_max() for acker in self._ackers.values()), default=0)
+        return self._ackers.tree_bytes_max()
 
     def close(self) -> None:
         """Close the spouts, and clean the bolts up."""
@@ -329,163 +314,70 @@ class Worker:
             queue.close()
 
     def _prepare_bolts(self) -> None:
-        if self._is_prepared:
-            return
-        self._is_prepared = True
-        plan = self._shared.plan
-        now = self._clock()
-        for executor in self._bolt_executors:
-            tasks = [bolt_task(self._shared, plan.by_id[executor.component], task) for task in executor.tasks]
+        shared = self._shared
+        executors, self._unprepared = self._unprepared, []
+        for executor in executors:
+            tasks = [bolt_task(shared, shared.plan.by_id[executor.component], task) for task in executor.tasks]
             self._bolts.extend(tasks)
             every_secs = tasks[0].config["topology.tick.tuple.freq.secs"]
             if every_secs is not None:
-                self._ticks.append(Ticks(tasks, every_secs, now + every_secs, len(self._sources) - 1))
+                self._ticks.append(Ticks(tasks, every_secs, shared.clock() + every_secs, len(shared.sources) - 1))
 
     def _set_bits(self, incarnations: Mapping[int, int]) -> None:
         """Set the bits of other workers. Each incarnation has its own: an int has room for any number of bits."""
-        for task, worker in self._worker_of.items():
+        for task, worker in self._shared.assignment.worker_of.items():
             if worker in incarnations:  # tuples from here to here need no bit: they die with their acks
                 self._outbox.bit_of[task] = 0 if worker == self.number else 1 << incarnations[worker]
 
     def _take_known(self) -> None:
         # Only from the front: a frame must not overtake an earlier one of its sender (rule 2 above).
-        while self._not_yet and self._not_yet[0].known <= self._known:
-            self._take(self._not_yet.popleft())
+        while self._early and self._early[0].known <= self._known:
+            self._take(self._early.popleft())
 
     def _take(self, frame: Frame) -> None:
         if frame.tuples:
             self._prepare_bolts()  # an inactive topology prepares no bolts, but executes the tuples that are under way
         for columns in frame.tuples:
             self._queues[columns.task].put(columns)
-        if frame.acks[0] or frame.failed or frame.reset:
-            self._tell_ackers(frame)
+        self._ackers.ack(*frame.acks)
+        self._ackers.fail(frame.failed)
+        self._ackers.reset(frame.reset)
 
     def _flush(self) -> bool:
         """Send tuples, acks and failures of the tasks; return whether there were any."""
-        if self._ackers:
-            self._tell_inits()  # before the acks: an ack without an init takes the slower way, over the early trees
+        for task in self._spout_tasks.values():
+            # Before the acks: an ack without an init takes the slower way, over the early trees.
+            self._ackers.init(task.collector.inits, task.id)
+            task.collector.inits.clear()
         frames = self._outbox.take_frames()
         for worker, frame in frames.items():
             if worker == self.number:
                 self._take(frame)
             else:
-                self._send(worker, self._encode(frame))
+                frame.known = self._known
+                self._send(worker, encode(frame, self._shared.sources))
         return bool(frames) | self._settle()
-
-    def _encode(self, frame: Frame) -> bytes:
-        frame.known = self._known
-        try:
-            return encode(frame)
-        except Exception as error:  # a user's value may raise anything while it is pickled
-            for columns in frame.tuples:  # the codec does not name the value, so each part is tried alone
-                alone = Frame([columns])
-                try:
-                    encode(alone)
-                except Exception:  # noqa: BLE001 - these are the tuples to name
-                    source = self._sources[columns.source]
-                    raise UserCodeError(
-                        f"task {source.task} emitted a value on stream {source.stream!r} that does not pickle "
-                        f"({error}); {_how_to_travel(str(error))}",
-                        component=source.component,
-                    ) from None
-            raise
-
-    def _is_full(self) -> bool:
-        """Return whether more than the watermark waits, including what this pass has emitted."""
-        return self._outbox.memory_bytes() + self.queued_bytes() > self._watermark_bytes
-
-    def _spill(self) -> None:
-        """Write queues to files, those with the most bytes first, until the others fit into memory."""
-        left = sum(queue.memory_bytes() for queue in self._queues.values())
-        if left <= self._spill_at:
-            return
-        taken = {queue: queue.memory_bytes() for queue in self._queues.values()}
-        while left > self._spill_at and taken:
-            longest = max(taken, key=taken.__getitem__)
-            left -= taken.pop(longest)
-            longest.spill()
-            left += longest.memory_bytes()
-
-    def _tell_inits(self) -> None:
-        for task in self._spout_tasks.values():
-            inits = task.collector.inits
-            if not inits:
-                continue
-            for number, roots in self._by_acker(inits).items():
-                values, masks = zip(*map(inits.__getitem__, roots), strict=True)
-                self._ackers[number].init(roots, values, masks, task.id)
-                self._acker_messages += len(roots)
-            inits.clear()
-
-    def _by_acker(self, roots: Iterable[int]) -> Mapping[int, list[int]]:
-        """Return roots of spout tasks here by the number of their acker, which is in the same worker."""
-        if len(self._ackers) == 1:
-            return {number: list(roots) for number in self._ackers}
-        by_acker: dict[int, list[int]] = {}
-        for root in roots:
-            by_acker.setdefault(acker_of(root), []).append(root)
-        return by_acker
-
-    def _tell_ackers(self, frame: Frame) -> None:
-        """Give a frame's acks, failures and resets to the ackers here, and drop those for others: they are stale."""
-        if len(self._ackers) == 1 and frame.acks[0]:
-            (acker,) = self._ackers.values()
-            acker.ack(*frame.acks)
-        elif frame.acks[0]:
-            for number, acker in self._ackers.items():
-                mine = [each for each in zip(*frame.acks, strict=True) if acker_of(each[0]) == number]
-                if mine:
-                    acker.ack(*zip(*mine, strict=True))
-        for number, acker in self._ackers.items():
-            failed = [root for root in frame.failed if acker_of(root) == number]
-            reset = [root for root in frame.reset if acker_of(root) == number]
-            acker.fail(failed)
-            acker.reset(reset)
-            self._acker_messages += len(failed) + len(reset)
 
     def _settle(self) -> bool:
         """Tell the spout tasks which of their roots are settled; return whether there were any."""
-        has_settled = False
-        for acker in self._ackers.values():
-            if not acker.settled:
-                continue
-            has_settled = True
-            acked: dict[int, list[int]] = {}
-            for settlement in acker.take_settled():
-                task = self._spout_tasks[settlement.spout_task]
-                if settlement.outcome is Outcome.ACKED:
-                    acked.setdefault(settlement.spout_task, []).append(settlement.root)
-                elif settlement.outcome is Outcome.FAILED:
-                    task.fail([settlement.root])
-                else:
-                    task.pending.reset(settlement.root, self._clock())
-            for number, roots in acked.items():
-                self._spout_tasks[number].ack(roots)
-        return has_settled
+        settled = self._ackers.take_settled()
+        acked: dict[int, list[int]] = {}
+        for number, root, outcome in settled:
+            task = self._spout_tasks[number]
+            if outcome is Outcome.ACKED:
+                acked.setdefault(number, []).append(root)
+            elif outcome is Outcome.FAILED:
+                task.fail([root])
+            else:
+                task.pending.reset(root, self._shared.clock())
+        for number, roots in acked.items():
+            self._spout_tasks[number].ack(roots)
+        return bool(settled)
 
     def _look(self, now: float) -> bool:
         """Fail the roots whose timeout has passed, and send the ticks that are due; return whether it did either."""
         expired = [root for task in self._spout_tasks.values() for root in task.expire()]
-        if expired:
-            for number, acker in self._ackers.items():
-                acker.forget([root for root in expired if acker_of(root) == number])
-        if now - self._rotate_at >= self._timeout_secs:
-            self._rotate_at = now
-            for acker in self._ackers.values():
-                acker.rotate()
+        self._ackers.forget(expired)
+        self._ackers.rotate_if_due(now)
         sent = [ticks.send(now) for ticks in self._ticks]
         return any(sent) or bool(expired)
-
-
-def _how_to_travel(error: str) -> str:
-    """Return the advice for a value that does not pickle, given the message of ``pickle``."""
-    script = re.search(r"__main__\.(\w+)", error)
-    if script:
-        return (
-            f"{script[1]!r} is defined in the script that was started, which other workers do not import: put it into "
-            "a module of its own, and import it from there"
-        )
-    return (
-        "tuples travel between workers: emit numbers, strings, bytes, lists, dicts, or objects whose class is defined "
-        "at the top of a module that the workers can import"
-    )

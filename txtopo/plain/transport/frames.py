@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import marshal
 import pickle
+import re
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import attrs
 
 from txtopo.api.tuples import TupleSource
+from txtopo.errors import UserCodeError
 from txtopo.plain.transport import unpickling
 
 _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
@@ -57,7 +59,7 @@ class Frame:
         tuples: tuples, by task and source.
         acks: columns of roots, of the XOR of each root's edge ids, and of its mask.
         failed: roots that have failed.
-        reset: roots whose timeout begins anew.
+        reset: roots whose timeout begins again.
         known: the highest incarnation that the sender knew of.
     """
 
@@ -68,8 +70,29 @@ class Frame:
     known: int = -1
 
 
-def encode(frame: Frame) -> bytes:
-    """Return a frame as bytes. It raises what ``pickle`` raises for a value that does not pickle."""
+def encode(frame: Frame, sources: Sequence[TupleSource] = ()) -> bytes:
+    """Return a frame as bytes.
+
+    Raises:
+        UserCodeError: a value does not pickle; the error names which of the ``sources`` emitted it.
+    """
+    try:
+        return _encoded(frame)
+    except Exception as error:  # a user's value may raise anything while it is pickled
+        for columns in frame.tuples:  # the codec does not name the value, so each part is tried alone
+            try:
+                _encoded(Frame([columns]))
+            except Exception:  # noqa: BLE001 - these are the tuples to name
+                source = sources[columns.source]
+                raise UserCodeError(
+                    f"task {source.task} emitted a value on stream {source.stream!r} that does not pickle "
+                    f"({error}); {_how_to_travel(str(error))}",
+                    component=source.component,
+                ) from None
+        raise
+
+
+def _encoded(frame: Frame) -> bytes:
     is_plain = True
     for columns in frame.tuples:
         if not _PLAIN.issuperset(map(type, chain.from_iterable(columns.values))):
@@ -85,15 +108,37 @@ def encode(frame: Frame) -> bytes:
     return _BY_MARSHAL + marshal.dumps(content) if is_plain else _BY_PICKLE + pickle.dumps(content, 5)
 
 
-def decode(data: bytes) -> Frame:
-    """Return the frame that :func:`encode` encoded; raise ValueError if the bytes are not a frame's."""
+def _how_to_travel(error: str) -> str:
+    """Return the advice for a value that does not pickle, given the message of ``pickle``."""
+    script = re.search(r"__main__\.(\w+)", error)
+    if script:
+        return (
+            f"{script[1]!r} is defined in the script that was started, which other workers do not import: put it into "
+            "a module of its own, and import it from there"
+        )
+    return (
+        "tuples travel between workers: emit numbers, strings, bytes, lists, dicts, or objects whose class is defined "
+        "at the top of a module that the workers can import"
+    )
+
+
+def decode(data: bytes, sources: Sequence[TupleSource] = ()) -> Frame:
+    """Return the frame that :func:`encode` encoded.
+
+    Raises:
+        UserCodeError: a value does not unpickle; the error names which of the ``sources`` emitted it.
+        ValueError: the bytes are not a frame.
+    """
     loads = {_BY_MARSHAL: marshal.loads, _BY_PICKLE: pickle.loads}.get(data[:1])
     if loads is None:
         raise ValueError(f"a frame begins with {_BY_MARSHAL!r} or {_BY_PICKLE!r}, not with {data[:1]!r}")
+    content = memoryview(data)[1:]
     try:
-        return _frame_of(*loads(memoryview(data)[1:]))
-    except Exception as error:
-        # pickle may raise anything, and so may the __setstate__ of a value
+        return _frame_of(*loads(content))
+    except Exception as error:  # pickle may raise anything, and so may the __setstate__ of a value
+        blamed = unpickling.blamed(content, _rows_of, sources) if loads is pickle.loads else None
+        if blamed is not None:
+            raise blamed from None
         raise ValueError(f"{len(data)} bytes can't be read as a frame: {type(error).__name__}: {error}") from error
 
 
@@ -104,13 +149,6 @@ def _frame_of(tuples: Any, acks: Any, failed: list[int], reset: list[int], known
         columns.values, columns.roots, columns.edges = values, roots, edges
         frame.tuples.append(columns)
     return frame
-
-
-def blamed(data: bytes, sources: Sequence[TupleSource]) -> Exception | None:
-    """Return an error that names who emitted a value that does not unpickle; None if something else is wrong."""
-    if data[:1] != _BY_PICKLE:
-        return None
-    return unpickling.blamed(memoryview(data)[1:], _rows_of, sources)
 
 
 def _rows_of(content: Any) -> unpickling.Rows:
