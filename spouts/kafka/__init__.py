@@ -23,6 +23,10 @@ if TYPE_CHECKING:
         DeadLetterHook as DeadLetterHook,
         DeltaDeadLetters as DeltaDeadLetters,
     )
+    from spouts.kafka.plain.partitioner import (
+        Partitioner as Partitioner,
+        RoundRobinPartitioner as RoundRobinPartitioner,
+    )
     from spouts.kafka.plain.progress import (
         MessageId as MessageId,
     )
@@ -32,13 +36,6 @@ if TYPE_CHECKING:
     )
     from spouts.kafka.plain.spout import (
         KafkaSpout as KafkaSpout,
-    )
-    from spouts.kafka.plain.subscription import (
-        NamedTopicFilter as NamedTopicFilter,
-        Partitioner as Partitioner,
-        PatternTopicFilter as PatternTopicFilter,
-        RoundRobinPartitioner as RoundRobinPartitioner,
-        TopicFilter as TopicFilter,
     )
     from spouts.kafka.plain.translators import (
         ByTopicRecordTranslator as ByTopicRecordTranslator,
@@ -53,6 +50,11 @@ if TYPE_CHECKING:
     )
     from spouts.kafka.spout import (
         TransactionalKafkaSpout as TransactionalKafkaSpout,
+    )
+    from spouts.kafka.topics import (
+        NamedTopicFilter as NamedTopicFilter,
+        PatternTopicFilter as PatternTopicFilter,
+        TopicFilter as TopicFilter,
     )
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -7,23 +7,21 @@ that compaction has removed. So a range of offsets may hold fewer records than o
 from __future__ import annotations
 
 import datetime as dt
-import difflib
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from txtopo.errors import ConfigError, InputError, SourceFailure
+from txtopo.errors import SourceFailure
 from txtopo.network.client_properties import ClientProperties
+
+if TYPE_CHECKING:
+    from spouts.kafka.topics import TopicFilter
 
 NO_ID = ""
 """The id of a topic whose broker gives none, as brokers before Kafka 2.8 do."""
-
-_NAMED_MAX = 20
-"""How many topics an error message lists."""
 
 
 @attrs.frozen(order=True, cache_hash=True)
@@ -92,63 +90,6 @@ class Lost:
         )
 
 
-@attrs.frozen
-class TopicChoice:
-    """The topics of a spout: names; or none, and a pattern that a whole name must match."""
-
-    names: tuple[str, ...]
-    pattern: re.Pattern[str] | None = None
-
-    @classmethod
-    def of(cls, topics: str | re.Pattern[str] | Sequence[str]) -> TopicChoice:
-        """Return the choice for a spout's argument: a name, names, or a pattern; a text with ``^`` in front is one."""
-        if isinstance(topics, re.Pattern):
-            return cls((), topics)
-        if isinstance(topics, str) and topics.startswith("^"):
-            try:
-                return cls((), re.compile(topics))
-            except re.error as error:
-                raise ConfigError(f"topics is {topics!r}, which is no regular expression: {error}") from None
-        names = (topics,) if isinstance(topics, str) else tuple(topics)
-        wrong = next((name for name in names if not isinstance(name, str) or not name), None)
-        if wrong is not None or not names or len(set(names)) < len(names):
-            raise ConfigError(
-                f"topics is {topics!r}; give a name, a list of different names, or a pattern ('^clicks-')"
-            )
-        return cls(names)
-
-    def missing(self, found: Iterable[str]) -> str | None:
-        """Return a chosen name that was not found; None if there is none."""
-        there = set(found)
-        return next((name for name in self.names if name not in there), None)
-
-    def takes(self, name: str) -> bool:
-        """Return whether a topic is chosen; a pattern never chooses Kafka's own topics."""
-        if self.pattern is not None:
-            return self.pattern.fullmatch(name) is not None and not name.startswith("__")
-        return name in self.names
-
-
-ANY_TOPIC = TopicChoice((), re.compile(".*"))
-
-
-def missing_topic(name: str, there: Iterable[str]) -> InputError:
-    """Return the error for a topic that does not exist, with the nearest one that does."""
-    near = difflib.get_close_matches(name, there, 1)
-    meant = f"; did you mean {near[0]!r}?" if near else "."
-    return InputError(
-        f"Kafka has no topic {name!r}{meant} Correct the spout's topics; or create it, with kafka-topics.sh --create "
-        f"or txtopo kafka dev --topic {name}; or give a pattern ('^{re.escape(name)}'), which waits for topics to come"
-    )
-
-
-def no_topic_matches(what: str, there: Iterable[str]) -> str:
-    """Return what to say if no topic matches a pattern."""
-    known = sorted(name for name in there if not name.startswith("__"))
-    listed = ", ".join(map(repr, known[:_NAMED_MAX])) + (", …" if len(known) > _NAMED_MAX else "")
-    return f"no topic of Kafka matches {what}; there are: {listed or 'none'}"
-
-
 class Message(Protocol):
     """A record as confluent-kafka gives it. Only ``spouts.kafka.records`` may ask for its headers: see there why."""
 
@@ -204,15 +145,11 @@ class KafkaLog(ABC):
     """
 
     @abstractmethod
-    def topics(self, choice: TopicChoice, *, waits: bool = True) -> list[Topic]:
+    def topics(self, chosen: TopicFilter, *, waits: bool = True) -> list[Topic]:
         """Return the chosen topics that exist, by name.
 
         Unless it ``waits``, it raises UnansweredError until the answer is there.
         """
-
-    def names(self) -> list[str]:
-        """Return the names of all topics except Kafka's own."""
-        return [topic.name for topic in self.topics(ANY_TOPIC)]
 
     @abstractmethod
     def starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:

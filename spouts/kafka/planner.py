@@ -29,13 +29,11 @@ from spouts.kafka.log import (
     Lost,
     Span,
     Topic,
-    TopicChoice,
     TopicPartition,
     UnansweredError,
     all_of,
-    missing_topic,
-    no_topic_matches,
 )
+from spouts.kafka.topics import TopicFilter, check_topics
 from txtopo.errors import ConfigError, FailedException, InputError, SourceFailure
 from txtopo.network.kafka_connection import REPEAT_SECS
 from txtopo.repeated import Repeated
@@ -113,7 +111,7 @@ class PlannerOptions:
     ended at its first look.
     """
 
-    choice: TopicChoice
+    topics: TopicFilter
     first_poll: FirstPoll
     records_max: int
     on_lost: OnLostRecords
@@ -200,7 +198,7 @@ class Planner:
         """
         for _ in range(FIRST_QUESTIONS):
             with contextlib.suppress(FailedException):  # Kafka may be starting, too; an InputError passes
-                self._check(self._log.topics(self._options.choice))
+                self._check(self._log.topics(self._options.topics))
                 return
 
     def next_spans(self) -> dict[TopicPartition, Span]:
@@ -277,13 +275,13 @@ class Planner:
         is_late = now >= self._discover_at_secs + LATE_SECS
         try:
             # To wait for new topics would delay the new records of known ones.
-            topics = self._log.topics(self._options.choice, waits=is_late or not self._partitions)
+            topics = self._log.topics(self._options.topics, waits=is_late or not self._partitions)
         except UnansweredError:
             if is_late or not self._partitions:
                 raise
             return False
         self._check(topics)
-        missing = self._options.choice.missing(topic.name for topic in topics)
+        missing = self._options.topics.missing(topic.name for topic in topics)
         if missing is not None:
             raise SourceFailure(f"Kafka has no topic {missing!r} now")
         check_ids(self.ids, topics)  # before self.ids takes the ids that were found
@@ -306,15 +304,11 @@ class Planner:
         """Check at the start of a run without metadata that there is something to read."""
         if self._is_checked or self.positions:
             return
-        choice = self._options.choice
-        missing = choice.missing(topic.name for topic in topics)
-        if missing is not None:
-            raise missing_topic(missing, self._log.names())
-        if not topics and choice.pattern is not None:
-            what = no_topic_matches(f"the pattern {choice.pattern.pattern!r}", self._log.names())
+        nothing = check_topics(self._options.topics, topics, self._log)
+        if nothing is not None:
             if self._options.until_end:
-                raise InputError(f"{what}. The run would end without reading anything; correct the spout's topics")
-            logger.warning("%s. Those that come later are read", what)
+                raise InputError(f"{nothing}. The run would end without reading anything; correct the spout's topics")
+            logger.warning("%s. Those that come later are read", nothing)
         self._is_checked = True
 
     def _skip_lost(self, partitions: Sequence[TopicPartition]) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Self
 from spouts.bad_records import BAD_RECORDS, WithBadRecords
 from spouts.kafka.confluent.connection import BrokerConnection
 from spouts.kafka.confluent.log import DRIVER_ANSWER_SECS, RESERVED, BrokerLog, shared_log
-from spouts.kafka.log import KafkaLog, Lost, OnLost, Span, TopicChoice, TopicPartition
+from spouts.kafka.log import KafkaLog, Lost, OnLost, Span, TopicPartition
 from spouts.kafka.planner import (
     FirstPoll,
     OnLostRecords,
@@ -40,6 +40,7 @@ from spouts.kafka.records import (
     RefusedRecords,
     record_format,
 )
+from spouts.kafka.topics import NamedTopicFilter, topic_filter
 from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
@@ -96,7 +97,7 @@ class KafkaInput(WithBadRecords):
         self.dead_letter = None if dead_letter is None else os.fspath(dead_letter)
         self.publish_group = publish_group
         self.options = PlannerOptions(
-            TopicChoice.of(topics),
+            topic_filter(topics),
             FirstPoll.of(first_poll),
             batch_records_max,
             OnLostRecords(on_lost),
@@ -236,10 +237,10 @@ class KafkaShare:
             SourceFailure: they can't be read now.
             InputError: a topic was created again, or a record is bad and refused.
         """
-        names = tuple(sorted({span.partition.topic for span in spans}))
+        names = {span.partition.topic for span in spans}
 
         def check_topics() -> None:
-            check_ids(self._ids, self._log.topics(TopicChoice(names)))
+            check_ids(self._ids, self._log.topics(NamedTopicFilter(*names)))
 
         def lost(what: Lost) -> None:
             check_topics()

@@ -33,12 +33,11 @@ from spouts.kafka.log import (
     Span,
     StoredOffset,
     Topic,
-    TopicChoice,
     TopicPartition,
     UnansweredError,
 )
-from spouts.kafka.plain.subscription import NamedTopicFilter, PatternTopicFilter, TopicFilter
 from spouts.kafka.records import record_of
+from spouts.kafka.topics import NamedTopicFilter, PatternTopicFilter, TopicFilter
 from txtopo.errors import SourceFailure
 from txtopo.testing.feeders import Shared
 
@@ -297,12 +296,12 @@ class MemoryLogReader(KafkaLog):
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
 
-    def topics(self, choice: TopicChoice, *, waits: bool = True) -> list[Topic]:
+    def topics(self, chosen: TopicFilter, *, waits: bool = True) -> list[Topic]:
         """Return the chosen topics."""
         with self._asking("topics"):
             if self._log.is_slow and not waits:
                 raise UnansweredError("no answer yet")
-            return [topic for topic in self._log.topics() if choice.takes(topic.name)]
+            return [topic for topic in self._log.topics() if chosen.takes(topic.name)]
 
     def starts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return where partitions begin."""

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Any, cast
 
@@ -29,11 +29,11 @@ from spouts.kafka.log import (
     Span,
     StoredOffset,
     Topic,
-    TopicChoice,
     TopicPartition,
     UnansweredError,
     all_of,
 )
+from spouts.kafka.topics import TopicFilter
 from txtopo.errors import InputError, SourceFailure
 from txtopo.network.client_properties import ClientProperties
 
@@ -130,12 +130,9 @@ class BrokerLog(KafkaLog):
         """Whether the last read got records before its deadline."""
         self._asking = threading.RLock()  # questions come from several threads; _drop_admin takes it within _answers
 
-    def topics(self, choice: TopicChoice, *, waits: bool = True) -> list[Topic]:
-        """Return the topics of a choice that exist, by name."""
-        names: Iterable[str] = choice.names
-        if choice.pattern is not None:
-            names = [name for name in self._all_names() if choice.takes(name)]
-        wanted = sorted(names)
+    def topics(self, chosen: TopicFilter, *, waits: bool = True) -> list[Topic]:
+        """Return the chosen topics that exist, by name."""
+        wanted = sorted(filter(chosen.takes, self._all_names() if chosen.names is None else chosen.names))
         if not wanted:
             return []
         answers = self._answers(

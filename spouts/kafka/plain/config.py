@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
@@ -13,15 +12,17 @@ import attrs
 
 from spouts.kafka.log import Connect, ConsumerSettings, KafkaConsumer, TopicPartition
 from spouts.kafka.plain.dead_letters import DeadLetterHook, dead_letter_hook
+from spouts.kafka.plain.partitioner import Partitioner, RoundRobinPartitioner
 from spouts.kafka.plain.progress import MessageId
 from spouts.kafka.plain.retries import ExponentialBackoff, RetryPolicy
-from spouts.kafka.plain.subscription import Partitioner, RoundRobinPartitioner, TopicFilter, topic_filter
 from spouts.kafka.plain.translators import DefaultRecordTranslator, RecordTranslator, translator_for
+from spouts.kafka.topics import TopicFilter, topic_filter
 from txtopo.api.collector import SpoutOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
 from txtopo.errors import ConfigError
 from txtopo.network.client_properties import ClientProperties, Value
+from txtopo.suggestions import did_you_mean
 
 _log = logging.getLogger(__name__)
 
@@ -135,8 +136,7 @@ class KafkaTupleListener:
 def _unknown(name: str) -> ConfigError:
     if name in _STORMS:
         return ConfigError(f"{name} is a setting of Storm's spout, and not of this one: {_STORMS[name]}")
-    near = difflib.get_close_matches(name, _NAMES, 1)
-    return ConfigError(f"KafkaSpout has no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return ConfigError(f"KafkaSpout has no setting {name!r}{did_you_mean(name, _NAMES)}")
 
 
 def _connect_to_broker(settings: ConsumerSettings) -> KafkaConsumer:

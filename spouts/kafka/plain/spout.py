@@ -23,21 +23,17 @@ from spouts.kafka.log import (
     NO_ID,
     ConsumerSettings,
     KafkaConsumer,
-    KafkaLog,
     KafkaRecord,
     LogRange,
     StoredOffset,
     Topic,
-    TopicChoice,
     TopicPartition,
-    missing_topic,
-    no_topic_matches,
 )
 from spouts.kafka.plain.config import KafkaSpoutConfig, ProcessingGuarantee
 from spouts.kafka.plain.dead_letters import DeadLetter
 from spouts.kafka.plain.progress import CommitMetadata, MessageId, PartitionProgress, lag_metrics
-from spouts.kafka.plain.subscription import TopicFilter
 from spouts.kafka.plain.translators import routed
+from spouts.kafka.topics import NamedTopicFilter, check_topics
 from txtopo.api.bolt import OutputFieldsDeclarer
 from txtopo.api.collector import SpoutOutputCollector
 from txtopo.api.context import TopologyContext
@@ -293,9 +289,11 @@ class KafkaSpout(Spout):
         ids = {partition: progress.topic_id for partition, progress in self._partitions.items()}
 
         def look() -> _Look:
-            found = log.topics(topics.choice)
+            found = log.topics(topics)
             if is_first:
-                _check_topics(topics, found, log)
+                nothing = check_topics(topics, found, log)
+                if nothing is not None:
+                    _log.warning("%s. Those that come later are read", nothing)
             there = {topic.name: topic for topic in found}
             anew = [
                 each
@@ -376,7 +374,7 @@ class KafkaSpout(Spout):
         if not partitions:
             return {}
         log, strategy = self._consumer.log, self.config.first_poll
-        topics = log.topics(TopicChoice(tuple(sorted({partition.topic for partition in partitions}))))
+        topics = log.topics(NamedTopicFilter(*{partition.topic for partition in partitions}))
         ids = {topic.name: topic.id for topic in topics}
         stored, ranges = log.stored(partitions, self._group_id), log.ranges(partitions)
         timed = log.at(partitions, self.config.start_timestamp) if strategy.is_timestamp else {}
@@ -666,13 +664,3 @@ def _log_gone(progress: PartitionProgress, gone: Sequence[int]) -> None:
 def _is_another(known: str, found: str) -> bool:
     """Whether two ids are of different topics; brokers before Kafka 2.8 give no ids."""
     return NO_ID not in {known, found} and known != found
-
-
-def _check_topics(topics: TopicFilter, found: Sequence[Topic], log: KafkaLog) -> None:
-    """Raise InputError if a named topic does not exist; warn if no topic matches a pattern yet."""
-    missing = min(set(topics.names or ()) - {topic.name for topic in found}, default=None)
-    if missing is not None:
-        raise missing_topic(missing, log.names())
-    partitions = [each for topic in found for each in topic.all_partitions()]
-    if topics.names is None and not topics.chosen(partitions):
-        _log.warning("%s. Those that come later are read", no_topic_matches(repr(topics), log.names()))

@@ -11,10 +11,11 @@ from confluent_kafka import Consumer, Producer
 
 from spouts.kafka.confluent.connection import BrokerConnection
 from spouts.kafka.confluent.log import BrokerLog
-from spouts.kafka.log import LogRange, Lost, Span, StoredOffset, TopicChoice, TopicPartition
+from spouts.kafka.log import LogRange, Lost, Span, StoredOffset, TopicPartition
+from spouts.kafka.topics import topic_filter
 from tests.spouts.kafka.places import Place
 from tests.waiting import wait_for
-from txtopo.errors import ConfigError, InputError, SourceFailure
+from txtopo.errors import InputError, SourceFailure
 from txtopo.network.client_properties import ClientProperties
 
 
@@ -56,19 +57,19 @@ def on_broker(broker_place) -> Logged:
 def test_topics_by_name_and_by_pattern(logged, place):
     """With their ids and partitions; a pattern must match the whole name."""
     place.world.create_topic(f"{place.topic}-more")
-    (topic,) = logged.log.topics(TopicChoice.of(place.topic))
+    (topic,) = logged.log.topics(topic_filter(place.topic))
     assert (topic.name, topic.partitions) == (place.topic, 2)
     assert topic.id
-    assert [each.name for each in logged.log.topics(TopicChoice.of(f"^{place.topic}"))] == [place.topic]
-    assert len(logged.log.topics(TopicChoice.of(f"^{place.topic}.*"))) == 2
-    assert logged.log.topics(TopicChoice.of(["nonsense"])) == []
+    assert [each.name for each in logged.log.topics(topic_filter(f"^{place.topic}"))] == [place.topic]
+    assert len(logged.log.topics(topic_filter(f"^{place.topic}.*"))) == 2
+    assert logged.log.topics(topic_filter(["nonsense"])) == []
 
 
 def test_a_topic_made_anew_has_another_id(logged, place):
-    (before,) = logged.log.topics(TopicChoice.of(place.topic))
+    (before,) = logged.log.topics(topic_filter(place.topic))
     place.world.delete_topic(place.topic)
     place.world.create_topic(place.topic, 2)
-    (after,) = logged.log.topics(TopicChoice.of(place.topic))
+    (after,) = logged.log.topics(topic_filter(place.topic))
     assert before.id != after.id
 
 
@@ -230,13 +231,3 @@ def _stores(logged: Logged, offsets: dict[TopicPartition, int]) -> bool:
     except SourceFailure:
         return False
     return True
-
-
-@pytest.mark.parametrize("topics", ["", [], ["a", "a"], ["a", 1], "^("])
-def test_wrong_topics(topics):
-    with pytest.raises(ConfigError, match="topics is"):
-        TopicChoice.of(topics)
-
-
-def test_a_pattern_never_takes_topics_of_kafka_itself():
-    assert not TopicChoice.of("^.*").takes("__consumer_offsets")

@@ -18,6 +18,7 @@ from spouts.kafka.confluent.connection import BrokerConnection
 from spouts.kafka.confluent.consumer import BrokerConsumer
 from spouts.kafka.confluent.log import BrokerLog
 from spouts.kafka.log import ConsumerSettings, StoredOffset, TopicPartition
+from spouts.kafka.topics import PatternTopicFilter
 from txtopo import Config, Fields, OutputCollector, RichBolt, TopologyBuilder, Tuple
 from txtopo.errors import SourceFailure
 from txtopo.network.client_properties import ClientProperties
@@ -188,7 +189,7 @@ def test_polls_do_not_wait_for_other_calls(tmp_path):
 
         def ask() -> None:
             with contextlib.suppress(SourceFailure):
-                client.log.names()
+                client.log.topics(PatternTopicFilter(".*"))
 
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()

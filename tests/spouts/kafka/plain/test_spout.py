@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from spouts.kafka.log import StoredOffset
+from spouts.kafka.plain.partitioner import RoundRobinPartitioner
 from spouts.kafka.plain.progress import CommitMetadata, MessageId
 from spouts.kafka.plain.retries import ExponentialBackoff
-from spouts.kafka.plain.subscription import RoundRobinPartitioner
 from spouts.kafka.plain.translators import SimpleRecordTranslator
 from tests.spouts.kafka.plain.rig import GROUP, P1, P2, STREAM, TOPIC, Collector, Rig, filled
 from txtopo.api.fields import Fields

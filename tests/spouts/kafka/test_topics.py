@@ -1,4 +1,4 @@
-"""Which partitions a task reads."""
+"""Which topics a spout reads."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ import re
 import pytest
 
 from spouts.kafka.log import TopicPartition
-from spouts.kafka.plain.subscription import (
-    NamedTopicFilter,
-    PatternTopicFilter,
-    RoundRobinPartitioner,
-    topic_filter,
-)
+from spouts.kafka.topics import NamedTopicFilter, PatternTopicFilter, topic_filter
 from tests.spouts.kafka.plain.rig import Rig, filled
 from txtopo.errors import ConfigError, InputError
 
@@ -42,25 +37,31 @@ def test_pattern_filter():
 
 
 def test_topics():
-    """A name, several, a compiled expression or a filter say what to read; anything else is refused."""
+    """A name, several, a compiled expression or a filter say what to read."""
     assert set(topic_filter("a").names) == {"a"}
     assert set(topic_filter(["a", "b"]).names) == {"a", "b"}
     assert topic_filter(re.compile("a.")).names is None
     assert topic_filter("^test-[0-9]").chosen(THERE) == WANTED[:1]
     mine = NamedTopicFilter("a")
     assert topic_filter(mine) is mine
-    for wrong in ((), "", [""], [3]):
-        with pytest.raises(ConfigError, match="names, one at least"):
-            topic_filter(wrong)
-    with pytest.raises(ConfigError, match="no regular expression"):
-        PatternTopicFilter("(")
 
 
-def test_round_robin():
-    """11 partitions for 3 tasks, in turn; every partition has one task."""
-    partitions = [TopicPartition("t", number) for number in range(11)]
-    shares = [[each.partition for each in RoundRobinPartitioner().share(partitions, task, 3)] for task in range(3)]
-    assert shares == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8]]
+@pytest.mark.parametrize("topics", ["", [], [""], [3], ["a", "a"], ["a", 1], "^("])
+def test_wrong_topics(topics):
+    """Anything else is refused, with what to give in its place."""
+    with pytest.raises(
+        ConfigError,
+        match=r"topics is .*(give a name, a list of different names, or a pattern|which is not a regular expression)",
+    ):
+        topic_filter(topics)
+
+
+def test_a_pattern_never_takes_topics_of_kafka_itself():
+    """Only a name does."""
+    own = "__consumer_offsets"
+    assert not topic_filter("^.*").takes(own)
+    assert topic_filter("^.*").chosen([TopicPartition(own, 0)]) == []
+    assert topic_filter(own).takes(own)
 
 
 @pytest.mark.parametrize("subscribe", [False, True])
@@ -107,7 +108,7 @@ def test_pattern_that_matches_nothing(caplog, subscribe):
     rig = Rig(filled(1), topics="^clicks-.*", subscribe=subscribe)
     rig.advance(2_500)
     rig.call()
-    assert caplog.text.count("no topic of Kafka matches PatternTopicFilter('^clicks-.*'); there are: 'test'") == 1
+    assert caplog.text.count("no topic of Kafka matches the pattern '^clicks-.*'; there are: 'test'") == 1
     rig.log.create_topic("clicks-a")
     rig.log.append("clicks-a", ["first"])
     rig.advance(2_500)

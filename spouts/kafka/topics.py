@@ -1,4 +1,4 @@
-"""Which topics a spout reads, and which of their partitions each task reads."""
+"""Which topics a spout reads."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-import attrs
-
-from spouts.kafka.log import ANY_TOPIC, TopicChoice, TopicPartition
-from txtopo.errors import ConfigError
+from spouts.kafka.log import KafkaLog, Topic, TopicPartition
+from txtopo.errors import ConfigError, InputError
+from txtopo.suggestions import did_you_mean
 
 _log = logging.getLogger(__name__)
+
+_NAMED_MAX = 20
+"""How many topics an error message lists."""
 
 
 class TopicFilter(ABC):
@@ -25,11 +27,6 @@ class TopicFilter(ABC):
         """The topics to ask for; None for all, to choose from."""
 
     @property
-    def choice(self) -> TopicChoice:
-        """What to ask Kafka for."""
-        return ANY_TOPIC if self.names is None else TopicChoice(tuple(sorted(self.names)))
-
-    @property
     @abstractmethod
     def subscription(self) -> list[str]:
         """The topics as a consumer subscribes to them: names, or patterns that begin with ``^``."""
@@ -37,6 +34,14 @@ class TopicFilter(ABC):
     @abstractmethod
     def chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return the partitions of the chosen topics, sorted."""
+
+    def takes(self, name: str) -> bool:
+        """Return whether to ask for a topic: for Kafka's own topics only by name."""
+        return not name.startswith("__") if self.names is None else name in self.names
+
+    def missing(self, found: Iterable[str]) -> str | None:
+        """Return a named topic that was not found; None if there is none."""
+        return min(set(self.names or ()).difference(found), default=None)
 
 
 class NamedTopicFilter(TopicFilter):
@@ -46,12 +51,13 @@ class NamedTopicFilter(TopicFilter):
     back, with a warning.
 
     Raises:
-        ConfigError: there is no name, or a name is empty or no string.
+        ConfigError: there is no name, a name is given twice, or a name is empty or not a string.
     """
 
     def __init__(self, *names: str) -> None:
-        if not names or not all(isinstance(name, str) and name for name in names):
-            raise ConfigError(f"topics must be names, one at least, not {names!r}")
+        is_wrong = any(not isinstance(name, str) or not name for name in names)
+        if is_wrong or not names or len(set(names)) < len(names):
+            raise ConfigError(f"topics is {names!r}; give a name, a list of different names, or a pattern ('^clicks-')")
         self._names = frozenset(names)
         self._missing: frozenset[str] = frozenset()
 
@@ -81,20 +87,20 @@ class NamedTopicFilter(TopicFilter):
 
 
 class PatternTopicFilter(TopicFilter):
-    """Chooses the topics whose whole name matches a regular expression.
+    """Chooses the topics whose whole name matches a regular expression; never Kafka's own.
 
     Args:
         pattern: the expression, Python's. With a subscription librdkafka matches it too, so keep to what POSIX has.
 
     Raises:
-        ConfigError: it is no regular expression.
+        ConfigError: it is not a regular expression.
     """
 
     def __init__(self, pattern: str | re.Pattern[str]) -> None:
         try:
             self._pattern = re.compile(pattern)
         except re.error as error:
-            raise ConfigError(f"{pattern!r} is no regular expression: {error}") from None
+            raise ConfigError(f"topics is {pattern!r}, which is not a regular expression: {error}") from None
 
     @property
     def names(self) -> None:
@@ -102,59 +108,66 @@ class PatternTopicFilter(TopicFilter):
         return
 
     @property
-    def choice(self) -> TopicChoice:
-        """The pattern."""
-        return TopicChoice((), self._pattern)
-
-    @property
     def subscription(self) -> list[str]:
         """The pattern, anchored at both ends; librdkafka takes a topic for a pattern if it begins with ``^``."""
         return [f"^({self._pattern.pattern.removeprefix('^')})$"]
 
+    def takes(self, name: str) -> bool:
+        """Return whether a topic matches."""
+        return super().takes(name) and self._pattern.fullmatch(name) is not None
+
     def chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return the partitions of the topics that match, sorted."""
-        return sorted(each for each in partitions if self._pattern.fullmatch(each.topic))
+        return sorted(each for each in partitions if self.takes(each.topic))
 
     def __repr__(self) -> str:
         return f"PatternTopicFilter({self._pattern.pattern!r})"
 
+    def __str__(self) -> str:
+        return f"the pattern {self._pattern.pattern!r}"
+
 
 def topic_filter(topics: Any) -> TopicFilter:
-    """Return the filter for a spout's ``topics``: a filter, a name, several names, or a pattern."""
+    """Return the filter for a spout's ``topics``: a filter, a name, several names, or a pattern.
+
+    A text that begins with ``^`` is a pattern, too.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
     match topics:
         case TopicFilter():
             return topics
+        case re.Pattern():
+            return PatternTopicFilter(topics)
         case str() if topics.startswith("^"):
             return PatternTopicFilter(topics)
         case str():
             return NamedTopicFilter(topics)
-        case re.Pattern():
-            return PatternTopicFilter(topics)
         case _:
             return NamedTopicFilter(*topics)
 
 
-class Partitioner(ABC):
-    """Shares partitions among the tasks of a spout. Must pickle.
+def check_topics(topics: TopicFilter, found: Sequence[Topic], log: KafkaLog) -> str | None:
+    """Check what a spout's first look has found; return what to say if no topic matches yet, None if one does.
 
-    *You* give every partition to exactly one task, in whatever order the tasks ask.
+    Raises:
+        InputError: a named topic does not exist; the error says which name is near.
     """
+    missing = topics.missing(topic.name for topic in found)
+    if missing is not None:
+        meant = did_you_mean(missing, _all_names(log)) or "."
+        raise InputError(
+            f"Kafka has no topic {missing!r}{meant} Correct the spout's topics; or create it, with kafka-topics.sh "
+            f"--create or txtopo kafka dev --topic {missing}; or give a pattern ('^{re.escape(missing)}'), which waits "
+            "for topics to come"
+        )
+    if topics.names is not None or topics.chosen(each for topic in found for each in topic.all_partitions()):
+        return None
+    known = _all_names(log)
+    listed = ", ".join(map(repr, known[:_NAMED_MAX])) + (", …" if len(known) > _NAMED_MAX else "")
+    return f"no topic of Kafka matches {topics}; there are: {listed or 'none'}"
 
-    @abstractmethod
-    def share(self, partitions: Sequence[TopicPartition], task_index: int, tasks: int) -> list[TopicPartition]:
-        """Return the partitions of one task.
 
-        Args:
-            partitions: all of them, sorted by topic and partition.
-            task_index: the task's place among the spout's tasks, from 0.
-            tasks: the number of the spout's tasks.
-        """
-
-
-@attrs.frozen
-class RoundRobinPartitioner(Partitioner):
-    """Deals the partitions to the tasks in turn."""
-
-    def share(self, partitions: Sequence[TopicPartition], task_index: int, tasks: int) -> list[TopicPartition]:
-        """Return every *tasks*-th partition, from *task_index* on."""
-        return list(partitions[task_index::tasks])
+def _all_names(log: KafkaLog) -> list[str]:
+    return [topic.name for topic in log.topics(PatternTopicFilter(".*"))]
