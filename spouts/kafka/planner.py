@@ -346,7 +346,7 @@ def check_ids(expected: Mapping[str, str], topics: Sequence[Topic]) -> None:
         before = expected.get(topic.name, NO_ID)
         if NO_ID not in {before, topic.id} and topic.id != before:
             raise InputError(
-                f"topic {topic.name!r} was deleted and made anew (its id was {before} and is {topic.id}), so the "
+                f"topic {topic.name!r} was deleted and created again (its id was {before} and is {topic.id}), so the "
                 "offsets that were taken mean other records. To read the new topic, give the topology another id and "
                 "new tables; to go on, bring the former topic back under its name"
             )

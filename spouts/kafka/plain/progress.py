@@ -25,11 +25,11 @@ import heapq
 import json
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
-from spouts.kafka.log import NO_ID, KafkaRecord, LogRange, TopicPartition
+from spouts.kafka.log import NO_ID, KafkaRecord, TopicPartition
 
 ACKED_RANGES_MAX = 50
 """The maximum number of acked ranges in a commit's metadata; by default a broker takes 4,096 bytes of metadata."""
@@ -149,7 +149,7 @@ class PartitionProgress:
         """A heap of retries by the time when they are due."""
         self._due: list[int] = []
         """A heap of offsets that are due. An offset that is emitted again stays in its heap until it comes up there."""
-        for first, last in acked:
+        for first, last in acked if awaits_acks else ():
             for offset in range(max(first, start), last + 1):
                 self._add(offset)
                 self._acked.add(offset)
@@ -326,31 +326,3 @@ class PartitionProgress:
         while self._due and self._retries.get(self._due[0], (float("inf"),))[0] > now_ms:
             heapq.heappop(self._due)
         return self._due[0] if self._due else None
-
-
-def lag_metrics(partitions: Collection[PartitionProgress], ranges: Mapping[TopicPartition, LogRange]) -> dict[str, int]:
-    """Return how far a task is in its partitions, and the sums of each topic, by Storm's names.
-
-    These are ``<topic>/partition_<n>/<name>`` and ``<topic>/total<Name>``. They count offsets, also those without a
-    record. A partition whose range is not known has 0.
-    """
-    metrics: dict[str, int] = {}
-    for each in sorted(partitions, key=lambda progress: progress.partition):
-        topic, number = each.partition.topic, each.partition.partition
-        log = ranges.get(each.partition)
-        values = {
-            # A new leader may not know all of the log yet; a lag below 0 would hide that of other partitions.
-            "spoutLag": 0 if log is None else max(0, log.end - each.committed_offset),
-            "earliestTimeOffset": 0 if log is None else log.begin,
-            "latestTimeOffset": 0 if log is None else log.end,
-            "latestEmittedOffset": 0 if log is None else each.latest_emitted or 0,
-            "latestCompletedOffset": 0 if log is None else each.committed_offset,
-            "recordsInPartition": 0 if log is None else log.end - log.begin,
-        }
-        for name, value in values.items():
-            metrics[f"{topic}/partition_{number}/{name}"] = value
-            total = (
-                f"{topic}/total{'RecordsInPartitions' if name == 'recordsInPartition' else name[0].upper() + name[1:]}"
-            )
-            metrics[total] = metrics.get(total, 0) + value
-    return metrics

@@ -209,16 +209,16 @@ def test_a_topic_made_anew_is_refused(world):
     driven.begin()
     world.delete_topic("t")
     world.create_topic("t", 2)
-    with pytest.raises(InputError, match="'t' was deleted and made anew"):
+    with pytest.raises(InputError, match="'t' was deleted and created again"):
         driven.emit()  # the new one lacks these offsets
     world.append("t", [b"other"] * 20, 0)
-    with pytest.raises(InputError, match="'t' was deleted and made anew"):
+    with pytest.raises(InputError, match="'t' was deleted and created again"):
         driven.emit()
     driven.look_again()
-    with pytest.raises(InputError, match="'t' was deleted and made anew"):
+    with pytest.raises(InputError, match="'t' was deleted and created again"):
         driven.coordinator.is_ready()
     later = Driven(world, txid=1, metadata=driven.metadata)
-    with pytest.raises(InputError, match="'t' was deleted and made anew"):
+    with pytest.raises(InputError, match="'t' was deleted and created again"):
         later.coordinator.is_ready()
 
 

@@ -113,6 +113,7 @@ class Rig:
         clock: Clock | None = None,
         topics: Any = TOPIC,
         activate: bool = True,
+        collector: Collector | None = None,
         **settings: Any,
     ) -> None:
         self.log = log
@@ -129,11 +130,13 @@ class Rig:
         }
         config = cloudpickle.loads(cloudpickle.dumps(KafkaSpoutConfig("memory", topics, **{**defaults, **settings})))
         self.spout = KafkaSpout(config, clock=self.clock)
-        self.collector = Collector()
+        self.collector = collector or Collector()
         self.context = Context(topology_id, tasks, index)
         self.spout.open({}, self.context, self.collector)
         if activate:
             self.spout.activate()
+            self.members = log.members(GROUP)[-1:]
+            """The client of this spout, if it has subscribed."""
 
     @property
     def emitted(self) -> list[Emission]:
@@ -176,6 +179,16 @@ class Rig:
         """Return what the group has committed."""
         stored = self.log.committed(GROUP).get(partition)
         return None if stored is None else stored.offset
+
+    def completed(self, partition: TopicPartition = P1) -> int:
+        """Return what the spout takes for committed."""
+        return self.spout.metrics()[f"{partition.topic}/partition_{partition.partition}/latestCompletedOffset"]
+
+    def expire(self) -> None:
+        """Let the group take this member for dead."""
+        (client,) = self.members
+        if not client.is_expired:
+            self.log.expire(client)
 
     def asked(self, *names: str) -> list[Any]:
         """Return with what the client was called, of calls of that name; forget the calls."""

@@ -115,13 +115,10 @@ class Model:
     def kill(self):
         if len(self.members) > 1:
             member = self.members.pop(self.rng.randrange(len(self.members)))
-            if not member.rig.spout._consumer.is_expired:
-                self.log.expire(member.rig.spout._consumer)
+            member.rig.expire()
 
     def expire(self):
-        client = self.rng.choice(self.members).rig.spout._consumer
-        if not client.is_expired:
-            self.log.expire(client)
+        self.rng.choice(self.members).rig.expire()
 
     def append(self):
         self.log.append(TOPIC, ["x"] * self.rng.randint(1, 15), self.rng.randrange(3))
@@ -324,7 +321,7 @@ def test_dead_letters_of_a_lost_partition(kept):
     rig.call(2)
     rig.context.holds = True
     rig.fail(rig.emitted)
-    rig.log.expire(rig.spout._consumer)
+    rig.expire()
     rig.call(2)
     rig.context.run_offloaded()
     assert rig.commits() is None
@@ -367,7 +364,7 @@ def test_late_failure_of_an_earlier_assignment():
     rig = Rig(filled(1), subscribe=True, tuple_listener=Noting())
     rig.call()
     (old,) = rig.call()
-    rig.log.expire(rig.spout._consumer)
+    rig.expire()
     rig.call()
     rig.call()
     new = rig.emitted[-1]
@@ -467,7 +464,7 @@ def test_slow_commit():
     rig.ack(rig.call(5))
     rig.ack(rig.commit_step())
     assert rig.asked("commit") == [{P1: 5}]
-    assert rig.spout._partitions[P1].committed_offset == 0
+    assert rig.completed() == 0
     rig.log.holds_answers = False
     rig.log.give_answers()
     assert rig.commits() == 12
@@ -485,7 +482,7 @@ def test_late_answer_to_a_commit():
     rig.spout.activate()
     rig.call(1)
     assert rig.asked("commit") == [{P1: 5}, {P1: 10}]
-    assert rig.spout._partitions[P1].committed_offset == 10
+    assert rig.completed() == 10
 
 
 def test_broker_away():
@@ -584,7 +581,7 @@ def test_late_commit_does_not_follow_a_newer_one():
     assert rig.committed() == 6
     rig.context.run_offloaded()
     assert rig.committed() == 6
-    assert rig.spout._partitions[P1].committed_offset == 6
+    assert rig.completed() == 6
 
 
 def test_seek_refused_after_a_commit():
@@ -630,7 +627,7 @@ def test_records_are_kept_while_they_are_in_flight():
     """With a dead-letter hook, and no longer: acked ones would fill the memory."""
     rig = Rig(filled(20), dead_letter=Kept())
     rig.ack(rig.call(18))
-    kept = rig.spout._partitions[P1]
+    kept = rig.spout._reader.partitions[P1]
     with pytest.raises(KeyError):
         kept.record_in_flight(17)
 
@@ -647,7 +644,7 @@ def test_a_topic_made_anew_whose_log_is_longer(subscribe):
     rig.advance(2_500)
     new = [each for each in rig.call(12) if each.values[1] == "new"]
     assert {each.offset for each in new} == set(range(9))
-    assert any("was deleted and made anew" in str(error) for error in rig.collector.errors)
+    assert any("was deleted and created again" in str(error) for error in rig.collector.errors)
     rig.ack(new)
     assert rig.commits() == 9
 
@@ -663,7 +660,7 @@ def test_a_topic_made_anew_while_the_topology_is_down():
     log.append(TOPIC, ["new"] * 9)
     later = Rig(log)
     assert [each.offset for each in later.call(9)] == list(range(9))
-    assert "has committed 5, but the topic was deleted and made anew; reading begins at 0" in str(
+    assert "has committed 5, but the topic was deleted and created again; reading begins at 0" in str(
         later.collector.errors
     )
 
@@ -698,7 +695,7 @@ def test_a_topic_made_anew_while_it_runs():
     log.append(TOPIC, [("new", "new")] * 4)
     emitted = [each for each in rig.call(15) if each.values[1] == "new"]
     assert [each.offset for each in emitted] == [0, 1, 2, 3]
-    assert any("was made anew" in str(error) for error in rig.collector.errors)
+    assert any("was created again" in str(error) for error in rig.collector.errors)
     rig.ack([each for each in former[14:] if each.offset > 13])
     rig.fail(former[12:14])
     rig.ack(emitted)

@@ -66,7 +66,7 @@ Share.now = [P1, P2]
 
 def reassign(rig, *partitions):
     Share.now = list(partitions)
-    rig.spout._look_for_partitions()
+    rig.spout.activate()
 
 
 class TestRebalance:
@@ -171,19 +171,18 @@ class TestCompaction:
 class TestGuarantees:
     def test_at_most_once(self):
         """Positions are committed after the poll and before the first tuple, which has no id. (G1)"""
-        rig = Rig(filled(5), processing_guarantee="at_most_once")
-        order = rig.log.calls
-        order.clear()
+        log = filled(5)
 
         class Noting(Collector):
             def emit(self, values, stream="default", message_id=None):
-                order.append(LogCall("emit", message_id))
+                log.calls.append(LogCall("emit", message_id))
                 return []
 
-        rig.spout._collector = Noting()
+        rig = Rig(log, processing_guarantee="at_most_once", collector=Noting())
+        log.calls.clear()
         rig.call()
-        assert order == [LogCall("poll", {P1}), LogCall("commit", {P1: 5}), LogCall("emit", None)]
-        assert CommitMetadata.parse(rig.log.committed(GROUP)[P1].metadata).topology_id == "topology"
+        assert log.calls == [LogCall("poll", {P1}), LogCall("commit", {P1: 5}), LogCall("emit", None)]
+        assert CommitMetadata.parse(log.committed(GROUP)[P1].metadata).topology_id == "topology"
 
     @pytest.mark.parametrize("guarantee", ["at_most_once", "no_guarantee"])
     def test_limit_counts_for_at_least_once_only(self, guarantee):
