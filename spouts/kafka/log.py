@@ -1,4 +1,4 @@
-"""What the spouts need of Kafka, behind an interface that a test can implement without a broker.
+"""What the spouts need from Kafka, behind an interface that a test can implement without a broker.
 
 Offsets count everything in a partition: committed and aborted records, the markers that end transactions, and records
 that compaction has removed. So a range of offsets may hold fewer records than offsets, or none.
@@ -215,7 +215,7 @@ class ConsumerSettings:
 
 
 class RebalanceListener(Protocol):
-    """Learns which partitions a consumer that has subscribed is assigned; called in :meth:`KafkaConsumer.poll`."""
+    """Is told which partitions a subscribed consumer is assigned; called in :meth:`KafkaConsumer.poll`."""
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Commit for these partitions: once this returns, another member may have them."""

@@ -126,7 +126,7 @@ class _OpaqueCoordinator(Planning, PartitionedCoordinator):
         return self._begun < (max(1, left) if self.planner.must_begin else left)
 
     def _note_fruitless(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
-        """Wait longer and longer while transactions read nothing; they would follow each other without a pause."""
+        """Wait longer and longer while transactions read nothing: they would follow each other without a pause."""
         before, last = self._last
         self._last = (txid, dict(metadata))
         if metadata != last:

@@ -164,8 +164,8 @@ class Planner:
 
         Args:
             begins: where they begin in each partition.
-            is_to_the_start: whether the rewind goes back behind the first transaction, so that ``first_poll`` says anew
-                where partitions begin.
+            is_to_the_start: whether the rewind goes back to before the first transaction, so that ``first_poll`` says
+                again where partitions begin.
 
         Raises:
             InputError: some are gone, unless ``on_lost`` says that these are skipped; or ``first_poll`` would name
@@ -219,8 +219,8 @@ class Planner:
 
     def wait_ready(self, secs: float) -> bool:
         """Wait for records after the known ends, up to ``secs``; return whether there are some."""
-        # Records that woke the caller once and that the look after it did not count, as those of an open transaction,
-        # would wake it for ever.
+        # Records that the look after a wake-up does not count, such as those of an open transaction, would wake the
+        # caller again and again.
         if not self._ends or self._ends == self._woken_at:
             return False
         is_woken = self._log.wait(self._ends, secs)

@@ -161,13 +161,13 @@ class Worker:
             task.set_active(is_active=is_active)
 
     def hear(self, message: Any) -> None:
-        """Take what the owner of the workers says: in a plain topology, nothing."""
+        """Called with what the owner of the workers says; in a plain topology it says nothing."""
         raise AssertionError(f"nobody says {message!r}")
 
     def receive(self, data: bytes) -> None:
-        """Take a frame of another worker.
+        """Called with a frame of another worker.
 
-        The frame waits here while its sender knew of a death that this worker does not know of. Without that:
+        The frame waits here if its sender knew of a death that this worker does not know of yet. Otherwise:
 
         1. Worker 0 dies, and worker 1 learns of it. The successor of 0 emits a root to 1.
         2. Worker 1 sends a tuple of that root to worker 2, which acks it, to the worker 0 that has died.
@@ -181,7 +181,7 @@ class Worker:
         self._take_known()
 
     def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
-        """Learn that incarnation ``dead`` of another worker died, and that ``successor`` follows.
+        """Called when incarnation ``dead`` of another worker has died, and ``successor`` follows.
 
         Tuples that wait to be sent to it are dropped: their roots fail with all others that touched it.
         """
@@ -198,6 +198,7 @@ class Worker:
             UserCodeError: a spout or bolt raised an exception that is not a FailedException.
         """
         has_worked, observer = False, self._shared.observer
+        # Bolts first: they work off what waits before spouts add to it.
         for bolt in self._bolts:
             if bolt.queue:
                 observer.turn(bolt.component.id, bolt.id)
@@ -207,7 +208,7 @@ class Worker:
             for executor in self._spouts:
                 has_worked |= executor.run(self._shared, is_throttled=self._is_throttled)
         observer.no_turn()
-        has_worked |= self._shared.offloading.run_done()
+        has_worked |= self._shared.offloading.run_done()  # before the flush, which sends what these calls emit
         has_worked |= self._flush()
         now = self._shared.clock()
         self._watermark.spill()
@@ -260,7 +261,7 @@ class Worker:
         return self._watermark.queued_bytes()
 
     def busy_with(self) -> str:
-        """Name the task that has its turn, for people; called in another thread."""
+        """Return the task that has its turn, in words for people; called in another thread."""
         current = self._shared.observer.current
         return "" if current is None else f"task {current[1]} of {current[0]!r}"
 

@@ -102,7 +102,7 @@ class BrokerConsumer(KafkaConsumer):
     ) -> dict[TopicPartition, list[KafkaRecord]]:
         """Return records that have arrived."""
         self._pause_all_but(partitions)
-        if self._listener is None:
+        if self._listener is None:  # then no rebalance can come between two messages of one call
             messages = self._call(lambda: self._consumer.consume(records_max, timeout_secs))
         else:
             messages = self._call(lambda: self._poll_each(timeout_secs, records_max))
@@ -144,6 +144,7 @@ class BrokerConsumer(KafkaConsumer):
         try:
             self._call(lambda: self._consumer.commit(offsets=self._stored_places(offsets), asynchronous=True))
         except SourceFailure as error:
+            # It was refused at once, so no callback comes. Left here, it would take the answer of the next commit.
             self._begun.remove(answer)
             answer.set_exception(error)
         return answer
@@ -194,7 +195,7 @@ class BrokerConsumer(KafkaConsumer):
         if partition not in self._positions:
             return  # fetched before the group took the partition away
         offset = message.offset()
-        if error is not None:
+        if error is not None:  # the end of the partition: the offsets before it that did not come have no record
             self._positions[partition] = max(offset, self._positions[partition])
             return
         self._positions[partition] = offset + 1

@@ -49,7 +49,7 @@ a span that is larger is fetched alone."""
 
 _POLL_SECS = 0.1
 _LISTING_SECS = 2.0
-"""How long a listing of all topics may take at least: ``list_topics`` blocks even a caller that must not wait."""
+"""The least time that a listing of all topics gets: ``list_topics`` blocks even a caller that must not wait."""
 
 _LATE_SECS = 5.0
 """How long after its own timeout librdkafka may take to report it."""

@@ -126,7 +126,7 @@ class Assignment:
         if share == before:
             return
         self.revoked(before)  # commits first: the task that takes a partition begins at its committed offset
-        starts = self.assigned(share)
+        starts = self.assigned(share)  # before the consumer changes: without an answer from Kafka nothing has
         consumer.unassign(before - share)
         consumer.assign({partition: start for partition, start in starts.items() if partition not in before})
 

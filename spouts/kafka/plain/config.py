@@ -157,7 +157,7 @@ def _since_1970(given: Any) -> int:
             return round(given.timestamp() * 1000)
         case int() if not isinstance(given, bool) and given >= 0:
             return given
-    raise ConfigError(f"{given!r} is no time; give a datetime with a time zone, or ms since 1970")
+    raise ConfigError(f"{given!r} is not a time; give a datetime with a time zone, or ms since 1970")
 
 
 def _guarantee(given: ProcessingGuarantee | str) -> ProcessingGuarantee:
@@ -172,7 +172,7 @@ def _member(kind: type[_E], given: Any) -> _E:
             return member
     allowed = ", ".join(repr(member.value) for member in kind)
     also = ", a datetime with a time zone, or ms since 1970" if kind is FirstPollOffsetStrategy else ""
-    raise ConfigError(f"{given!r} is no {kind.__name__}; choose one of {allowed}{also}")
+    raise ConfigError(f"{given!r} is not a {kind.__name__}; choose one of {allowed}{also}")
 
 
 def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -228,8 +228,8 @@ class KafkaSpoutConfig:
         group_id: the consumer group; ``<topology>-<component>`` unless given.
         processing_guarantee: see ProcessingGuarantee.
         offset_commit_period_ms: how often to commit. AT_MOST_ONCE commits after each poll instead.
-        max_uncommitted_offsets: while a partition has so many emitted and uncommitted offsets, only retries among them
-            are read from it. A poll may exceed this by ``batch_records_max`` - 1. AT_LEAST_ONCE only.
+        max_uncommitted_offsets: while a partition has this many emitted and uncommitted offsets, only retries among
+            them are read from it. A poll may exceed this by ``batch_records_max`` - 1. AT_LEAST_ONCE only.
         batch_records_max: the maximum number of records of a poll.
         start_timestamp: a datetime with a time zone, or ms since 1970, for the timestamp strategies.
         partition_refresh_period_ms: how often to look for new topics and partitions, with manual assignment.

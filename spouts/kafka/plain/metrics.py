@@ -19,7 +19,7 @@ METRICS_MS = 60_000
 
 
 class Lag:
-    """What one task is behind, by the ranges of the logs that are known."""
+    """How far one task is behind, by the ranges of the logs that it knows."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader

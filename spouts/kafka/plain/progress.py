@@ -1,6 +1,6 @@
 """How far a task is in a partition: pure bookkeeping, without a client and without a clock.
 
-A record that a task waits for acks of is in one of these states::
+A record whose ack a task waits for is in one of these states::
 
     polled ──▶ in flight ──▶ acked ──▶ committed
                 │      ▲
@@ -40,7 +40,7 @@ _OFFSETS_LOOKED_AT_MAX = 100_000
 
 @attrs.define(eq=False)
 class MessageId:
-    """What a KafkaSpout emits a tuple with. Ids are equal if partition, offset and epoch are.
+    """The id that a KafkaSpout emits a tuple with. Ids are equal if partition, offset and epoch are.
 
     The epoch is the number of the assignment that gave this task the partition. So a late ack or failure from before a
     rebalance never counts for the same offset that was emitted since. (Storm's ids have no epoch.)
@@ -102,7 +102,7 @@ class CommitMetadata:
 
 
 class PartitionProgress:
-    """What a task knows of a partition while it is assigned to it.
+    """What a task knows about a partition while the partition is assigned to it.
 
     Args:
         partition: the partition.

@@ -129,13 +129,13 @@ class JsonRecordTranslator(_OneStream):
         """Return the members.
 
         Raises:
-            ValueError: the value is no JSON object.
+            ValueError: the value is not a JSON object.
         """
         if record.value is None:
             return None
         value = json.loads(record.value)
         if not isinstance(value, dict):
-            raise ValueError("the value is no JSON object")  # noqa: TRY004 - of the data, not of the program
+            raise ValueError("the value is not a JSON object")  # noqa: TRY004 - of the data, not of the program
         return [value.get(name) for name in self._fields]
 
 

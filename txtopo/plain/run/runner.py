@@ -70,7 +70,7 @@ class PlainReport:
         latencies: complete latencies of the acked roots.
         lag: for each spout that knows it, how many records its tasks are behind the end of their source.
         workers_killed: workers that died without reporting an error. The counts of their last two seconds are lost, so
-            all numbers of roots and tuples are *at least* these.
+            the true numbers of roots and tuples are *at least* these.
         queued: for each bolt, how many tuples wait in memory to be executed.
     """
 
@@ -162,7 +162,7 @@ class RunningTopology:
         """Move the tasks to another number of workers.
 
         The spouts are deactivated, and pending roots get up to the message timeout to be acked. Then the workers end,
-        and others start: every component starts anew, and tasks keep their ids and their number. The call returns once
+        and others start: every component starts again, and tasks keep their ids and their number. The call returns once
         the new workers' jobs are submitted. If several rebalances wait, the last number counts. A topology that ends or
         has ended, or whose spouts are all exhausted by then, does not start again.
 

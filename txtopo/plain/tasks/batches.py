@@ -3,7 +3,7 @@
 A tuple that is emitted alone costs a call, a choice of its task, and an edge id; and an object, if its bolt is in this
 worker. Here, each of these is one pass over a column, in C where Python allows: the tasks of all rows first, then the
 edge ids of all rows for a task, cut from one draw. All of this is for tuples with at most one root, of streams that
-groupings choose tasks for, without hooks. All else goes the way of single tuples.
+groupings choose tasks for, without hooks. Everything else goes tuple by tuple.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ class Ticks:
     """The number of the source of ticks."""
 
     def send(self, now: float) -> bool:
-        """Put a tick tuple into each task's queue if one is due; return whether it is."""
+        """Put a tick tuple into each task's queue if one is due; return whether it was."""
         if now < self.due_at:
             return False
         # Ticks that were missed are skipped: a bolt that was slow gets one, not a burst.

@@ -2,8 +2,8 @@
 
 Its functions are closures, set as attributes of a collector: in CPython 3.11 they take half the time of methods, which
 look everything up on ``self``. ``emit`` is a *fast lane* for the common case: a tuple with at most one anchor, of one
-root, on the default stream, for one task. All else goes through a sender, an ordinary object. With the fast lane, a
-topology acks 1.9 times as many tuples a second.
+root, on the default stream, for one task. Everything else goes through a sender, an ordinary object. With the fast
+lane, a topology acks 1.9 times as many tuples a second.
 """
 
 from __future__ import annotations

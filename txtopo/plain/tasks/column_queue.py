@@ -50,7 +50,7 @@ class ColumnQueue(WaitingTuples):
         self._put(self._newest, columns)
 
     def take(self, most: int) -> list[Columns]:
-        """Remove and return the oldest tuples, at least one if there are any, and ``most`` or at most a segment."""
+        """Remove and return the oldest tuples: up to ``most``, or the oldest columns if these alone are more."""
         if not self._oldest and self._file:
             for columns in self._columns_of(self._read()):
                 self._put(self._oldest, columns)

@@ -72,7 +72,7 @@ class LatencyHistogram:
         return None
 
     def doublings(self, first: int, last: int) -> list[tuple[float, int]]:
-        """Return bounds in seconds, each with the number of durations that are no longer.
+        """Return bounds in seconds, each with the number of durations up to it.
 
         The bounds are the powers of 2 from ``first`` to ``last``, in microseconds.
         """
@@ -87,7 +87,7 @@ class LatencyHistogram:
 
     @property
     def total_secs(self) -> float:
-        """The sum of all durations, to 2.2 %."""
+        """The sum of all durations, to within 2.2 %."""
         return sum(count * _LEAST_SECS * math.exp2((bucket + 0.5) / _STEPS) for bucket, count in self.buckets.items())
 
     @classmethod

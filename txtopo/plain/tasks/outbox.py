@@ -27,7 +27,7 @@ class ColumnsByTask(dict[int, Columns]):
 
 
 class Outbox:
-    """What waits to be sent, by kind. Collectors write to its parts directly: a call a tuple would double their cost.
+    """What waits to be sent, by kind. Collectors write to its parts directly: a call per tuple would double their cost.
 
     ``local`` are the queues of the tasks in this worker, ``acker_workers`` the worker of each acker, by its number.
     """
@@ -61,7 +61,8 @@ class Outbox:
     def drop(self, worker: int) -> None:
         """Drop the tuples for the tasks of a worker that has died.
 
-        Acks and failures for it stay: the roots died with its spouts, and the successor's ackers drop them in time.
+        Acks and failures for it stay: their roots died with its spouts, and the successor's ackers drop them after
+        some timeouts.
         """
         for columns in self.columns:
             if self._worker_of[columns.task] == worker:

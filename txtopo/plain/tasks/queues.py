@@ -1,6 +1,6 @@
 """The queue of a bolt's task: tuples wait in memory, and beyond a limit in a file.
 
-Bolts never wait for each other: two workers, of one thread each, could otherwise do so for ever. Only spouts pause when
+Bolts never wait for each other: two workers, of one thread each, could otherwise do so forever. Only spouts pause when
 too much waits. But tuples of earlier roots may still multiply on their way down, so a queue must hold more than fits
 into memory.
 """

@@ -36,18 +36,18 @@ class Observer:
     """The component and task whose code runs, for any thread to read; None: no task's code does."""
 
     def turn(self, component: str, task: int) -> None:
-        """Learn that the code of a task runs from now on."""
+        """Called when the code of a task begins to run."""
         self.current = component, task
 
     def no_turn(self) -> None:
-        """Learn that no task's code runs any more."""
+        """Called when no task's code runs any more."""
         self.current = None
 
     def looked(self) -> None:
         """Called several times a second."""
 
     def watch(self, task: int, collector: BoltCollector | SpoutCollector) -> None:
-        """Take a task's collector before anybody uses it; the observer may replace its functions."""
+        """Called with a task's collector before anybody uses it; the observer may replace its functions."""
 
 
 @attrs.frozen

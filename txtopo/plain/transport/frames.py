@@ -4,7 +4,7 @@ Tuples travel as columns. ``marshal`` encodes values of plain types, ``pickle`` 
 tuple, ``pickle`` 143 (to read it back: 156 and 177 ns). But ``marshal`` silently turns every object with a buffer,
 such as a numpy number, into bytes. So the types of all values are checked first, which takes 30 ns a tuple.
 
-A pickle can run any code, so frames are read only from workers that have proved to know the run's secret.
+A pickle can run any code, so frames are read only from workers that have proved that they know the run's secret.
 """
 
 from __future__ import annotations

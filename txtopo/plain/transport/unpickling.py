@@ -60,7 +60,7 @@ def blamed(
                     broken = _broken_in(value)
                     if broken is not None:
                         return _error(sources[number], field, broken)
-    except Exception:  # noqa: BLE001 - it is no pickle, or one of something else
+    except Exception:  # noqa: BLE001 - it is not a pickle, or one of something else
         return None
     return None
 

@@ -22,7 +22,7 @@ times out at the spout leaves its acker, too, and when a worker dies, no acker i
 
 **Dead workers.** Each start of a worker, its *incarnation*, has a bit of its own. A tuple that is sent to another
 worker sets that worker's bit in the tree's *mask*; inits and acks carry masks to the acker. If a worker dies, its bit
-is dead for ever:
+is dead forever:
 
 1. Roots whose mask has the bit fail at once, not after the timeout.
 2. An init or ack that arrives later and names the bit fails its root, too: a bolt may have sent to the dead worker

@@ -57,7 +57,7 @@ class Outcome(enum.Enum):
 
 
 class Settlement(NamedTuple):
-    """News of a root for its spout task."""
+    """News about a root for its spout task."""
 
     spout_task: int
     root: int
@@ -155,7 +155,7 @@ class Acker:
                 self._settle(root, tree)
 
     def reset(self, roots: Sequence[int]) -> None:
-        """Tell the spout tasks to begin the timeouts of these trees anew; unknown trees are ignored."""
+        """Tell the spout tasks to begin the timeouts of these trees again; unknown trees are ignored."""
         for root in roots:
             if root in self._known:
                 self.settled.append(Settlement(self._known[root].spout_task, root, Outcome.RESET))

@@ -2,7 +2,7 @@
 
 Storm rotates two buckets, so a root fails between one and two timeouts after its emission. Here a dictionary keeps the
 roots in the order in which their timeouts began. All timeouts are equal, so the expired roots are always in front, and
-a look for them does not touch the others.
+looking for them does not touch the others.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PendingRoots:
         return self.roots.pop(root, None)
 
     def reset(self, root: int, now: float) -> None:
-        """Begin the timeout of a pending root anew."""
+        """Begin the timeout of a pending root again."""
         pending = self.roots.pop(root, None)  # and put back at the end, to keep the order
         if pending is not None:
             pending.since = now

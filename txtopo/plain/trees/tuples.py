@@ -11,7 +11,7 @@ from txtopo.attempts import TransactionAttempt
 
 
 class _Settled:
-    """Stands in place of a tuple's roots once the tuple was acked or failed."""
+    """Stands in for a tuple's roots once the tuple was acked or failed."""
 
     def __repr__(self) -> str:
         return "settled"
@@ -82,7 +82,7 @@ class TreeTuples(Tuples):
 
     @property
     def is_made(self) -> bool:
-        """Whether the tuples are objects: then these, not the columns, have their edges, masks and what was settled."""
+        """Whether the tuples are objects. Then these have the edges, masks and roots, and the columns are stale."""
         return self._tuples is not None
 
     def settle(self) -> None:
