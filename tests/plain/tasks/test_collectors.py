@@ -14,9 +14,10 @@ import pytest
 from txtopo import Fields, TaskHook
 from txtopo.api.tuples import Tuple, TupleSource
 from txtopo.errors import AnchorError, FieldsError, TopologyError
-from txtopo.plain.tasks.collectors import BoltCollector, OutputStream, SpoutCollector, TaskOutput
+from txtopo.plain.tasks.collectors import BoltCollector, SpoutCollector
 from txtopo.plain.tasks.errors import ErrorReporter
 from txtopo.plain.tasks.outbox import Outbox
+from txtopo.plain.tasks.output import OutputStream, TaskOutput
 from txtopo.plain.trees.pending import PendingRoots
 from txtopo.plain.trees.tuples import TreeTuple
 from txtopo.topology.groupings import Choice

@@ -11,17 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from txtopo.api.collector import Anchor, anchor_of_each
 from txtopo.api.tuples import DEFAULT_STREAM, Tuple
 from txtopo.errors import AnchorError
+from txtopo.plain.tasks.output import OutputStream, TaskOutput
 from txtopo.plain.trees.acker import EDGE_BITS, RandomBits
 from txtopo.plain.trees.tuples import TreeTuple, TreeTuples
 from txtopo.topology.groupings import Pick
-
-if TYPE_CHECKING:
-    from txtopo.plain.tasks.collectors import OutputStream, TaskOutput
 
 _roots_of = attrgetter("roots")
 

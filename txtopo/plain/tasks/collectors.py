@@ -9,161 +9,29 @@ lane, a topology acks 1.9 times as many tuples a second.
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 
 from txtopo.api.collector import BasicOutputCollector, OutputCollector, SpoutOutputCollector
-from txtopo.api.context import BoltEvent, EmitEvent, TaskHook
-from txtopo.api.fields import Fields
-from txtopo.api.tuples import DEFAULT_STREAM, Tuple, TupleSource
-from txtopo.errors import AnchorError, FieldsError, TopologyError
+from txtopo.api.context import BoltEvent
+from txtopo.api.tuples import DEFAULT_STREAM, Tuple
+from txtopo.errors import AnchorError
 from txtopo.plain.tasks.batches import Batches
-from txtopo.plain.tasks.errors import ErrorReporter
 from txtopo.plain.tasks.metrics import Counts
-from txtopo.plain.tasks.outbox import ColumnsByTask, Outbox
+from txtopo.plain.tasks.outbox import ColumnsByTask
+from txtopo.plain.tasks.output import OutputStream, TaskOutput
 from txtopo.plain.trees.acker import EDGE_BITS, RandomBits, draw_root
 from txtopo.plain.trees.pending import PendingRoot, PendingRoots
-from txtopo.plain.trees.tuples import SETTLED, Edges, Roots, TreeTuple
-from txtopo.topology.groupings import Choice, ChooseOne
+from txtopo.plain.trees.tuples import SETTLED, Roots, TreeTuple
+from txtopo.topology.groupings import ChooseOne
 
 log = logging.getLogger("txtopo.plain")
 
 ACK_STREAM = "__ack_ack"
 FAIL_STREAM = "__ack_fail"
 """Hooks see acks and failures of tracked tuples, which are messages to the acker, as emitted on these streams."""
-
-
-@attrs.frozen
-class OutputStream:
-    """A stream that a task emits on."""
-
-    name: str
-    fields: Fields
-    source: TupleSource
-    number: int
-    """The number of the task and stream, the same in all workers."""
-    choices: Sequence[Choice]
-    """How each edge chooses tasks, except edges of direct grouping."""
-    direct_tasks: frozenset[int] | None
-    """The tasks that ``emit_direct`` may name; None: the stream is not declared as direct."""
-
-    def choose(self, values: Sequence[Any]) -> list[int]:
-        """Return the tasks that get a tuple with these values; a task that two edges choose is there twice."""
-        chosen: list[int] = []
-        for choice in self.choices:
-            if choice.one is not None:
-                chosen.append(choice.one(values))
-            elif choice.some is not None:
-                chosen.extend(choice.some(values))
-        return chosen
-
-
-@attrs.define(eq=False)
-class TaskOutput:
-    """What a task's collector emits with: its streams by name, the worker's outbox, and what was counted.
-
-    More hooks may be added to ``hooks`` at any time.
-    """
-
-    component: str
-    task: int
-    streams: Mapping[str, OutputStream]
-    outbox: Outbox
-    bits: RandomBits
-    errors: ErrorReporter
-    hooks: list[TaskHook] = attrs.field(factory=list)
-    emitted: Counter[str] = attrs.field(factory=Counter, init=False)
-    """Emitted tuples by stream, without those of a collector's fast lane."""
-    transferred: int = attrs.field(default=0, init=False)
-    """The same, counted once for each task that got them."""
-    remote: dict[str, ColumnsByTask] = attrs.field(init=False)
-
-    @remote.default
-    def _columns(self) -> dict[str, ColumnsByTask]:
-        return {name: ColumnsByTask(self.outbox, stream.number) for name, stream in self.streams.items()}
-
-    def prepared(
-        self, values: Sequence[Any], name: str, task: int | None = None
-    ) -> tuple[OutputStream, tuple[Any, ...], list[int]]:
-        """Return the stream of a tuple, its values as they are sent, and the tasks that get it.
-
-        ``task`` is the one that ``emit_direct`` names; if it is None, the groupings choose.
-
-        Raises:
-            FieldsError: the component does not declare the stream, or the values do not fit it.
-            TopologyError: the stream is direct and no task is named, or the other way round; or the task does not
-                subscribe to it.
-        """
-        stream = self.streams.get(name)
-        if stream is None:
-            known = ", ".join(map(repr, self.streams)) or "none; set its output_fields"
-            raise FieldsError(f"there is no stream {name!r}; its streams are: {known}", component=self.component)
-        if task is None and stream.direct_tasks is not None:
-            raise TopologyError(
-                f"stream {name!r} is declared as direct; name the task by emit_direct", component=self.component
-            )
-        if task is not None and stream.direct_tasks is None:
-            raise TopologyError(
-                f"stream {name!r} is not declared as direct; declare it with direct=True", component=self.component
-            )
-        if task is not None and task not in (stream.direct_tasks or ()):
-            known = ", ".join(map(str, sorted(stream.direct_tasks or ()))) or "none"
-            raise TopologyError(
-                f"task {task} does not take stream {name!r} by direct_grouping; tasks that do: {known}",
-                component=self.component,
-            )
-        sent = self.values(stream, values)
-        return stream, sent, stream.choose(sent) if task is None else [task]
-
-    def values(self, stream: OutputStream, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the values of a tuple as they are sent.
-
-        Raises:
-            FieldsError: their number is not that of the stream's fields, or they are one text.
-        """
-        if isinstance(values, (str, bytes)):
-            raise FieldsError(
-                f"emit takes the list of a tuple's values, not {values!r}; write emit([{values!r}])",
-                component=self.component,
-            )
-        sent = tuple(values)
-        if len(sent) != len(stream.fields):
-            raise FieldsError(
-                f"a tuple on stream {stream.name!r} has {len(stream.fields)} values, for {stream.fields}; "
-                f"{len(sent)} were emitted",
-                component=self.component,
-            )
-        return sent
-
-    def send(self, stream: OutputStream, task: int, values: tuple[Any, ...], roots: Roots, edges: Edges) -> None:
-        """Send a tuple to a task, here or in another worker."""
-        queue = self.outbox.local.get(task)
-        if queue is not None:
-            queue.append(TreeTuple(values, stream.source, roots, edges))
-            return
-        columns = self.remote[stream.name][task]
-        columns.values.append(values)
-        columns.roots.append(roots)
-        columns.edges.append(edges)
-
-    def sent(self, stream: OutputStream, values: tuple[Any, ...], tasks: list[int]) -> None:
-        """Count a tuple that was sent, and tell the hooks."""
-        self.emitted[stream.name] += 1
-        self.transferred += len(tasks)
-        self.tell_emitted(values, stream.name, tasks)
-
-    def tell_emitted(self, values: Any, stream: str, tasks: list[int]) -> None:
-        """Tell the hooks that a tuple was emitted."""
-        for hook in self.hooks:
-            hook.emitted(EmitEvent(values, stream, self.task, tasks))
-
-    def counts(self, fast: int, acked: int = 0, failed: int = 0) -> Counts:
-        """Return what was counted, given how many tuples a collector's fast lane has sent on the default stream."""
-        emitted = self.emitted + Counter({DEFAULT_STREAM: fast})
-        return Counts(dict(emitted), fast + self.transferred, 0, acked, failed)
 
 
 def _fast_lane(output: TaskOutput) -> tuple[OutputStream | None, ChooseOne | None, int, ColumnsByTask | None]:

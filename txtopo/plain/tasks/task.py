@@ -14,12 +14,13 @@ from txtopo.api.context import TaskHook
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import TupleSource
 from txtopo.config import Config, component_config
-from txtopo.plain.tasks.collectors import BoltCollector, OutputStream, SpoutCollector, TaskOutput
+from txtopo.plain.tasks.collectors import BoltCollector, SpoutCollector
 from txtopo.plain.tasks.context import PlainTaskContext
 from txtopo.plain.tasks.errors import ErrorReporter, blamed
 from txtopo.plain.tasks.metrics import Counts
 from txtopo.plain.tasks.offload import Offloading
 from txtopo.plain.tasks.outbox import Outbox
+from txtopo.plain.tasks.output import OutputStream, TaskOutput
 from txtopo.plain.tasks.queues import WaitingTuples
 from txtopo.topology.assignment import Assignment
 from txtopo.topology.groupings import chooser
