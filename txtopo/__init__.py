@@ -53,7 +53,8 @@ if TYPE_CHECKING:
         ReportedFailedException as ReportedFailedException,
         TxtopoError as TxtopoError,
     )
-    from txtopo.plain.run.runner import PlainReport as PlainReport, RunningTopology as RunningTopology, start as start
+    from txtopo.plain.run.report import PlainReport as PlainReport
+    from txtopo.plain.run.runner import RunningTopology as RunningTopology, start as start
     from txtopo.topology.builder import TransactionalTopologyBuilder as TransactionalTopologyBuilder
     from txtopo.topology.graph import BoltDeclarer as BoltDeclarer, ComponentDeclarer as ComponentDeclarer
     from txtopo.topology.plain_builder import TopologyBuilder as TopologyBuilder

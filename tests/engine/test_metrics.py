@@ -17,7 +17,7 @@ from txtopo.config import TopologyKind
 from txtopo.engine.metrics import RUN_METRICS, SILENT_SECS, RunMetrics, serving, written
 from txtopo.errors import ConfigError
 from txtopo.network.connections import REQUEST_SECS
-from txtopo.plain.run.runner import PlainReport
+from txtopo.plain.run.report import PlainReport
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
 from txtopo.transactional.commit.groups import StateWrite
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, Process

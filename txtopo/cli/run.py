@@ -27,7 +27,7 @@ from txtopo.cli.target import takes_target
 from txtopo.config import REAL_TIME, Config
 from txtopo.engine.runner import run as run_topology
 from txtopo.engine.timeline.records import METRICS, folder_of, place_of
-from txtopo.plain.run.runner import PlainReport
+from txtopo.plain.run.report import PlainReport
 from txtopo.printable import PrintableFormatter
 from txtopo.secrecy import shown, without_secrets
 from txtopo.topology.loading import Target

@@ -36,7 +36,7 @@ from txtopo.config import TopologyKind
 from txtopo.errors import ConfigError
 from txtopo.files.durable import write_whole
 from txtopo.network.connections import Connection, Gate
-from txtopo.plain.run.runner import PlainReport
+from txtopo.plain.run.report import PlainReport
 from txtopo.topology.topology import Topology, TransactionalTopology
 from txtopo.transactional.commit.groups import StateWrite
 from txtopo.transactional.core.actions import Action, Commit, DeadLetter, Process

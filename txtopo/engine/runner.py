@@ -20,7 +20,8 @@ from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import place_of
 from txtopo.errors import ConfigError
 from txtopo.garbage import seldom_collected
-from txtopo.plain.run.runner import PlainReport, start
+from txtopo.plain.run.report import PlainReport
+from txtopo.plain.run.runner import start
 from txtopo.topology.output import user_output_logged
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology

@@ -13,7 +13,7 @@ from txtopo.cli.display.live import Display
 from txtopo.cli.display.plain import INTERVAL_SECS, Lines
 from txtopo.cli.display.rate import RecentRate
 from txtopo.cli.display.wording import count_of
-from txtopo.plain.run.runner import PlainReport
+from txtopo.plain.run.report import PlainReport
 
 
 class _Rate:

@@ -22,7 +22,7 @@ from txtopo.cluster.driver.folder import STARTING, DriverLaunch
 from txtopo.cluster.state import ClusterState
 from txtopo.engine.control import RunControl
 from txtopo.errors import Unreachable
-from txtopo.plain.run.runner import PlainReport
+from txtopo.plain.run.report import PlainReport
 from txtopo.transactional.run.report import Progress
 
 _LOG = logging.getLogger(__name__)

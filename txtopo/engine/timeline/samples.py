@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 
 from txtopo.engine.timeline.records import COMPONENT, DRIVER, PROGRESS, READING, ROOTS, SAMPLE, SERIES_MAX, STATE
-from txtopo.plain.run.runner import PlainReport
+from txtopo.plain.run.report import PlainReport
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
 from txtopo.transactional.commit.groups import StateWrite
 from txtopo.transactional.run.report import Progress

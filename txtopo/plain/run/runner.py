@@ -9,8 +9,7 @@ import queue
 import secrets
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self, assert_never
 
@@ -18,6 +17,7 @@ import attrs
 
 from txtopo.config import Config, TopologyKind
 from txtopo.errors import ConfigError, RuleError, StopError, TxtopoError
+from txtopo.plain.run.report import PlainReport, Totals, report_of
 from txtopo.plain.run.steering import (
     Action,
     Answer,
@@ -28,8 +28,6 @@ from txtopo.plain.run.steering import (
     Steering,
     WorkersEnded,
 )
-from txtopo.plain.tasks.metrics import Counts, LatencyHistogram, by_component
-from txtopo.plain.worker import WorkerStatus
 from txtopo.topology.assignment import assign
 from txtopo.topology.output import USER_LOGGER, user_output_logged
 from txtopo.topology.plain_plan import PlainPlan
@@ -44,56 +42,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PROGRESS_SECS = 0.25
-
-
-@attrs.frozen
-class PlainReport:
-    """What a plain topology has done.
-
-    Args:
-        topology_id: the topology.
-        reason: why it stopped, in words; empty while it runs.
-        elapsed_secs: time since its start.
-        emitted: roots and untracked tuples that its spouts emitted.
-        acked: roots that were acked.
-        failed: roots that failed.
-        pending: roots that are neither.
-        latency_p50_secs: the time within which half of the acked roots were acked; None if there are none.
-        latency_p99_secs: the same for 99 % of them.
-        components: the counts of each component, ``__acker`` among them.
-        workers: the number of workers.
-        workers_running: how many of them run.
-        restarts: how often a worker was started again.
-        worker_cpu_secs: processor time of the workers.
-        reported_errors: errors that components reported.
-        last_error: the last error that ended a worker, or else the last that was reported; empty if there was none.
-        latencies: complete latencies of the acked roots.
-        lag: for each spout that knows it, how many records its tasks are behind the end of their source.
-        workers_killed: workers that died without reporting an error. The counts of their last two seconds are lost, so
-            the true numbers of roots and tuples are *at least* these.
-        queued: for each bolt, how many tuples wait in memory to be executed.
-    """
-
-    topology_id: str
-    reason: str
-    elapsed_secs: float
-    emitted: int
-    acked: int
-    failed: int
-    pending: int
-    latency_p50_secs: float | None
-    latency_p99_secs: float | None
-    components: Mapping[str, Counts]
-    workers: int
-    workers_running: int
-    restarts: int
-    worker_cpu_secs: float
-    reported_errors: int
-    last_error: str
-    latencies: LatencyHistogram = attrs.field(factory=LatencyHistogram, repr=False)
-    lag: Mapping[str, int] = attrs.field(factory=dict)
-    workers_killed: int = 0
-    queued: Mapping[str, int] = attrs.field(factory=dict)
 
 
 class RunningTopology:
@@ -125,7 +73,7 @@ class RunningTopology:
         self._has_ended = threading.Event()
         self._lock = threading.Lock()
         """Held while counts are read, or move from the workers to the totals."""
-        self._past = _Totals()
+        self._past = Totals()
         with contextlib.ExitStack() as stack:
             self._exits = stack  # where the first workers' listeners are closed, too
             from txtopo.spark.workers import session_for_workers  # noqa: PLC0415 - pyspark only where Spark runs
@@ -224,37 +172,16 @@ class RunningTopology:
         with self._lock:
             run = self._run
             health = [each for each in run.supervisor.health if each is not None]
-            statuses: list[WorkerStatus] = [each.status for each in health]
+            statuses = [each.status for each in health]
             past = self._past.plus(run.supervisor, health)
-        lag, queued = Counter[str](), Counter[str]()
-        for status in statuses:
-            for spout, records in status.lag:
-                lag[spout] += records
-            for bolt, tuples in status.queued:
-                queued[bolt] += tuples
-        counts = dict(past.counts)
-        spouts = [counts[spout.id] for spout in self._plan.spouts if spout.id in counts]
-        return PlainReport(
-            topology_id=self._plan.topology_id,
+        return report_of(
+            self._plan,
+            past,
+            statuses,
             reason="" if self._finish is None else self._finish.reason,
             elapsed_secs=time.monotonic() - self._began,
-            emitted=sum(sum(each.emitted.values()) for each in spouts),
-            acked=sum(each.acked for each in spouts),
-            failed=sum(each.failed for each in spouts),
-            pending=sum(status.pending for status in statuses),
-            latency_p50_secs=past.latencies.quantile(0.5),
-            latency_p99_secs=past.latencies.quantile(0.99),
-            components=counts,
             workers=run.workers,
             workers_running=run.supervisor.running,
-            restarts=past.restarts,
-            worker_cpu_secs=past.cpu_secs,
-            reported_errors=past.reported_errors,
-            last_error=past.last_error,
-            latencies=past.latencies,
-            lag=dict(lag),
-            workers_killed=past.workers_killed,
-            queued=dict(queued),
         )
 
     @property
@@ -357,43 +284,6 @@ class _Run:
     supervisor: Supervisor
     server: ControlServer
     workers: int
-
-
-@attrs.frozen
-class _Totals:
-    """Sums over workers: those that have died, and those of the runs before a rebalance."""
-
-    counts: Mapping[str, Counts] = attrs.field(factory=dict)
-    latencies: LatencyHistogram = attrs.field(factory=LatencyHistogram)
-    restarts: int = 0
-    workers_killed: int = 0
-    cpu_secs: float = 0.0
-    reported_errors: int = 0
-    last_error: str = ""
-
-    def with_health(self, health: Health) -> _Totals:
-        """Return the sums with a worker's."""
-        status: WorkerStatus = health.status
-        return attrs.evolve(
-            self,
-            counts=by_component([*self.counts.items(), *status.counts]),
-            latencies=LatencyHistogram.sum([self.latencies, status.latencies]),
-            cpu_secs=self.cpu_secs + health.cpu_secs,
-            reported_errors=self.reported_errors + status.reported_errors,
-            last_error=status.last_error or self.last_error,
-        )
-
-    def plus(self, supervisor: Supervisor, health: Iterable[Health]) -> _Totals:
-        """Return the sums with a run's: its supervisor's, and those of its workers that live."""
-        sums = self
-        for each in health:
-            sums = sums.with_health(each)
-        return attrs.evolve(
-            sums,
-            restarts=sums.restarts + supervisor.restarts,
-            workers_killed=sums.workers_killed + supervisor.killed,
-            last_error=supervisor.last_error or sums.last_error,
-        )
 
 
 def start(
