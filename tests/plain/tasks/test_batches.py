@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.plain.tasks.test_collectors import FAR, LOCAL, REMOTE, SOURCE, Bench, NoHook, received
+from tests.plain.tasks.test_collectors import BITS, FAR, LOCAL, REMOTE, SOURCE, Bench, NoHook, received
 from tests.plain.topologies import Alone
 from txtopo import (
     CustomStreamGrouping,
@@ -91,6 +91,15 @@ def test_many_are_as_one_by_one(roots, emitted, chosen, is_hooked, are_lists):
             )
         )
     assert found[0] == found[1]
+
+
+def test_the_workers_that_many_tuples_go_to():
+    """An ack names the other workers that have tuples anchored to it; without that, roots wait when one of them dies."""
+    bench = Bench(REMOTE)
+    collector, inputs = bench.bolt(), [received(1), received(2)]
+    collector.emit_batch([("a",), ("b",)], inputs)
+    collector.ack_batch(inputs)
+    assert bench.outbox.masks == {1: BITS[REMOTE], 2: BITS[REMOTE]}
 
 
 def waiting(*roots: int) -> TreeTuples:
