@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
+from txtopo.api.tuples import TupleSource
 from txtopo.config import Config
 from txtopo.plain.tasks.bolts import BoltTask, Ticks, bolt_task
 from txtopo.plain.tasks.column_queue import ColumnQueue
@@ -34,7 +35,7 @@ from txtopo.plain.tasks.watermark import Watermark
 from txtopo.plain.transport.frames import Frame, decode, encode
 from txtopo.plain.trees.acker import Outcome
 from txtopo.plain.trees.ackers import Ackers
-from txtopo.topology.assignment import ACKER, Assignment
+from txtopo.topology.assignment import ACKER, Assignment, Executor
 from txtopo.topology.plain_plan import PlainKind, PlainPlan
 
 LOOK_SECS = 0.25
@@ -104,14 +105,7 @@ class Worker:
         self._unprepared = [each for each in executors if each not in spouts]
         """The executors of bolts, until the bolts are prepared."""
         sources = tuple_sources(plan)
-        numbers = {id(source): number for number, source in enumerate(sources)}
-        self._queues: dict[int, WaitingTuples] = {
-            task: ColumnQueue(sources, task)
-            if plan.by_id[executor.component].takes_batches
-            else TaskQueue(sources, numbers)
-            for executor in self._unprepared
-            for task in executor.tasks
-        }
+        self._queues = _queues_of(self._unprepared, plan, sources)
         self._outbox = Outbox(
             # Tuples for the others wait as columns: they leave the outbox at the end of a pass, also those from here.
             {task: queue.newest for task, queue in self._queues.items() if isinstance(queue, TaskQueue)},
@@ -139,10 +133,8 @@ class Worker:
         self._early: deque[Frame] = deque()
         """Frames whose senders knew of a higher one; see :meth:`receive`."""
         self._set_bits(incarnations)
-        self._ackers = Ackers(
-            assignment.ackers_of(worker), incarnations.values(), config.message_timeout_secs, now := clock()
-        )
-        self._look_at = now
+        now = self._look_at = clock()
+        self._ackers = Ackers(assignment.ackers_of(worker), incarnations.values(), config.message_timeout_secs, now)
         self._bolts: list[BoltTask] = []
         self._ticks: list[Ticks] = []
         self._spouts = [
@@ -382,3 +374,17 @@ class Worker:
         self._ackers.rotate_if_due(now)
         sent = [ticks.send(now) for ticks in self._ticks]
         return any(sent) or bool(expired)
+
+
+def _queues_of(
+    executors: Iterable[Executor], plan: PlainPlan, sources: Sequence[TupleSource]
+) -> dict[int, WaitingTuples]:
+    """Return the queues of bolts' tasks, by task."""
+    numbers = {id(source): number for number, source in enumerate(sources)}
+    return {
+        task: ColumnQueue(sources, task)
+        if plan.by_id[executor.component].takes_batches
+        else TaskQueue(sources, numbers)
+        for executor in executors
+        for task in executor.tasks
+    }
