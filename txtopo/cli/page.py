@@ -1,18 +1,25 @@
 """The page's process: how a run starts one beside itself, or finds the one of an earlier run.
 
 A page outlives a run that is killed: whoever looks at it sees that the run is dead, and sees the next run of the same
-folder begin. It ends with a run that ends in good order, if that has started it, or when nobody has looked for a while.
+folder begin. It ends with the run that ends in good order, or when nobody has looked for a while and no run goes on.
 
 1. ``txtopo run --ui`` starts ``txtopo ui`` and gives it, on its standard input, what it cannot know otherwise. The page
    writes ``page.json`` beside the timeline, readable for its user only, and prints its address.
 2. The run is killed. The page finds its standard input closed, and goes on.
 3. The next ``txtopo run --ui`` finds ``page.json``, and asks that page for an address instead of starting another one.
+   The page is now this run's, and ends with it.
+
+Whose page it is, a lock beside it says, which a run holds while it lasts and the kernel frees when the run is killed.
+So a second run that finds the page while the first one goes on, as of a plain topology, leaves it to that.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
+import signal
 import subprocess
 import sys
 import urllib.parse
@@ -35,6 +42,7 @@ PAGE_FILE = "page.json"
 """In the folder of a timeline: the :class:`PageFile` of the page that was started for it."""
 
 _LOG = "page.log"
+_LOCK = "page.lock"
 _PORT_MAX = 65_535
 _PRIVATE = 0o600
 _ASK_SECS = 2.0
@@ -112,22 +120,50 @@ class PageFile:
 def page_beside(output: Path, address: tuple[str, int], beside: Beside) -> Iterator[str]:
     """Start the page's process, or find the one that serves this folder already, and yield an address of it, to print.
 
-    If the one that is found has another port than was asked for, what is yielded says so behind the address.
+    At the end the page ends, unless it is that of another run that goes on. If the one that is found has another port
+    than was asked for, what is yielded says so behind the address.
 
     Raises:
         ConfigError: the page could not be started.
     """
-    known = PageFile.read(Path(beside.page_file))
+    page_file = Path(beside.page_file)
+    known = PageFile.read(page_file)
     found = None if known is None else known.invitation()
-    host, port = address
-    if found is not None:
+    port = address[1]
+    with _owned(page_file) as is_own:
+        if known is None or found is None:
+            with _started(output, address, beside) as started:
+                yield started
+            return
         is_elsewhere = port not in {0, urllib.parse.urlsplit(found).port}
-        yield f"{found} (served there already, not at port {port})" if is_elsewhere else found
-        return
+        try:
+            yield f"{found} (served there already, not at port {port})" if is_elsewhere else found
+        finally:
+            if is_own and PageFile.read(page_file) == known:  # else it has ended, and its number may be another's
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(known.pid, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _owned(page_file: Path) -> Iterator[bool]:
+    """Hold the lock on a page if no living run holds it, and yield whether it is held."""
+    page_file.parent.mkdir(parents=True, exist_ok=True)
+    with page_file.with_name(_LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+@contextlib.contextmanager
+def _started(output: Path, address: tuple[str, int], beside: Beside) -> Iterator[str]:
+    """Start the page's process, yield its address, and end it."""
+    host, port = address
     shown = f"[{host}]" if ":" in host else host
     words = ["ui", BESIDE, "--at", f"{shown}:{port}", "--", str(output)]
     log = Path(beside.page_file).with_name(_LOG)
-    log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as errors:
         process = subprocess.Popen(  # noqa: S603 - our own command
             [sys.executable, "-m", "txtopo.cli", *words],

@@ -52,7 +52,7 @@ def served(output: Path, host: str, port: int, beside: Beside | None, announce: 
     )
     page_file = None if beside is None else Path(beside.page_file)
     if page_file is not None:
-        threading.Thread(target=_outlive, args=(page.sessions,), name="beside", daemon=True).start()
+        threading.Thread(target=_outlive, args=(page.sessions, source), name="beside", daemon=True).start()
 
     def stop() -> None:
         checks.close()
@@ -98,11 +98,14 @@ def _serve(  # noqa: PLR0913, PLR0917 - of a folder and of a cluster
     serve(application(page, hosts_of(names, port), port, secret), listener, lambda: None, end)
 
 
-def _outlive(sessions: Sessions) -> None:
-    """Wait until the run that has started this page is dead, and then until nobody has looked for a while."""
+def _outlive(sessions: Sessions, source: FolderSource) -> None:
+    """Wait until the run that has started this page is dead, and then until nobody has looked for a while.
+
+    The next run of the folder has taken the page over: it goes on with that, and is ended by it.
+    """
     sys.stdin.read()
     began = time.monotonic()
-    while time.monotonic() - max(began, sessions.used) < IDLE_SECS:
+    while time.monotonic() - max(began, sessions.used) < IDLE_SECS or source.is_live:
         time.sleep(_LOOK_SECS)
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -149,6 +149,11 @@ class FolderSource:
                 f"{METADATA_DIR!r}"
             )
 
+    @property
+    def is_live(self) -> bool:
+        """Whether one of the topologies runs, as far as this machine can see."""
+        return any(is_live(each.facts()) for each in self._look().values())
+
     def topologies(self) -> dict[str, Any]:
         """See :class:`Source`, as for all methods."""
         found = sorted(self._look().values(), key=lambda each: each.id)
