@@ -320,10 +320,14 @@ def _run_lines(snapshot: Snapshot, writer: Writer, resumes: str) -> list[str]:
 
 
 def _reading_lines(readings: Sequence[Reading]) -> list[str]:
-    """Return what each component has counted and measured, a line for each of its parts."""
-    return [
-        f"measured  {component}{f' {of!r}' if of else ''}: {values}" for component, of, values in readings_of(readings)
+    """Return what each component has counted and measured in the run so far, a line for each of its parts.
+
+    Nothing keeps the readings of a single transaction.
+    """
+    lines = [
+        f"          {component}{f' {of!r}' if of else ''}: {values}" for component, of, values in readings_of(readings)
     ]
+    return ["measured  in the run so far, not in this transaction alone", *lines] if lines else []
 
 
 def _time_of(writer: Writer, snapshot: Snapshot, at_ms: int) -> str:

@@ -67,13 +67,16 @@ def test_readings(tmp_path: Path, group: int) -> None:
 
 
 def test_explain(tmp_path: Path, command_line) -> None:
-    """Explain says what the run has counted and measured so far, of whichever transaction it is asked."""
+    """Explain says what the run has counted and measured so far, and that it's not of the transaction alone."""
     with pytest.raises(Exception, match="once"):
         run_counting(tmp_path, Counting(stuck=3))
     for txid in ("1", "3"):
         explained = command_line("explain", str(tmp_path), txid).stdout
-        assert "measured  counting: tuples 4, txid 2\n" in explained
-        assert "measured  counting 'part': newest 2026-03-01 14:00:00 UTC\n" in explained
+        assert explained.endswith(
+            "  measured  in the run so far, not in this transaction alone\n"
+            "            counting: tuples 4, txid 2\n"
+            "            counting 'part': newest 2026-03-01 14:00:00 UTC\n"
+        )
 
 
 def test_too_early(tmp_path: Path) -> None:
