@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from committers import Count, ReduceCommitter
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState, MemoryStore, SqliteStore, TransactionalValue, read_table
+from state.delta.upkeep import LogUpkeep
 from tests.acceptance.topologies import counts_of
 from tests.crashes import dying
 from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
@@ -604,6 +605,22 @@ def test_a_repair_that_was_cut_short_is_finished_by_the_next(place, name, remedy
     elif not diagnosis.is_sound:
         place.repair(lambda diagnosis: getattr(diagnosis, remedy))
     place.finish()
+
+
+@pytest.mark.parametrize("remedy", ["go_to", "adopt"])
+def test_a_repair_that_fails_closes_its_tables(place, remedy, monkeypatch):
+    """Each opened table is closed, so that no thread of its upkeep is left behind."""
+    place.run(4)
+    place.append_word()
+    closed = []
+
+    def close(upkeep):
+        closed.append(upkeep)
+
+    monkeypatch.setattr(LogUpkeep, "close", close)
+    with dying("repair.end.before"):
+        place.repair(lambda diagnosis: getattr(diagnosis, remedy))
+    assert len(closed) == 2
 
 
 @pytest.mark.slow

@@ -12,7 +12,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 import attrs
@@ -73,38 +74,39 @@ def _note(coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:
 
 
 def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo, of_spout: Sequence[Change]) -> None:
+    names = _not_beginning(subject, coordinator_state) if plan.is_as_it_is else list(subject.tables())
+    known = [name for name in names if name in plan.states]
     # All tables are fenced before the first is rolled back, so no older coordinator writes to any of them in between.
-    opened = _opened(subject, coordinator_state, plan)
-    _set_forgotten_aside(subject, coordinator_state, plan)
-    # After a crash, some tables are at their transaction and others are not; the next repair rolls back the rest.
-    for name, state in opened.items():
-        with durable_step("repair.table"):
-            if not isinstance(state, CanBeRepaired):
-                raise StateAccessError(f"state {name!r} keeps no earlier versions", txid=plan.txid)
-            state.roll_back(plan.states.get(name, 0))
-    before = coordinator_state.committed()
-    if plan.is_as_it_is:
-        mark = attrs.evolve(before, states=_marks_as_they_are(before, opened))
-        # A crash before this leaves the plan on record, and the next repair finds every table where it should be.
-        with durable_step("repair.end"):
-            coordinator_state.end_repair(mark)
-    else:
-        # Marks of another incarnation are of other tables.
-        is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
-        marks = _marks_at(plan, before.states if is_same else {}, opened)
-        # The journal comes first: once the plan is off the record, no repair would add this part any more.
-        _enter(subject, coordinator_state, plan, opened, marks)
-        # In one step: until then the plan is on record, so that a run can't mix the old state with the repaired tables.
-        with durable_step("repair.end"):
-            coordinator_state.rewrite(
-                plan.incarnation,
-                plan.spout,
-                CommittedMark(plan.txid, plan.metadata, marks, plan.planned),
-                plan.number,
-                of_spout,
-            )
-    for state in opened.values():
-        state.close()
+    with _opened(subject, coordinator_state, plan.incarnation, known) as opened:
+        _set_forgotten_aside(subject, coordinator_state, plan)
+        # After a crash, some tables are at their transaction and others are not; the next repair rolls back the rest.
+        for name, state in opened.items():
+            with durable_step("repair.table"):
+                if not isinstance(state, CanBeRepaired):
+                    raise StateAccessError(f"state {name!r} keeps no earlier versions", txid=plan.txid)
+                state.roll_back(plan.states.get(name, 0))
+        before = coordinator_state.committed()
+        if plan.is_as_it_is:
+            mark = attrs.evolve(before, states=_marks_as_they_are(before, opened))
+            # A crash before this leaves the plan on record, and the next repair finds every table where it should be.
+            with durable_step("repair.end"):
+                coordinator_state.end_repair(mark)
+        else:
+            # Marks of another incarnation are of other tables.
+            is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
+            marks = _marks_at(plan, before.states if is_same else {}, opened)
+            # The journal comes first: once the plan is off the record, no repair would add this part any more.
+            _enter(subject, coordinator_state, plan, opened, marks)
+            # In one step: until then the plan is on record, so that a run can't mix the old state with the repaired
+            # tables.
+            with durable_step("repair.end"):
+                coordinator_state.rewrite(
+                    plan.incarnation,
+                    plan.spout,
+                    CommittedMark(plan.txid, plan.metadata, marks, plan.planned),
+                    plan.number,
+                    of_spout,
+                )
 
 
 def _set_forgotten_aside(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo) -> None:
@@ -141,24 +143,16 @@ def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, pla
 def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Adopt) -> None:
     # This plan is not recorded: it changes no row. After a crash, the next diagnosis starts from what it finds.
     names = _not_beginning(subject, coordinator_state)
-    opened = _open(subject, coordinator_state, coordinator_state.incarnation, names)
-    for name in plan.states:
-        with durable_step("repair.table"):
-            state = opened[name]
-            if isinstance(state, CanBeRepaired):
-                state.adopt()
-    before = coordinator_state.committed()
-    # A crash before this leaves marks with the tables' old versions, while the tables have adopted the changes.
-    with durable_step("repair.end"):
-        coordinator_state.end_repair(attrs.evolve(before, states=_marks_as_they_are(before, opened)))
-    for state in opened.values():
-        state.close()
-
-
-def _opened(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo) -> dict[str, OpenedState]:
-    """Open the tables of the states that a plan knows."""
-    names = _not_beginning(subject, coordinator_state) if plan.is_as_it_is else list(subject.tables())
-    return _open(subject, coordinator_state, plan.incarnation, [name for name in names if name in plan.states])
+    with _opened(subject, coordinator_state, coordinator_state.incarnation, names) as opened:
+        for name in plan.states:
+            with durable_step("repair.table"):
+                state = opened[name]
+                if isinstance(state, CanBeRepaired):
+                    state.adopt()
+        before = coordinator_state.committed()
+        # A crash before this leaves marks with the tables' old versions, while the tables have adopted the changes.
+        with durable_step("repair.end"):
+            coordinator_state.end_repair(attrs.evolve(before, states=_marks_as_they_are(before, opened)))
 
 
 def _not_beginning(subject: RepairSubject, coordinator_state: CoordinatorState) -> list[str]:
@@ -167,13 +161,17 @@ def _not_beginning(subject: RepairSubject, coordinator_state: CoordinatorState) 
     return [name for name in subject.tables() if name not in marks or not marks[name].is_beginning]
 
 
-def _open(
+@contextlib.contextmanager
+def _opened(
     subject: RepairSubject, coordinator_state: CoordinatorState, incarnation: str, names: Iterable[str]
-) -> dict[str, OpenedState]:
-    return {
-        name: subject.states[name].open(subject.topology_id, name, incarnation, coordinator_state.epoch)
-        for name in names
-    }
+) -> Iterator[dict[str, OpenedState]]:
+    """Open states, and close them at the end, whatever is raised; also if one of them can't be opened."""
+    with contextlib.ExitStack() as stack:
+        opened = {}
+        for name in names:
+            opened[name] = subject.states[name].open(subject.topology_id, name, incarnation, coordinator_state.epoch)
+            stack.callback(opened[name].close)
+        yield opened
 
 
 def _marks_at(plan: GoTo, known: Mapping[str, StateMark], opened: Mapping[str, OpenedState]) -> dict[str, StateMark]:
