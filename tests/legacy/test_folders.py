@@ -15,12 +15,14 @@ import pytest
 from deltalake import DeltaTable
 
 from state import read_table, read_tables
+from state.delta.read.consistent import committed_in_tables
 from tests.legacy import changed
 from tests.legacy.interrupted import CONFIG, EXECUTORS_CONFIG, TRANSACTIONS, expected_rows, topology
 from tests.legacy.tables import tables_in
 from tests.variants import variants
 from txtopo.errors import DivergenceError
 from txtopo.testing.inline import run_inline
+from txtopo.transactional.journal.ending import METADATA_DIR
 
 HERE = pathlib.Path(__file__).parent
 FOLDERS = sorted(path.name.removesuffix(".tar.gz") for path in HERE.glob("*-[de]*.tar.gz"))
@@ -45,20 +47,13 @@ def staged_in(folder: pathlib.Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.glob("*/_txtopo/staged-*"))
 
 
-def group_under_way_in(folder: pathlib.Path) -> int:
-    """Return the last transaction of the group that the four states have staged."""
-    (txid,) = {int(path.rpartition("-")[2].partition(".")[0]) for path in staged_in(folder)}
-    assert len(staged_in(folder)) == 4
-    return txid
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", variants(*FOLDERS[::3], long=[name for name in FOLDERS if name not in FOLDERS[::3]]))
 def test_an_interrupted_folder_goes_on(command_line, tmp_path, name):
     """It is sound though a group is under way; resumed it ends exactly as an undisturbed run, and can be proved."""
     unpack(name, tmp_path)
     command_line.write_module("interrupted", MODULE)
-    committed, under_way = read_tables(tmp_path).txid, group_under_way_in(tmp_path)
+    committed, under_way = committed_in_tables(tmp_path / METADATA_DIR, "interrupted")
     assert committed < under_way, "a group is under way"
     assert command_line("repair", "interrupted").stdout.endswith("nothing to repair\n")
     report = run_inline(topology(tmp_path), config_of(name))
