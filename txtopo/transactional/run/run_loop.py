@@ -297,7 +297,7 @@ class RunLoop:
         self._threads.submit(role, functools.partial(self._in_thread, work))
 
     def _in_thread(self, work: Callable[[], list[Event]]) -> None:
-        """Do work in another thread; the only place that catches unexpected exceptions."""
+        """Do work in another thread; whatever it raises becomes an event that stops the run."""
         try:
             events = work()
         except StopError as error:

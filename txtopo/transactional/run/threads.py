@@ -93,7 +93,7 @@ class ThreadPools(Threads):
         self._commit = _CommitThread()
         self._threads = {
             Role.SOURCE: ThreadPoolExecutor(1, "txtopo-source"),
-            Role.JOB: ThreadPoolExecutor(jobs_max + 1, "txtopo-job"),
+            Role.JOB: ThreadPoolExecutor(jobs_max, "txtopo-job"),
         }
         self._steps = ThreadPoolExecutor(steps_max - 1, "txtopo-write") if steps_max > 1 else None
 
