@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 
 from state import read_table, read_tables
 from tests.acceptance.topologies import CountWords, counts_of, make_data, read_words, words_topology
+from tests.crashes import dying
 from tests.state.delta.two_tables import two_tables
 from txtopo import Config
 from txtopo.errors import ConfigError
@@ -346,6 +347,18 @@ def test_what_is_refused_changes_nothing(command_line, both):
     other = ("counting", "--set", "topology_id=others", "--fork", "side")
     assert "is one of topology 'words', not of 'others'" in refused("run", *other)
     assert both.seen("side") == before
+
+
+@pytest.mark.parametrize("step", ["group.decide.after", "table.write.after"])
+def test_a_decided_group_that_was_interrupted(command_line, both, step):
+    """The refusal says that the next run finishes it; then the fork is made there."""
+    both.run(until=2)
+    with dying(step):
+        both.run()
+    refusals = [command_line.refusal("fork", "counting", txid, "side") for txid in ("3", "4")]
+    assert ["start one, which finishes" in each for each in refusals] == [True, False]
+    both.run(until=3)
+    assert "forked after transaction 3" in command_line.told("fork", "counting", "3", "side")
 
 
 def test_what_a_spout_keeps(command_line, tmp_path):

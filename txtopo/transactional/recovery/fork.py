@@ -49,6 +49,10 @@ from txtopo.transactional.recovery.diagnosis import RepairSubject
 from txtopo.transactional.recovery.rewind import versions_kept
 
 _FILE = "fork.json"
+_IN_DOUBT = (
+    ". Its commit group is being written, or that was interrupted: if no run goes on, start one, which finishes a "
+    "group that was decided; then fork"
+)
 
 
 @attrs.frozen
@@ -97,9 +101,10 @@ class ForkPoint:
         incarnation = parts[-1].header.incarnation
         points = checkpoints_in(parts, origin.topology_id, incarnation, origin.states, descriptions, decided=decided)
         if txid > points[0].txid:
+            is_entered = bool(parts[-1].entries) and txid <= parts[-1].entries[-1].last
             raise StateAccessError(
                 f"transaction {txid} of topology {origin.topology_id!r} is not committed; the last one that is, is "
-                f"{points[0].txid}"
+                f"{points[0].txid}{_IN_DOUBT if is_entered else ''}"
             )
         kept = versions_kept(tables, descriptions, points)
         seen: list[str] = []
