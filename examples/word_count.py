@@ -3,6 +3,9 @@
 Run it with ``txtopo run examples.word_count``. With ``--set failing=1``, 1 % of the sentences fail, and come again.
 Kill one of its Python workers while it runs: the sentences that it had in flight fail at once and come again. ``txtopo
 show examples.word_count`` draws it.
+
+A sentence is fully processed when its counts are in the table, which is written every half second (``flush_secs``). So
+that is the complete latency that the run prints, however few sentences are pending.
 """
 
 from __future__ import annotations
