@@ -37,7 +37,7 @@ class Answers:
                 "waitsFor": f"component '{self.component}', which is running for it now"},
             "lastFailure": {"txid": None if is_plain else 590, "attempt": 1, "component": self.component,
                             "error": self.text, "at": NOW - 21},
-            "check": None, "timeline": {"isThere": not is_plain, "why": "" if not is_plain else "a plain topology has none"},
+            "isFailing": True, "check": None, "timeline": {"isThere": not is_plain, "why": "" if not is_plain else "a plain topology has none"},
             "can": {"audit": not is_plain, "replay": not is_plain, "activate": False, "rebalance": False, "kill": False, **self.can},
             "isActive": None,
             "roots": {"emitted": 10_100, "acked": 10_000, "failed": 40, "pending": 60} if is_plain else None,
@@ -192,7 +192,7 @@ class Answers:
                       "acked": 490 if is_plain else None, "failed": failed, "queued": 7 if is_plain else None}  # fmt: skip
             return {"id": name, "kind": kind, "class": "Split", "tasks": 4, "phase": None if is_plain else phase, "committer": bool(states),
                     "streams": {"default": "word: string"}, "states": list(states), "counts": counts,
-                    "lastError": self.text if failed else None}  # fmt: skip
+                    "lastError": self.text if failed else None, "lastFailedAt": NOW - 21 if failed else None, "isFailing": bool(failed)}  # fmt: skip
 
         def edge(source: str, target: str, grouping: str = "shuffle", stream: str = "default"):
             return {"source": source, "stream": stream, "target": target, "grouping": grouping}

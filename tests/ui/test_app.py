@@ -5,11 +5,13 @@ from __future__ import annotations
 from urllib.parse import quote
 
 import attrs
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from tests.ui.runs import EVIL, SCRIPT, SECRET, TRANSACTIONS, run_in
 from tests.ui.shapes import misfits
+from txtopo.ui.answers.series import last_growth
 from txtopo.ui.answers.slugs import slug_of
 from txtopo.ui.answers.source import FolderSource
 from txtopo.ui.app import Page, application, routes
@@ -87,6 +89,29 @@ def test_answers_have_their_shape(served, method, path):
         schema = document()["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
         assert answer.status_code == 200
         assert list(misfits(answer.json(), schema)) == []
+
+
+def test_a_failure_is_over(served, monkeypatch):
+    """A topology and a component fail until a minute went without a failure; an ended run, if that was its last."""
+
+    def failing():
+        source = served.page.source
+        components = source.graph(SLUG)["components"]
+        assert [each["id"] for each in components if each["lastFailedAt"]] == ["fails"]
+        return source.header(SLUG)["isFailing"], [each["id"] for each in components if each["isFailing"]]
+
+    assert failing() == (True, ["fails"])
+    monkeypatch.setattr("txtopo.ui.answers.failures.CURRENT_SECS", -1.0)
+    assert failing() == (False, [])
+
+
+def test_when_a_count_has_grown():
+    """Also a count that stands at its first sample already, or began anew with another run."""
+    rows = np.zeros(5, [("at", "i8"), ("numbers", "f8", 2)])
+    rows["at"] = np.arange(1, 6) * 1_000_000
+    for counts, at in (([0, 0, 2, 2, 2], 3.0), ([1, 1, 1, 1, 1], 1.0), ([0, 3, 0, 0, 0], 2.0), ([0] * 5, None)):
+        rows["numbers"][:, 1] = counts
+        assert last_growth(rows, 1) == at
 
 
 def test_what_happened(served):

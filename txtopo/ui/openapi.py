@@ -64,6 +64,7 @@ _HEADER: Shape = {
     "lastFailure": (
         {"txid": "integer?", "attempt": "integer?", "component": "string?", "error": "string", "at": "number"},
     ),
+    "isFailing": "boolean",
     "check": (_CHECK,),
     "timeline": {"isThere": "boolean", "why": "string"},
     "can": dict.fromkeys(("audit", "replay", "activate", "rebalance", "kill"), "boolean"),
@@ -237,6 +238,8 @@ _GRAPH: Shape = {
                 "queued": "number?",
             },
             "lastError": "string?",
+            "lastFailedAt": "number?",
+            "isFailing": "boolean",
         }
     ],
     "edges": [{"source": "string", "stream": "string", "target": "string", "grouping": "string"}],

@@ -18,7 +18,16 @@ def boxes(svg: str) -> dict[str, tuple[float, float, float, float]]:
 
 def chain(*edges: tuple[str, str]) -> dict[str, Any]:
     names = list(dict.fromkeys(name for edge in edges for name in edge))
-    one = {"kind": "bolt", "class": "", "tasks": 1, "phase": None, "committer": False, "states": [], "counts": None}
+    one = {
+        "kind": "bolt",
+        "class": "",
+        "tasks": 1,
+        "phase": None,
+        "committer": False,
+        "states": [],
+        "counts": None,
+        "isFailing": False,
+    }
     return {
         "topology": "t",
         "components": [{**one, "id": name} for name in names],

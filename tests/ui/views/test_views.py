@@ -91,6 +91,24 @@ def test_header_without_numbers():
     assert "None" not in part
 
 
+def test_failures_of_the_past():
+    """They are counted and told with their time, but are not red; those of the last minute are."""
+    header, graph = Answers().header(), Answers().graph()
+    assert "tile bad broad" in views.header_part(header)
+    assert " bad" in views.graph_part(graph)
+    header["isFailing"] = False
+    for component in graph["components"]:
+        component["isFailing"] = False
+    part = views.header_part(header)
+    assert "tile bad" not in part
+    assert "the last 21.0 s ago" in part
+    assert 'class="reason"' not in part
+    part = views.graph_part(graph)
+    assert " bad" not in part.replace(": bad record", "")
+    assert 'class="reason"' not in part
+    assert "4 failed earlier" in part
+
+
 def test_first_in_line():
     """The header says which transaction holds the others up, since when, and whom it waits for itself."""
     part = views.header_part(Answers().header())

@@ -7,7 +7,7 @@ from typing import Any
 from txtopo.engine.timeline.records import COMPONENT
 from txtopo.transactional.core.history import first_line
 from txtopo.ui.answers.facts import Facts
-from txtopo.ui.answers.failures import errors
+from txtopo.ui.answers.failures import components_failed_at, errors, is_current
 from txtopo.ui.answers.header import counts_of
 
 
@@ -25,6 +25,7 @@ def graph(facts: Facts) -> dict[str, Any]:
     for group in errors(facts)["groups"]:
         last_errors.setdefault(group["component"], first_line(group["first"]))
         failures[group["component"]] = failures.get(group["component"], 0) + group["count"]
+    failed_at = components_failed_at(facts)
     edges = list(described.get("edges", ()))
     components = []
     for each in described.get("components", ()):
@@ -51,6 +52,8 @@ def graph(facts: Facts) -> dict[str, Any]:
                     "queued": counts.get("queued"),
                 },
                 "lastError": last_errors.get(each["id"]),
+                "lastFailedAt": failed_at.get(each["id"]),
+                "isFailing": is_current(facts, failed_at.get(each["id"])),
             }
         )
     return {

@@ -1,15 +1,18 @@
-"""The last errors of a topology."""
+"""The last errors of a topology, and whether it still fails."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from txtopo.engine.timeline.records import PROGRESS, ROOTS, OfProgress, OfRoots
+from txtopo.engine.timeline.records import COMPONENT, PROGRESS, ROOTS, OfComponent, OfProgress, OfRoots
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.core.history import first_line
-from txtopo.ui.answers.facts import Facts
-from txtopo.ui.answers.series import last_number
+from txtopo.ui.answers.facts import Facts, now_of
+from txtopo.ui.answers.series import last_growth, last_number
+
+CURRENT_SECS = 60.0
+"""What has gone on for so long without a failure fails no longer."""
 
 
 def errors(facts: Facts) -> dict[str, Any]:
@@ -49,6 +52,28 @@ def _error(each: Mapping[str, Any]) -> dict[str, Any]:
         "component": str(each.get("component") or ""),
         "text": without_secrets(str(each.get("text", ""))),
     }
+
+
+def is_current(facts: Facts, failed_at: float | None) -> bool:
+    """Whether a topology or a component that has failed last then still fails, or did when the run ended."""
+    return failed_at is not None and now_of(facts) - failed_at <= CURRENT_SECS
+
+
+def last_failed_at(facts: Facts) -> float | None:
+    """Return when a transaction or a root has last failed, in seconds since 1970."""
+    found = [each["at"] for each in map(_error, facts.timeline.errors()[-1:])]
+    if facts.is_plain:  # a failed root needs no error
+        found += [last_growth(rows, OfRoots.FAILED) for _, rows in facts.timeline.samples(ROOTS)]
+    return max((at for at in found if at is not None), default=None)
+
+
+def components_failed_at(facts: Facts) -> dict[str, float]:
+    """Return when each component has last failed, if it has, in seconds since 1970."""
+    found = [(each["component"], each["at"]) for each in map(_error, facts.timeline.errors())]
+    if facts.is_plain:
+        samples = facts.timeline.samples(COMPONENT)
+        found += [(name, last_growth(rows, OfComponent.FAILED)) for name, rows in samples]
+    return {name: at for name, at in sorted(found, key=lambda each: each[1] or 0.0) if at is not None}
 
 
 def last_failure(facts: Facts) -> dict[str, Any] | None:

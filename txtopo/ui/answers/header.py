@@ -22,7 +22,7 @@ from txtopo.transactional.core.history import HistoryEvent, first_line
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.run.snapshot import Snapshot, TransactionSnapshot, Writer
 from txtopo.ui.answers.facts import Facts, is_live, status_of
-from txtopo.ui.answers.failures import last_failure
+from txtopo.ui.answers.failures import is_current, last_failed_at, last_failure
 from txtopo.ui.answers.series import PHASES, last_number, rate
 from txtopo.ui.answers.slugs import slug_of
 
@@ -89,6 +89,7 @@ def header(facts: Facts, can: Mapping[str, bool]) -> dict[str, Any]:
         "latency": {"p50Secs": p50, "p99Secs": p99},
         "lowest": None if snapshot is None or not is_live(facts) else _lowest(snapshot, facts.writer),
         "lastFailure": last_failure(facts),
+        "isFailing": is_current(facts, last_failed_at(facts)),
         "check": None,
         "timeline": {"isThere": is_there, "why": "" if is_there else _why_none(facts)},
         "can": dict(can),

@@ -56,6 +56,12 @@ def rate(rows: Rows, at: int) -> float | None:
     return None if secs <= 0 or math.isnan(grown) or grown < 0 else grown / secs
 
 
+def last_growth(rows: Rows, at: int) -> float | None:
+    """Return when a number that begins at 0 has last grown, in seconds since 1970; None if it never has."""
+    grown = np.flatnonzero(np.diff(rows["numbers"][:, at], prepend=0) > 0)
+    return int(rows["at"][grown[-1]]) / 1e6 if len(grown) else None
+
+
 @attrs.frozen
 class _Axis:
     """The seconds of a plot: the ends of equal steps."""

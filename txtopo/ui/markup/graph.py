@@ -108,8 +108,9 @@ def _links(graph: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
 def _nodes(graph: Mapping[str, Any]) -> Iterator[_Node]:
     layer_of = _layers(graph)
     for component in graph["components"]:
-        name, phase, failed = component["id"], component["phase"], (component["counts"] or {}).get("failed")
-        style = f"box {phase or 'plain'}{' committer' if component['committer'] else ''}{' bad' if failed else ''}"
+        name, phase = component["id"], component["phase"]
+        bad = " bad" if component["isFailing"] else ""
+        style = f"box {phase or 'plain'}{' committer' if component['committer'] else ''}{bad}"
         yield _Node(name, layer_of[name], style, [name, *component_lines(component)], name)
     for state, about in graph["states"].items():
         keepers = [layer_of[c["id"]] for c in graph["components"] if state in (c.get("states") or ())]
@@ -130,7 +131,7 @@ def component_lines(component: Mapping[str, Any]) -> list[str]:
     if counts.get("queued"):
         lines.append(f"{short(counts['queued'])} queued")
     if counts.get("failed"):
-        lines.append(f"{short(counts['failed'])} failed")
+        lines.append(f"{short(counts['failed'])} failed{'' if component['isFailing'] else ' earlier'}")
     return lines
 
 

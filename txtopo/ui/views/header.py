@@ -101,12 +101,13 @@ def _lowest(header: Mapping[str, Any]) -> Markup:
 
 
 def _failures(header: Mapping[str, Any], count: int | None, of: str) -> Markup:
-    last = header["lastFailure"]
+    last, is_failing = header["lastFailure"], header["isFailing"]
+    style = "bad broad" if is_failing else "broad"
     if last is None:
-        return _tile("failures", number(count), of, style="bad broad" if count else "broad")
+        return _tile("failures", number(count), of, style=style)
     where = f"{last['component']}: " if last["component"] else ""
     said = f"{where}{last['error'].partition(chr(10))[0]}"
-    reason = tag("span", said, class_="reason", title=said)
+    reason = tag("span", said, class_="reason" if is_failing else "past", title=said)
     link: Child = "" if last["txid"] is None else [" in ", transaction_link(last["txid"])]
     since = ago(last["at"], header["now"])
     return _tile(
@@ -117,7 +118,7 @@ def _failures(header: Mapping[str, Any], count: int | None, of: str) -> Markup:
         link,
         ": ",
         reason,
-        style="bad broad" if count else "broad",
+        style=style,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from txtopo.ui.markup.elements import Child, Markup, tag
 from txtopo.ui.markup.graph import graph_svg
 from txtopo.ui.markup.plots import Line, Plot
-from txtopo.ui.markup.words import number
+from txtopo.ui.markup.words import moment, number
 from txtopo.ui.views.tables import none, table
 
 _SHORTEST = 60
@@ -79,6 +79,7 @@ def _components(graph: Mapping[str, Any]) -> Markup:
             out or number(counts.get("emitted")),
             number(counts.get("failed")),
         )
-        error = each["lastError"] and tag("span", each["lastError"], class_="reason")
-        rows.append([each["id"], kind, *about, tasks, *moved, inputs, error])
+        error = each["lastError"] and tag("span", each["lastError"], class_="reason" if each["isFailing"] else "past")
+        when = each["lastFailedAt"] and tag("small", f" {moment(each['lastFailedAt'])}")
+        rows.append([each["id"], kind, *about, tasks, *moved, inputs, [error, when]])
     return table(heads, rows)
