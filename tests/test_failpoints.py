@@ -13,9 +13,10 @@ import state
 import txtopo.failpoints
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
-from tests.acceptance.topologies import CountWords, Partial, counts_of, make_data
+from tests.acceptance.topologies import counting, counts_of, make_data
 from tests.processes import python, ran
-from txtopo import Config, FailedException, Fields, Topology, TransactionalTopologyBuilder
+from tests.topologies import values_in
+from txtopo import Config, FailedException, Fields, Topology
 from txtopo.errors import ConfigError
 from txtopo.failpoints import ENVIRONMENT, FAILPOINTS, arm_from_text, armed, durable_step, reach
 from txtopo.testing.inline import run_inline
@@ -26,11 +27,7 @@ PROGRAM = "from txtopo.failpoints import reach; reach('spout.emit'); print('once
 
 def count_words(words: MemoryState) -> Topology:
     """Return spout → partial → count."""
-    builder = TransactionalTopologyBuilder("words", "spout", MemoryTransactionalSpout(DATA, Fields("word"), 3), 2)
-    builder.set_bolt("partial", Partial(), 2).shuffle_grouping("spout")
-    builder.set_committer_bolt("count", CountWords(), 2).fields_grouping("partial", Fields("word"))
-    builder.set_state("words", words)
-    return builder.build()
+    return counting(MemoryTransactionalSpout(DATA, Fields("word"), 3), words, 2)
 
 
 def test_count() -> None:
@@ -88,7 +85,7 @@ def test_fail_replays(name: str) -> None:
     assert handler is not None
     with armed(handler):
         report = run_inline(count_words(words), Config(max_spout_pending=4, group_transactions_max=2))
-    assert {word: kept.value for word, kept in words.items().items()} == counts_of(DATA)
+    assert values_in(words) == counts_of(DATA)
     is_users = name.startswith(("spout.", "bolt."))
     assert report.failures == (1 if is_users else 0), "a table's write is tried again without a replay"
 

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_table
 from tests.acceptance.topologies import CountTuples
+from tests.bolts import Pass
 from txtopo import (
-    BasicBolt,
     BatchBolt,
     Config,
     FailedException,
@@ -29,13 +29,6 @@ from txtopo.api.bolt import Bolt
 from txtopo.errors import FieldsError, PoisonTransaction, StalledCommit, StateAccessError, UserCodeError
 
 DATA = {0: [[f"w{i}"] for i in range(40)]}
-
-
-class Pass(BasicBolt):
-    output_fields = Fields("attempt", "word")
-
-    def execute(self, tuple, collector):
-        collector.emit(tuple.values)
 
 
 class Broken(Pass):

@@ -12,6 +12,7 @@ from committers import ReduceCommitter
 from spouts import DataFrameSpout
 from state import MemoryState
 from tests.spark.ranges import Ranges
+from tests.topologies import values_in
 from txtopo import BatchBolt, Config, DataFrameBolt, FailedException, Fields, TransactionalTopologyBuilder, run
 from txtopo.errors import TopologyError
 
@@ -94,7 +95,7 @@ def test_frames(spark: SparkSession, shape: str) -> None:
         builder.set_bolt("again", SumByKey()).shuffle_grouping("count")
         add_sum(builder, "again", state)
     report = run(builder.build(), Config(max_spout_pending=8))
-    assert {k: kept.value for k, kept in state.items().items()} == EXPECTED
+    assert values_in(state) == EXPECTED
     assert report.transactions == ROWS // STEP
     assert report.failures == (0 if shape == "frames" else 1)
 
@@ -121,7 +122,7 @@ def test_types_are_cast(spark: SparkSession) -> None:
     builder.set_bolt("count", CountAsInt()).shuffle_grouping("spout")
     add_sum(builder, "count", state)
     run(builder.build())
-    assert {k: kept.value for k, kept in state.items().items()} == EXPECTED
+    assert values_in(state) == EXPECTED
 
 
 def test_wrong_columns(spark: SparkSession) -> None:
@@ -164,5 +165,5 @@ def test_spark_sql_renews_the_timeout(spark: SparkSession) -> None:
     builder = TransactionalTopologyBuilder("slow", "spout", SlowNumbers(), 1)
     add_sum(builder, "spout", state)
     report = run(builder.build(), Config(message_timeout_secs=8))
-    assert {k: kept.value for k, kept in state.items().items()} == {n: n for n in range(16)}
+    assert values_in(state) == {n: n for n in range(16)}
     assert (report.attempts, report.failures) == (1, 0)

@@ -9,19 +9,15 @@ from pyspark.sql import SparkSession
 
 from spouts import OpaqueMemoryTransactionalSpout
 from state import DeltaState, StateKind
-from tests.acceptance.topologies import CountWords, Partial, counts_of, make_data, read_words, words_topology
-from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder, run
+from tests.acceptance.topologies import counting, counts_of, make_data, read_words, words_topology
+from txtopo import Config, Fields, Topology, run
 
 DATA = make_data(3, 50)
 
 
 def opaque_topology(output: pathlib.Path, spout: OpaqueMemoryTransactionalSpout, probability: float = 0.0) -> Topology:
-    builder = TransactionalTopologyBuilder("opaque", "spout", spout, 2)
-    builder.set_bolt("partial", Partial(probability), 2).shuffle_grouping("spout")
-    builder.set_committer_bolt("count", CountWords(probability), 2).fields_grouping("partial", Fields("word"))
-    state = DeltaState(output / "words", Fields("word: string"), Fields("n: long"), kind=StateKind.OPAQUE)
-    builder.set_state("words", state)
-    return builder.build()
+    words = DeltaState(output / "words", Fields("word: string"), Fields("n: long"), kind=StateKind.OPAQUE)
+    return counting(spout, words, 2, probability=probability, topology_id="opaque")
 
 
 @pytest.mark.long

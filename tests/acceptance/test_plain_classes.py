@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 
 from spouts import OpaquePartitionedTransactionalSpout, PartitionedTransactionalSpout, TransactionalSpout
 from state import MemoryState
-from tests.acceptance.topologies import CountWords, Partial
+from tests.acceptance.topologies import Partial, counting
+from tests.topologies import values_in
 from txtopo import Config, Fields, TransactionalTopologyBuilder, run
 from txtopo.testing.inline import run_inline
 
@@ -112,12 +113,8 @@ class Opaque(OpaquePartitionedTransactionalSpout):
 def test_plain_classes(spark: SparkSession, spout: object) -> None:
     """What a coordinator or emitter leaves out is as if it did nothing."""
     words = MemoryState(Fields("word"), Fields("n"))
-    builder = TransactionalTopologyBuilder("plain", "spout", spout, 1)
-    builder.set_bolt("partial", Partial(), 2).shuffle_grouping("spout")
-    builder.set_committer_bolt("count", CountWords(), 2).fields_grouping("partial", Fields("word"))
-    builder.set_state("words", words)
-    run(builder.build())
-    assert {word: kept.value for word, kept in words.items().items()} == {"cat": 2, "dog": 2, "zebra": 1}
+    run(counting(spout, words, 2, spout_tasks=1))
+    assert values_in(words) == {"cat": 2, "dog": 2, "zebra": 1}
 
 
 class BadCleanup(Emits):

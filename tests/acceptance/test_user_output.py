@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
-from txtopo import BatchBolt, FailedException, Fields, ICommitter, TransactionalTopologyBuilder, run
+from tests.bolts import Collecting
+from txtopo import BatchBolt, FailedException, Fields, TransactionalTopologyBuilder, run
 from txtopo.attempts import TransactionAttempt
 
 logger = logging.getLogger("mine")
@@ -40,14 +41,7 @@ class Talks(BatchBolt):
         logger.info("finished")
 
 
-class Commits(BatchBolt, ICommitter):
-    def prepare(self, config, context, collector, attempt):
-        self.state = context.state("words")
-        self.words = []
-
-    def execute(self, tuple):
-        self.words.append(tuple["word"])
-
+class Commits(Collecting):
     def finish_batch(self):
         print("commits", len(self.words))
         self.state.put("last", self.attempt.txid)

@@ -20,6 +20,7 @@ from txtopo import (
     Topology,
     TransactionalTopologyBuilder,
 )
+from txtopo.api.state import State
 
 WORDS = ("cat", "dog", "apple", "banana", "chicken", "zebra", "mango")
 
@@ -136,6 +137,23 @@ class SumDeltas(BatchBolt, ICommitter, Flaky):
     def finish_batch(self):
         self.maybe_fail()
         self.state.update("all", lambda old: (old or 0) + self.grown)
+
+
+def counting(
+    spout: Any,
+    words: State,
+    tasks: int = 1,
+    *,
+    spout_tasks: int | None = None,
+    probability: float = 0.0,
+    topology_id: str = "words",
+) -> Topology:
+    """Return spout → partial → count (committer), which writes the state ``words``."""
+    builder = TransactionalTopologyBuilder(topology_id, "spout", spout, spout_tasks or tasks)
+    builder.set_bolt("partial", Partial(probability), tasks).shuffle_grouping("spout")
+    builder.set_committer_bolt("count", CountWords(probability), tasks).fields_grouping("partial", Fields("word"))
+    builder.set_state("words", words)
+    return builder.build()
 
 
 def words_topology(

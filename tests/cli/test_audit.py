@@ -12,9 +12,11 @@ from deltalake import DeltaTable, write_deltalake
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaState
 from state.delta.read.audit import read_histories
+from tests.bolts import Keep
 from tests.crashes import CONFIG, Crash, crash_everywhere, run_with_crash
 from tests.state.delta.two_tables import Reader, two_tables
-from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
+from tests.topologies import committing
+from txtopo import Config, FailedException, Fields
 from txtopo.files.folder import LocalFolder
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.audit.checks import audit
@@ -76,21 +78,6 @@ def test_a_table_that_was_restored(tmp_path, command_line):
     assert "or total was restored from a copy" in result.stdout
 
 
-class Keep(BatchBolt, ICommitter):
-    """Keeps each word with the transaction that has it."""
-
-    def prepare(self, config, context, collector, attempt):
-        self.state = context.state("words")
-        self.words = []
-
-    def execute(self, tuple):
-        self.words.append(tuple["word"])
-
-    def finish_batch(self):
-        for word in self.words:
-            self.state.put(word, self.attempt.txid)
-
-
 class Removing(Keep):
     """Keeps the words of the last batch only, and fails in transaction 2."""
 
@@ -105,14 +92,12 @@ class Removing(Keep):
 def test_green_with_dead_letters_removed_keys_and_upkeep(tmp_path, command_line):
     """Transactions that were given up count as committed, keys may go, and files may be compacted."""
     rows = [["a"], ["b"], ["c"], ["b"], ["d"], ["e"]]
-    builder = TransactionalTopologyBuilder("t", "spout", MemoryTransactionalSpout(rows, Fields("word"), 1), 1)
-    builder.set_committer_bolt("keep", Removing(), 1).global_grouping("spout")
     state = DeltaState(
         tmp_path / "words", Fields("word: string"), Fields("n: long"), upkeep_every_writes=2, files_max=1
     )
-    builder.set_state("words", state)
+    topology = committing(MemoryTransactionalSpout(rows, Fields("word"), 1), Removing(), words=state)
     config = Config(group_transactions_max=1, transaction_max_attempts=2, transaction_max_attempts_policy="SKIP")
-    run_inline(builder.build(), config)
+    run_inline(topology, config)
     output = command_line.told("audit", str(tmp_path))
     assert "6 transactions, 1 to 6, each once and in order" in output
     assert "1 dead letter among them" in output
@@ -271,10 +256,7 @@ def test_a_journal_whose_oldest_part_is_dropped(tmp_path, monkeypatch, epochs):
 def many(output):
     """Return a topology of many small transactions."""
     spout = MemoryTransactionalSpout([[f"word {n}"] for n in range(40)], Fields("word"), 1)
-    builder = TransactionalTopologyBuilder("many", "spout", spout)
-    builder.set_committer_bolt("keep", Keep(), 1).global_grouping("spout")
-    builder.set_state("words", DeltaState(output / "words", Fields("word: string"), Fields("n: long")))
-    return builder.build()
+    return committing(spout, Keep(), words=DeltaState(output / "words", Fields("word: string"), Fields("n: long")))
 
 
 def test_what_a_spout_does_not_tell_is_said(command_line, tmp_path):
@@ -284,10 +266,8 @@ def test_what_a_spout_does_not_tell_is_said(command_line, tmp_path):
         def input_ranges(self, metadata, previous_metadata):
             return None
 
-    builder = TransactionalTopologyBuilder("t", "spout", Silent([["a"], ["b"]], Fields("word"), 1), 1)
-    builder.set_committer_bolt("keep", Keep(), 1).global_grouping("spout")
-    builder.set_state("words", DeltaState(tmp_path / "words", Fields("word: string"), Fields("n: long")))
-    run_inline(builder.build(), CONFIG)
+    words = DeltaState(tmp_path / "words", Fields("word: string"), Fields("n: long"))
+    run_inline(committing(Silent([["a"], ["b"]], Fields("word"), 1), Keep(), words=words), CONFIG)
     result = command_line("audit", str(tmp_path))
     assert (result.exit_code, "not reported by the spout for 2 transactions" in result.output) == (0, True)
     assert "define in the spout input_ranges(self, metadata, previous_metadata)" in result.output
@@ -297,12 +277,9 @@ def test_what_a_spout_does_not_tell_is_said(command_line, tmp_path):
 def shared_output(tmp_path):
     """A folder that two topologies write to."""
     for topology_id, rows in {"one": [["a"], ["b"]], "two": [["c"]]}.items():
-        builder = TransactionalTopologyBuilder(
-            topology_id, "spout", MemoryTransactionalSpout(rows, Fields("word"), 1), 1
-        )
-        builder.set_committer_bolt("keep", Keep(), 1).global_grouping("spout")
-        builder.set_state("words", DeltaState(tmp_path / topology_id, Fields("word: string"), Fields("n: long")))
-        run_inline(builder.build())
+        words = DeltaState(tmp_path / topology_id, Fields("word: string"), Fields("n: long"))
+        spout = MemoryTransactionalSpout(rows, Fields("word"), 1)
+        run_inline(committing(spout, Keep(), topology_id=topology_id, words=words))
     return tmp_path
 
 

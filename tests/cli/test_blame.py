@@ -7,7 +7,8 @@ from deltalake import DeltaTable
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState
-from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
+from tests.topologies import committing
+from txtopo import BatchBolt, Config, Fields, ICommitter
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal.journal import find_journal, read_journal
 
@@ -36,13 +37,14 @@ class Keep(BatchBolt, ICommitter):
 
 def topology(folder):
     spout = MemoryTransactionalSpout(ROWS, Fields("name: string", "n: long"), 1)
-    builder = TransactionalTopologyBuilder("names", "rows", spout)
-    builder.set_bolt("keep", Keep()).global_grouping("rows")
-    builder.set_state("last", DeltaState(folder / "last", Fields("name: string"), Fields("n: long")))
     pair = Fields("name: string", "n: long")
-    builder.set_state("pairs", DeltaState(folder / "pairs", pair, Fields("seen: boolean")))
-    builder.set_state("rows", DeltaRows(folder / "rows", pair))
-    return builder.build()
+    return committing(
+        spout,
+        Keep(),
+        last=DeltaState(folder / "last", Fields("name: string"), Fields("n: long")),
+        pairs=DeltaState(folder / "pairs", pair, Fields("seen: boolean")),
+        rows=DeltaRows(folder / "rows", pair),
+    )
 
 
 @pytest.fixture

@@ -12,10 +12,11 @@ import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_table
+from tests.bolts import Keep
 from tests.crashes import Crash, run_with_crash
 from tests.processes import ran
 from tests.state.delta.two_tables import two_tables
-from txtopo import BasicBolt, BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
+from txtopo import BasicBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
 from txtopo.errors import PoisonTransaction, UserCodeError
 from txtopo.testing.feeders import wait_until
 from txtopo.testing.inline import run_inline
@@ -51,18 +52,12 @@ class Checking(BasicBolt):
         collector.emit((tuple[0], tuple["word"]))
 
 
-class Keeping(BatchBolt, ICommitter):
+class Keeping(Keep):
     """Waits in the commit phase of one transaction until it is let go."""
 
     def __init__(self, held=None, broken=None, dying_in=None):
+        super().__init__()
         self.held, self.broken, self.dying_in = held, broken, dying_in
-
-    def prepare(self, config, context, collector, attempt):
-        self.state = context.state("words")
-        self.words = []
-
-    def execute(self, tuple):
-        self.words.append(tuple["word"])
 
     def finish_batch(self):
         if self.attempt.txid == self.broken:
@@ -73,8 +68,7 @@ class Keeping(BatchBolt, ICommitter):
         if self.attempt.txid == self.held:
             GATES["reached"].set()
             assert GATES["hold"].wait(WAIT_SECS)
-        for word in self.words:
-            self.state.put(word, self.attempt.txid)
+        super().finish_batch()
 
 
 def topology(output, *, always=(), buggy=(), held=None, broken=None, dying_in=None, state=None):

@@ -13,6 +13,8 @@ from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaState, MemoryState, SqliteStore, StateKind
 from tests.acceptance.test_frames import CountByKey, Numbers
 from tests.acceptance.topologies import CountWords, Identity, Partial, SumDeltas, make_data
+from tests.bolts import Collecting
+from tests.topologies import committing
 from txtopo import (
     BasicBolt,
     BatchBolt,
@@ -67,15 +69,8 @@ class Odd(BasicBolt):
         return tuple[0]
 
 
-class OddCommitter(BatchBolt, ICommitter):
+class OddCommitter(Collecting):
     """Keeps a number for each word, which is another one each time."""
-
-    def prepare(self, config, context, collector, attempt):
-        self.state = context.state("odd")
-        self.words = []
-
-    def execute(self, tuple):
-        self.words.append(tuple["word"])
 
     def finish_batch(self):
         for word in self.words:
@@ -98,7 +93,7 @@ def make(output, settings):
     builder.set_committer_bolt("count", CountWords(), 2).fields_grouping("partial", Fields("word"))
     builder.set_bolt("sum", SumDeltas(), 1).global_grouping("count")
     if settings.get("odd committer"):
-        builder.set_committer_bolt("strange", OddCommitter(), 1).global_grouping("partial")
+        builder.set_committer_bolt("strange", OddCommitter("odd"), 1).global_grouping("partial")
         builder.set_state("odd", DeltaState(output / "odd", Fields("word: string"), Fields("n: long")))
     memory = settings.get("memory")
     for name, key in (("words", "word"), ("total", "name")):
@@ -284,10 +279,7 @@ class Poisoned(BatchBolt, ICommitter):
 def poisoned():
     """Return a topology that gives its second transaction up."""
     spout = MemoryTransactionalSpout(["a", "b", "c"], Fields("word"), 1)
-    builder = TransactionalTopologyBuilder("poisoned", "spout", spout, 1)
-    builder.set_committer_bolt("keep", Poisoned(), 1).global_grouping("spout")
-    builder.set_state("words", DeltaState("out/words", Fields("word: string"), Fields("n: long")))
-    return builder.build()
+    return committing(spout, Poisoned(), words=DeltaState("out/words", Fields("word: string"), Fields("n: long")))
 
 
 def test_a_transaction_that_was_given_up_is_told(command_line):

@@ -12,10 +12,10 @@ import txtopo.transactional.run.assembly
 from committers import AppendCommitter
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaRows, read_tables
-from tests.committers.topologies import TYPED, UNTYPED, appended, check, make_rows, rows_of, rows_topology
+from tests.committers.topologies import TYPED, UNTYPED, FailsFirst, appended, check, make_rows, rows_of, rows_topology
 from tests.crashes import Crash, run_with_crash
 from tests.variants import variants
-from txtopo import BatchBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
+from txtopo import BatchBolt, Config, Fields, TransactionalTopologyBuilder
 from txtopo.errors import FieldsError, JobFailure
 from txtopo.testing.inline import InlineJobRunner, run_inline
 
@@ -91,13 +91,8 @@ def test_misfits_are_refused(tmp_path, fields) -> None:
     assert {row[-1] for row in rows_of(tmp_path / "rows")} < {1, txid}
 
 
-class FlakyAppend(AppendCommitter):
-    """Fails in every first attempt, after it has put its rows."""
-
-    def finish_batch(self) -> None:
-        super().finish_batch()
-        if self.attempt.attempt & 0xFFFF == 1 and self.context.this_task_index == 1:
-            raise FailedException("once each")
+class FlakyAppend(FailsFirst, AppendCommitter):
+    pass
 
 
 @pytest.mark.parametrize("spout", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])

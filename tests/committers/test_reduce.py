@@ -17,6 +17,7 @@ import committers.spill
 from committers import Count, First, Last, Max, Mean, ReduceCommitter, Sum
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState, read_table
+from tests.topologies import committing, values_in
 from txtopo import BatchBolt, Config, Fields, TransactionalTopologyBuilder, TxtopoError
 from txtopo.api.state import StateKind
 from txtopo.errors import FieldsError, TopologyError
@@ -34,10 +35,8 @@ def longest(one: int, other: int) -> int:
 
 def topology(output, committer, fields=TYPED, value="n: long"):
     spout = MemoryTransactionalSpout(DATA, fields, 6)
-    builder = TransactionalTopologyBuilder("reduce", "spout", spout, 2)
-    builder.set_committer_bolt("reduce", committer, 3).fields_grouping("spout", Fields("word"))
-    builder.set_state("words", DeltaState(output / "words", key=Fields("word: string"), value=Fields(value)))
-    return builder.build()
+    words = DeltaState(output / "words", key=Fields("word: string"), value=Fields(value))
+    return committing(spout, committer, 3, by="word", name="reduce", spout_tasks=2, words=words)
 
 
 def expected(function):
@@ -158,11 +157,9 @@ def test_many_rows_are_reduced_on_the_way(tmp_path, monkeypatch, fields, setting
 
 def reduce_untyped(rows, state, batch_size=10, tasks=1, function=operator.add) -> None:
     """Run tuples without types into a state."""
+    committer = ReduceCommitter("words", "word", "n", function)
     spout = MemoryTransactionalSpout(rows, UNTYPED, batch_size)
-    builder = TransactionalTopologyBuilder("reduce", "spout", spout, tasks)
-    builder.set_committer_bolt("reduce", ReduceCommitter("words", "word", "n", function)).global_grouping("spout")
-    builder.set_state("words", state)
-    run_inline(builder.build())
+    run_inline(committing(spout, committer, spout_tasks=tasks, words=state))
 
 
 @pytest.mark.parametrize("reduced_from", [0, 1_000])
@@ -172,8 +169,7 @@ def test_keys_of_several_types(monkeypatch, reduced_from) -> None:
     rows = {0: [("a", 1), ("b", 2)], 1: [(7, 3), (8, 4)], 2: [("a", 5), (7, 6)], 3: [(7, 7), (1.5, 8)]}
     state = MemoryState(Fields("word"), Fields("n"))
     reduce_untyped(rows, state, batch_size=2, tasks=4)
-    sums = {key: value.value for key, value in state.items().items()}
-    assert sums == {"a": 6, "b": 2, 7: 16, 8: 4, 1.5: 8}
+    assert values_in(state) == {"a": 6, "b": 2, 7: 16, 8: 4, 1.5: 8}
 
 
 @pytest.mark.parametrize("reduced_from", [0, 1_000])
@@ -254,20 +250,17 @@ def test_decimal_keys() -> None:
     """Whole numbers and decimals are one key where the type says so."""
     state = MemoryState(Fields("key: decimal(5, 1)"), Fields("n: long"))
     reduce_untyped({0: [(1, 1), (decimal.Decimal(1), 1), (decimal.Decimal("1.0"), 1), (2, 1)]}, state, batch_size=2)
-    assert {key: kept.value for key, kept in state.items().items()} == {decimal.Decimal(1): 3, decimal.Decimal(2): 1}
+    assert values_in(state) == {decimal.Decimal(1): 3, decimal.Decimal(2): 1}
 
 
 @pytest.mark.parametrize("fields", [Fields("n"), Fields("n: long")], ids=["untyped", "typed"])
 def test_a_field_that_is_key_and_value(fields) -> None:
     """How much each number comes to in all: it is the key, and what is added up."""
     rows = {0: [[1], [2], [2], [3], [1], [2]]}
-    builder = TransactionalTopologyBuilder("own", "spout", MemoryTransactionalSpout(rows, fields, 3), 1)
-    builder.set_committer_bolt("sum", ReduceCommitter("sums", "n", "n"), 2).fields_grouping("spout", Fields("n"))
     sums = MemoryState(Fields("number: long"), Fields("total: long"))
-    builder.set_state("sums", sums)
-    run_inline(builder.build())
-    table = sums.snapshot()
-    assert dict(zip(table["number"].to_pylist(), table["total"].to_pylist(), strict=True)) == {1: 2, 2: 6, 3: 3}
+    spout = MemoryTransactionalSpout(rows, fields, 3)
+    run_inline(committing(spout, ReduceCommitter("sums", "n", "n"), 2, by="n", sums=sums))
+    assert values_in(sums) == {1: 2, 2: 6, 3: 3}
 
 
 PRICES = {
@@ -302,11 +295,9 @@ AGGREGATES = {
 
 
 def shops(state, fields, rows=6):
-    builder = TransactionalTopologyBuilder("reduce", "spout", MemoryTransactionalSpout(PRICES, fields, rows), 2)
     committer = ReduceCommitter("words", "word", values=AGGREGATES)
-    builder.set_committer_bolt("reduce", committer, 3).fields_grouping("spout", Fields("word"))
-    builder.set_state("words", state)
-    return builder.build()
+    spout = MemoryTransactionalSpout(PRICES, fields, rows)
+    return committing(spout, committer, 3, by="word", spout_tasks=2, words=state)
 
 
 def of_rows(rows):
@@ -391,10 +382,7 @@ def test_the_table_of_aggregates(tmp_path) -> None:
     own = ("rows: long", "sum: long", "mean_sum: long", "mean_count: long", "top: string", "top_at: int")
     assert state.value == Fields(*own)
     spout = MemoryTransactionalSpout([["a", 1], ["b", 5], ["a", 2]], Fields("word: string", "n: int"), 1)
-    builder = TransactionalTopologyBuilder("reduce", "spout", spout, 1)
-    builder.set_committer_bolt("reduce", committer).fields_grouping("spout", Fields("word"))
-    builder.set_state("words", state)
-    run_inline(builder.build(), Config())
+    run_inline(committing(spout, committer, by="word", words=state))
     rows = sorted(tuple(row.values()) for row in read_table(tmp_path / "words").to_pylist())
     assert rows == [("a", 2, 3, 3, 2, "a", 2, 3), ("b", 1, 5, 5, 1, "b", 5, 2)]
     with pytest.raises(FieldsError, match="field 'word' has no type"):
@@ -418,13 +406,10 @@ def test_the_table_of_aggregates(tmp_path) -> None:
 def test_values_that_do_not_fit(tmp_path, fields, row, kind, message) -> None:
     """A sum that does not fit, or a key that is null, is an error by its name; nothing is written."""
     spout = MemoryTransactionalSpout({0: [row, row]}, fields, 1)
-    builder = TransactionalTopologyBuilder("reduce", "spout", spout, 1)
-    builder.set_committer_bolt("reduce", ReduceCommitter("words", "word", values={"n": Sum("n")})).fields_grouping(
-        "spout", Fields("word")
-    )
-    builder.set_state("words", DeltaState(tmp_path / "words", key=Fields("word: string"), value=Fields(f"n: {kind}")))
+    committer = ReduceCommitter("words", "word", values={"n": Sum("n")})
+    words = DeltaState(tmp_path / "words", key=Fields("word: string"), value=Fields(f"n: {kind}"))
     with pytest.raises(FieldsError, match=message):
-        run_inline(builder.build(), Config())
+        run_inline(committing(spout, committer, by="word", words=words))
     assert 2 not in read_table(tmp_path / "words")["txid"].to_pylist()
 
 
@@ -435,10 +420,7 @@ def test_keys_when_clocks_go_back(tmp_path, folding, is_typed) -> None:
     hours = [dt.datetime(2026, 10, 25, 2, tzinfo=ZoneInfo("Europe/Berlin"), fold=fold) for fold in (0, 1)]
     rows = [(hours[at], 1) for at in (0, 1, 1, 0, 1, 1)]
     fields = Fields("hour: timestamp", "n: long") if is_typed else Fields("hour", "n")
-    builder = TransactionalTopologyBuilder("hours", "rows", MemoryTransactionalSpout(rows, fields, 3))
-    builder.set_committer_bolt("sums", ReduceCommitter("sums", "hour", **folding)).fields_grouping(
-        "rows", Fields("hour")
-    )
-    builder.set_state("sums", DeltaState(tmp_path / "sums", Fields("hour: timestamp"), Fields("n: long")))
-    run_inline(builder.build())
+    sums = DeltaState(tmp_path / "sums", Fields("hour: timestamp"), Fields("n: long"))
+    spout = MemoryTransactionalSpout(rows, fields, 3)
+    run_inline(committing(spout, ReduceCommitter("sums", "hour", **folding), by="hour", sums=sums))
     assert {row["hour"].hour: row["n"] for row in read_table(tmp_path / "sums").to_pylist()} == {0: 2, 1: 4}

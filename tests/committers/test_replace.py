@@ -12,8 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 from committers import AppendCommitter, ReplaceCommitter
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaRows
-from tests.committers.topologies import TYPED, check, make_rows, replaced, rows_of, rows_topology
-from txtopo import Config, FailedException, Topology, TransactionalTopologyBuilder, run
+from tests.committers.topologies import TYPED, FailsFirst, check, make_rows, replaced, rows_of, rows_topology
+from txtopo import Config, Topology, TransactionalTopologyBuilder, run
 from txtopo.errors import FieldsError, StateAccessError
 from txtopo.testing.checkers import Violation
 from txtopo.testing.inline import run_inline
@@ -32,13 +32,8 @@ def days_topology(output, committer, data=None, tasks=2, **options) -> Topology:
     return builder.build()
 
 
-class FlakyReplace(ReplaceCommitter):
-    """Fails in every first attempt, after it has put its rows."""
-
-    def finish_batch(self) -> None:
-        super().finish_batch()
-        if self.attempt.attempt & 0xFFFF == 1 and self.context.this_task_index == 1:
-            raise FailedException("once each")
+class FlakyReplace(FailsFirst, ReplaceCommitter):
+    pass
 
 
 @pytest.mark.parametrize("config", [CONFIG, LARGE], ids=["driver", "executors"])

@@ -8,7 +8,7 @@ from collections import Counter
 from committers import AppendCommitter, ReduceCommitter, ReplaceCommitter
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState, read_table
-from txtopo import Fields, Topology, TransactionalTopologyBuilder
+from txtopo import FailedException, Fields, Topology, TransactionalTopologyBuilder
 
 DAYS = ("mon", "tue", "wed", "thu")
 TYPED = Fields("day: string", "n: long")
@@ -43,6 +43,15 @@ def replaced(data) -> Counter:
         held = Counter({row: count for row, count in held.items() if row[0] not in days})
         held += Counter((*row, txid) for row in rows)
     return held
+
+
+class FailsFirst:
+    """Fails in every first attempt of one of its tasks, after it has put its rows."""
+
+    def finish_batch(self) -> None:
+        super().finish_batch()
+        if self.attempt.attempt & 0xFFFF == 1 and self.context.this_task_index == 1:
+            raise FailedException("once each")
 
 
 def rows_topology(output: pathlib.Path, data=None, *, fields: Fields = TYPED, spout=None, **options) -> Topology:

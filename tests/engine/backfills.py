@@ -12,13 +12,12 @@ import attrs
 
 from committers import AppendCommitter, Count, EventClock, Tumbling, WindowCommitter
 from state import DeltaRows, DeltaState, read_table
+from tests.bolts import Collecting
 from txtopo import (
     BasicBolt,
-    BatchBolt,
     Config,
     FailedException,
     Fields,
-    ICommitter,
     Topology,
     TransactionalSpout,
     TransactionalTopologyBuilder as Builder,
@@ -103,18 +102,8 @@ class Upper(BasicBolt):
         collector.emit((attempt, word.upper() + WORLD.suffix, at))
 
 
-class Counting(BatchBolt, ICommitter):
+class Counting(Collecting):
     """Counts each word in a state; in one called ``turns``, the transactions."""
-
-    def __init__(self, state: str) -> None:
-        self.name = state
-
-    def prepare(self, config, context, collector, attempt):
-        self.state = context.state(self.name)
-        self.words: list[str] = []
-
-    def execute(self, tuple):
-        self.words.append(tuple["word"])
 
     def finish_batch(self):
         if self.name == "words" and BAD.upper() in self.words:

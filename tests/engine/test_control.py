@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from tests.acceptance.topologies import CountTuples
+from tests.topologies import committing
 from tests.waiting import wait_for
-from txtopo import Config, Fields, Progress, RunControl, TransactionalTopology, TransactionalTopologyBuilder
+from txtopo import Config, Fields, Progress, RunControl, TransactionalTopology
 from txtopo.engine.runner import run_with
-from txtopo.testing.inline import InlineJobRunner
+from txtopo.testing.inline import inline_environment
 from txtopo.transactional.core.actions import StopReason
-from txtopo.transactional.run.assembly import Environment
 
 DEADLINE_SECS = 60.0
 TRANSACTIONS = 40
@@ -22,28 +21,18 @@ TRANSACTIONS = 40
 
 def topology() -> TransactionalTopology:
     spout = MemoryTransactionalSpout([[f"word {n}"] for n in range(TRANSACTIONS)], Fields("word"), 1)
-    builder = TransactionalTopologyBuilder("steered", "spout", spout)
-    builder.set_committer_bolt("count", CountTuples(), 1).global_grouping("spout")
-    builder.set_state("total", MemoryState(Fields("name"), Fields("n")))
-    return builder.build()
+    return committing(spout, CountTuples(), total=MemoryState(Fields("name"), Fields("n")))
 
 
 class Run:
     """A run in another thread, and how far it is."""
 
     def __init__(self, control: RunControl) -> None:
-        @contextlib.contextmanager
-        def make_runner(plan, config, prototypes) -> Iterator[InlineJobRunner]:
-            runner = InlineJobRunner(plan, config, prototypes)
-            yield runner
-            runner.close()
-
         self.seen: list[Progress] = []
-        environment = Environment(make_runner)
         self._pool = ThreadPoolExecutor(1)
         config = Config(max_spout_pending=2, group_transactions_max=1)
         self.ended = self._pool.submit(
-            run_with, topology(), config, environment, on_progress=self.seen.append, control=control
+            run_with, topology(), config, inline_environment(), on_progress=self.seen.append, control=control
         )
         self._pool.shutdown(wait=False)
 

@@ -14,7 +14,8 @@ from spouts import MemoryTransactionalSpout
 from state import DeltaState, SqliteStore, read_table, read_tables
 from tests.acceptance.topologies import CountTuples
 from tests.cli.conftest import command_line
-from txtopo import Fields, Topology, TransactionalTopologyBuilder
+from tests.topologies import committing
+from txtopo import Fields, Topology
 from txtopo.api.store import Put
 from txtopo.errors import StopError
 from txtopo.files.formats import Format
@@ -28,10 +29,8 @@ NEWER = Format(77, "7.5.0")
 
 def topology(output: Path) -> Topology:
     spout = MemoryTransactionalSpout({0: [["a"], ["b"], ["c"]]}, Fields("word"), 1)
-    builder = TransactionalTopologyBuilder("one", "spout", spout, 1)
-    builder.set_committer_bolt("count", CountTuples(), 1).global_grouping("spout")
-    builder.set_state("total", DeltaState(output / "counts", key=Fields("name: string"), value=Fields("n: long")))
-    return builder.build()
+    total = DeltaState(output / "counts", key=Fields("name: string"), value=Fields("n: long"))
+    return committing(spout, CountTuples(), topology_id="one", total=total)
 
 
 def written_by_a_newer_version(output: Path, what: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
-from txtopo import BatchBolt, Fields, ICommitter, Topology, TransactionalTopologyBuilder
+from tests.topologies import committing
+from txtopo import BatchBolt, Fields, ICommitter, Topology
 
 
 class CountTries(BatchBolt, ICommitter):
@@ -21,7 +22,5 @@ class CountTries(BatchBolt, ICommitter):
 
 def topology() -> Topology:
     spout = MemoryTransactionalSpout({0: [["a"], ["b"], ["c"]]}, Fields("word"), 1)
-    builder = TransactionalTopologyBuilder("inexact", "spout", spout, 1)
-    builder.set_committer_bolt("count", CountTries(), 1).global_grouping("spout")
-    builder.set_state("total", MemoryState(Fields("name"), Fields("n")))
-    return builder.build()
+    total = MemoryState(Fields("name"), Fields("n"))
+    return committing(spout, CountTries(), topology_id="inexact", total=total)

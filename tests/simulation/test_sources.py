@@ -14,6 +14,7 @@ from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from spouts.kafka import ExponentialBackoff, KafkaSpout
 from state import MemoryState
 from tests.simulation.subjects import Total
+from tests.topologies import committing
 from txtopo import (
     BasicBolt,
     Config,
@@ -22,7 +23,6 @@ from txtopo import (
     FailedException,
     Fields,
     TransactionalSpout,
-    TransactionalTopologyBuilder,
 )
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.testing import MemoryLog
@@ -126,10 +126,7 @@ class QueueEmitter(Emitter):
 def summing(spout, quiet_after=None, *, at_end=False):
     total = Total()
     total.quiet_after, total.at_end = quiet_after, at_end
-    builder = TransactionalTopologyBuilder("summing", "queue", spout)
-    builder.set_committer_bolt("total", total).global_grouping("queue")
-    builder.set_state("total", MemoryState(Fields("name"), Fields("n")))
-    return builder.build()
+    return committing(spout, total, topology_id="summing", total=MemoryState(Fields("name"), Fields("n")))
 
 
 def test_a_source_of_ones_own_that_never_ends():
@@ -161,7 +158,7 @@ def test_the_end_of_a_source(spout):
 
 def test_a_source_that_never_gives_anything():
     """There is nothing to check."""
-    with pytest.raises(TopologyError, match="'queue' gives no transaction"):
+    with pytest.raises(TopologyError, match="'spout' gives no transaction"):
         make_subject(summing(Queue(0)), until=12)
 
 

@@ -12,9 +12,9 @@ import pytest
 from spouts.memory import MemoryTransactionalSpout
 from state import DeltaState
 from state.memory import MemoryState
+from tests.bolts import Pass
 from txtopo import (
     ArrowBatchBolt,
-    BasicBolt,
     BatchBolt,
     DataFrameBolt,
     Fields,
@@ -23,13 +23,6 @@ from txtopo import (
 )
 from txtopo.errors import TopologyError
 from txtopo.topology.plan import Phase
-
-
-class Pass(BasicBolt):
-    output_fields = Fields("attempt", "word")
-
-    def execute(self, tuple, collector):
-        collector.emit(tuple.values)
 
 
 class Batch(BatchBolt):

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+
+import attrs
 
 from spouts.memory import MemoryTransactionalSpout
 from state.delta.keyed.state import DeltaState
-from txtopo import BasicBolt, BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
+from tests.bolts import Count
+from txtopo import BasicBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
 from txtopo.attempts import epoch_and_try
 from txtopo.engine.runner import run_with
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import place_of
-from txtopo.testing.inline import InlineJobRunner
+from txtopo.testing.inline import inline_environment
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.transactional.run.assembly import Environment
 
 EVIL = "<img src=x onerror=alert(1)>"
 SCRIPT = "<script>alert(1)</script>"
@@ -39,33 +39,13 @@ class FailsFirst(BasicBolt):
         collector.emit(tuple.values)
 
 
-class Count(BatchBolt, ICommitter):
-    def prepare(self, config, context, collector, attempt):
-        self.state = context.state(EVIL)
-        self.words = []
-
-    def execute(self, tuple):
-        self.words.append(tuple["word"])
-
-    def finish_batch(self):
-        for word in self.words:
-            self.state.update(word, lambda old: (old or 0) + 1)
-
-
 def topology_in(output: Path) -> TransactionalTopology:
     """Return a topology whose names, keys and errors are HTML."""
     builder = TransactionalTopologyBuilder(EVIL, "spout", MemoryTransactionalSpout(ROWS, Fields("word: string"), 2))
     builder.set_bolt("fails", FailsFirst()).shuffle_grouping("spout")
-    builder.set_bolt("count", Count()).shuffle_grouping("fails")
+    builder.set_bolt("count", Count(EVIL)).shuffle_grouping("fails")
     builder.set_state(EVIL, DeltaState(output / "counts", Fields("word: string"), Fields("n: long")))
     return builder.build()
-
-
-@contextmanager
-def make_runner(plan, config, prototypes) -> Iterator[InlineJobRunner]:
-    runner = InlineJobRunner(plan, config, prototypes)
-    yield runner
-    runner.close()
 
 
 CONFIG = Config({"topology.max.spout.pending": 4, "shop.password": SECRET})
@@ -77,7 +57,7 @@ def run_in(output: Path, until: int | None = None, flush_secs: float = 0.01) -> 
     folder = place_of(topology, CONFIG)
     assert folder is not None
     with Timeline(topology, CONFIG, folder, flush_secs) as timeline:
-        environment = Environment(make_runner, observer=timeline)
+        environment = attrs.evolve(inline_environment(), observer=timeline)
         on_progress = timeline.progressed
         timeline.ended = run_with(topology, CONFIG, environment, until=until, on_progress=on_progress).reason
     return folder

@@ -14,7 +14,8 @@ import txtopo.spark.sql.dataframe_tasks
 from committers import Count, ReduceCommitter, Sum
 from spouts import Coordinator, DataFrameSpout
 from state import MemoryState
-from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder, run
+from tests.topologies import committing, values_in
+from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, run
 from txtopo.errors import UserCodeError
 
 KEYS = 5
@@ -87,11 +88,8 @@ def was_combined(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 def totals(spout: Rows, committer: BatchBolt, tasks: int = 2):
     state = MemoryState(Fields("k: string"), Fields("n: long"))
-    builder = TransactionalTopologyBuilder("rows", "spout", spout, 1)
-    builder.set_committer_bolt("fold", committer, tasks).fields_grouping("spout", Fields("k"))
-    builder.set_state("totals", state)
-    report = run(builder.build(), Config(max_spout_pending=3))
-    return {key: kept.value for key, kept in state.items().items()}, report
+    report = run(committing(spout, committer, tasks, by="k", totals=state), Config(max_spout_pending=3))
+    return values_in(state), report
 
 
 def numbers(number) -> dict[str, list[int]]:
@@ -142,12 +140,10 @@ class Many(Rows):
 def test_several_values(spark: SparkSession, was_combined) -> None:
     """Aggregates that Spark SQL is not asked for are combined in Python, on the general way."""
     state = MemoryState(Fields("k: string"), Fields("rows: long", "total: long"))
-    builder = TransactionalTopologyBuilder("rows", "spout", Many(f"id % {KEYS}", "id"), 1)
     committer = ReduceCommitter("totals", "k", values={"rows": Count(), "total": Sum("n")})
-    builder.set_committer_bolt("fold", committer, 2).fields_grouping("spout", Fields("k"))
-    builder.set_state("totals", state)
-    report = run(builder.build(), Config(max_spout_pending=3))
-    got = {key: kept.value for key, kept in state.items().items()}
+    topology = committing(Many(f"id % {KEYS}", "id"), committer, 2, by="k", totals=state)
+    report = run(topology, Config(max_spout_pending=3))
+    got = values_in(state)
     assert got == {key: (500 * len(own), 500 * sum(own)) for key, own in numbers(lambda i: i).items()}
     assert (report.failures, was_combined) == (0, [])
 

@@ -18,8 +18,9 @@ from state import DeltaRows, DeltaState, SqliteStore, read_table
 from state.delta.upkeep import LogUpkeep
 from tests.acceptance.topologies import CountTuples
 from tests.crashes import dying
+from tests.topologies import committing
 from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
-from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
+from txtopo import BatchBolt, Config, Fields, ICommitter
 from txtopo.api.state import StateKind
 from txtopo.errors import ClusterError, FailedException, FieldsError, InternalError, RuleError, StopError
 from txtopo.failpoints import armed
@@ -110,13 +111,12 @@ def test_tables_that_are_written_in_turns(tmp_path):
     """What each table was last written with is known to the next run, however long ago that was."""
 
     def run(until=None):
-        builder = TransactionalTopologyBuilder("turns", "spout", MemoryTransactionalSpout(DATA, Fields("word"), 4))
-        builder.set_committer_bolt("in-turns", InTurns()).global_grouping("spout")
-        states = [DeltaState(tmp_path / name, Fields("name: string"), Fields("n: long")) for name in ("one", "two")]
-        for name, state in zip(("one", "two"), states, strict=True):
-            builder.set_state(name, state)
-        run_inline(builder.build(), Config(group_transactions_max=1), until=until)
-        return [state.snapshot()["n"].to_pylist() for state in states]
+        spout = MemoryTransactionalSpout(DATA, Fields("word"), 4)
+        states = {
+            name: DeltaState(tmp_path / name, Fields("name: string"), Fields("n: long")) for name in ("one", "two")
+        }
+        run_inline(committing(spout, InTurns(), **states), Config(group_transactions_max=1), until=until)
+        return [state.snapshot()["n"].to_pylist() for state in states.values()]
 
     assert run(3) == [[2], [1]]
     assert run(5) == [[3], [3]]
@@ -126,11 +126,8 @@ def test_tables_that_are_written_in_turns(tmp_path):
 def test_what_each_transaction_of_a_group_took(tmp_path):
     """The journal has it, also of a source that knows it only by what the transaction before had taken."""
     spout = OpaqueMemoryTransactionalSpout({0: [["a"]], 1: [["b"]] * 5}, Fields("word"), 1)
-    builder = TransactionalTopologyBuilder("ranges", "spout", spout)
-    builder.set_committer_bolt("count", CountTuples()).global_grouping("spout")
-    fields = Fields("name: string"), Fields("n: long")
-    builder.set_state("total", DeltaState(tmp_path / "total", *fields, StateKind.OPAQUE))
-    run_inline(builder.build(), Config(max_spout_pending=6))
+    total = DeltaState(tmp_path / "total", Fields("name: string"), Fields("n: long"), StateKind.OPAQUE)
+    run_inline(committing(spout, CountTuples(), total=total), Config(max_spout_pending=6))
     (part,) = read_journal(find_journal(tmp_path / "_txtopo"))
     taken = [transaction.ranges for entry in part.entries for transaction in entry.transactions]
     assert len(part.entries) < len(taken), "some transactions share a group"
@@ -151,10 +148,8 @@ def test_upkeep_that_fails_stops_no_run(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(LogUpkeep, "begin", at_once)
     monkeypatch.setattr(DeltaTable, "create_checkpoint", on_a_full_disk)
     state = DeltaState(tmp_path / "total", Fields("name: string"), Fields("n: long"), upkeep_every_writes=1)
-    builder = TransactionalTopologyBuilder("total", "spout", MemoryTransactionalSpout(DATA, Fields("word"), 4))
-    builder.set_committer_bolt("count", CountTuples()).global_grouping("spout")
-    builder.set_state("total", state)
-    run_inline(builder.build(), Config(group_transactions_max=1))
+    spout = MemoryTransactionalSpout(DATA, Fields("word"), 4)
+    run_inline(committing(spout, CountTuples(), total=state), Config(group_transactions_max=1))
     assert state.snapshot()["n"].to_pylist() == [sum(map(len, DATA.values()))]
     assert sum("No space left" in message for message in caplog.messages) == TRANSACTIONS // 2
 
@@ -164,12 +159,9 @@ def test_a_mark_that_is_older_than_what_the_log_keeps(tmp_path):
 
     def run(every_writes, until=None):
         spout = MemoryTransactionalSpout(DATA, Fields("word: string"), 4)
-        builder = TransactionalTopologyBuilder("rows", "spout", spout)
-        builder.set_committer_bolt("append", AppendCommitter("rows")).global_grouping("spout")
-        builder.set_state(
-            "rows", DeltaRows(tmp_path / "rows", Fields("word: string"), upkeep_every_writes=every_writes, files_max=1)
-        )
-        run_inline(builder.build(), Config(group_transactions_max=1), until=until)
+        rows = DeltaRows(tmp_path / "rows", Fields("word: string"), upkeep_every_writes=every_writes, files_max=1)
+        topology = committing(spout, AppendCommitter("rows"), rows=rows)
+        run_inline(topology, Config(group_transactions_max=1), until=until)
 
     run(2, until=2)  # upkeep has compacted the table: a version after the one of the mark, with a checkpoint
     log = tmp_path / "rows" / "_delta_log"
@@ -204,13 +196,10 @@ class Fails(BatchBolt, ICommitter):
 
 def test_rows_of_an_attempt_that_failed_are_never_written(tmp_path):
     """Neither those it has added nor those it has folded, although the transactions before it in its group are."""
-    builder = TransactionalTopologyBuilder("fails", "spout", MemoryTransactionalSpout(DATA, Fields("word"), 4))
-    builder.set_committer_bolt("fails", Fails()).global_grouping("spout")
+    spout = MemoryTransactionalSpout(DATA, Fields("word"), 4)
     rows = DeltaRows(tmp_path / "rows", Fields("n: long"))
     folded = DeltaState(tmp_path / "folded", Fields("name: string"), Fields("n: long"))
-    builder.set_state("rows", rows)
-    builder.set_state("folded", folded)
-    report = run_inline(builder.build(), Config(max_spout_pending=TRANSACTIONS))
+    report = run_inline(committing(spout, Fails(), rows=rows, folded=folded), Config(max_spout_pending=TRANSACTIONS))
     assert report.failures == TRANSACTIONS - 1
     assert sorted(rows.snapshot()["n"].to_pylist()) == list(range(1, TRANSACTIONS + 1))
     assert folded.snapshot()["n"].to_pylist() == [TRANSACTIONS]
@@ -262,12 +251,10 @@ class Folds(BatchBolt, ICommitter):
 
 def folding(tmp_path, amounts):
     rows = {0: [[str(txid)] for txid in range(1, len(amounts) + 1)]}
-    builder = TransactionalTopologyBuilder("folds", "spout", MemoryTransactionalSpout(rows, Fields("word"), 1))
-    builder.set_committer_bolt("folds", Folds(amounts)).global_grouping("spout")
     state = DeltaState(tmp_path / "folded", Fields("name: string"), Fields("n: long"))
-    builder.set_state("folded", state)
     Folds.FINISHED.clear()
-    return builder.build(), state
+    spout = MemoryTransactionalSpout(rows, Fields("word"), 1)
+    return committing(spout, Folds(amounts), name="folds", folded=state), state
 
 
 LARGEST = (1 << 63) - 1

@@ -12,6 +12,7 @@ from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState
 from state.memory import OpenedMemoryState
 from tests.acceptance.topologies import CountTuples
+from tests.topologies import committing
 from tests.transactional.recovery.divergences import DATA, Place
 from txtopo import (
     BatchBolt,
@@ -19,7 +20,6 @@ from txtopo import (
     FailedException,
     Fields,
     ReportedFailedException,
-    TransactionalTopologyBuilder,
 )
 from txtopo.errors import StateFailure, StopError
 from txtopo.testing.inline import run_inline
@@ -55,10 +55,8 @@ class Mask(CountTuples):
 
 
 def topology(state, committer: BatchBolt | None = None):
-    builder = TransactionalTopologyBuilder("sums", "spout", MemoryTransactionalSpout(DATA, Fields("word"), 4))
-    builder.set_committer_bolt("sum", committer or CountTuples()).global_grouping("spout")
-    builder.set_state("total", state)
-    return builder.build()
+    spout = MemoryTransactionalSpout(DATA, Fields("word"), 4)
+    return committing(spout, committer or CountTuples(), name="sum", topology_id="sums", total=state)
 
 
 def delta(folder: pathlib.Path) -> DeltaState:

@@ -10,8 +10,10 @@ import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_tables
+from tests.acceptance.topologies import CountTuples
 from tests.full_disk import no_file_larger_than
-from txtopo import BatchBolt, Fields, ICommitter, Topology, TransactionalTopologyBuilder
+from tests.topologies import committing
+from txtopo import Fields, Topology
 from txtopo.errors import StopError
 from txtopo.files.folder import LocalFolder
 from txtopo.testing.inline import run_inline
@@ -29,25 +31,10 @@ from txtopo.transactional.journal.journal import (
 )
 
 
-class Count(BatchBolt, ICommitter):
-    def prepare(self, config, context, collector, attempt):
-        self.counts = context.state("counts")
-        self.tuples = 0
-
-    def execute(self, tuple):
-        self.tuples += 1
-
-    def finish_batch(self):
-        self.counts.update("all", lambda old: (old or 0) + self.tuples)
-
-
 def topology(name: str, output: Path) -> Topology:
     spout = MemoryTransactionalSpout({0: [["a"], ["b"], ["c"]]}, Fields("word"), 1)
-    builder = TransactionalTopologyBuilder(name, "spout", spout, 1)
-    builder.set_committer_bolt("count", Count(), 1).global_grouping("spout")
-    state = DeltaState(output / name, key=Fields("name: string"), value=Fields("n: long"))
-    builder.set_state("counts", state)
-    return builder.build()
+    total = DeltaState(output / name, key=Fields("name: string"), value=Fields("n: long"))
+    return committing(spout, CountTuples(), topology_id=name, total=total)
 
 
 def test_two_topologies_in_one_folder(tmp_path: Path) -> None:

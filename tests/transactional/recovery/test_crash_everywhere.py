@@ -8,6 +8,7 @@ import txtopo.transactional.run.assembly
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import MemoryState, MemoryStore
 from tests.acceptance.topologies import CountWords, Partial, SumDeltas, counts_of, make_data
+from tests.topologies import values_in
 from tests.transactional.recovery.crashes import CrashError, CrashingState, CrashingStore, Fuse
 from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder
 from txtopo.api.state import StateKind
@@ -45,7 +46,7 @@ class World:
         run_inline(self.topology(fuse), Config(max_spout_pending=6, group_transactions_max=2))
 
     def check(self) -> None:
-        assert {word: kept.value for word, kept in self.words.items().items()} == counts_of(DATA)
+        assert values_in(self.words) == counts_of(DATA)
         assert [kept.value for kept in self.total.items().values()] == [sum(counts_of(DATA).values())]
 
 

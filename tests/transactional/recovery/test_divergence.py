@@ -15,9 +15,11 @@ from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState, MemoryStore, SqliteStore, TransactionalValue, read_table
 from state.delta.upkeep import LogUpkeep
 from tests.acceptance.topologies import counts_of
+from tests.bolts import Collecting
 from tests.crashes import dying
+from tests.topologies import committing
 from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
-from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
+from txtopo import Config, Fields
 from txtopo.api.store import Delete, Put
 from txtopo.errors import DivergenceError, LostLead, TxtopoError
 from txtopo.files.folder import LocalFolder
@@ -392,12 +394,9 @@ def test_a_table_declared_otherwise_before_its_first_transaction(tmp_path):
 
     def run(kind):
         spout = MemoryTransactionalSpout(DATA, Fields("word"), 4)
-        builder = TransactionalTopologyBuilder("words", "spout", spout)
         table = DeltaState(tmp_path / "total", Fields(f"word: {kind}"), Fields("n: long"))
         committer = ReduceCommitter("total", "word", values={"n": Count()})
-        builder.set_committer_bolt("count", committer).global_grouping("spout")
-        builder.set_state("total", table)
-        return run_inline(builder.build())
+        return run_inline(committing(spout, committer, topology_id="words", total=table))
 
     with pytest.raises(TxtopoError, match="does not fit"):
         run("long")
@@ -446,19 +445,13 @@ def test_a_table_declared_otherwise(tmp_path):
 # During a run
 
 
-class Interfering(BatchBolt, ICommitter):
+class Interfering(Collecting):
     """Counts, and writes to its own table behind txtopo's back, once."""
 
     def __init__(self, path, *, reads):
+        super().__init__()
         self.path = path
         self.reads = reads
-
-    def prepare(self, config, context, collector, attempt):
-        self.state = context.state("words")
-        self.words = []
-
-    def execute(self, tuple):
-        self.words.append(tuple["word"])
 
     def finish_batch(self):
         if self.attempt.txid == 3 and DeltaTable(self.path).history(1)[0]["operation"] != "DELETE":
@@ -476,10 +469,11 @@ def test_a_write_of_somebody_else_during_a_run(tmp_path, reads):
 
     def run(until=None):
         spout = MemoryTransactionalSpout(DATA, Fields("word"), 4)
-        builder = TransactionalTopologyBuilder("busy", "spout", spout, 1)
-        builder.set_committer_bolt("count", Interfering(tmp_path / "words", reads=reads)).global_grouping("spout")
-        builder.set_state("words", DeltaState(tmp_path / "words", Fields("word: string"), Fields("n: long")))
-        run_inline(builder.build(), Config(group_transactions_max=1), until=until)
+        words = DeltaState(tmp_path / "words", Fields("word: string"), Fields("n: long"))
+        bolt = Interfering(tmp_path / "words", reads=reads)
+        run_inline(
+            committing(spout, bolt, topology_id="busy", words=words), Config(group_transactions_max=1), until=until
+        )
 
     with pytest.raises(DivergenceError) as refusal:
         run()

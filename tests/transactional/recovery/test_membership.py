@@ -11,8 +11,9 @@ import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState, SqliteStore, read_table, read_tables
+from tests.bolts import Count
 from tests.crashes import Crash, dying, survives
-from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
+from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.api.store import Delete, Put
 from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.testing.inline import run_inline
@@ -23,22 +24,12 @@ ROWS = [[f"w{n % 3}", 1] for n in range(12)]
 TOPOLOGY = "t"
 
 
-class Count(BatchBolt, ICommitter):
-    """Counts the rows of each word, and those of all, in a state; puts nothing into a state named ``idle``."""
-
-    def __init__(self, state: str) -> None:
-        self.name = state
-
-    def prepare(self, config, context, collector, attempt):
-        self.state = context.state(self.name)
-        self.words = []
-
-    def execute(self, tuple):
-        self.words.append(tuple["word"])
+class CountUnlessIdle(Count):
+    """Puts nothing into a state named ``idle``."""
 
     def finish_batch(self):
-        for word in self.words if self.name != "idle" else ():
-            self.state.update(word, lambda old: (old or 0) + 1)
+        if self.name != "idle":
+            super().finish_batch()
 
 
 class Place:
@@ -52,7 +43,7 @@ class Place:
             TOPOLOGY, "rows", MemoryTransactionalSpout(ROWS, Fields("word: string", "n: long"), 1)
         )
         for name in names:
-            builder.set_committer_bolt(f"count-{name}", Count(name), 1).global_grouping("rows")
+            builder.set_committer_bolt(f"count-{name}", CountUnlessIdle(name), 1).global_grouping("rows")
             path = self.folder / paths.get(name, name)
             builder.set_state(name, DeltaState(path, Fields("word: string"), Fields("n: long")))
         return builder.build()
@@ -235,7 +226,7 @@ def test_states_in_memory(tmp_path):
         spout = MemoryTransactionalSpout(ROWS, Fields("word: string", "n: long"), 1)
         builder = TransactionalTopologyBuilder(TOPOLOGY, "rows", spout)
         for name in names:
-            builder.set_committer_bolt(f"count-{name}", Count(name), 1).global_grouping("rows")
+            builder.set_committer_bolt(f"count-{name}", CountUnlessIdle(name), 1).global_grouping("rows")
             builder.set_state(name, states[name])
         run_inline(builder.build(), Config(**settings), until=until)
 

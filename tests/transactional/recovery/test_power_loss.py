@@ -7,12 +7,12 @@ from click.testing import CliRunner
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaState
-from tests.acceptance.topologies import CountWords, Partial, counts_of, make_data, read_words
+from tests.acceptance.topologies import counting, counts_of, make_data, read_words
 from tests.crashes import dying
 from tests.legacy.interrupted import CONFIG, EXECUTORS_CONFIG, expected_rows, topology
 from tests.legacy.tables import tables_in
 from tests.transactional.recovery.power_loss import Disk
-from txtopo import Fields, TransactionalTopologyBuilder
+from txtopo import Fields
 from txtopo.cli.main import txtopo
 from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline
@@ -102,11 +102,8 @@ def test_so_it_is_with_one_table(tmp_path, disk):
             lefts.append(disk.left())
 
     def run(folder):
-        builder = TransactionalTopologyBuilder("one", "spout", MemoryTransactionalSpout(data, Fields("word"), 3))
-        builder.set_bolt("partial", Partial()).shuffle_grouping("spout")
-        builder.set_committer_bolt("count", CountWords()).fields_grouping("partial", Fields("word"))
-        builder.set_state("words", DeltaState(folder / "words", Fields("word: string"), Fields("n: long")))
-        run_inline(builder.build())
+        words = DeltaState(folder / "words", Fields("word: string"), Fields("n: long"))
+        run_inline(counting(MemoryTransactionalSpout(data, Fields("word"), 3), words))
 
     with dying("delta.write.landed"):
         run(disk.folder)

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import pathlib
+from typing import Any
 
 import pytest
 
-from spouts import MemoryTransactionalSpout
+from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaState
-from tests.acceptance.topologies import CountWords, Partial, counts_of, make_data, read_words
-from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder
+from tests.acceptance.topologies import counting, counts_of, make_data, read_words
+from txtopo import Config, Fields, Topology
 from txtopo.errors import DivergenceError
 from txtopo.testing.inline import run_inline
 
 DATA = make_data(2, 12)
 
 
-def topology(output: pathlib.Path, topology_id: str = "recovery") -> Topology:
-    builder = TransactionalTopologyBuilder(topology_id, "spout", MemoryTransactionalSpout(DATA, Fields("word"), 3), 1)
-    builder.set_bolt("partial", Partial()).shuffle_grouping("spout")
-    builder.set_committer_bolt("count", CountWords()).fields_grouping("partial", Fields("word"))
-    builder.set_state("words", DeltaState(output / "words", Fields("word: string"), Fields("n: long")))
-    return builder.build()
+def topology(output: pathlib.Path, topology_id: str = "recovery", spouts: Any = MemoryTransactionalSpout) -> Topology:
+    words = DeltaState(output / "words", Fields("word: string"), Fields("n: long"))
+    return counting(spouts(DATA, Fields("word"), 3), words, topology_id=topology_id)
 
 
 def run_until(output: pathlib.Path, txid: int | None, **settings: object) -> None:
@@ -31,12 +29,7 @@ def run_until(output: pathlib.Path, txid: int | None, **settings: object) -> Non
 def test_two_topologies_beside_each_other(tmp_path: pathlib.Path) -> None:
     """Topologies with other ids and other tables share a folder, and even the file of coordinator state."""
     for topology_id in ("one", "two"):
-        builder = TransactionalTopologyBuilder(topology_id, "spout", MemoryTransactionalSpout(DATA, Fields("word"), 3))
-        builder.set_bolt("partial", Partial()).shuffle_grouping("spout")
-        builder.set_committer_bolt("count", CountWords()).fields_grouping("partial", Fields("word"))
-        table = DeltaState(tmp_path / topology_id / "words", Fields("word: string"), Fields("n: long"))
-        builder.set_state("words", table)
-        run_inline(builder.build(), Config(state_dir=str(tmp_path / "shared")))
+        run_inline(topology(tmp_path / topology_id, topology_id), Config(state_dir=str(tmp_path / "shared")))
         assert read_words(tmp_path / topology_id) == counts_of(DATA)
 
 
@@ -52,13 +45,6 @@ def test_what_nobody_will_publish_is_removed(tmp_path: pathlib.Path) -> None:
 
 def test_another_kind_of_spout(tmp_path: pathlib.Path) -> None:
     """A repeatable spout's metadata means nothing to an opaque one: the exchange is refused."""
-    from spouts import OpaqueMemoryTransactionalSpout
-
     run_until(tmp_path, 3)
-    spout = OpaqueMemoryTransactionalSpout(DATA, Fields("word"), 3)
-    builder = TransactionalTopologyBuilder("recovery", "spout", spout)
-    builder.set_bolt("partial", Partial()).shuffle_grouping("spout")
-    builder.set_committer_bolt("count", CountWords()).fields_grouping("partial", Fields("word"))
-    builder.set_state("words", DeltaState(tmp_path / "words", Fields("word: string"), Fields("n: long")))
     with pytest.raises(DivergenceError, match="opaque"):
-        run_inline(builder.build())
+        run_inline(topology(tmp_path, spouts=OpaqueMemoryTransactionalSpout))

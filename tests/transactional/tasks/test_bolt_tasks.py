@@ -9,6 +9,7 @@ import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
+from tests.topologies import committing, values_in
 from txtopo import BasicBolt, BatchBolt, Fields, ICommitter, Topology, TransactionalTopologyBuilder
 from txtopo.api.reduction import Reduction
 from txtopo.columnar.reducing import ReductionCombiner
@@ -61,10 +62,7 @@ class TupleSums(BatchSums):
 
 def sums_by(bolt: BatchBolt, fields: Fields, rows: Any = ROWS) -> tuple[Topology, MemoryState]:
     state = MemoryState(Fields("word"), Fields("n"))
-    builder = TransactionalTopologyBuilder("sums", "spout", MemoryTransactionalSpout(rows, fields, 10))
-    builder.set_bolt("sums", bolt).global_grouping("spout")
-    builder.set_state("sums", state)
-    return builder.build(), state
+    return committing(MemoryTransactionalSpout(rows, fields, 10), bolt, name="sums", sums=state), state
 
 
 @pytest.mark.parametrize(
@@ -82,7 +80,7 @@ def test_execute_batch(bolt: BatchBolt, fields: Fields, calls: str) -> None:
     """``execute_batch`` gets the chunks of columnar streams, and those a combiner is for; ``execute`` all else."""
     topology, state = sums_by(bolt, fields)
     run_inline(topology)
-    assert {key: value.value for key, value in state.items().items()} == {"cat": 5, "dog": 1, "calls": calls}
+    assert values_in(state) == {"cat": 5, "dog": 1, "calls": calls}
 
 
 class Seen(CombinedSums):
@@ -123,7 +121,7 @@ def test_what_columns_say(rows: list[tuple[Any, Any]], way: str) -> None:
     """Texts and whole numbers may come as columns, exactly as they were emitted; all else comes as tuples."""
     topology, state = sums_by(Seen(), Fields("other", "word", "n"), {0: [("other", *row) for row in rows]})
     run_inline(topology)
-    seen = {key: value.value for key, value in state.items().items()}[way]
+    seen = values_in(state)[way]
     assert [(type(word), word, type(n), n) for word, n in seen] == [(type(word), word, type(n), n) for word, n in rows]
 
 
@@ -181,7 +179,7 @@ def test_kept_tuples() -> None:
     builder.set_bolt("keeps", Keeps()).global_grouping("basic")
     builder.set_state("sums", state)
     run_inline(builder.build())
-    assert {key: value.value for key, value in state.items().items()} == {"cat 0": 2, "cat 1": 1, "cat 2": 3}
+    assert values_in(state) == {"cat 0": 2, "cat 1": 1, "cat 2": 3}
 
 
 class Clears(BatchBolt, ICommitter):

@@ -11,7 +11,8 @@ import pytest
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState
 from state.delta.columns import AT_ONCE_MAX, column_values, fit_column
-from txtopo import BatchBolt, Fields, ICommitter, TransactionalTopologyBuilder, TransactionAttempt
+from tests.topologies import committing
+from txtopo import BatchBolt, Fields, ICommitter, TransactionAttempt
 from txtopo.transactional.commit.phases import run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt
 from txtopo.transactional.core.events import NEVER
@@ -76,10 +77,7 @@ def state(request, tmp_path: Path) -> Any:
 
 def test_many_nested_values_are_seen_to_get_on(state: Any) -> None:
     """Promise 7: a commit phase whose values take longer than the timeout, all together, gets on for all to see."""
-    builder = TransactionalTopologyBuilder("id", "spout", MemoryTransactionalSpout({}, Fields("word"), 1))
-    builder.set_committer_bolt("put", PutMany()).global_grouping("spout")
-    builder.set_state("tags", state)
-    plan = builder.build().plan
+    plan = committing(MemoryTransactionalSpout({}, Fields("word"), 1), PutMany(), tags=state).plan
     clock = Slow.clock = Clock()
     opened = {"tags": state.open("id", "tags", "life", 1)}
     attempts = [TransactionAttempt(txid, 1) for txid in (1, 2, 3)]
