@@ -14,6 +14,22 @@ class Pass(BasicBolt):
         collector.emit(tuple.values)
 
 
+class PassBatch(BatchBolt):
+    """Passes words on."""
+
+    output_fields = Fields("attempt", "word")
+
+    def execute(self, tuple):
+        self.collector.emit(tuple.values)
+
+
+class Take(BatchBolt):
+    """Takes tuples, and does nothing with them."""
+
+    def execute(self, tuple):
+        pass
+
+
 class Collecting(BatchBolt, ICommitter):
     """Collects the words of its batch; a subclass puts them into the state when the batch is over."""
 

@@ -13,7 +13,8 @@ import pytest
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState
 from tests.acceptance.topologies import CountTuples
-from txtopo import BasicBolt, BatchBolt, Config, Fields, ICommitter, Topology, TransactionalTopologyBuilder
+from tests.bolts import PassBatch
+from txtopo import BasicBolt, Config, Fields, ICommitter, Topology, TransactionalTopologyBuilder
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError, RuleError, StopError, UserCodeError
 from txtopo.testing.inline import run_inline
@@ -24,17 +25,10 @@ WORDS = [[f"word {number}"] for number in range(40)]
 DEADLINE_SECS = 20
 
 
-class Pass(BatchBolt):
-    output_fields = Fields("attempt", "word")
-
-    def execute(self, tuple):
-        self.collector.emit(tuple.values)
-
-
 def topology(bolt=None, committer=None, spout=None, state=None) -> Topology:
     spout = spout or MemoryTransactionalSpout(WORDS, Fields("word"), 4)
     builder = TransactionalTopologyBuilder("stops", "spout", spout)
-    builder.set_bolt("pass", bolt or Pass()).shuffle_grouping("spout")
+    builder.set_bolt("pass", bolt or PassBatch()).shuffle_grouping("spout")
     builder.set_committer_bolt("count", committer or CountTuples()).global_grouping("pass")
     builder.set_state("total", state or MemoryState(Fields("name"), Fields("n")))
     return builder.build()
@@ -43,7 +37,7 @@ def topology(bolt=None, committer=None, spout=None, state=None) -> Topology:
 # What a user's code raises.
 
 
-class Raises(Pass):
+class Raises(PassBatch):
     def __init__(self, where: str, error: type[BaseException]) -> None:
         self.where, self.error = where, error
 
@@ -168,7 +162,7 @@ class Later:
 _later: list[Later] = []
 
 
-class EmitsLater(Pass):
+class EmitsLater(PassBatch):
     def finish_batch(self):
         if self.attempt.txid == 2:
             collector, attempt = self.collector, self.attempt
@@ -251,7 +245,7 @@ def test_metadata_that_is_removed_stops_the_run(tmp_path, gone, how):
 # What is forgotten.
 
 
-class Forgets(Pass):
+class Forgets(PassBatch):
     def execute(self, tuple):
         self.collector.emit((tuple["word"],))
 

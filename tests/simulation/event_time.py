@@ -21,7 +21,8 @@ from committers import (
 )
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState
-from txtopo import BatchBolt, Fields, ICommitter, Topology, TransactionalTopologyBuilder
+from tests.bolts import Take
+from txtopo import Fields, ICommitter, Topology, TransactionalTopologyBuilder
 
 SECOND = dt.timedelta(seconds=1)
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -69,15 +70,12 @@ class Remind(TimerCommitter):
         return None
 
 
-class NotePlanned(BatchBolt, ICommitter):
+class NotePlanned(Take, ICommitter):
     """Writes when each transaction was planned."""
 
     def prepare(self, config, context, collector, attempt):
         self.planned = context.state("planned")
         self.attempt = attempt
-
-    def execute(self, tuple):
-        pass
 
     def finish_batch(self):
         self.planned.append([(self.attempt.txid, self.context.planned_at)])

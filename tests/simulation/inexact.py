@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
+from tests.bolts import Take
 from tests.topologies import committing
-from txtopo import BatchBolt, Fields, ICommitter, Topology
+from txtopo import Fields, ICommitter, Topology
 
 
-class CountTries(BatchBolt, ICommitter):
+class CountTries(Take, ICommitter):
     def prepare(self, config, context, collector, attempt):
         self.total = context.state("total")
         self.tries = attempt.attempt
-
-    def execute(self, tuple):
-        pass
 
     def finish_batch(self):
         self.total.update("tries", lambda old: (old or 0) + self.tries)

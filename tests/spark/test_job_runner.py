@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from spouts import MemoryTransactionalSpout
 from tests.acceptance.topologies import Partial
-from txtopo import BatchBolt, Config, Fields, TransactionalTopologyBuilder, run
+from tests.bolts import Take
+from txtopo import Config, Fields, TransactionalTopologyBuilder, run
 from txtopo.errors import UserCodeError
 from txtopo.spark.job_runner import SparkJobRunner
 from txtopo.spark.sql import sql_progress
@@ -36,13 +37,10 @@ def test_a_job_of_the_commit_phase_is_seen_to_get_on(spark: SparkSession, monkey
     assert probe.steps > 0
 
 
-class Late(BatchBolt):
+class Late(Take):
     """Has a thread that emits until it is refused, which is when the batch is over."""
 
     output_fields = Fields("attempt", "n")
-
-    def execute(self, tuple):
-        pass
 
     def finish_batch(self):
         if self.attempt.txid == 1:

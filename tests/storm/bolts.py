@@ -31,15 +31,6 @@ class GlobalCount(BasicBolt):
         collector.emit([self.count])
 
 
-class Words(Spout):
-    """Emits nothing, and has no end."""
-
-    output_fields = Fields("word")
-
-    def next_tuple(self):
-        pass
-
-
 class Acking(RichBolt):
     """Keeps the collector; subclass it."""
 

@@ -12,7 +12,8 @@ from collections import Counter
 
 import pytest
 
-from tests.storm.bolts import AckBolt, AckEveryOther, Acking, Fed, GlobalCount, Identity, WordCounter, Words
+from tests.plain.topologies import Words
+from tests.storm.bolts import AckBolt, AckEveryOther, Acking, Fed, GlobalCount, Identity, WordCounter
 from txtopo import (
     BasicBolt,
     CustomStreamGrouping,

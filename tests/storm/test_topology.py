@@ -13,6 +13,7 @@ from typing import Any
 
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import MemoryState
+from tests.bolts import Take
 from txtopo import (
     BasicBolt,
     BatchBolt,
@@ -98,14 +99,11 @@ class Capture(BatchBolt, ICommitter):
         self.state.put((self.component, self.attempt.txid), self.seen)
 
 
-class FailOnce(BatchBolt, ICommitter):
+class FailOnce(Take, ICommitter):
     """Fails the first attempt of one transaction in the commit phase."""
 
     def __init__(self, txid: int) -> None:
         self.txid = txid
-
-    def execute(self, tuple):
-        pass
 
     def finish_batch(self):
         if self.attempt.txid == self.txid and self.attempt.attempt == 1:

@@ -12,10 +12,9 @@ import pytest
 from spouts.memory import MemoryTransactionalSpout
 from state import DeltaState
 from state.memory import MemoryState
-from tests.bolts import Pass
+from tests.bolts import Pass, PassBatch, Take
 from txtopo import (
     ArrowBatchBolt,
-    BatchBolt,
     DataFrameBolt,
     Fields,
     ICommitter,
@@ -25,14 +24,7 @@ from txtopo.errors import TopologyError
 from txtopo.topology.plan import Phase
 
 
-class Batch(BatchBolt):
-    output_fields = Fields("attempt", "word")
-
-    def execute(self, tuple):
-        self.collector.emit(tuple.values)
-
-
-class TypedBatch(Batch):
+class TypedBatch(PassBatch):
     output_fields = Fields("attempt", "word: string")
 
 
@@ -44,17 +36,9 @@ class TypedFirst(Pass):
     output_fields = Fields("attempt: string", "n")
 
 
-class Silent(BatchBolt):
-    def execute(self, tuple):
-        pass
-
-
-class Asks(BatchBolt, ICommitter):
+class Asks(Take, ICommitter):
     def prepare(self, config, context, collector, attempt):
         self.state = context.state("totals")
-
-    def execute(self, tuple):
-        pass
 
 
 class Columns(ArrowBatchBolt):
@@ -69,20 +53,14 @@ class Frame(DataFrameBolt):
         return frame
 
 
-class OtherTyped(BatchBolt):
+class OtherTyped(Take):
     output_fields = Fields("attempt", "n: long")
 
-    def execute(self, tuple):
-        pass
 
-
-class Several(BatchBolt):
+class Several(Take):
     def declare_output_fields(self, declarer):
         declarer.declare(Fields("attempt", "word"))
         declarer.declare_stream("long words", Fields("attempt", "word", "length"))
-
-    def execute(self, tuple):
-        pass
 
 
 Builder = TransactionalTopologyBuilder
@@ -122,7 +100,7 @@ def twice(add: Mistake) -> Mistake:
 
 
 def _no_output(b: Builder) -> None:
-    b.set_bolt("a", Silent()).shuffle_grouping("spout")
+    b.set_bolt("a", Take()).shuffle_grouping("spout")
     b.set_bolt("b", Pass()).shuffle_grouping("a")
 
 
@@ -203,9 +181,9 @@ def test_all_mistakes_at_once() -> None:
 def test_phases() -> None:
     """Promise 13: for spout → A → B (committer) → C → D, A works ahead; B, C and D are of the commit phase."""
     b = builder()
-    b.set_bolt("D", Batch()).shuffle_grouping("C")
+    b.set_bolt("D", PassBatch()).shuffle_grouping("C")
     b.set_bolt("C", Pass()).shuffle_grouping("B")
-    b.set_committer_bolt("B", Batch(), 3).fields_grouping("A", Fields("word"))
+    b.set_committer_bolt("B", PassBatch(), 3).fields_grouping("A", Fields("word"))
     b.set_bolt("A", Pass(), 2).shuffle_grouping("spout")
     plan = b.build().plan
     assert [c.id for c in plan.of_phase(Phase.PROCESSING)] == ["spout", "A"]

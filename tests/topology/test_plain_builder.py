@@ -9,23 +9,11 @@ from typing import Any
 import pytest
 
 from spouts.memory import MemoryTransactionalSpout
-from txtopo import BasicBolt, BatchBolt, Fields, RichBolt, Spout, TopologyBuilder, TransactionalTopologyBuilder
+from tests.bolts import Take
+from tests.plain.topologies import Pass, Words
+from txtopo import Fields, RichBolt, Spout, TopologyBuilder, TransactionalTopologyBuilder
 from txtopo.errors import TopologyError
 from txtopo.topology.plain_plan import PlainKind
-
-
-class Words(Spout):
-    output_fields = Fields("word")
-
-    def next_tuple(self):
-        pass
-
-
-class Pass(BasicBolt):
-    output_fields = Fields("word")
-
-    def execute(self, tuple, collector):
-        collector.emit(tuple.values)
 
 
 class Rich(RichBolt):
@@ -58,11 +46,8 @@ class BadFields(Words):
     output_fields = ("word",)
 
 
-class OfTransactions(BatchBolt):
+class OfTransactions(Take):
     output_fields = Fields("attempt", "word")
-
-    def execute(self, tuple):
-        pass
 
 
 class StormsNames(Words):

@@ -9,7 +9,8 @@ import pytest
 from committers import EventClock
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState
-from txtopo import BatchBolt, Fields, ICommitter, TransactionalTopologyBuilder
+from tests.bolts import Take
+from txtopo import Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.errors import ConfigError
 from txtopo.topology.plan import Phase
 from txtopo.transactional.backfill.part import part_of
@@ -17,7 +18,7 @@ from txtopo.transactional.backfill.part import part_of
 ROW = Fields("word: string", "at: timestamp")
 
 
-class Uses(BatchBolt, ICommitter):
+class Uses(Take, ICommitter):
     """Requests some states, and passes nothing on."""
 
     output_fields = Fields("attempt", "word: string", "at: timestamp")
@@ -27,9 +28,6 @@ class Uses(BatchBolt, ICommitter):
 
     def prepare(self, config, context, collector, attempt):
         self.opened = [context.state(name) for name in self.states]
-
-    def execute(self, tuple):
-        pass
 
     def finish_batch(self):
         pass

@@ -21,7 +21,8 @@ import attrs
 
 from spouts import MemoryTransactionalSpout
 from state.stores.memory import MemoryPlace, MemoryStore
-from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
+from tests.bolts import Take
+from txtopo import Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.api.state import OpenedState
 from txtopo.api.values import StateKind, TransactionalValue
 from txtopo.attempts import TransactionAttempt
@@ -80,11 +81,8 @@ class _OneThread:
             step()
 
 
-class Nothing(BatchBolt, ICommitter):
+class Nothing(Take, ICommitter):
     """The topology's only bolt; its commit phase is made up in :meth:`World._run_phases`."""
-
-    def execute(self, tuple):
-        pass
 
     def finish_batch(self):
         pass

@@ -17,10 +17,11 @@ from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaRows, DeltaState, SqliteStore, read_table
 from state.delta.upkeep import LogUpkeep
 from tests.acceptance.topologies import CountTuples
+from tests.bolts import Take
 from tests.crashes import dying
 from tests.topologies import committing
 from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
-from txtopo import BatchBolt, Config, Fields, ICommitter
+from txtopo import Config, Fields, ICommitter
 from txtopo.api.state import StateKind
 from txtopo.errors import ClusterError, FailedException, FieldsError, InternalError, RuleError, StopError
 from txtopo.failpoints import armed
@@ -92,15 +93,12 @@ def test_nothing_is_kept_of_the_metadata_of_committed_transactions(tmp_path):
     store.close()
 
 
-class InTurns(BatchBolt, ICommitter):
+class InTurns(Take, ICommitter):
     """Writes to one state, then to the other, then to both."""
 
     def prepare(self, config, context, collector, attempt):
         names = [("one",), ("two",), ("one", "two")][(attempt.txid - 1) // 2]
         self.states = [context.state(name) for name in names]
-
-    def execute(self, tuple):
-        pass
 
     def finish_batch(self):
         for state in self.states:
@@ -177,15 +175,12 @@ def test_a_mark_that_is_older_than_what_the_log_keeps(tmp_path):
     )
 
 
-class Fails(BatchBolt, ICommitter):
+class Fails(Take, ICommitter):
     """Adds a row, and one to a count; then each transaction but the first one fails once."""
 
     def prepare(self, config, context, collector, attempt):
         self.attempt = attempt
         self.rows, self.folded = context.state("rows"), context.state("folded")
-
-    def execute(self, tuple):
-        pass
 
     def finish_batch(self):
         self.rows.append([(self.attempt.txid,)])
@@ -229,7 +224,7 @@ def test_an_error_that_nobody_expects_ends_the_run(tmp_path, step, error):
     place.check_totals()
 
 
-class Folds(BatchBolt, ICommitter):
+class Folds(Take, ICommitter):
     """Folds each transaction's number into a count, and counts how often each batch is finished."""
 
     FINISHED: ClassVar[list[int]] = []
@@ -240,9 +235,6 @@ class Folds(BatchBolt, ICommitter):
     def prepare(self, config, context, collector, attempt):
         self.attempt = attempt
         self.folded = context.state("folded")
-
-    def execute(self, tuple):
-        pass
 
     def finish_batch(self):
         self.FINISHED.append(self.attempt.txid)

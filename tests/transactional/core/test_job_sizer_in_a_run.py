@@ -8,7 +8,8 @@ import pytest
 from spouts import MemoryTransactionalSpout
 from state import MemoryState, SqliteStore
 from tests.acceptance.topologies import Partial
-from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
+from tests.bolts import Take
+from txtopo import Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.api.store import Lead
 from txtopo.engine.runner import run_with
 from txtopo.errors import UserCodeError
@@ -22,15 +23,12 @@ from txtopo.transactional.recovery.coordinator_state import CommittedMark, Coord
 from txtopo.transactional.run.assembly import Environment
 
 
-class Last(BatchBolt, ICommitter):
+class Last(Take, ICommitter):
     def __init__(self, fails_from=1_000):
         self.fails_from = fails_from
 
     def prepare(self, config, context, collector, attempt):
         self.state = context.state("last")
-
-    def execute(self, tuple):
-        pass
 
     def finish_batch(self):
         assert self.attempt.txid < self.fails_from

@@ -6,21 +6,15 @@ from pathlib import Path
 
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
-from txtopo import BatchBolt, Config, Fields, TransactionalTopologyBuilder
+from tests.bolts import Take
+from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.testing.inline import run_inline
-
-
-class Sink(BatchBolt):
-    """Takes tuples."""
-
-    def execute(self, tuple):
-        pass
 
 
 def test_what_a_killed_run_has_spilled(tmp_path: Path) -> None:
     """The next run of the topology removes it, and leaves what other topologies have in the same folder."""
     builder = TransactionalTopologyBuilder("a b", "spout", MemoryTransactionalSpout([1], Fields("n"), 1))
-    builder.set_bolt("sink", Sink()).shuffle_grouping("spout")
+    builder.set_bolt("sink", Take()).shuffle_grouping("spout")
     builder.set_state("unused", MemoryState(Fields("k"), Fields("v")))
     left, others = tmp_path / "staging" / "a%20b" / "0", tmp_path / "staging" / "c" / "7"
     for folder in (left, others):

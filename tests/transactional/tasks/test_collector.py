@@ -10,6 +10,7 @@ import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
+from tests.bolts import PassBatch, Take
 from tests.transactional.commit.own_threads import THREADS, work_beside_own_threads
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.attempts import TransactionAttempt
@@ -24,16 +25,12 @@ ATTEMPT = TransactionAttempt(1, 1)
 TUPLES = 5_000
 
 
-class Passes(BatchBolt):
+class Passes(PassBatch):
     output_fields = Fields("attempt", "word: string")
 
-    def execute(self, tuple):
-        self.collector.emit(tuple.values)
 
-
-class Nothing(BatchBolt, ICommitter):
-    def execute(self, tuple):
-        pass
+class Nothing(Take, ICommitter):
+    pass
 
 
 @pytest.fixture

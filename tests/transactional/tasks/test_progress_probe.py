@@ -11,8 +11,9 @@ import pytest
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState
 from state.delta.columns import AT_ONCE_MAX, column_values, fit_column
+from tests.bolts import Take
 from tests.topologies import committing
-from txtopo import BatchBolt, Fields, ICommitter, TransactionAttempt
+from txtopo import Fields, ICommitter, TransactionAttempt
 from txtopo.transactional.commit.phases import run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt
 from txtopo.transactional.core.events import NEVER
@@ -49,14 +50,11 @@ class Slow(list[int]):
         return super().__iter__()
 
 
-class PutMany(BatchBolt, ICommitter):
+class PutMany(Take, ICommitter):
     """Puts many values in each of the ways that there are."""
 
     def prepare(self, config, context, collector, attempt):
         self.state = context.state("tags")
-
-    def execute(self, tuple):
-        pass
 
     def finish_batch(self):
         values = {str(number): Slow([number]) for number in range(COUNT)}
