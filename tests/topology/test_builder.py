@@ -202,7 +202,7 @@ def test_icommitter_is_a_committer() -> None:
 @pytest.mark.parametrize("is_committer", [False, True])
 def test_a_bolt_that_does_not_pickle(is_committer: bool) -> None:
     """The bolt is named by its id, and the attribute by its name."""
-    bolt = Asks() if is_committer else Silent()
+    bolt = Asks() if is_committer else Take()
     bolt.lock = threading.Lock()  # type: ignore[union-attr]
     builder = TransactionalTopologyBuilder("t", "spout", MemoryTransactionalSpout([], Fields("word"), 1))
     builder.set_bolt("own", bolt).shuffle_grouping("spout")

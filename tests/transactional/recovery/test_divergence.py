@@ -19,7 +19,7 @@ from tests.bolts import Collecting
 from tests.crashes import dying
 from tests.topologies import committing
 from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
-from txtopo import Config, Fields
+from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.api.store import Delete, Put
 from txtopo.errors import DivergenceError, LostLead, TxtopoError
 from txtopo.files.folder import LocalFolder
