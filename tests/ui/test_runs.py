@@ -15,6 +15,7 @@ import pytest
 from tests.processes import python
 from tests.ui.test_page import COLOURS
 from tests.waiting import wait_for
+from txtopo.cli.page import PAGE_FILE
 
 pytestmark = pytest.mark.slow
 
@@ -108,10 +109,10 @@ def test_a_run_from_its_start_to_its_audit(tmp_path, browser, pages_end):
         browser.picture("run-again")
         assert {1, 2} == set(browser.script("return gantt.rows.map(row => row.epoch)"))
         states_and_checks(browser)
+        browser.driver.get("about:blank")
         process.send_signal(signal.SIGINT)
         process.wait(RUN_SECS)
-        browser.says("ended", "#header .status")
-        browser.driver.get("about:blank")
+        wait_for("the end of the page, with its run", lambda: not any(tmp_path.rglob(PAGE_FILE)))
 
 
 def is_stuck(browser) -> bool:
