@@ -65,3 +65,8 @@ def attempt_words(number: int) -> str:
     """Return an attempt number as shown to users: ``attempt 1, epoch 3``."""
     epoch, tries = epoch_and_try(number)
     return f"attempt {tries}, epoch {epoch}"
+
+
+def transactions_words(first: int, last: int) -> str:
+    """Return a range of transactions as shown to users: ``transaction 4``, or ``transactions 4 to 6``."""
+    return f"transaction {first}" if first == last else f"transactions {first} to {last}"

@@ -122,7 +122,7 @@ def test_a_fork_goes_on_by_itself(command_line, both):
         "topology 'words' is forked after transaction 3, as 'words-fork' in side",
         "  table of state 'words': at transaction 3, side/words",
         "  table of state 'total': at transaction 3, side/total",
-        "transactions 4 to 5 get the same input again",
+        "the same input again: transactions 4 to 5",
         "to run it: txtopo run counting --fork side",
     ]
     assert both.seen() == before
@@ -182,7 +182,7 @@ def test_a_fork_of_an_opaque_spout(command_line, tmp_path):
     )
     topology = two_tables(tmp_path / "out", opaque=True)
     run_inline(topology, CONFIG, until=3)
-    assert "get the same input again" not in command_line.told("fork", "opaque", "2", "side")
+    assert "the same input again" not in command_line.told("fork", "opaque", "2", "side")
     plan, config = moved(topology.plan, CONFIG, tmp_path / "side")
     run_inline(TransactionalTopology(plan), config)
     run_inline(topology, CONFIG)

@@ -14,6 +14,7 @@ from state.delta.read.audit import read_histories
 from txtopo.api.partitioned import spout_as_written
 from txtopo.api.spout import AnySpout, PartitionedTransactionalSpout
 from txtopo.api.table_history import TableHistory
+from txtopo.attempts import transactions_words
 from txtopo.cli.command import Command
 from txtopo.cli.console import Console
 from txtopo.cli.display.wording import count_of
@@ -184,7 +185,7 @@ def _skipped_lines(report: AuditReport) -> Iterator[str]:
         shown = ", ".join(f"{start} to {end}" for start, end in spans[:SPANS_SHOWN])
         more = f" and {len(spans) - SPANS_SHOWN} more gaps" if len(spans) > SPANS_SHOWN else ""
         first, last = gaps[0][0], gaps[-1][0]
-        where = f"transaction {first}" if first == last else f"transactions {first} to {last}"
+        where = transactions_words(first, last)
         yield f"skipped     {partition}: {count}{shown}{more}, in {where}: the records were gone, and the spout went on"
 
 

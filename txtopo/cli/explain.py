@@ -12,7 +12,7 @@ import click
 from rich.text import Text
 
 from state.delta.read.consistent import committed_in_tables
-from txtopo.attempts import attempt_words
+from txtopo.attempts import attempt_words, transactions_words
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.console import Console
 from txtopo.cli.display.wording import STATUS_WORDS, clock, count_of, cut, readings_of
@@ -238,7 +238,7 @@ def _pending_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: bo
         lines = [f"transaction {txid}: begun, not committed"]
         if txid == first:
             return [*lines, "next      it is the first in line; the run has not recorded more about it"]
-        before = f"transaction {first}" if txid == first + 1 else f"transactions {first} to {txid - 1}"
+        before = transactions_words(first, txid - 1)
         return [*lines, f"next      it waits for {before}; explain {first}, which is first in line"]
     status = Status(found.status)
     verb = STATUS_WORDS[found.status] if is_live else "was not committed when the run ended"

@@ -9,6 +9,7 @@ from pathlib import Path
 import attrs
 import click
 
+from txtopo.attempts import transactions_words
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.target import takes_target
 from txtopo.topology.loading import Target
@@ -49,5 +50,6 @@ def fork(target: Target, txid: int, output: str, topology_id: str | None) -> Non
         last = f"at transaction {made.marks[name].txid or 0}" if name in made.marks else "none, it is new"
         click.echo(f"  table of state {name!r}: {last}, {state.address}")
     if made.begun:
-        click.echo(f"transactions {made.begun[0].txid} to {made.begun[-1].txid} get the same input again")
+        again = transactions_words(made.begun[0].txid, made.begun[-1].txid)
+        click.echo(f"the same input again: {again}")
     click.echo(f"to run it: {shlex.join(['txtopo', 'run', *attrs.evolve(target, fork=output).words])}")

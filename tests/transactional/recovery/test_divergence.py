@@ -546,7 +546,9 @@ def test_a_note_whose_draft_is_gone(place, monkeypatch):
     place.crash("table.write.after")
     (draft,) = place.metadata_dir.glob("notes/words/*")
     draft.unlink()
-    with pytest.raises(DivergenceError, match=r"transactions 4 to 4 .* are decided, but the note .* can't be read"):
+    with pytest.raises(
+        DivergenceError, match=r"the group of transaction 4 .* is decided, but the note .* can't be read"
+    ):
         place.run()
     diagnosis = place.repair()
     assert (diagnosis.is_safe, diagnosis.go_to.txid, len(diagnosis.rolled_back)) == (False, 3, 1)

@@ -28,6 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from txtopo.api.table_history import TableHistory
+from txtopo.attempts import transactions_words
 from txtopo.topology.checks import OWN_PREFIX
 from txtopo.transactional.audit.backfills import difference_between
 from txtopo.transactional.audit.journal_checks import check_journal, check_ranges
@@ -152,7 +153,7 @@ class _Presence:
     def findings(self) -> Iterator[Finding]:
         """Yield the gaps, unless the state may come and go."""
         for first, last in () if self.is_optional else self.gaps:
-            which = f"transaction {first}" if first == last else f"transactions {first} to {last}"
+            which = transactions_words(first, last)
             text = f"the topology ran {which} without this state, so the table lacks their part, and nothing says so"
             yield Finding(text, first, self.state)
 

@@ -34,6 +34,7 @@ from typing import Any
 import attrs
 
 from txtopo.api.store import VALUE_BYTES_MAX, Change, Delete, Lead, Put, Store
+from txtopo.attempts import transactions_words
 from txtopo.errors import DivergenceError, RuleError, StopError
 from txtopo.failpoints import durable_step
 from txtopo.files.folder import Folder, LocalFolder
@@ -244,9 +245,9 @@ class CoordinatorState:
             notes: Mapping[str, Any] = json.loads(self._drafts.get(str(group.draft)))
         except (OSError, ValueError) as error:
             raise DivergenceError(
-                f"transactions {group.first} to {group.last} of topology {self.topology_id!r} are decided, but the "
-                f"note that they must be finished from, {group.draft}, can't be read ({error}); restore the file, or "
-                "run 'txtopo repair'"
+                f"the group of {transactions_words(group.first, group.last)} of topology {self.topology_id!r} is "
+                f"decided, but the note to finish it from, {group.draft}, can't be read ({error}); restore the file, "
+                "or run 'txtopo repair'"
             ) from error
         return notes
 

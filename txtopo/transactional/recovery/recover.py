@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import attrs
 
 from txtopo.api.state import GrowsColumns, OpenedState, State, StateTable
+from txtopo.attempts import transactions_words
 from txtopo.errors import DivergenceError, LostLead
 from txtopo.failpoints import durable_step
 from txtopo.transactional.core.events import TransactionMetadata
@@ -243,8 +244,8 @@ def _published(
     missing = [name for name in group.states if name not in opened]
     if missing:
         raise DivergenceError(
-            f"transactions {group.first} to {group.last} are to be written to state {missing[0]!r}, which the "
-            "topology no longer has; start it once with that state"
+            f"the group of {transactions_words(group.first, group.last)} is to be written to state {missing[0]!r}, "
+            "which the topology no longer has; start it once with that state"
         )
     # A group of an earlier format is decided by the first table that has it. The fences keep its writes out, so if none
     # has it, its transactions can run again; a later group replaces the record.
