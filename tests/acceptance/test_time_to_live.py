@@ -17,6 +17,7 @@ from state import DeltaRows, DeltaState, read_table
 from tests.cli.conftest import command_line
 from tests.committers.event_time.oracle import Clock, Row
 from tests.crashes import crash_everywhere, run_with_crash
+from tests.variants import variants
 from txtopo import BatchBolt, Config, Fields, ICommitter, Topology, TransactionalTopologyBuilder
 from txtopo.testing.inline import run_inline
 
@@ -144,7 +145,7 @@ STREAM = padded(
 """Each key comes again after 8 seconds or later, and some in time."""
 
 
-@pytest.mark.parametrize("by_key", [False, True], ids=["columns", "by key"])
+@pytest.mark.parametrize("by_key", variants(True, long=[False]), ids=["by key", "columns"])
 def test_crashes(tmp_path: Path, by_key: bool, command_line) -> None:
     """A crash anywhere, in upkeep too, changes no live row; the audit explains every version."""
     alive, said = expected(STREAM)

@@ -74,7 +74,7 @@ def test_killed_and_resumed_with_kafka(kafka, tmp_path):
     assert (code, said.partition(":")[0]) == (0, "the tables are exact"), said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(bool(SERVERS), reason="orders come from Kafka")
 def test_killed_and_resumed(tmp_path):
     """A run is killed while it writes its tables; the same command goes on, with orders that have come since."""

@@ -26,6 +26,7 @@ from tests.state.delta.expiring.expiring_tables import (
     put,
     us,
 )
+from tests.variants import variants
 from txtopo import Config
 from txtopo.columnar import key_index
 from txtopo.errors import StateAccessError
@@ -86,7 +87,7 @@ def held_keys(view, keys: str) -> str:
     return "".join(key for key, is_held in zip(keys, found, strict=True) if is_held)
 
 
-@pytest.mark.parametrize("opaque", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["transactional", "opaque"])
+@pytest.mark.parametrize("opaque", variants(False, long=[True]), ids=["transactional", "opaque"])
 def test_a_crash_anywhere(tmp_path, opaque):
     """Wherever a run dies, the next one goes on as if it had not; the audit finds nothing, and neither does upkeep."""
     config = Config(max_spout_pending=6, group_transactions_max=2)
