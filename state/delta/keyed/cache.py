@@ -28,14 +28,15 @@ from txtopo.api.map_state import Key
 from txtopo.api.values import StateValue
 from txtopo.columnar.hashing import stable_hash
 from txtopo.columnar.key_index import KeyIndex, Positions
+from txtopo.columnar.taking import BYTES_MAX
 
 __all__ = ["ROWS_PER_KEY", "TableCache"]
 
 ROWS_PER_KEY = 16
 """The number of rows kept as Arrow columns for each key that may be kept as a Python value."""
 
-ROWS_BYTES_MAX = 1 << 30
-"""The bytes of the rows kept as Arrow columns: Arrow can't take rows out of a string column with more than 2 GiB."""
+ROWS_BYTES_MAX = BYTES_MAX
+"""The bytes of the rows kept as Arrow columns: all that Arrow takes rows out of at once."""
 
 COLUMNS_KEYS_MIN = 100
 """The number of keys from which a lookup searches the cached rows and does not cache values."""

@@ -185,7 +185,7 @@ class KeyedView(TransactionView):
         """The bare values that this transaction has put."""
         self.previous: dict[Key, Any] = {}
         """The bare value before this transaction of each key in ``own``, if the state is opaque."""
-        self._group = group
+        self._group: KeyedGroup = group
         self._is_opaque = group.kind is StateKind.OPAQUE
         self._folded: list[_Fold] = []
         self._is_by_key = False

@@ -69,7 +69,7 @@ class RowsView(TransactionView):
 
     def __init__(self, group: RowsGroup, txid: int) -> None:
         super().__init__(group, txid)
-        self._group = group
+        self._group: RowsGroup = group
         self._rows_to_write: list[TransactionRows] = []
         self._pending: PendingRows | None = None
         """This transaction's rows on top of the group's, if they expire."""
@@ -156,7 +156,7 @@ class RowsView(TransactionView):
         self._check_running()
         pending = self._expiring()
         if pending is None:
-            raise expires_nothing(self._opened.declared)
+            raise expires_nothing(self._group.opened.declared)
         try:
             return ask(pending)
         except FailedException as error:

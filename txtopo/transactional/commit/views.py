@@ -68,24 +68,23 @@ class TransactionView(StateView):
         self.lock = threading.RLock()
         self.txid = txid
         self.probe = group.probe
-        self._opened = group.opened
-        self._durable_rows = group.snapshot
+        self._group = group
         self._is_over = False
 
     @property
     def copying(self) -> Copying | None:
         """How to copy the state's values; None if they are immutable. This view itself does not copy."""
-        return copying_of_value(self._opened.declared.value)
+        return copying_of_value(self._group.opened.declared.value)
 
     @property
     def key_fields(self) -> Fields:
         """The fields of the state's key."""
-        return self._opened.declared.key
+        return self._group.opened.declared.key
 
     @property
     def _named(self) -> object:
         """The declared state, which errors name."""
-        return self._opened.declared
+        return self._group.opened.declared
 
     @abstractmethod
     def check(self, component: str | None = None) -> None:
@@ -106,12 +105,12 @@ class TransactionView(StateView):
 
     def pairs(self, rows: Reducible) -> Iterable[tuple[Key, Any]]:
         """Return (key, value) pairs of rows to fold."""
-        return pairs_of(in_memory(rows), len(self._opened.declared.key))
+        return pairs_of(in_memory(rows), len(self._group.opened.declared.key))
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all durable rows, without those of this commit group."""
         self._check_running()
-        return self._durable_rows(txid)
+        return self._group.snapshot(txid)
 
     def _check_running(self) -> None:
         if self._is_over:
