@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.columnar.key_index import HashedKeys, RowIndex
+from txtopo.columnar.taking import taken
 
 __all__ = ["AFTER_ALL", "BEFORE_ALL", "RowsByTime", "Run", "are_up_to", "held_in", "rows_after", "rows_of_keys"]
 
@@ -54,7 +55,7 @@ class Run:
         if bool((times[1:] >= times[:-1]).all()):
             return Run(rows, times, key)
         order = np.argsort(times, kind="stable")
-        return Run(rows.take(order), times[order], key)
+        return Run(taken(rows, order), times[order], key)
 
     @property
     def last(self) -> int:
@@ -78,7 +79,7 @@ class Run:
         if left * 2 > len(self.times):
             return self
         gone = len(self.times) - left
-        return Run(self.rows.take(np.arange(gone, len(self.times))), self.times[gone:].copy(), self.key)
+        return Run(taken(self.rows, np.arange(gone, len(self.times))), self.times[gone:].copy(), self.key)
 
     def holds(self, keys: HashedKeys, after: int) -> Held:
         """Return for each key whether it has a row after a time."""
@@ -91,7 +92,7 @@ class Run:
     def of_keys(self, keys: HashedKeys, after: int) -> pa.Table:
         """Return the rows of some keys after a time."""
         at, _ = self._index.found(keys)
-        return self.rows.take(np.unique(at[at >= self._position(after)]))
+        return taken(self.rows, np.unique(at[at >= self._position(after)]))
 
     @functools.cached_property
     def _index(self) -> RowIndex:

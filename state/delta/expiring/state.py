@@ -37,6 +37,7 @@ from txtopo.api.state import ExpiresRows, StateKind, TakesRows, Writes
 from txtopo.api.types import ddl_name
 from txtopo.columnar.rows_by_time import AFTER_ALL, Run, held_in, rows_after, rows_of_keys
 from txtopo.columnar.rows_file import in_memory
+from txtopo.columnar.taking import taken
 from txtopo.errors import FieldsError
 
 __all__ = ["DeltaExpiringRows", "OpenedDeltaExpiringRows"]
@@ -277,7 +278,7 @@ class OpenedDeltaExpiringRows(KeylessRows, OpenedDeltaTable, TakesRows, ExpiresR
         """Write rows, in the order of their times, to files in that order; durable on return."""
         # Copies, because a slice would keep the memory of the others when their file is gone.
         ends = range(FILE_ROWS, rows.num_rows + FILE_ROWS, FILE_ROWS)
-        parts = [rows.take(np.arange(end - FILE_ROWS, min(end, rows.num_rows))) for end in ends]
+        parts = [taken(rows, np.arange(end - FILE_ROWS, min(end, rows.num_rows))) for end in ends]
         added = [self._data.put(name, part) for part in parts]
         self._written = {file.path: self._run(part) for file, part in zip(added, parts, strict=True)}
         return added
