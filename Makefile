@@ -14,7 +14,7 @@ LONG_PARTS := $(LONG_TESTS:%=$(LOGS)/%.passed) $(SOAKS:%=$(LOGS)/%.passed)
 
 help:
 	@echo "make fast    the tests without Spark and without what is slow, in two to three minutes"
-	@echo "make test    lint, and every test but the long ones, two processes at a time; their output is kept in $(LOGS)"
+	@echo "make test    lint, and every test but the long ones, three processes at a time; their output is kept in $(LOGS)"
 	@echo "make long    the long ones: kills and other disasters at further moments, and short soaks; goes on where it was stopped"
 	@echo "make compat  the tests that depend on Spark's insides, with the lowest and the highest version"
 	@echo "make lint    style, types and import contracts"
@@ -26,11 +26,12 @@ side_by_side = @$(MAKE) --no-print-directory --keep-going --jobs=$(1) $(2)
 logged = @mkdir -p $(LOGS); echo "$(1)"; $(BIN)$(1) >$(LOGS)/$@.log 2>&1; status=$$?; cat $(LOGS)/$@.log; exit $$status
 
 # Three processes keep two cores busy, since some tests wait for a server. Their folders are in memory if that can be,
-# where a sync costs nothing: what must be synced is recorded, not timed.
+# where a sync costs nothing: what must be synced is recorded, not timed. The long ones are on the disk.
+fast test: export PYTEST_DEBUG_TEMPROOT := $(firstword $(wildcard /dev/shm) $(TMPDIR) /tmp)
+
 fast:
 	$(call side_by_side,3,$(FAST_PARTS))
 
-$(FAST_PARTS): export PYTEST_DEBUG_TEMPROOT := $(firstword $(wildcard /dev/shm) $(TMPDIR) /tmp)
 $(FAST_PARTS):
 	$(call logged,pytest -q -m 'not spark and not slow' --part $(subst fast-,,$@)/$(words $(FAST_PARTS)))
 
@@ -67,7 +68,7 @@ test long: export SPARK_SUBMIT_OPTS := $(QUICK_JVM) -XX:SharedArchiveFile=$(absp
 
 # Style and types come first: they take seconds, and a slip in them should not cost the time of the tests.
 test: lint $(CLASSES)
-	$(call side_by_side,2,test-with-spark $(PARTS))
+	$(call side_by_side,3,test-with-spark $(PARTS))
 
 $(CLASSES):
 	-SPARK_SUBMIT_OPTS="$(QUICK_JVM)" $(BIN)python -m tests.spark.class_archive $@

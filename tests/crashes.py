@@ -79,9 +79,9 @@ def run_with_crash(make: Callable[[], Topology], crash: Crash, config: Config = 
     return survives(lambda: run_inline(make(), config), crash)
 
 
-def crash_everywhere(folder: pathlib.Path) -> Iterator[tuple[Crash, pathlib.Path]]:
-    """Yield a crash for each failpoint that a run reaches, and an output folder of its own; stop after the last."""
-    for at in range(1, 1000):
+def crash_everywhere(folder: pathlib.Path, every: int = 1) -> Iterator[tuple[Crash, pathlib.Path]]:
+    """Yield a crash for each failpoint that a run reaches, or every so many, and an output folder of its own."""
+    for at in range(1, 1000, every):
         crash, output = Crash(at), folder / str(at)
         yield crash, output
         if not crash.name:

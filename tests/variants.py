@@ -12,7 +12,8 @@ def variants(*values: Any, long: Iterable[Any] = ()) -> list[Any]:
     """Return a test's parameters.
 
     Args:
-        values: those that the whole suite runs.
+        values: those that the whole suite runs; each a tuple, if the test has several parameters.
         long: those that run only if asked for.
     """
-    return [*values, *(pytest.param(value, marks=pytest.mark.long) for value in long)]
+    parts = (value if isinstance(value, tuple) else (value,) for value in long)
+    return [*values, *(pytest.param(*part, marks=pytest.mark.long) for part in parts)]

@@ -14,12 +14,12 @@ import pytest
 from state.delta.keyed.state import read_table
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words
 from tests.processes import python
+from tests.variants import variants
 
 pytestmark = pytest.mark.slow
 
 DATA = make_data(3, 900)
 DEADLINE_SECS = 240
-KILLS = 2
 
 
 def start(output: pathlib.Path, *settings: str) -> subprocess.Popen[str]:
@@ -36,7 +36,8 @@ def committed(output: pathlib.Path) -> int:
     return max(txids, default=0)
 
 
-def test_killed_and_resumed(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("kills_max", variants(1, long=[4]))
+def test_killed_and_resumed(tmp_path: pathlib.Path, kills_max: int) -> None:
     """Runs that are killed at random moments, and started again by the same command, give exact tables."""
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
@@ -47,10 +48,10 @@ def test_killed_and_resumed(tmp_path: pathlib.Path) -> None:
         before = committed(tmp_path)
         process = start(tmp_path)
         goal = before + rng.randrange(1, 120)
-        while process.poll() is None and kills < KILLS and committed(tmp_path) < goal:
+        while process.poll() is None and kills < kills_max and committed(tmp_path) < goal:
             assert time.monotonic() < deadline, "the run makes no progress"
             time.sleep(rng.random() * 0.02)
-        if kills == KILLS:
+        if kills == kills_max:
             assert process.wait(DEADLINE_SECS) == 0
         if process.poll() == 0:
             break

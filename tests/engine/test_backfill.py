@@ -16,6 +16,7 @@ from state import DeltaRows, MemoryState, SqliteStore, read_tables
 from tests.cli.conftest import command_line
 from tests.crashes import Crash, dying, survives
 from tests.engine.backfills import BAD, CONFIG, WORLD, Place, counting, history_of, windows
+from tests.variants import variants
 from tests.waiting import wait_for
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.engine.control import RunControl
@@ -67,21 +68,28 @@ def audited(command_line, place: Place, *says: str, status: int = 0) -> None:
         assert words in result.output
 
 
-def test_a_table_added_after_500_transactions_equals_one_from_the_start(tmp_path, world, command_line):
+@pytest.mark.parametrize("count", variants(120, long=[500]))
+def test_a_table_added_later_equals_one_from_the_start(tmp_path, world, command_line, count):
     """Its rows and their txids are the same, and so they are after further transactions; the audit proves it whole."""
-    world.rows = [f"w{n % 7}" if n % 100 else BAD for n in range(500)]
+    world.rows = [f"w{n % 7}" if n % 100 else BAD for n in range(count)]
     place, reference = Place(tmp_path / "out"), Place(tmp_path / "reference")
     place.run("words")
     reference.run("words", "lengths")
     report = place.backfill("lengths", "words", "lengths")
-    assert (report.joined_at, report.part.components) == (500, ("rows", "upper", "count-lengths"))
+    assert (report.joined_at, report.part.components) == (count, ("rows", "upper", "count-lengths"))
     assert place.rows("lengths") == reference.rows("lengths")
-    audited(command_line, place, "lengths:", "up to 500; backfilled up to transaction 500", "✔")
+    audited(command_line, place, "lengths:", f"up to {count}; backfilled up to transaction {count}", "✔")
     world.rows += ["w1", "w2", "new"]
     for each in (place, reference):
         each.run("words", "lengths")
     assert place.rows("lengths") == reference.rows("lengths")
-    audited(command_line, place, "503 transactions, 1 to 503", "up to 503; backfilled up to transaction 500", "✔")
+    audited(
+        command_line,
+        place,
+        f"{count + 3} transactions, 1 to {count + 3}",
+        f"up to {count + 3}; backfilled up to transaction {count}",
+        "✔",
+    )
 
 
 def test_it_follows_a_topology_that_runs(tmp_path, world, command_line):

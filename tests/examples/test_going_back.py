@@ -11,6 +11,7 @@ from state import read_table
 from tests.processes import ran
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_story(tmp_path: Path) -> None:
     """Every command ends as it should; the topology that went back has the tables of the fork that never had the bug."""

@@ -77,7 +77,7 @@ def test_output_of_tasks(spark: SparkSession, tmp_path: Path, caplog: pytest.Log
     assert all("component 'count', task " in line for line in lines)
 
 
-@pytest.mark.parametrize("kill", variants(signal.SIGSTOP, long=[signal.SIGKILL]))
+@pytest.mark.parametrize("kill", variants(signal.SIGKILL, long=[signal.SIGSTOP]))
 def test_worker_dies(spark: SparkSession, tmp_path: Path, kill: signal.Signals) -> None:
     """A worker that is killed or stands still is replaced; the other goes on, the same process, and roots are acked."""
     with start(slow(tmp_path, 0.001), Config({"topology.workers": 2}), spark=spark) as running:

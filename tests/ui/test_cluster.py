@@ -19,7 +19,7 @@ from tests.waiting import wait_for
 from txtopo.ui.answers.slugs import slug_of
 from txtopo.ui.openapi import SHAPES, document
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(900)]
 
 EVIL = "<script>hit=1</script>"
 EVIL_NAME = "<script>hit=1"

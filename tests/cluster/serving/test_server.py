@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.processes import python
+from tests.variants import variants
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.cluster.serving.server import listen
 from txtopo.errors import ConfigError
@@ -95,7 +96,7 @@ def test_many_connections(served: Served, sent: bytes) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", [b"", b"GET /files HTT", b"GET /files HTTP/1.1\r\nHost: a\r\n\r\n"])
+@pytest.mark.parametrize("sent", variants(b"GET /files HTT", long=[b"", b"GET /files HTTP/1.1\r\nHost: a\r\n\r\n"]))
 def test_silent_connection(served: Served, sent: bytes) -> None:
     """It is closed after some seconds, though bytes of a head still come, one by one."""
     with served.connect(sent) as connection:

@@ -181,7 +181,7 @@ settings_of_clocks = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     script=st.lists(steps, min_size=1, max_size=10),
     clocks=st.lists(settings_of_clocks, min_size=1, max_size=3),

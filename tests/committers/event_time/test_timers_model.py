@@ -68,7 +68,7 @@ def expected(transactions: Sequence[Sequence[Row]], delay: dt.timedelta) -> list
     return told
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(transactions=streams, delay=st.integers(0, 20).map(lambda secs: secs * SECOND), group=st.integers(1, 4))
 def test_silences(transactions, delay, group) -> None:
     """Rows come before timers, and a timer fires in the transaction that moves the watermark to it."""

@@ -112,7 +112,7 @@ def test_the_end_is_never_skipped(tmp_path, monkeypatch, policy) -> None:
     assert table(tmp_path, "said", "key", "rows") == [("a", 1)]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     transactions=streams,
     fields=st.sampled_from([TYPED, UNTYPED]),
@@ -151,7 +151,7 @@ def ran(
         yield Path(folder)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     transactions=streams,
     fields=st.sampled_from([TYPED, UNTYPED]),
@@ -173,7 +173,7 @@ def test_sessions(transactions, fields, gap, delay, group) -> None:
         check(root, oracle.sessions(padded(transactions), gap * SECOND, delay * SECOND))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     transactions=streams,
     fields=st.sampled_from([TYPED, UNTYPED]),
@@ -218,7 +218,7 @@ def summed(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(made, key=repr)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     transactions=streams,
     fields=st.sampled_from([TYPED, UNTYPED]),

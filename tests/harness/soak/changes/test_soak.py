@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.soak.changes.story import Story, Undisturbed, tell
+from tests.variants import variants
 
 STEPS = 8
 
@@ -25,7 +26,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
 # rewind to where a backfill had died before it joined, and 3027, a difference to a fork without the table of a backfill.
 @pytest.mark.parametrize(
     "seed",
-    [3, 18, 1000, 2000, *(pytest.param(seed, marks=pytest.mark.long) for seed in [*range(100, 120), 3027])],
+    variants(3, long=[18, 1000, 2000, *range(100, 120), 3027]),
 )
 def test_tables_are_those_of_an_undisturbed_topology(undisturbed: Undisturbed, tmp_path: Path, seed: int) -> None:
     """Whatever has happened, and wherever it died: all tables are exact, and the audit finds nothing."""

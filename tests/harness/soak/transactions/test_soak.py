@@ -108,6 +108,7 @@ def test_each_failpoint_has_its_test() -> None:
     assert sorted(killed) == sorted(name for name in FAILPOINTS if not name.startswith(ELSEWHERE))
 
 
+@pytest.mark.long
 def test_upkeep_is_killed_too(tmp_path: Path) -> None:
     """When a process dies before its first upkeep, or with a checkpoint of the log begun, the next one writes it."""
     round_ = Round(tmp_path / "round", Setup("", SEED, 2 * TRANSACTIONS, inline=True))
@@ -157,7 +158,8 @@ def killed_to_the_end(round_: Round, count: int) -> list[Kill]:
     raise AssertionError
 
 
-@pytest.mark.parametrize(("transactions", "count"), [(5, 2), pytest.param(3, 1, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("transactions", "count"), [(5, 2), (3, 1)])
 def test_windows_are_said_once(tmp_path: Path, transactions: int, count: int) -> None:
     """Each row is in one window that is said once, or late or untimed once, whatever a replay carries."""
     round_ = Round(tmp_path / "round", Setup("", SEED, transactions, opaque=True, inline=True, timed=True))

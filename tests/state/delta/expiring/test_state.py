@@ -87,11 +87,11 @@ def held_keys(view, keys: str) -> str:
     return "".join(key for key, is_held in zip(keys, found, strict=True) if is_held)
 
 
-@pytest.mark.parametrize("opaque", variants(False, long=[True]), ids=["transactional", "opaque"])
-def test_a_crash_anywhere(tmp_path, opaque):
+@pytest.mark.parametrize(("opaque", "every"), variants((False, 6), long=[(False, 1), (True, 1)]))
+def test_a_crash_anywhere(tmp_path, opaque, every):
     """Wherever a run dies, the next one goes on as if it had not; the audit finds nothing, and neither does upkeep."""
     config = Config(max_spout_pending=6, group_transactions_max=2)
-    for crash, output in crash_everywhere(tmp_path):
+    for crash, output in crash_everywhere(tmp_path, every):
 
         def make(output=output):
             return holding(output, SMALL, opaque=opaque, **OFTEN)

@@ -181,7 +181,7 @@ groups = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     is_held=st.booleans(),
     has_executors=st.booleans(),
