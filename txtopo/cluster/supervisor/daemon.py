@@ -322,9 +322,12 @@ class Supervisor:
 
     def _tidy(self) -> None:
         """Remove code and logs that no topology needs; rotate the other logs."""
+        # Read the disk first, then ZooKeeper: code is published before it is fetched. The other way round, code that a
+        # check of a submission fetches between the two reads would be taken for nobody's.
+        here = self.store.topologies()
         published = self.state.manifests()
         used = {slot.now.assignment.topology for slot in self._slots.values() if slot.now.assignment is not None}
-        for topology in self.store.topologies():
+        for topology in here:
             if topology not in published and topology not in used:
                 self.store.remove(topology)
         self.store.check_next(published)
