@@ -92,7 +92,7 @@ def tangle(bolt=Tangle):
     [
         ((Fault.KILLS, Fault.ERRORS, Fault.PAUSES), range(1, 201)),
         (tuple(Fault), range(201, 401)),
-        pytest.param((Fault.KILLS, Fault.PAUSES), range(401, 3_000), marks=pytest.mark.slow),
+        pytest.param((Fault.KILLS, Fault.PAUSES), range(401, 3_000), marks=[pytest.mark.slow, pytest.mark.long]),
         pytest.param(tuple(Fault), range(3_001, 8_000), marks=[pytest.mark.slow, pytest.mark.long]),
     ],
 )

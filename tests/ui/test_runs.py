@@ -17,7 +17,7 @@ from tests.ui.test_page import COLOURS
 from tests.waiting import wait_for
 from txtopo.cli.page import PAGE_FILE
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.long, pytest.mark.slow]
 
 RUN_SECS = 180.0
 
