@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -158,22 +159,20 @@ def test_code_that_is_damaged_meanwhile(place: Place) -> None:
 
 def test_code_that_comes_while_it_tidies(zookeeper: ZooKeeperServer, tmp_path: Path, monkeypatch) -> None:
     """Code that is published and kept after a supervisor has asked what is published is not taken for nobody's."""
-    place = Place(zookeeper.hosts, tmp_path)
-    supervisor, asked = place.supervisor, []
-    published = supervisor.state.manifests
+    with contextlib.closing(Place(zookeeper.hosts, tmp_path)) as place:
+        supervisor, asked = place.supervisor, []
+        published = supervisor.state.manifests
 
-    def published_before() -> object:
-        found = published()
-        asked.append(found)
-        if len(asked) == 2:  # the first time it starts: nobody can ask it for code yet
-            place.run("words")
-        return found
+        def published_before() -> object:
+            found = published()
+            asked.append(found)
+            if len(asked) == 2:  # the first time it starts: nobody can ask it for code yet
+                place.run("words")
+            return found
 
-    with monkeypatch.context() as patch:
-        patch.setattr(supervisor.state, "manifests", published_before)
+        monkeypatch.setattr(supervisor.state, "manifests", published_before)
         supervisor.start()
         wait_for("it beats", place.driver, 30)
-    place.close()
 
 
 def test_driver_that_hangs(place: Place) -> None:
