@@ -88,6 +88,18 @@ def test_same_tables(spark: SparkSession, tmp_path: Path, layout: str) -> None:
     assert read_total(tmp_path) == sum(counts_of(data).values())
 
 
+def test_the_simplest_topology(spark: SparkSession) -> None:
+    """Where no grouping moves tuples, a transaction that is spread is one stage, which each worker answers in part."""
+    total = MemoryState()
+    builder = TransactionalTopologyBuilder(
+        "simplest", "spout", MemoryTransactionalSpout(range(ROWS), Fields("n"), 9), 2
+    )
+    builder.set_committer_bolt("count", CountTuples(), 2).shuffle_grouping("spout")
+    builder.set_state("total", total)
+    report = run(builder.build(), Config(REAL_TIME, layout="spread"))
+    assert (report.failures, report.tuples, total.get("n").value) == (0, ROWS, ROWS)
+
+
 def test_a_worker_that_dies(spark: SparkSession, tmp_path: Path) -> None:
     """It costs the attempt that it was in; another worker starts in its place."""
     report, counted = run_one(Misbehaving(tmp_path, "dies", 7))

@@ -232,7 +232,9 @@ class PoolRunner(JobRunner):
                 if job.job_id in self._cancelled:
                     raise JobFailure("it was cancelled")
                 self._numbers[job.job_id] = self._pooled.ask(
-                    lambda number: JobAsked(number, content, len(job.attempts), layout.partitions, len(layout.stages)),
+                    lambda number: JobAsked(
+                        number, content, len(job.attempts), layout.partitions, len(layout.stages), layout.is_spread
+                    ),
                     asker,
                 )
             return _collect(job, asker.actions, on_answer)

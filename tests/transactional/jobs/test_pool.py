@@ -50,8 +50,8 @@ class Story:
         return self.tell(Told(worker, worker, Answered(job, Place(stage, slot, attempt), content)))
 
 
-def job(number: int, attempts: int, slots: int = 2, stages: int = 1) -> JobAsked:
-    return JobAsked(number, b"job", attempts, slots, stages)
+def job(number: int, attempts: int, slots: int = 2, stages: int = 1, *, is_spread: bool | None = None) -> JobAsked:
+    return JobAsked(number, b"job", attempts, slots, stages, stages > 1 if is_spread is None else is_spread)
 
 
 def assign(number: int, *calls: tuple[int, int], workers: tuple[int, ...] = ()) -> Assign:
@@ -134,6 +134,17 @@ def test_an_attempt_of_several_stages_is_answered_once_all_slots_have_finished_a
     assert answers == [[], [], [], [Answer(7, 0, (b"r", b"r")), EndJob(7)]]
 
 
+def test_an_attempt_that_is_spread_in_one_stage_is_answered_once_all_slots_have() -> None:
+    """Where no grouping moves tuples, the tasks of a transaction are in several slots, and nothing is shuffled."""
+    story = Story()
+    assert story.tell(job(7, 1, is_spread=True)) == [
+        Tell(0, 0, assign(7, (0, 0), workers=(0, 1))),
+        Tell(1, 1, assign(7, (1, 0), workers=(0, 1))),
+    ]
+    assert story.answer(0, 7, 0, 0) == []
+    assert story.answer(1, 7, 1, 0) == [Answer(7, 0, (b"r", b"r")), EndJob(7)]
+
+
 def test_jobs_wait_for_a_worker_and_their_timeouts_with_them() -> None:
     """While no worker lives, it is no fault of an attempt that nobody processes it."""
     story = Story(workers=0)
@@ -201,6 +212,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.dead: list[tuple[int, int]] = []
         self.asked: dict[int, int] = {}
         """By job, how many attempts it has."""
+        self.stages: dict[int, int] = {}
         self.ended: Counter[int] = Counter()
         self.settled: Counter[tuple[int, int]] = Counter()
         """By job and attempt, how often it was answered or lost."""
@@ -230,19 +242,21 @@ class AnyHistory(RuleBasedStateMachine):
         calls = self.given[who]
         match message:
             case Assign(number, _, some, workers):
-                stages = 2 if workers else 1
-                calls += [(number, Place(stage, slot, index)) for slot, index in some for stage in range(stages)]
+                assert bool(workers) or self.stages[number] == 1
+                stages = range(self.stages[number])
+                calls += [(number, Place(stage, slot, index)) for slot, index in some for stage in stages]
             case Compute(number, index):
                 calls.append((number, Place(0, 0, index)))
             case Drop(number):
                 self.given[who] = [call for call in calls if call[0] != number]
                 self.said.append(Told(*who, Dropped(number)))
 
-    @rule(attempts=st.integers(1, 5), slots=st.integers(1, 3), stages=st.integers(1, 2))
-    def ask(self, attempts: int, slots: int, stages: int) -> None:
+    @rule(attempts=st.integers(1, 5), slots=st.integers(1, 3), stages=st.integers(1, 2), is_spread=st.booleans())
+    def ask(self, attempts: int, slots: int, stages: int, *, is_spread: bool) -> None:
         self.numbers += 1
         self.asked[self.numbers] = attempts
-        self.tell(JobAsked(self.numbers, b"job", attempts, slots if stages == 1 else 2, stages))
+        self.stages[self.numbers] = stages if is_spread else 1
+        self.tell(job(self.numbers, attempts, slots, self.stages[self.numbers], is_spread=is_spread))
 
     @rule(items=st.integers(1, 4))
     def compute(self, items: int) -> None:

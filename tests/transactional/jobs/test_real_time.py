@@ -9,13 +9,14 @@ from random import Random
 
 import pytest
 
+from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from state.delta.keyed.state import read_table
 from tests.acceptance import test_groupings
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
-from tests.transactional.jobs.generated import draw_topology
+from tests.transactional.jobs.generated import Pass, draw_topology
 from tests.variants import variants
-from txtopo import Config, Fields, RunReport
+from txtopo import Config, Fields, RunReport, TransactionalTopologyBuilder
 from txtopo.engine.runner import run_with
 from txtopo.errors import StateFailure
 from txtopo.failpoints import ProcessDeath, armed
@@ -94,17 +95,41 @@ def test_frames_that_come_twice(seed: int) -> None:
     test_groupings.check(received)
 
 
-@pytest.mark.parametrize("seed", variants(*range(12), long=range(12, 100)))
+@pytest.mark.parametrize("job_transactions_max", [1, 256])
+@pytest.mark.parametrize("tasks", [1, 2, 3])
+@pytest.mark.parametrize("layout", ["auto", "together", "spread"])
+def test_the_simplest_topology(tmp_path: Path, layout: str, tasks: int, job_transactions_max: int) -> None:
+    """A spout and a bolt of as many tasks, between which no tuple moves: each task is answered for, in every layout."""
+    words = [[word, 1] for word in "abcde"]
+    spout = MemoryTransactionalSpout({0: words, 1: words}, Fields("word", "n"), 3)
+    builder = TransactionalTopologyBuilder("simplest", "words", spout, tasks)
+    builder.set_bolt("pass", Pass(1), tasks).shuffle_grouping("words")
+    topology = builder.build()
+    settings = {"layout": layout, "job_transactions_max": job_transactions_max, "state_dir": str(tmp_path)}
+    report, _ = run_pooled(topology, seed=1, **settings)
+    assert (report.failures, report.transactions, report.tuples) == (0, 2, 10)
+
+
+@pytest.mark.parametrize("seed", variants(*range(40), long=range(40, 400)))
 def test_generated_topologies(seed: int) -> None:
-    """Tables are equal in either mode, whatever the topology is, in either layout, with deaths and without."""
-    micro, of_micro = draw_topology(Random(seed))
-    real, of_real = draw_topology(Random(seed))
-    run_inline(micro)
+    """Tables are equal in either mode, in each layout, in jobs of one transaction or many, with deaths and without."""
     random = Random(~seed)
-    layout, workers = random.choice(("auto", "together", "spread")), random.randrange(1, 5)
-    run_pooled(real, seed=seed, rates=random.choice((CALM, ROUGH)), workers=workers, layout=layout)
-    for name, state in of_micro.items():
-        assert of_real[name].snapshot().sort_by("word").equals(state.snapshot().sort_by("word"))
+    plain, expected = draw_topology(Random(seed))
+    report = run_inline(plain, slots=1)
+    settings = {
+        "layout": random.choice(("auto", "together", "spread")),
+        "job_transactions_max": random.choice((1, 2, 256)),
+        "max_spout_pending": random.choice((1, 4, 120)),
+    }
+    micro, of_micro = draw_topology(Random(seed))
+    assert run_inline(micro, Config(**settings), slots=random.randrange(1, 5)).tuples == report.tuples
+    real, of_real = draw_topology(Random(seed))
+    rates = random.choice((CALM, ROUGH))
+    pooled, _ = run_pooled(real, seed=seed, rates=rates, workers=random.randrange(1, 5), **settings)
+    assert pooled.tuples == report.tuples
+    for name, state in expected.items():
+        for other in (of_micro, of_real):
+            assert other[name].snapshot().sort_by("word").equals(state.snapshot().sort_by("word"))
 
 
 @pytest.mark.parametrize(("layout", "every"), [("together", 5), ("spread", 25)])

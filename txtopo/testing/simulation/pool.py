@@ -151,7 +151,11 @@ class PooledRunner(JobRunner):
         del on_progress
         layout = job.layout
         number = self._number()
-        self._handle(JobAsked(number, pickle.dumps(job, 5), len(job.attempts), layout.partitions, len(layout.stages)))
+        self._handle(
+            JobAsked(
+                number, pickle.dumps(job, 5), len(job.attempts), layout.partitions, len(layout.stages), layout.is_spread
+            )
+        )
         reports: list[Report] = []
         ended: set[int] = set()
         for action in self._until_end(number):

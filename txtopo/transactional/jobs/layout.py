@@ -57,6 +57,11 @@ class Layout:
     stages: tuple[Stage, ...]
     dataframes: tuple[tuple[str, ...], ...]
 
+    @property
+    def is_spread(self) -> bool:
+        """Whether an attempt has tasks in several partitions, so that each of them answers for its own."""
+        return self.stages[0].assignment is not PartitionAssignment.BY_TRANSACTION
+
     def stage_of(self, component: str) -> int | None:
         """Return the index of a component's stage; None if Spark SQL runs it."""
         for index, stage in enumerate(self.stages):

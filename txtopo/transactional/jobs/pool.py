@@ -14,19 +14,19 @@ Each call is answered once or lost once, whatever dies, falls silent or speaks t
 
 What a death costs
 ==================
-In a layout of one stage, a call is a whole attempt, and a worker runs one at a time, the lowest transaction that it
-holds first: the others could not commit before it. With each answer it says which call is *next*, and it keeps to that
-even if a lower one comes meanwhile. If it had none, the first call that it is given is next. So the pool knows which
-of the calls that die with a worker can have killed it:
+In a layout that is not spread, a call is a whole attempt, and a worker runs one at a time, the lowest transaction that
+it holds first: the others could not commit before it. With each answer it says which call is *next*, and it keeps to
+that even if a lower one comes meanwhile. If it had none, the first call that it is given is next. So the pool knows
+which of the calls that die with a worker can have killed it:
 
 1. Worker 0 holds attempts 4, 6 and 8 of job 7; worker 1 holds 5 and 7. Worker 0 dies, and 4 was next.
 2. Attempt 4 is *lost*: the coordinator is told at once, and it decides whether and when to try its transaction again.
 3. 6 and 8 were never begun. They go to worker 1, with the same attempt numbers, and nobody is told.
 4. Worker 1 answers 5, 7, 6 and 8, and the job ends.
 
-A shuffle needs all of a job's slots: if one of them dies, the job is lost, even if that worker has answered all of its
-part. Worker 2 sends its last frame to worker 0, answers, and dies; worker 0 hears of the death first, and takes no
-frame of the dead.
+A spread attempt needs all of its job's slots, in one stage as in several: if a worker dies, the job is lost, even if
+that worker has answered all of its part. Worker 2 sends its last frame to worker 0, answers, and dies; worker 0 hears
+of the death first, and takes no frame of the dead.
 
 A job that was cancelled may be under way in a call that never returns. Its workers are told to drop it and answer that
 they have; one that has not after ``DROP_SECS`` is ended.
@@ -69,7 +69,7 @@ class Assign:
     """The pickled job."""
     calls: tuple[tuple[int, int], ...]
     workers: tuple[int, ...]
-    """By slot, the worker that holds it; empty in a layout of one stage, where each call is for its receiver."""
+    """By slot, the worker that holds it; empty if the layout is not spread: then each call is a whole attempt."""
 
 
 @attrs.frozen
@@ -126,6 +126,8 @@ class JobAsked:
     attempts: int
     slots: int
     stages: int
+    is_spread: bool
+    """Whether each slot answers each attempt in each stage; else an attempt is whole in one slot, and in one stage."""
 
 
 @attrs.frozen
@@ -268,6 +270,7 @@ class _Job:
     """The pickled job, or what is to be computed, by index."""
     slots: int
     stages: int
+    is_spread: bool
     left: dict[int, int]
     """By index that is not answered, how many of its calls are not."""
     is_computed: bool = False
@@ -275,11 +278,7 @@ class _Job:
     waiting: tuple[int, ...] = ()
     """The indices that no worker holds."""
     workers: tuple[int, ...] = ()
-    """By slot, the worker that holds it, if parts of the job are shuffled between workers."""
-
-    @property
-    def is_spread(self) -> bool:
-        return self.stages > 1
+    """By slot, the worker that holds it, if the job is spread."""
 
 
 class Pool:
@@ -318,7 +317,7 @@ class Pool:
                 self._begin(event)
             case ComputeAsked(number, contents):
                 every = dict.fromkeys(range(len(contents)), 1)
-                self._place(self._add(_Job(number, contents, 1, 1, every, is_computed=True)), every)
+                self._place(self._add(_Job(number, contents, 1, 1, False, every, is_computed=True)), every)
             case Cancelled(number):
                 self._cancel(number)
             case Joined(worker, incarnation):
@@ -341,10 +340,10 @@ class Pool:
         return job
 
     def _begin(self, asked: JobAsked) -> None:
-        # Every slot answers each attempt in each stage; in one stage, only the slot that the attempt is in.
-        calls = asked.slots * asked.stages if asked.stages > 1 else 1
-        left = dict.fromkeys(range(asked.attempts), calls)
-        self._place(self._add(_Job(asked.job, (asked.content,), asked.slots, asked.stages, left)), left)
+        assert asked.is_spread or asked.stages == 1, "an attempt that is whole in a slot is shuffled nowhere"
+        left = dict.fromkeys(range(asked.attempts), asked.slots * asked.stages if asked.is_spread else 1)
+        job = _Job(asked.job, (asked.content,), asked.slots, asked.stages, asked.is_spread, left)
+        self._place(self._add(job), left)
 
     # Which worker holds what.
 

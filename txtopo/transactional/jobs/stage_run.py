@@ -23,7 +23,7 @@ from txtopo.topology.plan import Phase, PlannedComponent
 from txtopo.topology.spout_semantics import Emitted
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.core.actions import AssignedAttempt
-from txtopo.transactional.jobs.layout import Layout, PartitionAssignment
+from txtopo.transactional.jobs.layout import Layout
 from txtopo.transactional.tasks.batch_run import BatchRun, CarriedBolt, ShuffleMessage, everything
 from txtopo.transactional.tasks.collector import TaskCollector
 from txtopo.transactional.tasks.edge_tally import EdgeTally
@@ -288,8 +288,7 @@ class StageRun:
         return outbox
 
     def _is_whole_here(self, transaction_index: int) -> bool:
-        is_alone = len(self._layout.stages) == 1 and self._stage.assignment is PartitionAssignment.BY_TRANSACTION
-        return is_alone and self._is_here(transaction_index, 0)
+        return not self._layout.is_spread and self._is_here(transaction_index, 0)
 
     def _is_local(self, transaction_index: int, component: str, task: int) -> bool:
         return component in self._stage.components and self._is_here(transaction_index, task)
