@@ -9,9 +9,13 @@ secret is hidden. In doubt hide: a wrongly hidden value costs a look elsewhere, 
 
 from __future__ import annotations
 
+import json
+import logging
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 HIDDEN = "…"
 
@@ -50,10 +54,51 @@ _WHERE_OR_HOW = frozenset(
 _SHORTEST_SECRET = 4
 """Shorter values are not hidden in texts: they would hide ordinary words."""
 
-_NAME = re.compile(r"""(?<![\w.\-])(?:-D)?(?P<name>[\w.\-]++)['"]?\s*[=:]\s*["']?""")
-_VALUE = re.compile(r"""(?<=["'])(?:[^"'\\]|\\.)+|(?<!["'])[^\s"'&;,)}\]]+""")
-"""``name=value``, ``"name": "value"`` and the like, as in JAAS, connection strings, queries, printed settings, and
-``-Dname=value`` for a JVM."""
+_NAMED = re.compile(
+    r"""
+    # name=value, "name": "value", name => value, <name>value</name>, "name": "x", "value": "y", and -Dname=value
+    (?<![\w.\-])(?:-D)?(?P<name>[\w.\-]++)(?:\\*+["'])?+\s*+
+        (?:[=:]{1,2}>?|-?>|%3[DdAa]|</name>\s*+<value>|,?\s*+\\*+["']?value\\*+["']?\s*+[=:])\s*+
+    # ('name', 'value')
+    | \(\s*+\\*+["'](?P<first>[\w.\-]++)\\*+["']\s*+,\s*+
+    # --name value, and the same in a list of arguments
+    | (?<![\w.\-])(?P<option>--?[A-Za-z][\w.\-]*+)(?:\\*+["'])?+(?:\s*+,\s*+|\s++)(?!\\*+["']?-)
+    # password is value, password value
+    | (?<![A-Za-z0-9])(?i:(?P<noun>
+          (?P<password>passw(?:or)?d|passphrase|passcode|pwd|pw)
+          |(?:access|account|api|encryption|master|private|secret|shared|signing|storage)[\ _\-]?key
+          |pin|secret|token|credentials?|cookie|signature
+      )(?:\\*+["'])?+(?P<is>\s++(?:is|was))?+\s++)
+    """,
+    re.VERBOSE,
+)
+"""Where a value follows that may be a secret, by the name before it."""
+
+_VALUE = re.compile(
+    r"""(?:[bBfFrRuU]{1,2}(?=\\*["']))?
+    (?:(?P<quote>\\+["'])(?:(?!(?P=quote)).)++ | "(?:[^"\\]|\\.)++ | '(?:[^'\\]|\\.)++
+      | (?:[^\s"'&;,)}\]<\\]|<(?!/)|\\(?!["']))++)""",
+    re.VERBOSE | re.DOTALL,
+)
+"""In quotes, perhaps escaped ones, which it includes at its beginning, or up to what ends a value elsewhere."""
+
+_PLAIN_NAME = re.compile(r"[\w.\-]+")
+_OPENING = re.compile(r"""[bBfFrRuU]{0,2}\\*["']""")
+_BRACKETS = {"{": "}", "[": "]", "(": ")"}
+_INSIDE = re.compile(r"""[{[(}\])]|"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|'(?:[^'\\]|\\.)*+(?:'|\\?\Z)""", re.DOTALL)
+
+_WORD = re.compile(r"[A-Za-z]?[a-z]*[.:!?]?")
+_PROSE = re.compile(
+    r"""(?:a|an|and|are|as|at|be|been|by|can|cannot|correct|does|empty|expired|file|for|from|given|had|has|have|hidden|if|in
+    |incorrect|invalid|is|it|longer|missing|must|needed|neither|no|none|not|null|of|on|one|only|or|refused|rejected
+    |required|set|shorter|should|shown|so|that|the|there|this|to|too|unknown|unset|used|was|which|will|with|without
+    |wrong)[.:!?]*""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""What follows "password" or "password is" in a sentence that names no password."""
+
+_TOKEN_MIN = 8
+"""Texts shorter than this behind "token" or "secret" are words of a sentence, such as "unexpected token ')'"."""
 
 _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"-----BEGIN ([A-Z0-9 ]*)-----.*?(?:-----END \1-----|\Z)", re.DOTALL), HIDDEN),
@@ -107,25 +152,122 @@ def shown(name: str, value: Any) -> Any:
 
 def without_secrets(text: str, settings: Mapping[str, object] | None = None) -> str:
     """Return a text for people, such as an error's message, without its secrets and those of ``settings``."""
-    for name, value in (settings or {}).items():
-        secret = str(value)
-        if len(secret) >= _SHORTEST_SECRET and is_secret(name) and not is_reference(value):
-            text = text.replace(secret, HIDDEN)
+    for secret in _secrets_of(settings or {}):
+        text = text.replace(secret, HIDDEN)
     for form, replacement in _FORMS:
         text = form.sub(replacement, text)
     return _without_named(text)
 
 
+class Discretion(logging.Filter):
+    """Hides secrets in warnings and errors, whose texts come from libraries and user code and may quote settings.
+
+    It also hides every secret value of ``settings``, a topology's, wherever it stands.
+    """
+
+    def __init__(self, settings: Mapping[str, object] | None = None) -> None:
+        super().__init__()
+        self.settings: Mapping[str, object] = settings or {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Hide the secrets of a record; let every record through."""
+        if record.levelno >= logging.WARNING:
+            record.msg, record.args = without_secrets(record.getMessage(), self.settings), ()
+            if record.exc_info:
+                traceback = logging.Formatter().formatException(record.exc_info)
+                record.exc_text = without_secrets(traceback, self.settings)
+        return True
+
+
+def command_line(words: Iterable[str]) -> str:
+    """Return the text of a command for people, without the secrets among its words; see :func:`shlex.join`."""
+    parts, option = [], ""
+    for word in words:
+        is_value = is_secret(option) and not word.startswith("-") and not is_reference(word)
+        parts.append(HIDDEN if is_value else _shown_word(word))
+        option = word if word.startswith("-") else ""
+    return shlex.join(parts)
+
+
+def _shown_word(word: str) -> str:
+    name, equals, value = word.partition("=")
+    if not equals or _PLAIN_NAME.fullmatch(name) is None:
+        return without_secrets(word)
+    # A value may have blanks in it, so in a longer text nobody could say where it ends.
+    return f"{name}={shown(name, value) if is_secret(name) else _shown_word(value)}"
+
+
+def _secrets_of(settings: Mapping[str, object]) -> list[str]:
+    """Return the texts that are secrets of settings, also as they are in other texts; those that hold others first."""
+    secrets = [
+        str(value)
+        for name, value in settings.items()
+        if len(str(value)) >= _SHORTEST_SECRET and is_secret(name) and not is_reference(value)
+    ]
+    forms = {
+        form
+        for secret in secrets
+        for form in (
+            *(secret, repr(secret)[1:-1], json.dumps(secret)[1:-1]),
+            *(quote(secret), quote(secret, safe=""), quote_plus(secret)),
+        )
+    }
+    return sorted(forms, key=len, reverse=True)
+
+
 def _without_named(text: str) -> str:
     parts, told_to = [], 0
-    name = _NAME.search(text)
-    while name is not None:
+    named = _NAMED.search(text)
+    while named is not None:
         # After a name that is no secret go on right behind it, for a name may follow: "error: token: …",
         # "--set=password=…".
-        following = name.end()
-        value = _VALUE.match(text, following) if is_secret(name["name"]) else None
-        if value is not None and not is_reference(value[0]) and not value[0].startswith(HIDDEN):
-            parts += [text[told_to:following], HIDDEN]
-            following = told_to = value.end()
-        name = _NAME.search(text, following)
+        following = named.end()
+        start, end = _span_of_secret(text, named)
+        if start < end:
+            parts += [text[told_to:start], HIDDEN]
+            following = told_to = end
+        named = _NAMED.search(text, following)
     return "".join([*parts, text[told_to:]])
+
+
+def _span_of_secret(text: str, named: re.Match[str]) -> tuple[int, int]:
+    """Return where the secret behind a name begins and ends, without its quotes: twice the same if there is none."""
+    start = named.end()
+    name = named["name"] or named["first"] or named["option"]
+    if name is not None and not is_secret(name):
+        return start, start
+    if name is not None and text[start : start + 1] in _BRACKETS:
+        return start, _end_of_brackets(text, start)
+    value = _VALUE.match(text, start)
+    if value is None:
+        return start, start
+    opening = _OPENING.match(text, start)
+    found = text[start if opening is None else opening.end() : value.end()]
+    if is_reference(found) or found.startswith(HIDDEN) or (name is None and not _is_told(named, value[0], found)):
+        return start, start
+    return value.end() - len(found), value.end()
+
+
+def _is_told(named: re.Match[str], value: str, found: str) -> bool:
+    """Whether a sentence tells a secret: "password is x", "passwd x", and not "password is wrong"."""
+    if _PROSE.fullmatch(found):
+        return False
+    if named["is"] is not None:
+        return True
+    is_word = value == found and _WORD.fullmatch(found) is not None
+    if named["password"] is None:
+        return not is_word and len(found) >= _TOKEN_MIN and any(map(str.isdigit, found))
+    return not is_word or named["password"].lower() in {"passwd", "pwd", "pw"}
+
+
+def _end_of_brackets(text: str, start: int) -> int:
+    """Return the end of what a bracket opens; that of the text if nothing closes it."""
+    closing: list[str] = []
+    for found in _INSIDE.finditer(text, start):
+        if found[0] in _BRACKETS:
+            closing.append(_BRACKETS[found[0]])
+        elif closing and found[0] == closing[-1]:
+            closing.pop()
+            if not closing:
+                return found.end()
+    return len(text)

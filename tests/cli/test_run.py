@@ -65,13 +65,14 @@ def test_ctrl_c_stops_in_good_order_and_says_how_to_go_on(tmp_path):
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "words.txt").write_text("one two two\n" * 100_000)
     arguments = ["run", "examples.transactional_words", "--set", "input=text", "--set", "max_spout_pending=3"]
+    arguments += ["--set", "shop.password=sesame"]
     process = start(arguments, tmp_path)
     assert any("nothing committed yet" in line for line in lines_until(process, "nothing committed yet"))
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     assert "a stop was requested" in out
-    assert out.splitlines()[-1] == f"stopped; to continue: txtopo {' '.join(arguments)}"
+    assert out.splitlines()[-1] == f"stopped; to continue: txtopo {' '.join(arguments[:-1])} 'shop.password=…'"
     process = start(arguments, tmp_path)
     out, _ = process.communicate(timeout=300)
     assert (process.returncode, "the spout is exhausted" in out) == (0, True)

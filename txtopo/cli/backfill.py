@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import shlex
 
+import attrs
 import click
 
-from txtopo.cli.command import Command, WholeNumber
+from txtopo.cli.command import Command, WholeNumber, discreet
 from txtopo.cli.display.interrupts import Interrupts
 from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.display.wording import count_of
 from txtopo.cli.target import takes_target
 from txtopo.config import TopologyKind
 from txtopo.engine.backfill import BackfillNews, backfill
+from txtopo.secrecy import command_line
 from txtopo.topology.loading import Target
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.backfill.part import BackfillPart
@@ -48,7 +49,7 @@ def backfill_command(target: Target, state: str, first: int | None) -> None:
 
     def on_progress(progress: Progress) -> None:
         interrupts.wrap_handlers()  # by the first progress the run has installed its own
-        display.update(progress)
+        display.update(attrs.evolve(progress, last_failure=discreet(progress.last_failure)))
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(interrupts)
@@ -61,10 +62,10 @@ def backfill_command(target: Target, state: str, first: int | None) -> None:
             first=first,
             on_progress=on_progress,
         )
-    words = shlex.join(["txtopo", "run", *target.words])
+    words = command_line(["txtopo", "run", *target.words])
     if report.joined_at is None:
         options = [] if first is None else ["--from", str(first)]
-        again = shlex.join(["txtopo", "backfill", *target.words, state, *options])
+        again = command_line(["txtopo", "backfill", *target.words, state, *options])
         click.echo(f"stopped after transaction {report.run.committed_txid}; to continue: {again}")
         return
     click.echo(

@@ -6,7 +6,6 @@ Exit statuses: 0 success, 1 an error of the run, 2 a mistake in the command line
 from __future__ import annotations
 
 import contextlib
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,6 +16,10 @@ from rich.text import Text
 from txtopo.cli.console import Console
 from txtopo.errors import InternalError, NoTopology, TxtopoError
 from txtopo.extras import extra_of, how_to_install
+from txtopo.secrecy import without_secrets
+
+GIVEN = "txtopo.given"
+"""In a context's ``meta``, the settings and parameters whose secrets its errors may quote, by name."""
 
 EXIT_INTERRUPTED = 130
 """The exit status of a command that Ctrl-C interrupted, by the convention of shells."""
@@ -97,7 +100,7 @@ class Command(click.Command):
             return super().invoke(ctx)
         except TxtopoError as error:
             if ctx.meta["txtopo.debug"] or isinstance(error, InternalError):
-                traceback.print_exc(file=sys.stderr)
+                click.echo(discreet(traceback.format_exc()), err=True, nl=False)
             print_error(str(error))
             ctx.exit(CommandLineError.exit_code if isinstance(error, NoTopology) else 1)
         except KeyboardInterrupt:
@@ -105,8 +108,15 @@ class Command(click.Command):
             ctx.exit(EXIT_INTERRUPTED)
 
 
+def discreet(text: str) -> str:
+    """Return a text, which may quote errors of user code, without secrets: those of the command's settings, too."""
+    context = click.get_current_context(silent=True)
+    return without_secrets(text, None if context is None else context.meta.get(GIVEN))
+
+
 def print_error(message: str) -> None:
-    """Print a message to standard error: the first line in red, the rest, often a traceback, unchanged."""
+    """Print a message to standard error: the first line in red, the rest, often a traceback, as it is, but discreet."""
+    message = discreet(message)
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     first, _, rest = message.partition("\n")
     console.print(Text(f"error: {first}", style="bold red"))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-
 import click
 
 from txtopo.api.state import State, growing
 from txtopo.cli.command import Command
 from txtopo.cli.target import takes_target
+from txtopo.secrecy import command_line
 from txtopo.topology.loading import Target
 from txtopo.transactional.run.assembly import recover_alone
 from txtopo.transactional.run.storage import states_of
@@ -34,7 +33,7 @@ def evolve(target: Target) -> None:
     recover_alone(plan, config, {name: growing(state) if name in lacks else state for name, state in states.items()})
     for name, columns in lacks.items():
         click.echo(f"state {name!r}: added {', '.join(columns)}; earlier rows have nulls there")
-    click.echo(f"done; to continue: {shlex.join(['txtopo', 'run', *target.words])}")
+    click.echo(f"done; to continue: {command_line(['txtopo', 'run', *target.words])}")
 
 
 def _lacks(state: State) -> tuple[str, ...]:

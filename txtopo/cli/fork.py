@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import uuid
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import click
 from txtopo.attempts import transactions_words
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.target import takes_target
+from txtopo.secrecy import command_line
 from txtopo.topology.loading import Target
 from txtopo.transactional.recovery.fork import Fork, find_fork
 from txtopo.transactional.run.forking import make_fork
@@ -52,4 +52,4 @@ def fork(target: Target, txid: int, output: str, topology_id: str | None) -> Non
     if made.begun:
         again = transactions_words(made.begun[0].txid, made.begun[-1].txid)
         click.echo(f"the same input again: {again}")
-    click.echo(f"to run it: {shlex.join(['txtopo', 'run', *attrs.evolve(target, fork=output).words])}")
+    click.echo(f"to run it: {command_line(['txtopo', 'run', *attrs.evolve(target, fork=output).words])}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
@@ -14,6 +13,7 @@ from txtopo.api.store import Change
 from txtopo.cli.command import Command, CommandLineError
 from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
+from txtopo.secrecy import command_line
 from txtopo.topology.loading import Target
 from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, drafts_of
@@ -108,7 +108,7 @@ def carried_out(target: Target, subject: RepairSubject, procedure: Procedure) ->
                 raise StopError(f"the tables or the coordinator state changed meanwhile; {NOTHING_CHANGED}; try again")
             of_spout = _of_spout(target, subject, coordinator_state, plan)
         carry_out(subject, coordinator_state, plan, of_spout)
-    click.echo(f"done; to continue: {shlex.join(['txtopo', 'run', *target.words])}")
+    click.echo(f"done; to continue: {command_line(['txtopo', 'run', *target.words])}")
     return True
 
 

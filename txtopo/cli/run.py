@@ -6,7 +6,6 @@ import contextlib
 import functools
 import gc
 import logging
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import click
 from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 
-from txtopo.cli.command import Command, CommandLineError, WholeNumber, needs_extra
+from txtopo.cli.command import GIVEN, Command, CommandLineError, WholeNumber, discreet, needs_extra
 from txtopo.cli.console import Console
 from txtopo.cli.display.acked import INTERRUPTED, AckedDisplay, AckedLines
 from txtopo.cli.display.interrupts import Interrupts
@@ -29,7 +28,7 @@ from txtopo.engine.runner import run as run_topology
 from txtopo.engine.timeline.records import METRICS, folder_of, place_of
 from txtopo.plain.run.report import PlainReport
 from txtopo.printable import PrintableFormatter
-from txtopo.secrecy import shown, without_secrets
+from txtopo.secrecy import Discretion, command_line, shown, without_secrets
 from txtopo.topology.loading import Target
 from txtopo.topology.output import PRINT, USER_LOGGER
 from txtopo.topology.topology import PlainTopology, TransactionalTopology
@@ -131,7 +130,7 @@ def _run_transactional(target: Target, until: int | None, console: Console, obse
 
     def on_progress(progress: Progress) -> None:
         interrupts.wrap_handlers()  # by the first progress the run has installed its own
-        display.update(progress)
+        display.update(attrs.evolve(progress, last_failure=discreet(progress.last_failure)))
 
     with display, interrupts:
         report = run_topology(
@@ -146,7 +145,7 @@ def _run_transactional(target: Target, until: int | None, console: Console, obse
     display.finish(report)
     if is_stopped_early(report):
         options = [] if until is None else ["--until", str(until)]
-        again = shlex.join(["txtopo", "run", *target.words, *options])
+        again = command_line(["txtopo", "run", *target.words, *options])
         console.print(f"stopped; to continue: {again}", soft_wrap=True)
         return
     target.call_hook("show_results", console)
@@ -218,6 +217,7 @@ def _log_to(console: Console, config: Config, user_level: int) -> None:
     else:
         handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.addFilter(_is_asked_for)
+    handler.addFilter(Discretion(click.get_current_context().meta[GIVEN]))
     if not config.debug:
         # py4j logs connections that a stop closes, with the root logger.
         handler.addFilter(lambda record: Path(record.pathname).parent.name != "py4j")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 
 import click
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from txtopo.cli.command import Command, CommandLineError, WholeNumber
+from txtopo.cli.command import Command, CommandLineError, WholeNumber, discreet
 from txtopo.cli.console import Console
 from txtopo.cli.target import takes_target
 from txtopo.errors import AnchorError, TxtopoError, UserCodeError
+from txtopo.secrecy import command_line
 from txtopo.testing.simulation.plain.world import make_plain_subject
 from txtopo.testing.simulation.schedule import Kinds, Simulated
 from txtopo.testing.simulation.schedules import (
@@ -123,7 +123,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
         console.print(HELD)
         return
     if context.meta["txtopo.debug"] or (seed is not None and not failure.says_all):
-        console.print(failure.trace, markup=False)
+        console.print(discreet(failure.trace), markup=False)
     _print_failure(console, failure, None if seed else command)
     context.exit(1)
 
@@ -179,15 +179,15 @@ def _print_failure(console: Console, failure: Failure, command: list[str] | None
     """Print a broken promise, the faults that led to it, and how to replay it; ``command`` is None in a replay."""
     if command is None:
         console.print("[bold red]broken: [/]", end="")
-        console.print(failure.violation, markup=False)
+        console.print(discreet(failure.violation), markup=False)
         return
     replay = [*command, "--seed", str(failure.seed)]
     without = ", without faults," if failure.seed == FAULTLESS else ""
     console.print(f"[bold red]schedule {failure.seed}{without} is broken: [/]", end="")
-    console.print(failure.violation, markup=False)
+    console.print(discreet(failure.violation), markup=False)
     if failure.seed != FAULTLESS:
         replay += ["--faults", ",".join(str(number) for number, _ in failure.faults)]
         console.print(f"with {len(failure.faults)} faults:" if failure.faults else "without faults")
     for number, fault in failure.faults:
         console.print(f"  {number}: {fault}", markup=False)
-    console.print(f"to replay it: {shlex.join(replay)}", markup=False)
+    console.print(f"to replay it: {command_line(replay)}", markup=False)

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import click
 
-from txtopo.cli.command import parse_pairs
+from txtopo.cli.command import GIVEN, parse_pairs
 from txtopo.errors import ConfigError, NoTopology
 from txtopo.topology.loading import NoModule, Target, load_target
 from txtopo.topology.topology import TransactionalTopology
@@ -103,7 +103,11 @@ def _takes(
     )
     @functools.wraps(function)
     def command(target: str, pairs: tuple[str, ...], fork: str | None, **options: Any) -> Any:
-        return function(target=load(target, pairs, fork), **options)
+        given = click.get_current_context().meta[GIVEN] = dict(parse_pairs(pairs))  # errors of loading quote them, too
+        found = load(target, pairs, fork)
+        if isinstance(found, Target):
+            given.update({**found.arguments, **found.config.given, **given})
+        return function(target=found, **options)
 
     return command
 

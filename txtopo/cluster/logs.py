@@ -19,13 +19,13 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from txtopo.printable import escaped
 from txtopo.repeated import Repeated
-from txtopo.secrecy import without_secrets
+from txtopo.secrecy import Discretion
 from txtopo.topology.output import PRINT, USER_LOGGER
 
 _LOG_BYTES_MAX = 64 << 20
@@ -96,26 +96,6 @@ class Reminder:
     def over(self, subject: str) -> None:
         """Note that the fault is over: if it comes back, warn at once."""
         self._repeated.over(subject)
-
-
-class Discretion(logging.Filter):
-    """Hides secrets in warnings and errors, whose texts come from libraries and user code and may quote settings.
-
-    It also hides every secret value of ``settings``, a topology's, wherever it stands.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.settings: Mapping[str, object] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Hide the secrets of a record; let every record through."""
-        if record.levelno >= logging.WARNING:
-            record.msg, record.args = without_secrets(record.getMessage(), self.settings), ()
-            if record.exc_info:
-                traceback = logging.Formatter().formatException(record.exc_info)
-                record.exc_text = without_secrets(traceback, self.settings)
-        return True
 
 
 def _formatter(log_format: str) -> logging.Formatter:

@@ -25,7 +25,7 @@ from txtopo.cluster.decisions.lifecycle import Topology as TopologyRecord
 from txtopo.cluster.decisions.slots import DriverExit
 from txtopo.cluster.driver.folder import DriverEnd, DriverFolder, DriverLaunch, TopologyPlace
 from txtopo.cluster.driver.pulse import Pulse
-from txtopo.cluster.logs import Discretion, driver_log
+from txtopo.cluster.logs import driver_log
 from txtopo.cluster.state import ClusterState
 from txtopo.config import Config, TopologyKind
 from txtopo.engine.control import RunControl
@@ -34,7 +34,7 @@ from txtopo.engine.runner import run
 from txtopo.engine.timeline.records import folder_of, place_of
 from txtopo.errors import ConfigError, DivergenceError, RuleError, SubmissionError, TxtopoError
 from txtopo.plain.run.report import PlainReport
-from txtopo.secrecy import without_secrets
+from txtopo.secrecy import Discretion, without_secrets
 from txtopo.topology.loading import Target, load_target
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 from txtopo.transactional.core.actions import StopReason

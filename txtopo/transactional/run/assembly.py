@@ -320,7 +320,7 @@ def _has_metadata_dir(header: JournalHeader, config: Config) -> bool:
 def _snapshots(header: JournalHeader, plan: Plan, config: Config) -> SnapshotWriter | None:
     if not _has_metadata_dir(header, config):
         return None
-    return SnapshotWriter(snapshots_in(metadata_dir_of(plan, config)), header)
+    return SnapshotWriter(snapshots_in(metadata_dir_of(plan, config)), header, config.given)
 
 
 def _staging_dir(plan: Plan, config: Config, epoch: int, stack: ExitStack) -> pathlib.Path:

@@ -21,6 +21,7 @@ import re
 import socket
 import time
 import urllib.parse
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -120,8 +121,10 @@ class Writer:
 class SnapshotWriter:
     """Writes the snapshots of one run."""
 
-    def __init__(self, folder: Folder, header: JournalHeader) -> None:
+    def __init__(self, folder: Folder, header: JournalHeader, settings: Mapping[str, object]) -> None:
         self._folder = folder
+        # Most texts of a snapshot are those of the one before.
+        self._hide = functools.lru_cache(1024)(functools.partial(without_secrets, settings=settings))
         self._path = _path_of(header.topology)
         self._epoch = header.epoch
         self._incarnation = header.incarnation
@@ -141,7 +144,7 @@ class SnapshotWriter:
             writer = Writer(
                 self._epoch, self._incarnation, socket.gethostname(), os.getpid(), self._process_start, time.time()
             )
-            content = f"{json.dumps(to_json(writer))}\n{json.dumps(_discreet(to_json(snapshot)))}\n"
+            content = f"{json.dumps(to_json(writer))}\n{json.dumps(_discreet(to_json(snapshot), self._hide))}\n"
             self._folder.put(self._path, content.encode(), is_durable=False)
             self._has_begun = True
         except OSError as error:  # not worth stopping the run; a missing metadata directory stops it elsewhere
@@ -155,23 +158,17 @@ class SnapshotWriter:
         return False
 
 
-def _discreet(content: Any) -> Any:
+def _discreet(content: Any, hide: Callable[[str], str]) -> Any:
     """Return JSON without secrets: anybody may read the file, and errors in it may quote settings."""
     match content:
         case str():
-            return _discreet_text(content)
+            return hide(content)
         case dict():
-            return {name: _discreet(value) for name, value in content.items()}
+            return {name: _discreet(value, hide) for name, value in content.items()}
         case list() | tuple():
-            return [_discreet(value) for value in content]
+            return [_discreet(value, hide) for value in content]
         case _:
             return content
-
-
-@functools.lru_cache(1024)
-def _discreet_text(text: str) -> str:
-    """Return a text without secrets; most texts of a snapshot are those of the one before."""
-    return without_secrets(text)
 
 
 def snapshots_in(metadata_dir: Path) -> Folder:
