@@ -48,6 +48,18 @@ from typing import Any
 from txtopo.attempts import attempt_words
 
 
+TEXT_MAX = 1 << 16
+"""Characters of an error's message and cause: user code may put a record of 20 MB into one, which goes to every log."""
+
+
+def _bounded(text: Any) -> Any:
+    """Return a text, or whatever user code has given instead, without its middle if it is too long."""
+    if not isinstance(text, str) or len(text) <= TEXT_MAX:
+        return text
+    left_out = len(text) - TEXT_MAX
+    return f"{text[: TEXT_MAX // 2]} … {left_out:,} characters … {text[-TEXT_MAX // 2 :]}"
+
+
 class TxtopoError(Exception):
     """The base class of all errors of txtopo.
 
@@ -73,12 +85,13 @@ class TxtopoError(Exception):
         attempt: int | None = None,
         cause: str | None = None,
     ) -> None:
+        message = _bounded(message)
         super().__init__(message)
         self.message = message
         self.component = component
         self.txid = txid
         self.attempt = attempt
-        self.cause = cause
+        self.cause = None if cause is None else _bounded(cause)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle message and origin; works for every subclass."""

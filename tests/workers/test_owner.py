@@ -7,6 +7,7 @@ import threading
 import time
 
 import attrs
+import pytest
 
 from tests.workers.holding import Idle
 from txtopo.errors import UserCodeError
@@ -108,3 +109,22 @@ def test_an_owner_and_its_worker() -> None:
     server.post(StopAsked(0.0))
     assert server.join(30)
     assert owner.noted.get(timeout=30) == ("over", None)
+
+
+@pytest.mark.parametrize("megabytes", [0, 1, 20])
+def test_error_behind_large_messages(megabytes: int) -> None:
+    """What a worker says last counts before the end of its job, however much it has said just before."""
+    secret, owner = new_secret(), Noting()
+    listener = Listener("127.0.0.1", secret)
+    supervisor = Supervisor(1, restarts_max=0, period_secs=60.0, is_active=True, now=time.monotonic(), is_owned=True)
+    server = ControlServer(supervisor, Echoing(listener, secret), listener, owner=owner)
+    server.start()
+    large = bytes(megabytes << 20)
+    for incarnation in range(5):
+        assert owner.noted.get(timeout=30) == ("joined", 0, incarnation)
+        server.post(TellAsked(0, incarnation, large))
+        server.post(TellAsked(0, incarnation, b"fail"))
+        assert owner.noted.get(timeout=30) == ("told", 0, incarnation, large)
+        assert owner.noted.get(timeout=30) == ("lost", 0, incarnation, "[component 'echo'] a bug")
+    server.post(StopAsked(0.0))
+    assert server.join(30)

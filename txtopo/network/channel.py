@@ -164,8 +164,8 @@ class Channel:
             self._flush()
             return not self.unsent_bytes
 
-    def receive(self) -> list[bytes]:
-        """Return the messages that have arrived.
+    def receive(self) -> list[bytes] | None:
+        """Read once, and return the messages that are complete, perhaps none; None if nothing has arrived.
 
         Raises:
             ChannelClosed: the other side is gone, and all that it sent was returned before; or a message is too long.
@@ -174,7 +174,7 @@ class Channel:
         try:
             data = self._connection.recv(_READ_BYTES)
         except (BlockingIOError, InterruptedError):
-            return []
+            return None
         except OSError as error:
             raise ChannelClosed(str(error)) from error
         if not data:

@@ -106,7 +106,7 @@ class LineListener:
         except ChannelClosed:
             self._forget(channel)
             return
-        for message in messages:
+        for message in messages or ():
             if self._is_of_run[channel]:
                 try:
                     self._take(Line(*json.loads(message)))

@@ -181,7 +181,7 @@ class ControlServer:
                 pass
 
     def _hear(self, number: int) -> bool:
-        """Take what has arrived on a channel; return whether messages have."""
+        """Take what has arrived on a channel; return whether anything has: a part of a large message counts, too."""
         channel = self._channels.get(number)
         if channel is None:  # closed by what was heard just before
             return False
@@ -191,7 +191,7 @@ class ControlServer:
             self._drop(number)
             self._handle(ChannelLost(number))
             return False
-        for data in messages:
+        for data in messages or ():
             if number in self._watched:
                 watched = self._watched[number]
                 self._handle(Stalled(watched.worker, watched.incarnation, *watcher.unpack(data)))
@@ -204,7 +204,7 @@ class ControlServer:
             if isinstance(message, Heartbeat):
                 self._log_busy(number, message)
             self._handle(Received(number, message))
-        return bool(messages)
+        return messages is not None
 
     def _log_busy(self, number: int, beat: Heartbeat) -> None:
         """Log each long call once; no worker is ended for it."""

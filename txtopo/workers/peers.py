@@ -183,7 +183,7 @@ class Peers:
         except ChannelClosed:  # not yet a death: the driver decides on that
             self._drop(channel)
             return
-        for message in messages:
+        for message in messages or ():
             kind = message[:1]
             if kind == _FRAME:
                 self._roster.received[sender] += 1

@@ -244,7 +244,7 @@ class _Loop:
             self._selector.modify(self._control, selectors.EVENT_READ, self._hear_driver)
 
     def _hear_driver(self) -> None:
-        for message in self._control.receive():
+        for message in self._control.receive() or ():
             self._obey(load(message))
 
     def _take_ready(self) -> None:
