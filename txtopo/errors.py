@@ -47,16 +47,15 @@ from typing import Any
 
 from txtopo.attempts import attempt_words
 
-
 TEXT_MAX = 1 << 16
 """Characters of an error's message and cause: user code may put a record of 20 MB into one, which goes to every log."""
 
 
-def _bounded(text: Any) -> Any:
-    """Return a text, or whatever user code has given instead, without its middle if it is too long."""
-    if not isinstance(text, str) or len(text) <= TEXT_MAX:
-        return text
+def _bounded(text: str) -> str:
+    """Return a text without its middle, if it is too long."""
     left_out = len(text) - TEXT_MAX
+    if left_out <= 0:
+        return text
     return f"{text[: TEXT_MAX // 2]} … {left_out:,} characters … {text[-TEXT_MAX // 2 :]}"
 
 
@@ -85,7 +84,7 @@ class TxtopoError(Exception):
         attempt: int | None = None,
         cause: str | None = None,
     ) -> None:
-        message = _bounded(message)
+        message = _bounded(str(message))  # user code may raise a failure with another exception in it
         super().__init__(message)
         self.message = message
         self.component = component
