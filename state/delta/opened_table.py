@@ -241,7 +241,10 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
             # A crash before this leaves the table as it was, and the next start does it; one after it leaves a table
             # that has the columns already.
             with durable_step("table.grow"):
-                is_put = writer.put_next(Change(growth=growth_of(table, self._schema)), None)
+                growth = growth_of(table, self._schema)
+                # The files are added once more, with their numbers of rows alone: bounds without the new columns' would
+                # tell readers that the files have no rows where these are null.
+                is_put = writer.put_next(Change(list(writer.files.values()), is_of_rows=False, growth=growth), None)
             if is_put:
                 self._landed(None)
                 return

@@ -212,8 +212,7 @@ def compacted(files: Iterable[DataFile], data: DataFolder, schema: pa.Schema, fi
         return None
     added = []
     for own in bins:
-        columns = pa.schema([field for field in schema if field.name not in own[0].partition])
-        rows = pa.concat_tables([data.read(file, columns) for file in own])
+        rows = pa.concat_tables([data.read(file, schema) for file in own])
         added.append(data.put("compacted", rows, own[0].partition))
     return Change(added, [file for own in bins for file in own], is_of_rows=False)
 

@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-import attrs
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
@@ -219,8 +218,9 @@ class TableWriter:
         self.taken = self.taken if change.taken is None else change.taken
         for file in change.removed:
             self.files.pop(file.path)
-        self.rows_grown += sum(file.rows for file in change.added) - sum(file.rows for file in change.removed)
-        self.files.update((file.path, attrs.evolve(file, stats="")) for file in change.added)
+        if change.is_of_rows:
+            self.rows_grown += sum(file.rows for file in change.added) - sum(file.rows for file in change.removed)
+        self.files.update((file.path, file.without_bounds()) for file in change.added)
         self._known_secs = time.time()
         return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from deltalake import DeltaTable
 
 from state import SqliteStore, read_table, read_tables
 from state.transactional import TransactionalState
@@ -286,12 +287,16 @@ def test_a_dry_run_counts_what_would_change(command_line, place):
 
 
 def test_by_time(command_line, place):
-    """The last transaction that was planned by then; a time before the first one is transaction 0."""
+    """The last transaction that was planned by then; a time before the first one, as a slip makes it, is refused."""
     place.run()
     text = command_line.told("rewind", "counting", "--to", "9999-01-01", "--yes")
     assert text == "the topology is at transaction 6 already; nothing to rewind\n"
-    text = command_line.told("rewind", "counting", "--to", "2000-01-01 12:00", "--dry-run")
-    assert "transactions 1 to 6 would run again" in text
+    before = place.seen()
+    for dry in ([], ["--dry-run"]):
+        refusal = command_line.refusal("rewind", "counting", "--to", "2000-01-01 12:00", "--yes", *dry)
+        assert "the first transaction was planned at 20" in refusal
+        assert "give TXID 0" in refusal
+    assert place.seen() == before
     assert "write it as '2026-11-20 14:00'" in command_line.refusal("rewind", "counting", "--to", "noon", status=2)
     assert "exclude each other" in command_line.refusal("rewind", "counting", "3", "--to", "2000-01-01", status=2)
 
@@ -314,6 +319,72 @@ def test_it_goes_to_the_newest_point_that_all_can_stand_at(command_line, place):
     assert "a later point is not possible: transactions 5 to 6 were committed together\n" in text
     assert f"a later point is not possible: {gone}\n" in text
     assert place.txids() == {"words": 3, "total": 3}
+    place.finish(TRANSACTIONS - 3)
+
+
+def test_before_the_first_transaction_only_if_that_is_asked_for(command_line, place):
+    """If no table keeps a point in between, tables are not emptied instead: the command says what is in the way."""
+    place.run()
+    words = place.folder / "words"
+    needed = {words / path for path in DeltaTable(words).file_uris()}
+    for path in (words / "_data").iterdir():
+        if path not in needed:  # as a vacuum does
+            path.unlink()
+    before = place.seen()
+    for dry in ([], ["--dry-run"]):
+        refusal = command_line.refusal("rewind", "counting", "2", "--yes", *dry)
+        assert "the version of 'words' after transaction 2 is gone" in refusal
+        assert "the next point is 0" in refusal
+        assert "give TXID 0 if that is meant" in refusal
+    assert place.seen() == before
+    assert "there is no way forward again" in command_line.told("rewind", "counting", "0", "--yes")
+    assert place.txids() == {"words": 0, "total": 0}
+    place.finish(TRANSACTIONS)
+
+
+def test_a_journal_that_no_longer_has_what_would_run_again(command_line, place):
+    """Where nobody knows which input the transactions had, nobody can say that it is there: nothing is changed."""
+    place.run(3)
+    place.run()
+    first, *_ = sorted((place.metadata_dir / "journal").iterdir())
+    first.unlink()
+    before = place.seen()
+    for dry in ([], ["--dry-run"]):
+        refusal = command_line.refusal("rewind", "counting", "0", "--yes", *dry)
+        assert "the journal no longer has transactions 1 to 3, so it does not say what input" in refusal
+    assert place.seen() == before
+    command_line.told("rewind", "counting", "3", "--yes")
+    place.finish(TRANSACTIONS - 3)
+
+
+@pytest.mark.parametrize("finisher", ["rewind", "repair"])
+@pytest.mark.parametrize("step", ["repair.begin.after", "repair.journal.after", "repair.end.before"])
+def test_who_finishes_it_needs_all_states_too(command_line, place, step, finisher):
+    """Code that lacks a state would leave rows of transactions that are undone, also if it only finishes."""
+    place.run()
+    with armed(Crash(1, only=step)):
+        command_line("rewind", "counting", "3", "--yes")
+    command_line.write_module(
+        "less",
+        """
+from spouts import MemoryTransactionalSpout
+from state import DeltaState
+from tests.acceptance.topologies import CountWords, make_data
+from txtopo import Fields, TransactionalTopologyBuilder
+
+def topology():
+    spout = MemoryTransactionalSpout(make_data(2, 20), Fields("word"), 4)
+    builder = TransactionalTopologyBuilder("words", "spout", spout, 2)
+    builder.set_committer_bolt("count", CountWords(), 2).fields_grouping("spout", Fields("word"))
+    builder.set_state("words", DeltaState("words", key=Fields("word: string"), value=Fields("n: long")))
+    return builder.build()
+""",
+    )
+    again = ["rewind", "less", "3", "--yes"] if finisher == "rewind" else ["repair", "less", "--yes"]
+    refusal = command_line.refusal(*again)
+    assert "the code lacks 'total', with rows of transactions after 3 that would stay behind" in refusal
+    assert "a rewind of topology 'words'" in command_line.refusal("run", "counting")
+    command_line.told("rewind", "counting", "3", "--yes")
     place.finish(TRANSACTIONS - 3)
 
 
@@ -353,7 +424,7 @@ class Keeping:
 
     def rewind(self, txid, metadata, undone):
         if self.goes_back:
-            assert self.state.get_data("last") == txid + len(undone) or not undone, undone
+            assert self.state.get_data("last") in {txid + len(undone), None}, undone
             self.state.set_data("last", txid or None)
         return self.goes_back
 
@@ -400,13 +471,31 @@ def test_the_spouts_own_values_go_back_in_the_same_step(command_line, place):
         refusal = command_line.refusal("rewind", "keeping", "2", "--yes", *dry, "--set", "goes_back=false")
         assert "the coordinator of spout 'spout' keeps values of its own" in refusal
     assert "would run again" in command_line.told("rewind", "keeping", "2", "--dry-run")
-    for step in ("repair.end.before", "repair.end.after"):
+    for step in ("repair.journal.after", "repair.end.before", "repair.end.after"):
         with armed(Crash(1, only=step)):
             command_line("rewind", "keeping", "2", "--yes")
-        assert kept() == (6 if step == "repair.end.before" else 2)
+        assert kept() == (2 if step == "repair.end.after" else 6)
     assert kept("keeping/before-repair-1/source") == 6
     report = run_inline(target.topology, target.config)
     assert (report.transactions, kept()) == (4, 6)
+    command_line.told("audit", ".")
+
+
+def test_a_repair_that_goes_back_brings_them_back_too(command_line, place):
+    """The spout is asked as by a rewind: its cursor would skip the input of what runs again."""
+    command_line.write_module("keeping", KEEPING)
+    target = load_target("keeping", {}, place.folder)
+    run_inline(target.topology, target.config, until=4)
+    place.back_up("total")
+    run_inline(target.topology, target.config)
+    place.restore("total")
+    refusal = command_line.refusal("repair", "keeping", "--yes", "--set", "goes_back=false")
+    assert "the coordinator of spout 'spout' keeps values of its own" in refusal
+    with armed(Crash(1, only="repair.journal.after")):
+        command_line("repair", "keeping", "--yes")
+    command_line.told("repair", "keeping", "--yes")
+    assert run_inline(target.topology, target.config).transactions == 2
+    assert read_table(place.folder / "total").to_pydict()["n"] == [6]
     command_line.told("audit", ".")
 
 

@@ -96,7 +96,7 @@ def carried_out(target: Target, subject: RepairSubject, procedure: Procedure) ->
         if plan is None:
             return False
         # Before the question, and before anything is changed: the spout may refuse to go back.
-        of_spout = _of_spout(target, subject, coordinator_state, plan)
+        of_spout = changes_of_spout_for(target, subject, coordinator_state, plan)
         procedure.agree(diagnosis, plan)
         if coordinator_state.epoch < diagnosis.epoch_min:
             # A store that was wiped counts epochs anew, and tables refuse one below their own. So take the lead again
@@ -106,21 +106,24 @@ def carried_out(target: Target, subject: RepairSubject, procedure: Procedure) ->
             again = procedure.decide(diagnose(subject, coordinator_state))
             if again is not None and again != plan:
                 raise StopError(f"the tables or the coordinator state changed meanwhile; {NOTHING_CHANGED}; try again")
-            of_spout = _of_spout(target, subject, coordinator_state, plan)
+            of_spout = changes_of_spout_for(target, subject, coordinator_state, plan)
         carry_out(subject, coordinator_state, plan, of_spout)
     click.echo(f"done; to continue: {command_line(['txtopo', 'run', *target.words])}")
     return True
 
 
-def _of_spout(
+def changes_of_spout_for(
     target: Target, subject: RepairSubject, coordinator_state: CoordinatorState, plan: Repair
 ) -> Sequence[Change]:
-    """Return what a rewind changes of the spout's own values; nothing for other plans."""
-    if not isinstance(plan, GoTo) or not plan.is_rewind:
+    """Return what a plan changes of the spout's own values; nothing is written.
+
+    Raises:
+        StateAccessError: the journal does not say what input would be read again, or the spout can't go back.
+        InputError: the source no longer has that input.
+    """
+    if not isinstance(plan, GoTo) or plan.is_as_it_is:
         return ()
-    return changes_of_spout(
-        target.plan, target.config, coordinator_state, plan, metadata_after(subject, coordinator_state, plan)
-    )
+    return changes_of_spout(target.plan, target.config, coordinator_state, plan, metadata_after(subject, plan))
 
 
 def subject_of(target: Target) -> RepairSubject:

@@ -18,7 +18,7 @@ from txtopo.api.state import State
 from txtopo.api.values import ROWS_KINDS
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.display.wording import count_of
-from txtopo.cli.repair import NOTHING_CHANGED, Procedure, Repair, ask, carried_out, subject_of
+from txtopo.cli.repair import NOTHING_CHANGED, Procedure, Repair, ask, carried_out, changes_of_spout_for, subject_of
 from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
 from txtopo.topology.loading import Target
@@ -29,8 +29,8 @@ from txtopo.transactional.journal.journal import JournalPart, JournalTransaction
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in
 from txtopo.transactional.recovery.diagnosis import Diagnosis, GoTo, RepairSubject, decode_plan
 from txtopo.transactional.recovery.divergence import CoordinatorRecord, Divergence, DivergenceKind
-from txtopo.transactional.recovery.rewind import Past, Point, metadata_after, refuse_other_store, without_new
-from txtopo.transactional.run.rewinding import GatheringLead, changes_of_spout
+from txtopo.transactional.recovery.rewind import Past, Point, refuse_other_store, without_new
+from txtopo.transactional.run.rewinding import GatheringLead
 from txtopo.transactional.run.storage import make_store
 from txtopo.utc import micros_at
 
@@ -176,8 +176,7 @@ class _Looked:
         store = make_store(self.target.plan, self.target.config)
         try:
             coordinator_state = CoordinatorState(store, GatheringLead(), self.subject.topology_id)
-            undone = metadata_after(self.subject, coordinator_state, plan)
-            changes_of_spout(self.target.plan, self.target.config, coordinator_state, plan, undone)
+            changes_of_spout_for(self.target, self.subject, coordinator_state, plan)
         finally:
             store.close()
 
@@ -242,6 +241,10 @@ def _plan_lines(plan: Plan, point: Point, reasons: Sequence[str]) -> Iterator[st
         yield f"not undone: what {', '.join(map(repr, bolts))} did outside the topology's tables, if anything"
     if not point.txid:
         yield "the spout begins where its options say"
+    yield (
+        "there is no way forward again: to keep what is there now, first run 'txtopo fork MODULE TXID OUTPUT' with the "
+        "last transaction, or copy the folder"
+    )
 
 
 def _way_on_lines(plan: GoTo, new: Sequence[str]) -> Iterator[str]:

@@ -21,6 +21,7 @@ from txtopo.transactional.tasks.progress_probe import ProgressProbe
 _MESSAGE = struct.Struct("!16sQ")
 _LOOK_SECS = 0.25
 _BYTES_MAX = 8_192
+_BEGUN_REPORTS = 3
 
 
 class ProgressListener:
@@ -91,6 +92,7 @@ class ProgressSender:
     """Reads the progress probe of a Spark task 4 times a second, and reports changes to the driver.
 
     ``jobs`` returns the ids of the jobs that the task works for: those make progress, and it is busy with the first.
+    It reports each of its first looks at a job as well: what was begun can time out, and a datagram may be lost.
     """
 
     def __init__(
@@ -114,6 +116,8 @@ class ProgressSender:
     def _look(self) -> None:
         with socket.socket(address_family(self._address[0]), socket.SOCK_DGRAM) as out:
             position = self._begun_at
+            told: dict[int, int] = {}
+            """By job, how often it was reported as begun."""
             seen: OutputOrigin | None = None
             reported = b""
             while not self._is_over.wait(_LOOK_SECS):
@@ -122,11 +126,13 @@ class ProgressSender:
                 seen, seen_before = OutputOrigin.running.get(self._worker), seen
                 where = self._where(seen if seen is seen_before else None, jobs)
                 with contextlib.suppress(OSError):  # as if the datagram were lost; see the module
-                    for job_id in jobs if position != before else ():
-                        out.sendto(_MESSAGE.pack(self._run_key, job_id), self._address)
+                    for job_id in jobs:
+                        if position != before or told.get(job_id, 0) < _BEGUN_REPORTS:
+                            out.sendto(_MESSAGE.pack(self._run_key, job_id), self._address)
                     if where != reported and (where or reported) and jobs:
                         out.sendto(where or self._report(job=jobs[0], component=None), self._address)
                         reported = where
+                told = {job_id: told.get(job_id, 0) + 1 for job_id in jobs}
 
     def _where(self, origin: OutputOrigin | None, jobs: Sequence[int]) -> bytes:
         """Return the report of what the task is busy with; empty if there is no attempt to name."""

@@ -106,12 +106,15 @@ class CoreChecker:
     live: dict[int, TransactionAttempt] = attrs.field(factory=dict)
     job_of: dict[TransactionAttempt, int] = attrs.field(factory=dict)
     moved_ms: dict[TransactionAttempt, int] = attrs.field(factory=dict)
+    begun: set[int] = attrs.field(factory=set)
+    """The jobs that something was heard of."""
     failed: set[TransactionAttempt] = attrs.field(factory=set)
     processed: set[TransactionAttempt] = attrs.field(factory=set)
 
     def hear(self, core: Coordinator, events: Sequence[Event]) -> None:
         """Record the events before the coordinator receives them."""
         for event in events:
+            self._hear_of_job(event)
             match event:
                 case Processed() if self._is_live(event.attempt):
                     self.processed.add(event.attempt)
@@ -158,15 +161,30 @@ class CoreChecker:
                 self.failed.add(attempt)
 
     def _see_timeouts(self, core: Coordinator) -> None:
-        """Check that no attempt is still processing after its timeout; progress of a former attempt does not count."""
+        """Check that no attempt is still processing after its timeout; progress of a former attempt does not count.
+
+        What nobody has begun has no timeout.
+        """
         if core.has_stopped:
             return
         for transaction in core.pending.values():
             attempt = transaction.attempt
-            if attempt is not None and transaction.status is Status.PROCESSING:
+            is_begun = attempt is not None and self.job_of.get(attempt) in self.begun
+            if attempt is not None and is_begun and transaction.status is Status.PROCESSING:
                 idle_ms = self.now_ms - self.moved_ms.get(attempt, self.now_ms)
                 if idle_ms >= self.timeout_ms:
                     raise Violation(f"no attempt goes on without progress (promise 7): {attempt}, {idle_ms} ms")
+
+    def _hear_of_job(self, event: Event) -> None:
+        attempts: Sequence[TransactionAttempt] = ()
+        if isinstance(event, Progressed):
+            attempts = event.attempts
+        elif isinstance(event, Processed | Failed):
+            attempts = (event.attempt,)
+        for job_id in {self.job_of[each] for each in attempts if each in self.job_of and self._is_live(each)}:
+            if job_id not in self.begun:
+                self.begun.add(job_id)
+                self._move([each for each, job in self.job_of.items() if job == job_id])
 
     def _begin(self, assigned: AssignedAttempt, job_id: int) -> None:
         attempt = assigned.attempt

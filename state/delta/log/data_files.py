@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import functools
-import json
 import os
 import re
 import uuid
@@ -27,6 +26,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from state.delta.log.location import Location
+from state.delta.log.statistics import ColumnContent, row_count_of, stats_from, stats_of
 from txtopo.api.reduction import RowsFile, TransactionRows
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import StateFailure
@@ -61,13 +61,7 @@ _NAME = re.compile(r"bucket-(\d{3})-(\d{3})-[^/]*\.parquet")
 BUCKET_ROWS = 500_000
 """The approximate number of rows in a bucket, and the maximum number in another file that the driver writes."""
 
-_TEXT_MAX = 32
-
 _SAMPLE_ROWS = 1_000
-
-_LAST_CHARACTER = "\U0010ffff"
-_BOUNDED = (pa.types.is_integer, pa.types.is_string, pa.types.is_date)
-"""Types whose minimum and maximum go into the log."""
 
 
 @attrs.frozen
@@ -75,8 +69,8 @@ class DataFile:
     """A data file of a table, new or old; the size is in bytes.
 
     ``path`` is relative to the table's folder, and percent-encoded, as in the log. ``stats`` are the log's statistics
-    of its columns, as JSON, and empty for an old file. ``partition`` holds the values of the partition columns, as in
-    the log.
+    of its columns, as JSON; of an old file only the number of its rows, and nothing if that is not known. ``partition``
+    holds the values of the partition columns, as in the log.
     """
 
     path: str
@@ -89,6 +83,10 @@ class DataFile:
     def place(self) -> str:
         """Its path in the table's folder."""
         return unquote(self.path)
+
+    def without_bounds(self) -> DataFile:
+        """Return the file as one whose bounds are not known: readers find the rows, and skip nothing."""
+        return attrs.evolve(self, stats=self.stats and row_count_of(self.rows))
 
     @property
     def parts(self) -> tuple[int, int] | None:
@@ -103,49 +101,6 @@ def _repetitive(rows: pa.Table) -> list[str] | bool:
         return True
     first = rows.slice(0, _SAMPLE_ROWS)
     return [name for name in rows.column_names if pc.count_distinct(first[name]).as_py() * 2 <= first.num_rows]
-
-
-def stats_of(rows: pa.Table, made: pq.FileMetaData | None = None) -> dict[str, Any]:
-    """Return the statistics of a file's columns for the log, which allow readers to skip the file.
-
-    ``made`` is what Parquet says of the file: where it has the bounds of a column, they need no second search.
-    """
-    stats: dict[str, Any] = {"numRecords": rows.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
-    for name in rows.column_names:
-        column = rows[name]
-        if pa.types.is_nested(column.type):  # the log has their counts in another form
-            continue
-        stats["nullCount"][name] = column.null_count
-        if not any(is_kind(column.type) for is_kind in _BOUNDED) or column.null_count == len(column):
-            continue
-        position = rows.schema.get_field_index(name)
-        try:
-            low, high = _bounds_in(made, position, rows.num_columns) or pc.min_max(column).as_py().values()
-        except OverflowError:  # a date outside of the years 1 to 9999, which a file may hold and Python does not know
-            continue
-        if isinstance(low, str):
-            low, high = low[:_TEXT_MAX], _upper_bound(high)
-        elif isinstance(low, dt.date):
-            low, high = low.isoformat(), high.isoformat()
-        stats["minValues"][name], stats["maxValues"][name] = low, high
-    return stats
-
-
-def _bounds_in(made: pq.FileMetaData | None, column: int, width: int) -> tuple[Any, Any] | None:
-    """Return the minimum and maximum of a column; None if Parquet has none."""
-    # A nested column is several ones in Parquet, and moves those behind it.
-    if made is None or made.num_row_groups != 1 or made.num_columns != width:
-        return None
-    found = made.row_group(0).column(column).statistics
-    return (found.min, found.max) if found is not None and found.has_min_max else None
-
-
-def _upper_bound(text: str) -> str:
-    """Return an upper bound for a text, rarely longer than the maximum length of a bound."""
-    end = _TEXT_MAX
-    while text[end : end + 1] == _LAST_CHARACTER:  # no larger character can be appended
-        end += 1
-    return text if len(text) <= end else text[:end] + _LAST_CHARACTER
 
 
 def partition_text(value: Any) -> str | None:
@@ -166,20 +121,19 @@ class DataFolder:
     location: Location
 
     def put(self, name: str, rows: pa.Table, partition: Mapping[str, str | None] | None = None) -> DataFile:
-        """Write rows, without the table's partition columns, to a new file whose name begins with ``name``.
+        """Write rows to a new file whose name begins with ``name``.
 
-        It is durable on return. A crash before a version names it leaves a file that upkeep removes.
+        The file has the partition columns, too: polars knows their values from nowhere else. It is durable on return. A
+        crash before a version names it leaves a file that upkeep removes.
         """
         path = f"{DATA_FOLDER}/{name}-{uuid.uuid4().hex}.parquet"
         sink = pa.BufferOutputStream()
-        made: list[pq.FileMetaData] = []
-        pq.write_table(rows, sink, compression="snappy", use_dictionary=_repetitive(rows), metadata_collector=made)
+        pq.write_table(rows, sink, compression="snappy", use_dictionary=_repetitive(rows))
         content = memoryview(sink.getvalue()).cast("B")
         self.location.folder.put(path, content)
-        # JSON may write a character beyond 16 bits as \ud83d\ude00. delta-rs 1.6 reads another character then, and
-        # skips the file when it looks for the text.
-        stats = json.dumps(stats_of(rows, made[0]), ensure_ascii=False)
-        return DataFile(path, content.nbytes, rows.num_rows, stats, partition or {})
+        partition = partition or {}
+        stats = stats_of(rows.drop_columns(list(partition)))
+        return DataFile(path, content.nbytes, rows.num_rows, stats, partition)
 
     def put_all(self, name: str, rows: pa.Table) -> list[DataFile]:
         """Write rows as :meth:`put` does, to as many files as they need, several at a time."""
@@ -207,8 +161,16 @@ class DataFolder:
             yield fitted(pa.Table.from_batches([batch]), schema)
 
     def read(self, file: DataFile, schema: pa.Schema) -> pa.Table:
-        """Return the columns of ``schema`` from a file, with the schema's types."""
-        return fitted(self._open(file).read(columns=schema.names), schema)
+        """Return the columns of ``schema`` from a file, with the schema's types.
+
+        The values of partition columns that the file lacks, as those of other writers do, are the log's.
+        """
+        rows = self._open(file).read(columns=schema.names)
+        for name, text in file.partition.items():
+            if name not in rows.column_names and name in schema.names:
+                values = pa.repeat(pa.scalar(text, pa.string()), rows.num_rows)
+                rows = rows.append_column(name, values.cast(schema.field(name).type))
+        return fitted(rows, schema)
 
     def missing(self, files: Iterable[DataFile]) -> str | None:
         """Describe the first of some files that is not there with its size, after "it needs"; None if all are."""
@@ -293,41 +255,33 @@ def files_of(table: DeltaTable, partition_by: Sequence[str] = ()) -> dict[str, D
     columns = [map(partition_text, added[f"partition.{name}"].to_pylist()) for name in partition_by]
     partitions = zip(*columns, strict=True) if columns else [()] * len(paths)
     return {
-        path: DataFile(path, size, rows or 0, partition=dict(zip(partition_by, values, strict=True)))
+        path: DataFile(
+            path,
+            size,
+            rows or 0,
+            "" if rows is None else row_count_of(rows),
+            dict(zip(partition_by, values, strict=True)),
+        )
         for path, size, rows, values in zip(paths, sizes, counts, partitions, strict=True)
     }
 
 
 def with_stats(table: DeltaTable, files: Mapping[str, DataFile]) -> Iterator[DataFile]:
-    """Yield files of the handle's version, each with what the log has of its columns.
-
-    That is the bounds of integers, texts and dates, and the numbers of nulls.
-    """
-    names = [field.name for field in pa.schema(table.schema()) if not pa.types.is_nested(field.type)]
+    """Yield files of the handle's version, each with what the log has of its columns."""
+    partition_by = {*table.metadata().partition_columns}
+    schema = pa.schema([field for field in pa.schema(table.schema()) if field.name not in partition_by])
     for row in add_actions(table).to_pylist():
+        rows = row["num_records"]
         if row["path"] not in files:
             continue
-
-        def of_columns(key: str, row: dict[str, Any] = row) -> dict[str, Any]:
-            found = {name: row.get(f"{key}.{name}") for name in names}
-            # By type() and not isinstance(), because a datetime is a date, and True is an int.
-            return {name: _in_log(each) for name, each in found.items() if type(each) in _BOUNDED_VALUES}
-
-        stats = {
-            "numRecords": row["num_records"],
-            "minValues": of_columns("min"),
-            "maxValues": of_columns("max"),
-            "nullCount": of_columns("null_count"),
+        if rows is None:
+            yield files[row["path"]]
+            continue
+        contents = {
+            name: ColumnContent(*(row.get(f"{what}.{name}") for what in ("null_count", "min", "max")))
+            for name in schema.names
         }
-        is_known = row["num_records"] is not None
-        yield attrs.evolve(files[row["path"]], stats=json.dumps(stats, ensure_ascii=False) if is_known else "")
-
-
-_BOUNDED_VALUES = (int, str, dt.date)
-
-
-def _in_log(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, dt.date) else value
+        yield attrs.evolve(files[row["path"]], stats=stats_from(rows, schema, contents))
 
 
 def files_in(note: Mapping[str, Any], *names: str) -> list[DataFile]:

@@ -97,10 +97,10 @@ def write_slices(task: WriteTask) -> list[DataFile]:
 
 
 def write_partitions(folder: DataFolder, rows: pa.Table, partition_by: Sequence[str], name: str) -> list[DataFile]:
-    """Write rows, one file per partition, without the partition columns; ``name`` is a part of the files' names."""
+    """Write rows, one file per partition; ``name`` is a part of the files' names."""
     files = []
     for partition, part in _split(rows, partition_by):
-        files.append(folder.put(f"rows-{name}", part.drop_columns(list(partition_by)), partition))
+        files.append(folder.put(f"rows-{name}", part, partition))
     return files
 
 

@@ -26,7 +26,7 @@ def _pending(text: str, committed: int = 0) -> dict[int, Transaction]:
     """Transactions by letter: their status; a for ready but alone, l for ready later."""
     pending = {}
     for txid, letter in enumerate(text, committed + 1):
-        tries = Tries(alone=letter == "a", not_before_ms=NOW_MS + 1 if letter == "l" else NOW_MS)
+        tries = Tries(is_suspect=letter == "a", not_before_ms=NOW_MS + 1 if letter == "l" else NOW_MS)
         pending[txid] = Transaction(txid, None, NEVER, tries, STATUSES.get(letter, Status.READY))
     return pending
 

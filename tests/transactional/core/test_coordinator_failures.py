@@ -113,6 +113,7 @@ def test_an_attempt_without_progress_times_out() -> None:
     """After the timeout its job is stopped and it is tried again, alone; its slot is free when the job is over."""
     with Scenario(limits(pending=2, jobs=1)) as story:
         begin(story, 2)
+        story >> progressed("1:1", "2:1")
         story >> ticked(999)
         story >> ticked(1_000) << cancel(1)
         story >> ticked(1_001)
@@ -122,6 +123,18 @@ def test_an_attempt_without_progress_times_out() -> None:
         story >> job_ended(2) << run(3, "2:2")
 
 
+def test_what_nobody_has_begun_does_not_time_out() -> None:
+    """A job that waits for executors, however long, is no fault of its transactions (promise 7)."""
+    with Scenario(limits(pending=2, jobs=1, tries=1, skip=True)) as story:
+        begin(story, 2)
+        story >> ticked(1_000_000)
+        story >> processed("2:1")  # now it is begun
+        story >> ticked(1_000_001)
+        story >> progressed("1:1")
+        story >> ticked(1_001_000)
+        story >> ticked(1_001_001) << cancel(1)
+
+
 def test_progress_renews_the_timeout() -> None:
     """Work that gets on may take as long as it needs (promise 7)."""
     with Scenario(limits(pending=1)) as story:
@@ -129,7 +142,8 @@ def test_progress_renews_the_timeout() -> None:
         story >> ticked(999)
         story >> progressed("1:1")
         story >> ticked(1_998)
-        story >> ticked(1_999) << cancel(1) << run(2, "1:2")
+        story >> ticked(1_999) << cancel(1)
+        story >> lost(1, "cancelled") << run(2, "1:2")
 
 
 def test_late_progress_of_a_former_attempt_renews_nothing() -> None:
@@ -138,10 +152,13 @@ def test_late_progress_of_a_former_attempt_renews_nothing() -> None:
         begin(story, 1)
         story >> ticked(500)
         story >> failed("1:1") << run(2, "1:2")
+        story >> progressed("1:2")
         story >> ticked(1_400)
         story >> progressed("1:1")
         story >> ticked(1_499)
-        story >> ticked(1_500) << cancel(2) << run(3, "1:3")
+        story >> ticked(1_500) << cancel(2)
+        story >> job_ended(1)
+        story >> job_ended(2) << run(3, "1:3")
 
 
 def test_what_waits_for_its_turn_has_no_timeout() -> None:
@@ -160,8 +177,9 @@ def test_a_cancelled_job_that_is_lost_counts_for_nothing() -> None:
     """A job that we stopped ourselves is no lost job."""
     with Scenario(limits(pending=1, job_failures=0)) as story:
         begin(story, 1)
-        story >> ticked(1_000) << cancel(1) << run(2, "1:2")
-        story >> lost(1, "cancelled")
+        story >> progressed("1:1")
+        story >> ticked(1_000) << cancel(1)
+        story >> lost(1, "cancelled") << run(2, "1:2")
 
 
 def test_a_commit_phase_without_progress_is_abandoned() -> None:
@@ -224,7 +242,53 @@ def test_a_lost_job_is_taken_apart() -> None:
         story >> processed("2:1")
         story >> lost(1)
         story >> ticked(99)
-        story >> ticked(100) << run(2, "1:2") << run(3, "3:2") << run(4, "4:2")
+        story >> ticked(100) << run(2, "1:2")
+        story >> processed("1:2") << commit(1, "1:2", "2:1")
+        story >> job_ended(2) << run(3, "3:2")
+        story >> processed("3:2")
+        story >> job_ended(3) << run(4, "4:2")
+
+
+def test_jobs_that_one_executor_takes_with_it_make_suspects_and_no_dead_letters() -> None:
+    """Two jobs of one transaction each are lost together: neither is to blame until it is lost with none beside it."""
+    with Scenario(limits(pending=2, job=1, jobs=2, tries=1, skip=True)) as story:
+        story >> recovered() << ask(1, 2)
+        story >> begun(1, 2) << save(1, 2) << run(1, "1:1") << run(2, "2:1")
+        story >> lost(1)
+        story >> lost(2)
+        story >> ticked(100) << run(3, "1:2")
+        story >> lost(3) << write_dead_letter(1, "1:3", tries=1, error="an executor died") << run(4, "2:2")
+        story >> processed("2:2")
+
+
+def test_workers_that_one_death_takes_attempts_of_make_suspects_and_no_dead_letters() -> None:
+    """The same in real-time mode, where the death of a worker takes an attempt of each job that was spread over it."""
+    with Scenario(limits(pending=2, job=1, jobs=2, tries=1, job_failures=1, skip=True)) as story:
+        story >> recovered() << ask(1, 2)
+        story >> begun(1, 2) << save(1, 2) << run(1, "1:1") << run(2, "2:1")
+        story >> attempt_lost("1:1")
+        story >> attempt_lost("2:1")
+        story >> job_ended(1)
+        story >> ticked(100)
+        story >> job_ended(2) << run(3, "1:2")
+        story >> processed("1:2") << commit(1, "1:2")
+        story >> job_ended(3) << run(4, "2:2")
+
+
+def test_nothing_runs_beside_a_suspect() -> None:
+    """Whatever else is ready waits until the suspect's job is over, also one that was cancelled."""
+    with Scenario(limits(pending=2, job=1, jobs=2)) as story:
+        story >> recovered() << ask(1, 2)
+        story >> begun(1) << save(1) << ask(2, 1) << run(1, "1:1")
+        story >> lost(1)
+        story >> ticked(100) << run(2, "1:2")
+        story >> begun(2) << save(2)
+        story >> progressed("1:2")
+        story >> ticked(1_100) << cancel(2)
+        story >> ticked(1_200)
+        story >> lost(2, "cancelled") << run(3, "1:3")
+        story >> processed("1:3") << commit(1, "1:3")
+        story >> job_ended(3) << run(4, "2:1")
 
 
 def test_what_was_lost_alone_stays_alone() -> None:
@@ -257,6 +321,7 @@ def test_pauses_double_with_each_job_lost_in_a_row() -> None:
         story >> ticked(699)
         story >> ticked(700) << run(4, "1:4")
         story >> processed("1:4") << commit(1, "1:4")
+        story >> job_ended(4)
         story >> failed("1:4") << run(5, "1:5")
         story >> lost(5)
         story >> ticked(799)
@@ -301,15 +366,15 @@ def test_a_job_lost_twice_is_lost_once() -> None:
 
 def test_a_transaction_that_loses_its_job_again_and_again_is_to_blame() -> None:
     """With bounded tries, lost jobs that held it alone count as its own failures, and it is given up, not the run."""
-    with Scenario(limits(pending=2, tries=3, job_failures=1, skip=True)) as story:
+    with Scenario(limits(pending=2, tries=3, job_failures=2, skip=True)) as story:
         begin(story, 2)
         story >> lost(1)
-        story >> ticked(100) << run(2, "1:2") << run(3, "2:2")
+        story >> ticked(100) << run(2, "1:2")
+        story >> lost(2) << run(3, "2:2")
         story >> processed("2:2")
-        story >> lost(2)
-        story >> ticked(200) << run(4, "1:3")
-        story >> lost(4)
-        story >> ticked(300) << run(5, "1:4")
+        story >> job_ended(3)
+        story >> ticked(300) << run(4, "1:3")
+        story >> lost(4) << run(5, "1:4")
         story >> lost(5) << write_dead_letter(1, "1:5", tries=3, error="an executor died")
 
 
@@ -318,11 +383,11 @@ def test_a_cluster_that_is_down_is_no_fault_of_the_transactions() -> None:
     with Scenario(limits(pending=3, tries=1, job_failures=2, skip=True)) as story:
         begin(story, 3)
         story >> lost(1)
-        story >> ticked(100) << run(2, "1:2") << run(3, "2:2") << run(4, "3:2")
-        story >> lost(2) << write_dead_letter(1, "1:3", tries=1, error="an executor died")
+        story >> ticked(100) << run(2, "1:2")
+        story >> lost(2) << write_dead_letter(1, "1:3", tries=1, error="an executor died") << run(3, "2:2")
         story >> lost(3)
         story >> dead_letter_written("1:3") << clean_up(1)
-        story >> group_ended(1) << cancel(4)
+        story >> group_ended(1)
         assert isinstance(story.take_stop().error, JobFailure)
 
 
@@ -330,8 +395,9 @@ def test_nothing_is_kept_of_what_is_over() -> None:
     """However much fails, what is committed leaves no trace: a run may last for years."""
     with Scenario(limits(pending=1)) as story:
         begin(story, 1)
-        story >> ticked(1_000) << cancel(1) << run(2, "1:2")
-        story >> lost(1, "cancelled")
+        story >> progressed("1:1")
+        story >> ticked(1_000) << cancel(1)
+        story >> lost(1, "cancelled") << run(2, "1:2")
         story >> lost(2)
         story >> ticked(1_100) << run(3, "1:3")
         story >> processed("1:3") << commit(1, "1:3")
@@ -339,7 +405,9 @@ def test_nothing_is_kept_of_what_is_over() -> None:
         story >> committed("1:3") << clean_up(1) << ask(2, 1)
         story >> group_ended(1)
         core = story.coordinator
-        assert [*core._pending, *core._tries, *core.jobs, *core._jobs._cancelled, *core._jobs._rolled_back] == []
+        books = core._jobs
+        noted = (books._cancelled, books._rolled_back, books._begun, books._accompanied, books._of_suspects)
+        assert [*core._pending, *core._tries, *core.jobs, *(job_id for each in noted for job_id in each)] == []
 
 
 # Giving up.
@@ -463,9 +531,12 @@ def test_a_transaction_that_kills_its_workers_is_given_up_and_not_the_run() -> N
 
 
 def test_too_many_attempts_lost_in_a_row_stop_the_run() -> None:
-    """No worker gets through any attempt: that is no fault of a transaction."""
+    """No worker gets through any attempt: that is no fault of a transaction. What one job loses is one loss."""
     with Scenario(limits(pending=2, job_failures=1)) as story:
         begin(story, 2)
         story >> attempt_lost("1:1")
-        story >> attempt_lost("2:1", "out of memory") << cancel(1)
+        story >> attempt_lost("2:1")
+        story >> job_ended(1)
+        story >> ticked(100) << run(2, "1:2")
+        story >> attempt_lost("1:2", "out of memory") << cancel(2)
         assert story.take_stop().error.cause == "out of memory"

@@ -25,6 +25,7 @@ from txtopo.testing.scenario import (
     limits,
     lost,
     processed,
+    progressed,
     recovered,
     run,
     stop,
@@ -110,6 +111,7 @@ def test_a_timeout_rolls_back() -> None:
     """The job is stopped, and what it held is begun anew; it starts when the job is over."""
     with Scenario(limits(pending=2, spout=OPAQUE)) as story:
         begin_opaque(story, 2)
+        story >> progressed("1:1", "2:1")
         story >> ticked(1_000) << cancel(1) << ask(1, 2)
         story >> begun(1, 2, metadata="?")
         story >> lost(1, "cancelled") << run(2, "1:2", metadata="?")

@@ -18,7 +18,7 @@ DEADLINE_SECS = 30
 
 
 class Stuck(InlineJobRunner):
-    """A runner whose first job ends only when it is cancelled."""
+    """A runner whose first job is begun, and ends only when it is cancelled."""
 
     def __init__(self, *parts) -> None:
         super().__init__(*parts)
@@ -26,6 +26,7 @@ class Stuck(InlineJobRunner):
 
     def run(self, job, on_progress, on_answer=at_the_end):
         if job.job_id == 1:
+            on_progress()
             assert self.is_cancelled.wait(DEADLINE_SECS)
             raise JobFailure("cancelled")
         is_first = all(each.attempt.attempt == 1 for each in job.attempts)

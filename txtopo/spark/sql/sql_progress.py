@@ -48,12 +48,13 @@ class SqlProgress:
         for job in tracker.getJobIdsForGroup(self._group):
             information = tracker.getJobInfo(job)
             stages.update(information.stageIds if information is not None else ())
-        position = [len(stages)]
+        position: list[int] = []
         for stage in sorted(stages):
             info = tracker.getStageInfo(stage)
-            if info is not None:
-                position += [stage, info.numActiveTasks, info.numCompletedTasks, info.numFailedTasks]
-                position += self._rows(stage) if info.numActiveTasks else []
+            tasks = (0,) if info is None else (info.numActiveTasks, info.numCompletedTasks, info.numFailedTasks)
+            if any(tasks):  # a stage that waits for executors makes no progress
+                position += [stage, *tasks]
+                position += self._rows(stage) if tasks[0] else []
         return tuple(position)
 
     def _rows(self, stage: int) -> list[int]:

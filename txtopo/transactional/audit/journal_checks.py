@@ -20,8 +20,10 @@ def check_journal(
 ) -> list[CountedEntry]:
     """Return the entries that count, and report violations of their order.
 
-    In the epochs ``rolled_back`` a repair has rolled tables back, which may make several groups void.
+    In the epochs ``rolled_back`` a repair has rolled tables back, which may make several groups void; so may one that
+    found a table restored where it went, and says so in its header.
     """
+    rolled_back = rolled_back | {part.header.epoch for part in parts if part.header.undone_until}
     everywhere = {transaction.txid for part in parts for entry in part.entries for transaction in entry.transactions}
     order = _Order(report, parts[0].header.committed + 1, everywhere)
     counted: list[CountedEntry] = []

@@ -28,10 +28,10 @@ def choose_job(
     end = pending_end(committed, limits)
     for transaction in _in_order(pending, committed):
         is_due = transaction.status is Status.READY and transaction.tries.not_before_ms <= now_ms
-        fits = is_due and not (job and transaction.tries.alone)
+        fits = is_due and not (job and transaction.tries.is_suspect)
         if fits and transaction.txid <= end:
             job.append(transaction)
-            if transaction.tries.alone or len(job) >= transactions_max:
+            if transaction.tries.is_suspect or len(job) >= transactions_max:
                 return job
         elif job:
             return job

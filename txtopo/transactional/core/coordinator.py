@@ -31,9 +31,15 @@ A job has a fixed cost, so one job processes several consecutive transactions th
 a job to fill up: a single ready one makes a job of one. The job sizer sets the maximum. Each attempt is answered
 individually (``Processed``, ``Failed``); an attempt without an answer when its job ends has failed.
 
-When a whole job is lost, it is unknown which transaction is to blame, so each of them runs alone next time: a
-transaction that kills its executor then loses only its own job, and the failure counts as its own. Several losses in a
-row, with a growing pause between them, stop the run: then the fault is Spark's and not a transaction's.
+When a job is lost, it is unknown which transaction is to blame: one of the job, or one of another job that the same
+executor worked for. So each transaction of a lost job is a *suspect*: it runs in a job of its own, and no other job is
+in flight beside it. If that is lost, nothing else can have been the cause, and only then the loss counts as the
+transaction's own failure. Several losses in a row, with a growing pause between them, stop the run: then the fault is
+Spark's and not a transaction's. Jobs that were in flight together are lost together, which is one loss.
+
+1. Jobs 4 and 5 hold transactions 7 and 8. Transaction 7 ends the process of the executor, and both jobs are lost.
+2. Transaction 7 runs alone, and its job is lost: its first failure. Transaction 8 waits.
+3. With two tries at most, 7 is given up when its job is lost once more. Then 8 runs, alone as well, and is processed.
 
 In real-time mode a job is not lost as a whole: its attempts are spread over workers that answer them one by one, and
 only the attempt that a worker died in is lost (``AttemptLost``). It is treated as a lost job of its own; the other
@@ -98,7 +104,9 @@ Timeouts
 Each live attempt has a deadline, which progress renews. The effect of a missed deadline depends on the status:
 
 - *Processing*: the whole job is cancelled and all of its attempts fail, since a job can only be cancelled as a whole.
-  If the work was still running, no harm is done: its answers are late and its results are dropped.
+  If the work was still running, no harm is done: its answers are late and its results are dropped. A job that no
+  executor has begun has no deadline: it waits for executors, and no transaction is to blame for that. The first
+  ``Progressed`` or answer for one of its attempts says that it was begun.
 - *Processed*: no work is running that could be cancelled, so the deadline has no effect.
 - *Committing*: the attempt can't be cancelled and replayed, because user code may still be running and write later.
   ``AbandonCommit`` makes the run loop stop the run if commit phases are still running; if Delta writes are running, it
@@ -353,12 +361,21 @@ class Coordinator:
         if any(transaction.status is Status.COMMITTING for transaction in live):
             live += self._committing()  # commit phases run one after another, so the others wait for this one
         for transaction in live:
+            self._note_begun(transaction.job_id)
             self._renew(transaction)
+
+    def _note_begun(self, job_id: int | None) -> None:
+        """Let the time of a job's attempts run from now on, if this is the first that is heard of it."""
+        if job_id is not None and self._jobs.note_begun(job_id):
+            for txid in self._jobs.txids[job_id]:
+                if self._is_processing(txid, job_id):
+                    self._renew(self._pending[txid])
 
     def _processed(self, event: Processed) -> None:
         transaction = self._pending.get(event.attempt.txid)
         if transaction is None or not transaction.is_live(event.attempt) or transaction.status is not Status.PROCESSING:
             return  # a late answer, see "Attempts and late answers"
+        self._note_begun(transaction.job_id)
         transaction.move(Trigger.PROCESSED)
         transaction.processed_ms = self._now_ms
         transaction.metadata = self.limits.spout.metadata_after(transaction.metadata, event.metadata)
@@ -371,6 +388,7 @@ class Coordinator:
                 self._note(transaction, HistoryEvent.FAILED, event.error)
                 transaction.move(Trigger.FAIL)
                 continue
+            self._note_begun(transaction.job_id)
             transaction.tries.failures += 1
             was_processed = transaction.status is not Status.PROCESSING
             if event.metadata is not None:
@@ -437,8 +455,8 @@ class Coordinator:
             self._source = SourceStatus.READY
 
     def _lose_job(self, event: JobLost) -> None:
-        if self._jobs.is_expected(event.job_id) and not self._is_to_blame(self._jobs.txids[event.job_id]):
-            self._jobs.lost_in_a_row += 1
+        if self._jobs.is_expected(event.job_id) and not self._is_to_blame(event.job_id):
+            self._jobs.note_lost(event.job_id)
         self._end_job(event.job_id, event.error)
         self._stop_if_lost_too_often(event.error)
 
@@ -446,10 +464,9 @@ class Coordinator:
         for transaction in self._live([event.attempt]):
             job_id = transaction.job_id
             if transaction.status is Status.PROCESSING and job_id is not None:
-                held = self._jobs.txids[job_id]
-                if not self._is_to_blame(held):
-                    self._jobs.lost_in_a_row += 1
-                self._fail_job(job_id, (transaction.txid,), event.error, is_alone=len(held) == 1)
+                if not self._is_to_blame(job_id):
+                    self._jobs.note_lost(job_id)
+                self._fail_job(job_id, (transaction.txid,), event.error, is_alone=self._jobs.was_alone(job_id))
                 self._stop_if_lost_too_often(event.error)
 
     def _stop_if_lost_too_often(self, error: str) -> None:
@@ -458,28 +475,28 @@ class Coordinator:
             message = f"Spark lost {lost} jobs in a row; fix the cause below, then start again"
             self._stop(Stop(StopReason.FAILED, JobFailure(message, cause=error)))
 
-    def _is_to_blame(self, held: tuple[int, ...]) -> bool:
-        """Whether a lost job is the fault of one transaction, which was alone in it and has failed before.
+    def _is_to_blame(self, job_id: int) -> bool:
+        """Whether a lost job is the fault of one transaction, which was alone and has failed before.
 
         With bounded tries that transaction will be given up, so the loss must not stop the run.
         """
-        transaction = self._pending.get(held[0])
+        transaction = self._pending.get(self._jobs.txids[job_id][0])
         failed_before = transaction is not None and transaction.tries.failures > 0
-        return len(held) == 1 and failed_before and self.limits.tries_max is not None
+        return self._jobs.was_alone(job_id) and failed_before and self.limits.tries_max is not None
 
     def _end_job(self, job_id: int, error: str) -> None:
-        held = self._jobs.end(job_id)
-        self._fail_job(job_id, held, error, is_alone=len(held) == 1)
+        is_alone = self._jobs.was_alone(job_id)
+        self._fail_job(job_id, self._jobs.end(job_id), error, is_alone=is_alone)
 
     def _fail_job(self, job_id: int, held: tuple[int, ...], error: str, *, is_alone: bool) -> None:
-        """Fail attempts of a job that are still processing; blame a transaction that is alone in it."""
+        """Fail attempts of a job that are still processing; blame a transaction that was alone."""
         for txid in held:
             if not self._is_processing(txid, job_id):
                 continue
             transaction = self._pending[txid]
             transaction.tries.not_before_ms = self._now_ms + self._jobs.pause_ms
-            transaction.tries.failures += is_alone  # with several, the one at fault is unknown
-            transaction.tries.alone = True
+            transaction.tries.failures += is_alone  # beside others, the one at fault is unknown
+            transaction.tries.is_suspect = True
             self._fail(transaction, error)
 
     def _commit(self, event: Committed, actions: list[Action]) -> None:
@@ -515,11 +532,12 @@ class Coordinator:
             for transaction in self._committing():
                 self._renew(transaction)  # ask once per timeout, not at every tick: a long Delta write may continue
         error = f"no progress for {self.limits.timeout_ms / 1000:g} s"
-        for job_id in sorted({t.job_id for t in expired if t.status is Status.PROCESSING and t.job_id}):
+        processing = {t.job_id for t in expired if t.status is Status.PROCESSING and t.job_id}
+        for job_id in sorted(filter(self._jobs.was_begun, processing)):
             # Spark cancels whole jobs only. The job stays in flight until the run loop reports its end.
             self._cancel(job_id, actions)
             held = self._jobs.txids.get(job_id, ())
-            self._fail_job(job_id, held, error, is_alone=len(held) == 1)
+            self._fail_job(job_id, held, error, is_alone=self._jobs.was_alone(job_id))
 
     def _cancel(self, job_id: int, actions: list[Action]) -> None:
         if self._jobs.cancel(job_id):
@@ -606,7 +624,10 @@ class Coordinator:
             job = choose_job(self._pending, self.committed, self._now_ms, self.limits, size)
             if not job:
                 return
-            job_id = self._jobs.start([transaction.txid for transaction in job])
+            is_suspect = job[0].tries.is_suspect
+            if self._jobs.has_suspect or (is_suspect and self._jobs.txids):
+                return  # a suspect's job is the only one in flight
+            job_id = self._jobs.start([transaction.txid for transaction in job], of_suspect=is_suspect)
             for transaction in job:
                 transaction.begin_attempt(self._epoch, Trigger.START)
                 transaction.job_id = job_id

@@ -18,12 +18,18 @@ class JobsInFlight:
         self.txids: dict[int, tuple[int, ...]] = {}
         """The transactions of each job, by job id."""
         self.lost_in_a_row = 0
-        """The number of jobs that were lost since one has answered for a transaction."""
+        """The losses since a job has answered for a transaction; jobs in flight together are lost together."""
         self._limits = limits
         self._sizer = JobSizer.at_start(limits, transaction_us)
         self._last_id = 0
         self._first_warm_id: int | None = None
         self._cancelled: set[int] = set()
+        self._begun: set[int] = set()
+        self._accompanied: set[int] = set()
+        """The jobs that had another one beside them at some time."""
+        self._of_suspects: set[int] = set()
+        self._last_of_loss = 0
+        """The last job that had started when one was lost."""
         self._rolled_back: set[int] = set()
 
     @property
@@ -54,11 +60,41 @@ class JobsInFlight:
         """Fit the size of the first job to the ready transactions; later sizes follow from measured jobs."""
         self._sizer = self._sizer.with_backlog(waiting, self._limits)
 
-    def start(self, txids: Iterable[int]) -> int:
-        """Add a job, and return its id."""
+    def start(self, txids: Iterable[int], *, of_suspect: bool = False) -> int:
+        """Add a job, and return its id; a suspect's is to be the only one."""
         self._last_id += 1
         self.txids[self._last_id] = tuple(txids)
+        if len(self.txids) > 1:
+            self._accompanied.update(self.txids)
+        if of_suspect:
+            self._of_suspects.add(self._last_id)
         return self._last_id
+
+    @property
+    def has_suspect(self) -> bool:
+        """Whether the job of a suspect is in flight."""
+        return bool(self._of_suspects)
+
+    def was_alone(self, job_id: int) -> bool:
+        """Whether a job holds one transaction and no other job has ever been in flight beside it."""
+        return len(self.txids.get(job_id, ())) == 1 and job_id not in self._accompanied
+
+    def note_begun(self, job_id: int) -> bool:
+        """Note that an executor works on a job; return whether that is news."""
+        is_news = job_id in self.txids and job_id not in self._begun
+        if is_news:
+            self._begun.add(job_id)
+        return is_news
+
+    def was_begun(self, job_id: int) -> bool:
+        """Whether an executor works, or has worked, on a job."""
+        return job_id in self._begun
+
+    def note_lost(self, job_id: int) -> None:
+        """Count the loss of a job, once for all jobs that had started by then."""
+        if job_id > self._last_of_loss:
+            self.lost_in_a_row += 1
+            self._last_of_loss = self._last_id
 
     def is_expected(self, job_id: int) -> bool:
         """Whether a job is in flight and was not cancelled, so that its loss is Spark's doing."""
@@ -100,6 +136,6 @@ class JobsInFlight:
 
     def end(self, job_id: int) -> tuple[int, ...]:
         """Remove a job, and return its transactions; none if it is unknown."""
-        self._cancelled.discard(job_id)
-        self._rolled_back.discard(job_id)
+        for noted in (self._cancelled, self._rolled_back, self._begun, self._accompanied, self._of_suspects):
+            noted.discard(job_id)
         return self.txids.pop(job_id, ())

@@ -18,13 +18,13 @@ class Tries:
     """How often a transaction was tried in this epoch. Survives a rollback of the transaction.
 
     ``attempts`` counts all attempts; ``failures`` counts only those that the transaction itself is to blame for, not
-    those that failed because a job of several transactions was lost.
+    those that failed because a job was lost that had others in it or beside it.
     """
 
     attempts: int = 0
     failures: int = 0
-    alone: bool = False
-    """Its last job was lost: it runs alone in the next one, to find the transaction at fault."""
+    is_suspect: bool = False
+    """A job of it was lost: from then on it runs alone, to find the transaction at fault."""
     not_before_ms: int = 0
     error: str = ""
     failed_attempts: int = 0

@@ -77,6 +77,8 @@ class JournalHeader:
     """The states that were begun empty while transactions were committed, each with the last of those."""
     planned: Planned = NEVER
     """When the last committed transaction was planned."""
+    undone_until: int = 0
+    """The last transaction that was committed before a repair or a rewind went back to ``committed``; 0: none did."""
     format: Format = FIRST
     """The format of the file; :class:`JournalWriter` sets it."""
 

@@ -79,8 +79,12 @@ class GoTo:
     """The marks of all states that the topology had or has had at that transaction."""
     planned: Planned = NEVER
     """When that transaction was planned."""
+    until: int = 0
+    """The last transaction that was committed when the plan was made: those after ``txid`` up to it begin anew."""
+    epoch: int = 0
+    """The epoch that has recorded the plan, whose own part of the journal comes after; 0: it is not on record."""
     is_rewind: bool = False
-    """Whether ``txtopo rewind`` made it: then the spout's own values go back, too."""
+    """Whether ``txtopo rewind`` made it."""
     forgotten: tuple[str, ...] = ()
     """The states that joined the topology later, by a backfill: their tables are moved aside, and they are unknown
     again."""
@@ -178,6 +182,9 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Dia
     )
     choice = Choice(record, tables, descriptions, divergences, subject.optional)
     go_to, rolled_back, obstacles = choice.best(checkpoints, subject.spout, number, is_damaged=bool(damage))
+    if go_to is not None:
+        until = max([go_to.txid, *(each.txid for each in checkpoints if each.incarnation == go_to.incarnation)])
+        go_to = attrs.evolve(go_to, until=until)
     foreign = tuple(each.state for each in divergences if each.kind is DivergenceKind.FOREIGN_CHANGE)
     can_adopt = bool(foreign) and all(each.kind in _ADOPTABLE for each in divergences) and not damage
     can_move = all(each.kind not in _NOT_OURS for each in divergences) and _all_movable(subject)

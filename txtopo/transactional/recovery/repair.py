@@ -6,14 +6,14 @@
 3. It brings each table to its transaction in the plan, in one Delta write; it does not change a table that is there
    already, nor one of a state that the plan does not know. A rewind moves tables aside that were backfilled later.
 4. It adds a part to the journal, with a header that describes the new state.
-5. It replaces the coordinator state and, for a rewind, the spout's own values, and removes the plan, in one step. The
-   old values are kept aside.
+5. It replaces the coordinator state and the spout's own values, and removes the plan, in one step. The old values are
+   kept aside.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 import attrs
@@ -47,15 +47,19 @@ def carry_out(
     """Carry out a plan, or continue one that was interrupted.
 
     The lead of ``coordinator_state`` must have an epoch that no table has seen. ``of_spout`` are the changes of the
-    spout's own values that belong to the plan, which is that of a rewind.
+    spout's own values that belong to the plan.
 
     Raises:
-        StateAccessError: a table no longer keeps the version to roll back to.
+        StateAccessError: a table no longer keeps the version to roll back to, or the code lacks a state whose rows
+            would stay behind.
         ConfigError: a table cannot be moved.
         LostLead: another coordinator has taken the lead in the meantime.
     """
     match plan:
         case GoTo():
+            is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
+            refuse_left_behind(coordinator_state.committed().states if is_same else {}, subject.states, plan.txid)
+            plan = plan if plan.epoch else attrs.evolve(plan, epoch=coordinator_state.epoch)
             _note(coordinator_state, plan)
             _go_to(subject, coordinator_state, plan, of_spout)
         case StartAnew():
@@ -65,6 +69,26 @@ def carry_out(
             _adopt(subject, coordinator_state, plan)
         case _:
             assert_never(plan)
+
+
+def refuse_left_behind(marks: Mapping[str, StateMark], names: Collection[str], txid: int) -> None:
+    """Refuse to go back with code that lacks a state.
+
+    Args:
+        marks: the states that the topology has or has had.
+        names: those that the code has.
+        txid: the transaction to go back to.
+
+    Raises:
+        StateAccessError: the table of a state that the code lacks has later transactions.
+    """
+    left = [name for name, mark in marks.items() if name not in names and (mark.txid or 0) > txid]
+    if left:
+        raise StateAccessError(
+            f"the code lacks {', '.join(map(repr, left))}, with rows of transactions after {txid} that would stay "
+            "behind: go back with code that declares it, and take it out of the topology afterwards",
+            txid=txid,
+        )
 
 
 def _note(coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:
@@ -228,6 +252,7 @@ def _enter(
         committed=plan.txid,
         metadata=plan.metadata,
         planned=plan.planned,
+        undone_until=plan.until if plan.until > plan.txid else 0,
         tables={
             name: JournalTable(subject.addresses[name], state.identity)
             for name, state in opened.items()

@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 
 from txtopo.api.state import StateTable, TableDescription
+from txtopo.attempts import transactions_words
 from txtopo.errors import StateAccessError
 from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.journal.backfills import backfills_of
@@ -28,9 +29,10 @@ from txtopo.transactional.journal.journal import (
     read_journal,
 )
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
-from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
+from txtopo.transactional.recovery.coordinator_state import CommittedMark
 from txtopo.transactional.recovery.diagnosis import Choice, GoTo, RepairSubject, descriptions_of
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
+from txtopo.transactional.recovery.repair import refuse_left_behind
 
 
 @attrs.frozen
@@ -129,42 +131,32 @@ class Past:
         """Return the transactions after a point, which would begin anew, in order, as far as the journal has them."""
         return tuple(each for each in self.transactions if each.txid > point.txid)
 
-    def _left_behind(self, point: Point) -> list[str]:
-        """Return the states that the code lacks, and whose tables have transactions after a point."""
-        return [
-            name
-            for name, mark in self.committed.states.items()
-            if name not in self._choice.tables and (mark.txid or 0) > point.txid
-        ]
-
-    def _refuse_left_behind(self, point: Point) -> None:
-        left = self._left_behind(point)
-        if left:
-            names = ", ".join(map(repr, left))
-            raise StateAccessError(
-                f"the code lacks {names}, with rows of transactions after {point.txid} that would stay behind: rewind "
-                "with code that declares it, and take it out of the topology afterwards",
-                txid=point.txid,
-            )
-
     def at(self, time_ms: int) -> int:
-        """Return the last transaction that was planned at or before a time, in ms since 1970; 0 if none was.
+        """Return the last transaction that was planned at or before a time, in ms since 1970.
 
         Raises:
-            StateAccessError: the journal does not go back to that time.
+            StateAccessError: the journal does not go back to that time, or the topology does not.
         """
         known = [each for each in self.transactions if each.planned != NEVER]
         if not known or (known[0].planned.at_ms > time_ms and self.transactions[0].txid > 1):
             since = f": it begins with {known[0].txid}, of {known[0].planned.at:%F %T} UTC" if known else ""
             raise StateAccessError(f"the journal does not say which transaction was the last then{since}; give a TXID")
-        return max((each.txid for each in known if each.planned.at_ms <= time_ms), default=0)
+        until = [each.txid for each in known if each.planned.at_ms <= time_ms]
+        if not until:
+            raise StateAccessError(
+                f"the first transaction was planned at {known[0].planned.at:%F %T} UTC, after that time; to go back to "
+                "before it, which empties the tables, give TXID 0"
+            )
+        return max(until)
 
     def nearest(self, txid: int) -> tuple[Point, list[str]]:
         """Return the newest point at or before a transaction, and in words why not a nearer one.
 
+        Transaction 0, where all tables are empty, is only near if it is asked for.
+
         Raises:
-            StateAccessError: the transaction is not committed, a state has no table that could be brought back, or one
-                that the code lacks would stay behind.
+            StateAccessError: the transaction is not committed, no table keeps a point at or before it, a state has no
+                table that could be brought back, or one that the code lacks would stay behind.
         """
         if txid > self.committed.txid:
             raise StateAccessError(
@@ -175,15 +167,21 @@ class Past:
             raise StateAccessError(f"the tables of {names} keep no earlier versions, so they can't be brought back")
         reasons: list[str] = []
         for point in self._before(txid, reasons):
-            if not point.obstacles and self._is_kept(point):
-                self._refuse_left_behind(point)
+            if not point.txid and txid:
+                reasons.append(
+                    "the next point is 0, before the first transaction, where all tables are empty; give TXID 0 if "
+                    "that is meant"
+                )
+            elif not point.obstacles and self._is_kept(point):
+                refuse_left_behind(self.committed.states, self._choice.tables, point.txid)
                 return point, list(dict.fromkeys(reasons))
             reasons += point.obstacles
         raise StateAccessError("; ".join(dict.fromkeys(reasons)), txid=txid)
 
     def plan(self, point: Point, number: int) -> GoTo:
         """Return the plan to go to a point."""
-        return attrs.evolve(self._choice.plan(point.checkpoint, number, is_as_it_is=False), is_rewind=True)
+        plan = self._choice.plan(point.checkpoint, number, is_as_it_is=False)
+        return attrs.evolve(plan, until=self.committed.txid, is_rewind=True)
 
     def _before(self, txid: int, reasons: list[str]) -> Iterable[Point]:
         """Return the points up to a transaction; note why it is not one itself."""
@@ -244,15 +242,29 @@ def versions_kept(
     return {name: {0, *table.kept(wanted[name])} for name, table in tables.items() if name in descriptions}
 
 
-def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo) -> list[Any]:
-    """Return the metadata of the transactions after a plan's that have input, in order, as far as the journal has them.
+def metadata_after(subject: RepairSubject, plan: GoTo) -> list[Any]:
+    """Return the metadata of the transactions with input that a plan lets begin anew, in order.
 
-    Once the journal has the plan's own part, it has none of them any more.
+    Once the plan is on record, its own part of the journal may be there, which has none of them: it does not count.
+
+    Raises:
+        StateAccessError: the journal no longer has one of them, so nobody can say whether its input is there.
     """
-    parts = read_journal(find_journal(subject.metadata_dir, subject.topology_id))
-    decided = CoordinatorRecord.of(coordinator_state, 0, lambda: parts).decided
-    transactions = _transactions(_entries(parts, decided))
-    return [each.metadata for each in transactions if each.txid > plan.txid and each.planned.has_input]
+    parts = [
+        part
+        for part in read_journal(find_journal(subject.metadata_dir, subject.topology_id))
+        if part.header.incarnation == plan.incarnation and (not plan.epoch or part.header.epoch < plan.epoch)
+    ]
+    known = {each.txid: each for each in _transactions(_entries(parts, plan.until))} if parts else {}
+    wanted = range(plan.txid + 1, plan.until + 1)
+    lost = [txid for txid in wanted if txid not in known]
+    if lost:
+        raise StateAccessError(
+            f"the journal no longer has {transactions_words(lost[0], lost[-1])}, so it does not say what input would "
+            f"have to be read again after transaction {plan.txid}; nothing was changed",
+            txid=plan.txid,
+        )
+    return [known[txid].metadata for txid in wanted if known[txid].planned.has_input]
 
 
 def _entries(parts: Sequence[JournalPart], last: int) -> Sequence[JournalEntry]:

@@ -15,7 +15,6 @@ from hypothesis import given, settings, strategies as st
 from state import DeltaState, TransactionalValue, read_table
 from state.delta.keyed import buckets as delta_buckets
 from state.delta.keyed.writing import FileWrites
-from state.delta.log import data_files
 from state.delta.log.data_files import DATA_FOLDER
 from tests.state.delta.delta_tables import fold, reread
 from tests.state.delta.inline_executors import InlineExecutors
@@ -295,26 +294,6 @@ def test_one_key_of_a_bucket_that_is_split(tmp_path, monkeypatch) -> None:
     assert rows(tmp_path) == {**dict.fromkeys(many(400), (1, 1)), "w7": (2, 2)}
     commit(state, (3, {"w7": 1, "new": 1}))
     assert rows(tmp_path) == {**dict.fromkeys(many(400), (1, 1)), "w7": (3, 3), "new": (1, 3)}
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["a" * 400],
-        ["a" * 400 + "b", "a" * 400 + "z"],
-        ["z" * 31 + "\U0010ffff" * 3 + "z", "a"],
-        ["\U0010ffff" * 100, "b"],
-        ["é" * 50, "日本" * 40],
-        ["short", "longer"],
-    ],
-    ids=lambda words: ascii(words[0][:8]),
-)
-def test_the_bounds_of_long_texts_hold_them(words):
-    """Readers skip a file by its bounds: a text that is cut short is rounded down below, and up above."""
-    stats = data_files.stats_of(pa.table({"word": words}))
-    low, high = stats["minValues"]["word"], stats["maxValues"]["word"]
-    assert [low <= word <= high for word in words] == [True] * len(words)
-    assert len(low) <= data_files._TEXT_MAX
 
 
 @pytest.mark.parametrize("prefix", ["x" * 300, "", "\U0001f600"], ids=["long", "short", "beyond 16 bits"])

@@ -104,7 +104,8 @@ def write(root: Path, schema: pa.Schema, partition: pa.Field | None, files: list
     folder, data = LocalFolder(root), DataFolder(Location.resolve(str(root), None))
     for version, (value, rows) in enumerate(files, 1):
         text = {} if partition is None else {"p": None if value is None else partition_text(value)}
-        file = data.put(f"file-{version}", pa.Table.from_pylist(rows, schema=schema), text)
+        held = pa.Table.from_pylist([row if partition is None else row | {"p": value} for row in rows], schema=columns)
+        file = data.put(f"file-{version}", held, text)
         entry = entry_of(Change([file]), {"txtopo.txid": str(version)}, {"topology/state": version}, 1_700_000_000_000)
         assert folder.put_if_absent(entry_path(version), entry)
     return len(files)
