@@ -21,7 +21,9 @@ from txtopo.transactional.tasks.progress_probe import ProgressProbe
 _MESSAGE = struct.Struct("!16sQ")
 _LOOK_SECS = 0.25
 _BYTES_MAX = 8_192
-_BEGUN_REPORTS = 3
+
+BEGUN_REPORTS = 3
+"""How often a task reports that it has begun a job."""
 
 
 class ProgressListener:
@@ -127,7 +129,7 @@ class ProgressSender:
                 where = self._where(seen if seen is seen_before else None, jobs)
                 with contextlib.suppress(OSError):  # as if the datagram were lost; see the module
                     for job_id in jobs:
-                        if position != before or told.get(job_id, 0) < _BEGUN_REPORTS:
+                        if position != before or told.get(job_id, 0) < BEGUN_REPORTS:
                             out.sendto(_MESSAGE.pack(self._run_key, job_id), self._address)
                     if where != reported and (where or reported) and jobs:
                         out.sendto(where or self._report(job=jobs[0], component=None), self._address)

@@ -127,13 +127,21 @@ class Story:
         txid = self._rng.randint(0, mark.txid)
         if LATER in mark.states:  # a rewind with code that lacks it is refused, since its table would stay behind
             self.has_later = True
-        if self._try(f"rewind to {txid}", lambda: self._call("rewind", MODULE, str(txid), "--yes")):
-            again = self._rng.choice([("rewind", MODULE, str(txid), "--yes"), ("repair", MODULE, "--yes")])
-            self._call(*again)
+        if self._try(f"rewind to {txid}", lambda: self._go_back(txid)):
+            self._rng.choice([lambda: self._go_back(txid), lambda: self._call("repair", MODULE, "--yes")])()
         after = self.mark().txid
         self.steps.append(f"  is at {after}")
         if self.is_grown:
             self.grown_after = min(self.grown_after, after)
+
+    def _go_back(self, txid: int) -> None:
+        """Go back to a transaction; to 0, which is asked for by name, if no table keeps a point in between."""
+        try:
+            self._call("rewind", MODULE, str(txid), "--yes")
+        except Violation as refusal:
+            if "give TXID 0" not in str(refusal):
+                raise
+            self._call("rewind", MODULE, "0", "--yes")
 
     def grow(self) -> None:
         """Get the late fields."""
