@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -16,6 +18,7 @@ from txtopo.workers.control import ControlServer, JobStarter
 from txtopo.workers.events import StopAsked
 from txtopo.workers.handshake import Listener, new_secret
 from txtopo.workers.supervisor import Supervisor
+from txtopo.workers.watcher import QUIET_SECS, unpack
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here: nobody can watch")
 
@@ -73,3 +76,49 @@ def test_a_watcher_ends_with_its_worker() -> None:
         jobs.process.kill()
         server.post(StopAsked(0.0))
         server.join(60.0)
+
+
+QUIET = """
+import os, signal, socket, sys, threading
+from txtopo.workers.watcher import Watcher
+watcher = Watcher(socket.socket(fileno=int(sys.argv[1])))
+threading.Timer(60, os._exit, [0]).start()
+print("watched", flush=True)
+"""
+WORK = {
+    "sleeps": "threading.Event().wait()",
+    "computes": "while True: sum(range(1_000_000))",
+    "is in the system": "file, into = open('/dev/urandom', 'rb', 0), bytearray(16 << 20)\nwhile True: file.readinto(into)",
+}
+
+
+REPORTS_MAX = 10
+
+
+def report_of(connection: socket.socket) -> tuple[float, bool]:
+    """Return a watcher's next report: for how many seconds nothing was heard, and whether the process works."""
+    (length,) = struct.unpack("!I", connection.recv(4, socket.MSG_WAITALL))
+    _, secs, is_working = unpack(connection.recv(length, socket.MSG_WAITALL))
+    return secs, is_working
+
+
+@pytest.mark.parametrize("what", WORK)
+def test_what_counts_as_work(what: str) -> None:
+    """A process that takes no beat works if it takes processor time, its own or the system's for it."""
+    ours, others = socket.socketpair()
+    with (
+        ours,
+        subprocess.Popen(
+            [sys.executable, "-c", f"{QUIET}{WORK[what]}", str(others.fileno())], pass_fds=[others.fileno()]
+        ) as process,
+    ):
+        others.close()
+        ours.settimeout(30.0)
+        try:
+            reports = [report_of(ours) for _ in range(2)]
+            while what != "sleeps" and not reports[-1][1] and len(reports) < REPORTS_MAX:  # others may have the cores
+                reports.append(report_of(ours))
+            assert all(secs >= QUIET_SECS for secs, _ in reports)
+            assert any(is_working for _, is_working in reports) == (what != "sleeps")
+        finally:
+            process.kill()

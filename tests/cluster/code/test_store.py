@@ -146,3 +146,17 @@ def test_too_many_files(tmp_path: Path) -> None:
         (tmp_path / str(number)).touch()
     with pytest.raises(SubmissionError, match="at most 16"):
         describe("words", tmp_path)
+
+
+def test_check_of_sound_code_takes_its_turns_too(tmp_path: Path) -> None:
+    """The next check is of the code whose last one is oldest, not of what is sound again and again."""
+    store = CodeStore(tmp_path)
+    published = {name: _kept(store, name) for name in ("a-1-9", "b-2-9", "c-3-9")}
+    store.check_next(published)
+    for name in published:
+        (tmp_path / name / "code.zip").write_bytes(b"c0de")
+    left = []
+    for _ in range(3):
+        store.check_next(published)
+        left.append(store.topologies())
+    assert left == [["a-1-9", "c-3-9"], ["a-1-9"], []]

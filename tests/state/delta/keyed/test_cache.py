@@ -109,6 +109,32 @@ def test_same_hash() -> None:
         assert one.extended(rows.slice(1)) is None
 
 
+COLLIDING = [(0, 2**61 - 1), (1, 2**61), (-1, -2), (7, 7 - (2**61 - 1))]
+"""Pairs of longs that Python's own hash can't tell apart."""
+
+
+@pytest.mark.parametrize("one", [*COLLIDING, *(pair[::-1] for pair in COLLIDING)], ids=str)
+@pytest.mark.parametrize("cached", [1, 100], ids=["rows", "values"])
+def test_keys_of_one_hash(tmp_path, one, cached) -> None:
+    """A key that is missing is never answered by another one of its hash, and both can be held, changed and removed."""
+    held, missing = one
+    path = tmp_path / "t"
+    table = DeltaState(path, Fields("k: long"), Fields("n: long"), cached_keys_max=cached).open("topology", "s", "l", 1)
+    others = {key: TransactionalValue(1, key) for key in range(1_000, 1_200)}
+    table.write(1, {held: TransactionalValue(1, 1), **others})
+    for wanted in ([missing], [missing, held], [missing, held, *others]):
+        found = [value and value.value for value in table.multi_get(wanted)]
+        assert found == [{held: 1, missing: None}.get(key, key) for key in wanted]
+    table.write(2, {missing: TransactionalValue(2, 2)})
+    assert [value.value for value in table.multi_get([held, missing])] == [1, 2]
+    table.write(3, {held: None})
+    assert [value and value.value for value in table.multi_get([held, missing])] == [None, 2]
+    assert {row["k"]: row["n"] for row in read_table(path).to_pylist() if row["k"] < 1_000 or row["k"] >= 1_200} == {
+        missing: 2
+    }
+    table.close()
+
+
 KEYS = [(word, part) for word in "abcd" for part in (1, 2)]
 GROUPS = st.lists(
     st.dictionaries(st.sampled_from(KEYS), st.one_of(st.none(), st.integers(0, 99)), min_size=1, max_size=6),

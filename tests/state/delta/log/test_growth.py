@@ -316,3 +316,20 @@ def test_read_by_spark(tmp_path):
     expected = [f"{name} ['None', 'new'] {count}" for name, count in nulls.items()]
     lines = [line for line in done.stdout.splitlines() if not line.startswith(":: loading settings")]
     assert lines == [*expected, "['word', 'n', 'txid']"], done.stderr
+
+
+def test_what_users_have_set_stays(place):
+    """A table that grows keeps its properties, name and description, and all else of its metadata but the schema."""
+    place.opened().write(1, {"a": TransactionalValue(1, 1)})
+    table = DeltaTable(place.path)
+    table.alter.set_table_properties(
+        {"delta.logRetentionDuration": "interval 9 days", "shop.owner": "me"}, raise_if_not_exists=False
+    )
+    table.alter.set_table_name("words")
+    table.alter.set_table_description("counted words")
+    before = DeltaTable(place.path).metadata()
+    place.grown().write(2, {"b": TransactionalValue(2, (2, "new"))})
+    after = DeltaTable(place.path).metadata()
+    for name in ("id", "name", "description", "partition_columns", "created_time", "configuration"):
+        assert getattr(after, name) == getattr(before, name)
+    assert after.configuration["shop.owner"] == "me"

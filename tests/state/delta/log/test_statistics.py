@@ -6,9 +6,13 @@ import datetime as dt
 import json
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from state.delta.log.data_files import DATA_FOLDER, DataFolder
+from state.delta.log.location import Location
 from state.delta.log.statistics import stats_of
 
 
@@ -89,3 +93,16 @@ def test_bounds_hold_all_values(values, kind, expected):
 def test_one_column_without_bounds_leaves_none_to_the_others(values, kind):
     """Readers take a column without bounds beside others for one without values, so then the log has none at all."""
     assert bounds_of(*values, kind=kind) is None
+
+
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_file_of_several_row_groups(tmp_path, place):
+    """Parquet has bounds for each group of 1,048,576 rows, the log those of the whole file: no row is skipped."""
+    rows = 1_048_577
+    numbers = np.full(rows, 5)
+    numbers[0 if place == "first" else -1], numbers[1 if place == "first" else -2] = 9, 1
+    (tmp_path / DATA_FOLDER).mkdir()
+    file = DataFolder(Location.resolve(str(tmp_path), None)).put("many", pa.table({"n": numbers}))
+    assert pq.ParquetFile(tmp_path / file.place).num_row_groups == 2
+    stats = json.loads(file.stats)
+    assert (stats["numRecords"], stats["minValues"], stats["maxValues"]) == (rows, {"n": 1}, {"n": 9})

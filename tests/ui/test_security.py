@@ -1,0 +1,75 @@
+"""Who may see a page: sessions of browsers, and the owner by a secret."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from txtopo.ui.security import INVITATION_SECS, Guard, Sessions, hosts_of
+
+ORIGIN = "http://127.0.0.1:8123"
+
+
+def browser(secret: str) -> TestClient:
+    """Return a browser without a session, of a page with a secret."""
+
+    def answer(request):
+        return PlainTextResponse("yours")
+
+    app = Starlette(routes=[Route(path, answer, methods=["GET", "POST"]) for path in ("/api/v1/session", "/api/v1/x")])
+    refuse = lambda _scope, refusal: PlainTextResponse(refusal.text, refusal.status)
+    guard = Guard(app, Sessions(), hosts_of(["127.0.0.1"], 8123), 8123, refuse, secret)
+    return TestClient(guard, base_url=ORIGIN)
+
+
+def test_every_login_works() -> None:
+    """However many browsers have come before: the newest are let in, and the oldest sessions end."""
+    sessions = Sessions()
+    begun = [sessions.begin(sessions.invite()) for _ in range(250)]
+    assert all(begun)
+    assert [sessions.is_session(each) for each in begun] == [False] * 150 + [True] * 100
+    assert not sessions.is_session("")
+
+
+def test_every_invitation_is_good() -> None:
+    """However many were given out before: the newest are good, and the oldest are good no more."""
+    sessions = Sessions()
+    tokens = [sessions.invite(INVITATION_SECS) for _ in range(40)]
+    assert [sessions.begin(token) is not None for token in tokens] == [False] * 24 + [True] * 16
+    assert sessions.begin("") is None
+
+
+@pytest.mark.parametrize("secs", [0.0, 0.5])
+def test_invitation_at_its_end(secs: float) -> None:
+    """It is good up to its last moment, and not after it."""
+    now = [0.0]
+    sessions = Sessions(lambda: now[0])
+    token = sessions.invite(INVITATION_SECS)
+    now[0] = INVITATION_SECS + secs
+    assert (sessions.begin(token) is not None) == (secs == 0.0)
+
+
+HEADERS: list[dict[str, str]] = [
+    {},
+    *({"Authorization": given} for given in ("", "Bearer", "Bearer ", "Bearer  x", "x")),
+]
+
+
+@pytest.mark.parametrize("headers", HEADERS, ids=str)
+@pytest.mark.parametrize("secret", ["", "the owner's"])
+def test_strangers_are_no_owner(secret: str, headers: dict[str, str]) -> None:
+    """Without the secret nobody gets a session; a page that has none has no owner either."""
+    page = browser(secret)
+    assert page.post("/api/v1/session", headers=headers).status_code == 403
+    assert page.post("/api/v1/session", headers={**headers, "Origin": ORIGIN}).status_code == 401
+    assert page.get("/api/v1/session", headers=headers).status_code == 401
+
+
+def test_owner() -> None:
+    """The secret is for a session's address, and opens nothing else."""
+    page, headers = browser("the owner's"), {"Authorization": "Bearer the owner's"}
+    assert page.post("/api/v1/session", headers=headers).text == "yours"
+    assert page.get("/api/v1/x", headers=headers).status_code == 401
