@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import pytest
 from deltalake import DeltaTable
@@ -115,15 +116,20 @@ def test_a_group_that_was_decided_and_not_published(command_line):
     assert run_bounded(100) == [1, 2]
 
 
+def of_files(command_line, folder, numbers) -> None:
+    """Write that module with a spout that takes a file a transaction, and a file for each number."""
+    spout = "FilesTransactionalSpout('in', ROWS, 'json', batch_files_max=1)"
+    text = BOUNDED.replace("MemoryTransactionalSpout([(1,), (2,), (500,)], ROWS, 1)", spout)
+    command_line.write_module("bounded", text.replace("import MemoryT", "import FilesT"))
+    (folder / "in").mkdir()
+    for name, n in zip("abcdefgh", numbers, strict=False):
+        (folder / "in" / name).write_text(f'{{"n": {n}}}\n')
+
+
 @pytest.mark.parametrize("dies_at", [None, "group.decide.after"])
 def test_the_spout_is_asked_for_the_input_of_such_a_transaction(command_line, tmp_path, dies_at):
     """A file that the last transaction has taken is needed again; if it is gone, the rewind is refused."""
-    of_files = "FilesTransactionalSpout('in', ROWS, 'json', batch_files_max=1)"
-    text = BOUNDED.replace("MemoryTransactionalSpout([(1,), (2,), (500,)], ROWS, 1)", of_files)
-    command_line.write_module("bounded", text.replace("import MemoryT", "import FilesT"))
-    (tmp_path / "in").mkdir()
-    for name, n in (("a", 1), ("b", 2), ("c", 500)):
-        (tmp_path / "in" / name).write_text(f'{{"n": {n}}}\n')
+    of_files(command_line, tmp_path, [1, 2, 500])
     if dies_at is None:
         assert run_bounded(100) == [1, 2]
     else:
@@ -135,6 +141,50 @@ def test_the_spout_is_asked_for_the_input_of_such_a_transaction(command_line, tm
     (tmp_path / "c").rename(tmp_path / "in" / "c")
     command_line.told("rewind", "bounded", "2", "--yes")
     assert run_bounded(1000) == [1, 2, 500]
+
+
+@pytest.mark.parametrize("gone", "def")
+def test_transactions_that_were_not_committed_have_taken_input_too(command_line, tmp_path, gone):
+    """What is begun in the store is asked for, at the start and when an interrupted rewind is finished."""
+    of_files(command_line, tmp_path, range(1, 9))
+    with dying("group.decide.before", 4):
+        run_bounded(1000, max_spout_pending=4)
+    file = tmp_path / "in" / gone
+    file.rename(tmp_path / gone)
+    for dry in ([], ["--dry-run"]):
+        assert f"/in/{gone}, and these files are" in command_line.refusal("rewind", "bounded", "2", "--yes", *dry)
+    (tmp_path / gone).rename(file)
+    with armed(Crash(1, only="repair.journal.after")):
+        command_line("rewind", "bounded", "2", "--yes")
+    file.rename(tmp_path / gone)
+    assert f"/in/{gone}, and these files are" in command_line.refusal("rewind", "bounded", "2", "--yes")
+    (tmp_path / gone).rename(file)
+    command_line.told("rewind", "bounded", "2", "--yes")
+    assert run_bounded(1000) == [*range(1, 9)]
+    command_line.told("audit", ".")
+
+
+@pytest.mark.parametrize("lost", ["store", "store and table"])
+def test_a_repair_asks_for_the_input_of_the_last_group(command_line, tmp_path, lost):
+    """The journal has it, although nobody knows whether it was committed: its transaction begins anew."""
+    of_files(command_line, tmp_path, range(1, 7))
+    run_bounded(1000, until=3)
+    shutil.copytree("t", "former")
+    if lost == "store":
+        with dying("group.decide.before"):
+            run_bounded(1000)
+    else:
+        run_bounded(1000, until=4)
+        shutil.rmtree("t")
+        shutil.move("former", "t")
+    for path in (tmp_path / "_txtopo").glob("coordinator*"):
+        path.unlink()
+    (tmp_path / "in" / "d").rename(tmp_path / "d")
+    assert "/in/d, and these files are missing" in command_line.refusal("repair", "bounded", "--yes")
+    (tmp_path / "d").rename(tmp_path / "in" / "d")
+    command_line.told("repair", "bounded", "--yes")
+    assert run_bounded(1000) == [*range(1, 7)]
+    command_line.told("audit", ".")
 
 
 def test_a_run_without_a_journal(command_line):

@@ -123,7 +123,8 @@ def changes_of_spout_for(
     """
     if not isinstance(plan, GoTo) or plan.is_as_it_is:
         return ()
-    return changes_of_spout(target.plan, target.config, coordinator_state, plan, metadata_after(subject, plan))
+    undone = metadata_after(subject, coordinator_state, plan)
+    return changes_of_spout(target.plan, target.config, coordinator_state, plan, undone)
 
 
 def subject_of(target: Target) -> RepairSubject:

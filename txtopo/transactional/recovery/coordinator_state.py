@@ -199,29 +199,27 @@ class CoordinatorState:
         Raises:
             DivergenceError: the metadata of one of them is missing.
         """
-        begun: list[TransactionMetadata] = []
-        latest_ms = time.time_ns() // 1_000_000
-        # Names have 20 digits, so their order is that of the txids.
-        for name in reversed(self._store.children(self._path(_METADATA))):
-            txid = int(name)
-            if txid > committed:  # others are left if a store splits a commit into steps and a crash comes in between
-                begun.append(self._begun(txid, latest_ms))
-                latest_ms = begun[-1].planned.at_ms
-        begun.reverse()
+        # Others are left if a store splits a commit into steps and a crash comes in between.
+        begun = tuple(each for each in self.begun_as_far_as_known() if each.txid > committed)
         for expected, transaction in enumerate(begun, committed + 1):
             if transaction.txid != expected:
                 raise DivergenceError(
                     f"the metadata of transaction {expected} is missing, but that of {transaction.txid} exists; "
                     f"the coordinator state of {self.topology_id!r} is damaged: restore it together with the tables"
                 )
-        return tuple(begun)
+        return begun
 
-    def _begun(self, txid: int, latest_ms: int) -> TransactionMetadata:
-        # A newline separates the two, as JSON without spaces has none. Versions before format 4 wrote no second line:
-        # such a transaction counts as planned now, or with the one that follows it. No bolt has seen another time.
-        metadata, _, planned = (self._store.read(self._metadata_path(txid)) or b"null").partition(b"\n")
-        stamp = from_json(json.loads(planned), Planned) if planned else Planned(latest_ms)
-        return TransactionMetadata(txid, json.loads(metadata), stamp)
+    def begun_as_far_as_known(self) -> tuple[TransactionMetadata, ...]:
+        """Return the begun transactions of which there is metadata, in txid order; some may be committed already."""
+        begun: list[TransactionMetadata] = []
+        latest_ms = time.time_ns() // 1_000_000
+        # Names have 20 digits, so their order is that of the txids.
+        for name in reversed(self._store.children(self._path(_METADATA))):
+            value = self._store.read(self._metadata_path(int(name)))
+            if value is not None:  # otherwise it was committed just now
+                begun.append(_decode_begun(int(name), value, latest_ms))
+                latest_ms = begun[-1].planned.at_ms
+        return tuple(reversed(begun))
 
     def group(self) -> Group | None:
         """Return the group that is decided and not committed yet, or None."""
@@ -548,6 +546,14 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 def _encode_begun(begun: TransactionMetadata) -> bytes:
     return _encode(begun.metadata) + b"\n" + _encode(to_json(begun.planned))
+
+
+def _decode_begun(txid: int, value: bytes, latest_ms: int) -> TransactionMetadata:
+    # A newline separates the two, as JSON without spaces has none. Versions before format 4 wrote no second line:
+    # such a transaction counts as planned now, or with the one that follows it. No bolt has seen another time.
+    metadata, _, planned = value.partition(b"\n")
+    stamp = from_json(json.loads(planned), Planned) if planned else Planned(latest_ms)
+    return TransactionMetadata(txid, json.loads(metadata), stamp)
 
 
 def _encode(value: Any, bytes_max: int = VALUE_BYTES_MAX) -> bytes:

@@ -29,7 +29,7 @@ from txtopo.transactional.journal.journal import (
     read_journal,
 )
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
-from txtopo.transactional.recovery.coordinator_state import CommittedMark
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
 from txtopo.transactional.recovery.diagnosis import Choice, GoTo, RepairSubject, descriptions_of
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
 from txtopo.transactional.recovery.repair import refuse_left_behind
@@ -242,29 +242,40 @@ def versions_kept(
     return {name: {0, *table.kept(wanted[name])} for name, table in tables.items() if name in descriptions}
 
 
-def metadata_after(subject: RepairSubject, plan: GoTo) -> list[Any]:
+def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo) -> list[Any]:
     """Return the metadata of the transactions with input that a plan lets begin anew, in order.
 
-    Once the plan is on record, its own part of the journal may be there, which has none of them: it does not count.
+    Not only committed ones have taken input: so have those that are begun in the store, and those of the last group in
+    the journal, which may never have been committed. Once the plan is on record, its own part of the journal may be
+    there, which has none of them: it does not count.
 
     Raises:
-        StateAccessError: the journal no longer has one of them, so nobody can say whether its input is there.
+        StateAccessError: one of them is missing, so nobody can say whether its input is there.
     """
+    # The store comes first: what leaves it meanwhile, if the topology is running, is in the journal already.
+    is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
+    begun = coordinator_state.begun_as_far_as_known() if is_same else ()
     parts = [
         part
         for part in read_journal(find_journal(subject.metadata_dir, subject.topology_id))
         if part.header.incarnation == plan.incarnation and (not plan.epoch or part.header.epoch < plan.epoch)
     ]
-    known = {each.txid: each for each in _transactions(_entries(parts, plan.until))} if parts else {}
-    wanted = range(plan.txid + 1, plan.until + 1)
+    entered = _transactions(counting_entries(parts, lambda _: True))
+    known = {each.txid: (each.metadata, each.planned) for each in entered}
+    # A store that was restored from a backup may have another transaction than the one that was committed since.
+    known |= {each.txid: (each.metadata, each.planned) for each in begun if each.txid > plan.until}
+    wanted = range(plan.txid + 1, max([plan.until, *known]) + 1)
     lost = [txid for txid in wanted if txid not in known]
     if lost:
-        raise StateAccessError(
-            f"the journal no longer has {transactions_words(lost[0], lost[-1])}, so it does not say what input would "
-            f"have to be read again after transaction {plan.txid}; nothing was changed",
-            txid=plan.txid,
-        )
-    return [known[txid].metadata for txid in wanted if known[txid].planned.has_input]
+        raise StateAccessError(_lost_text(lost[0], lost[-1], plan.txid), txid=plan.txid)
+    return [metadata for metadata, planned in (known[txid] for txid in wanted) if planned.has_input]
+
+
+def _lost_text(first: int, last: int, after: int) -> str:
+    return (
+        f"the journal no longer has {transactions_words(first, last)}, so it does not say what input would have to be "
+        f"read again after transaction {after}; nothing was changed"
+    )
 
 
 def _entries(parts: Sequence[JournalPart], last: int) -> Sequence[JournalEntry]:
