@@ -29,6 +29,10 @@ logged = @mkdir -p $(LOGS); echo "$(1)"; $(BIN)$(1) >$(LOGS)/$@.log 2>&1; status
 # where a sync costs nothing: what must be synced is recorded, not timed. The long ones are on the disk.
 fast test: export PYTEST_DEBUG_TEMPROOT := $(firstword $(wildcard /dev/shm) $(TMPDIR) /tmp)
 
+# How much hypothesis tries: little in the fast suite, much in the long one, unless the caller says how much.
+fast: export HYPOTHESIS_PROFILE ?= fast
+long: export HYPOTHESIS_PROFILE ?= long
+
 fast:
 	$(call side_by_side,3,$(FAST_PARTS))
 
@@ -46,7 +50,7 @@ $(LOGS)/%.passed: $(shell git ls-files '*.py' pyproject.toml)
 	@$(MAKE) --no-print-directory $* && touch $@
 
 $(LONG_TESTS):
-	$(call logged,pytest -q --durations=30 -m long --part $(subst long-,,$@)/$(words $(LONG_TESTS)))
+	$(call logged,pytest -q --durations=30 -m 'long or hypothesis' --part $(subst long-,,$@)/$(words $(LONG_TESTS)))
 
 long-soak-transactions:
 	$(call logged,python -m tests.harness.soak transactions --kills 25)

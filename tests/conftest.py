@@ -18,9 +18,11 @@ from txtopo.spark.session import spark_session
 from txtopo.testing.kafka import KafkaBroker
 from txtopo.testing.zookeeper import ZooKeeperServer
 
+# Most of a fast suite's time went into examples; a test that asks for a number of its own asks tests.budgets for it.
+hypothesis.settings.register_profile("fast", deadline=None, max_examples=20, stateful_step_count=20)
 hypothesis.settings.register_profile("dev", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-hypothesis.settings.register_profile("soak", deadline=None, max_examples=20_000, stateful_step_count=200)
+hypothesis.settings.register_profile("long", deadline=None, max_examples=500, stateful_step_count=100)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
@@ -36,8 +38,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m is looked at
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the session of Spark or the Kafka broker, so that the fast suite leaves it out."""
+    """Mark what uses the session of Spark or the Kafka broker, or is long, so that the fast suite leaves it out."""
     for item in items:
+        if item.get_closest_marker("long") is not None:
+            item.add_marker("slow")  # a variant that only `make long` runs, of a test that is fast
         parameters = item.callspec.params if hasattr(item, "callspec") else {}  # a parameter may be named spark, too
         if "spark" in getattr(item, "fixturenames", ()) and "spark" not in parameters:
             item.add_marker("spark")

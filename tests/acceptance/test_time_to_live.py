@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from committers import AppendCommitter, EventClock, Max, ReduceCommitter, Sum
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaRows, DeltaState, read_table
+from tests.budgets import examples
 from tests.cli.conftest import command_line
 from tests.committers.event_time.oracle import Clock, Row
 from tests.crashes import crash_everywhere, run_with_crash
@@ -115,7 +116,7 @@ rows = st.tuples(
 streams = st.lists(st.lists(rows, min_size=1, max_size=5), min_size=1, max_size=8).map(padded)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     transactions=streams,
     fields=st.sampled_from([TYPED, UNTYPED]),

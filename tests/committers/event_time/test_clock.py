@@ -16,6 +16,7 @@ from committers import EventClock
 from committers.event_time.times import MICROS_MAX
 from spouts import MemoryTransactionalSpout
 from state import read_table
+from tests.budgets import examples
 from tests.committers.event_time.oracle import PartitionedClock
 from tests.committers.event_time.scripted import SECOND, START, Planned, Script, run_clock, told
 from txtopo import ArrowBatchBolt, Fields, TransactionalTopologyBuilder
@@ -181,7 +182,7 @@ settings_of_clocks = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     script=st.lists(steps, min_size=1, max_size=10),
     clocks=st.lists(settings_of_clocks, min_size=1, max_size=3),

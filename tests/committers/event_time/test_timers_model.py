@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from committers import AppendCommitter, EventClock, TimerCommitter
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState, read_table
+from tests.budgets import examples
 from tests.committers.event_time import oracle
 from tests.committers.event_time.oracle import Row
 from tests.committers.event_time.test_windows import SECOND, TYPED, padded, streams, table
@@ -68,7 +69,7 @@ def expected(transactions: Sequence[Sequence[Row]], delay: dt.timedelta) -> list
     return told
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(transactions=streams, delay=st.integers(0, 20).map(lambda secs: secs * SECOND), group=st.integers(1, 4))
 def test_silences(transactions, delay, group) -> None:
     """Rows come before timers, and a timer fires in the transaction that moves the watermark to it."""

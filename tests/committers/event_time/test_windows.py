@@ -31,6 +31,7 @@ from committers.event_time import Window
 from committers.event_time.times import MICROS_MAX
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, read_table
+from tests.budgets import examples
 from tests.committers.event_time import oracle
 from tests.committers.event_time.oracle import Row
 from tests.committers.event_time.scripted import declared
@@ -112,7 +113,7 @@ def test_the_end_is_never_skipped(tmp_path, monkeypatch, policy) -> None:
     assert table(tmp_path, "said", "key", "rows") == [("a", 1)]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     transactions=streams,
     fields=st.sampled_from([TYPED, UNTYPED]),
@@ -151,7 +152,7 @@ def ran(
         yield Path(folder)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     transactions=streams,
     fields=st.sampled_from([TYPED, UNTYPED]),
@@ -173,7 +174,7 @@ def test_sessions(transactions, fields, gap, delay, group) -> None:
         check(root, oracle.sessions(padded(transactions), gap * SECOND, delay * SECOND))
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     transactions=streams,
     fields=st.sampled_from([TYPED, UNTYPED]),
@@ -218,7 +219,7 @@ def summed(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(made, key=repr)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     transactions=streams,
     fields=st.sampled_from([TYPED, UNTYPED]),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.budgets import examples
 from tests.plain.tasks.test_collectors import BITS, FAR, LOCAL, REMOTE, SOURCE, Bench, NoHook, received
 from tests.plain.topologies import Alone
 from txtopo import (
@@ -43,7 +44,7 @@ ANCHORED_TO_ONE = st.tuples(st.integers(0, 9), st.lists(st.integers(0, 4), min_s
 EMITTED = st.tuples(st.integers(0, 9), st.lists(st.integers(0, 4), max_size=2) | st.none())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     roots=st.lists(ROOTS, min_size=5, max_size=5) | st.lists(st.sampled_from([(1,), (2,)]), min_size=5, max_size=5),
     emitted=st.lists(EMITTED, max_size=12) | st.lists(ANCHORED_TO_ONE, min_size=2, max_size=12),
@@ -279,7 +280,7 @@ def outcome(built: PlainTopology, workers: int, ackers: int | None) -> tuple[Any
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     count=st.integers(1, 40),
     first=st.sampled_from(sorted(GROUPINGS)),

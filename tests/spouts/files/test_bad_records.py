@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 from spouts.files import bad_records as files_bad, csv_format as files_csv, lines as files_lines
 from spouts.files.csv_records import QuotedRecords
 from spouts.files.spout import FilesTransactionalSpout
+from tests.budgets import examples
 from tests.spouts.reading import collected, plan, written
 from txtopo.api.fields import Fields
 from txtopo.errors import ConfigError, InputError
@@ -196,7 +197,7 @@ def check(drawn, name, tmp_path_factory, **options):
     ],
     ids=["text", "JSON", "CSV without quotes", "CSV with quotes"],
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_records_are_read_one_by_one(tmp_path_factory, data, records, name, options):
     """Wherever the file is cut, a record has the values, or the reason to be bad, that it has alone.
@@ -422,7 +423,7 @@ def test_parquet_has_no_bad_records(tmp_path):
         FilesTransactionalSpout(tmp_path, LINES, "parquet", dead_letter="bad")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(content=st.text(alphabet='ab",\n\r', max_size=24))
 def test_records_end_where_arrow_says(tmp_path_factory, content):
     """A bad record at the end has all others looked at one by one: they come out as Arrow reads them in one block."""
@@ -438,7 +439,7 @@ def test_records_end_where_arrow_says(tmp_path_factory, content):
     assert (found, [letter[2] for letter in letters]) == (rows, ["x,y,z"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(content=st.text(alphabet='a",\n', max_size=24))
 def test_no_quote_takes_in_the_rest_of_a_file(tmp_path_factory, content):
     """What stands behind a file's content is a record of its own, or the file is refused for a quote."""

@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from spouts.files import format as files_format, lines as files_lines, ranges as files_ranges
 from spouts.files.spout import FilesTransactionalSpout
+from tests.budgets import examples
 from tests.spouts.reading import plan, read, written
 from txtopo.api.fields import Fields
 from txtopo.errors import InputError
@@ -78,7 +79,7 @@ def test_long_ranges_are_read_in_bounded_chunks(tmp_path, monkeypatch):
 VALUES = st.text(alphabet='a,"\né ', min_size=1, max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(rows=st.lists(st.tuples(VALUES, st.none() | st.integers(-5, 5)), max_size=8))
 def test_csv_reads_what_a_csv_writer_writes(tmp_path_factory, rows):
     """Quotes, delimiters and newlines within values are kept; an empty number is null."""

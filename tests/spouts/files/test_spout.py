@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from spouts.files.spout import FORMATS, FilesTransactionalSpout
 from spouts.files.text_format import TextFormat
+from tests.budgets import examples
 from tests.spouts.files.growing import Growing
 from tests.spouts.reading import collected, plan, written
 from txtopo.api.fields import Fields
@@ -42,7 +43,7 @@ def lines_of(spout, begun=()):
     return emitted(spout, *plan(spout, begun))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     contents=st.lists(st.text(alphabet="ab\r\né", max_size=30), min_size=1, max_size=4),
     batch_bytes=st.integers(1, 40),

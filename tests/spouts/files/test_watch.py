@@ -15,6 +15,7 @@ from hypothesis import given, settings, strategies as st
 from spouts.files import taken_log as files_log
 from spouts.files.parquet_format import ParquetFormat
 from spouts.files.spout import FilesTransactionalSpout
+from tests.budgets import examples
 from tests.spouts.files.growing import CrashError, Fuse, Growing
 from txtopo.api.fields import Fields
 from txtopo.errors import FailedException, InputError, LostLead
@@ -566,7 +567,7 @@ class History:
             self.surviving(self.growing.begin)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_every_file_once_whatever_comes_and_goes_and_dies(tmp_path_factory, seed):
     """Arriving, vanishing, returning, renamed files, and a crash before or after any write: each file counts once."""

@@ -18,6 +18,7 @@ from spouts.kafka.plain.dead_letters import DeadLetter, DeadLetterHook
 from spouts.kafka.plain.progress import CommitMetadata
 from spouts.kafka.plain.retries import ExponentialBackoff
 from spouts.kafka.plain.translators import DefaultRecordTranslator
+from tests.budgets import examples
 from tests.spouts.kafka.plain.rig import GROUP, P1, TOPIC, Clock, Rig, filled
 from txtopo.api.fields import Fields
 from txtopo.errors import InputError, SourceFailure
@@ -209,7 +210,7 @@ class Model:
         )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 2**32))
 def test_random_histories(seed):
     """Whatever happens, no offset is committed before all below it is processed; in the end everything is. (K2, K6, K7)"""

@@ -10,6 +10,7 @@ from pathlib import Path
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.budgets import examples
 from tests.state.delta.expiring.expiring_tables import held, in_table, opened, some, us
 from txtopo.transactional.commit.write_buffer import group_state
 
@@ -96,4 +97,4 @@ class Model(RuleBasedStateMachine):
 
 
 TestModel = Model.TestCase
-TestModel.settings = settings(max_examples=30, stateful_step_count=15, deadline=None)
+TestModel.settings = settings(max_examples=examples(30), stateful_step_count=15, deadline=None)

@@ -16,6 +16,7 @@ from state import DeltaState, TransactionalValue, read_table
 from state.delta.keyed import buckets as delta_buckets
 from state.delta.keyed.writing import FileWrites
 from state.delta.log.data_files import DATA_FOLDER
+from tests.budgets import examples
 from tests.state.delta.delta_tables import fold, reread
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
@@ -59,7 +60,7 @@ def many(count, n=1):
 
 
 @pytest.mark.parametrize("function", [operator.add, min, max], ids=["sum", "min", "max"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     st.lists(
         st.lists(st.dictionaries(st.text("abcä", max_size=2), st.integers(-50, 50)), min_size=1, max_size=4),

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, TransactionalValue, read_table
 from state.delta.keyed import cache
+from tests.budgets import examples
 from tests.state.delta.delta_tables import hold_no_rows
 from txtopo import Fields
 from txtopo.api.values import KEYED_KINDS
@@ -64,7 +65,7 @@ def test_found_where_they_are(drawn) -> None:
         assert found.tolist() == [positions.get(key, -1) for key in wanted]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=3), st.integers(-3, 3)), unique=True, min_size=1, max_size=12))
 def test_single_keys(tmp_path_factory, keys) -> None:
     """A key of several fields is found by itself as it is with others; one that is not there is not."""
@@ -144,7 +145,7 @@ GROUPS = st.lists(
 
 
 @pytest.mark.parametrize("rows", ["indexed", "of the same hash", "too many to hold"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(groups=GROUPS, kind=st.sampled_from(KEYED_KINDS))
 def test_any_writes(tmp_path_factory, rows, groups, kind) -> None:
     """Whatever is put and removed, table and driver hold the same; only the keys used last are held as values."""
@@ -169,7 +170,7 @@ def test_any_writes(tmp_path_factory, rows, groups, kind) -> None:
         state.close()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1), min_size=1, max_size=6),
     st.sampled_from([-1, 100, 1 << 30]),

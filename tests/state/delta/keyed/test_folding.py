@@ -14,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, MemoryState, TransactionalValue, read_table
 from state.delta.keyed.writing import RowWrites
+from tests.budgets import examples
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.reduction import AtTime, Reduction, Reductions
@@ -67,7 +68,7 @@ SEVERAL_SCHEMA = pa.schema(
 VALUES = Fields("low: double", "first: string", "at: int", "total: decimal(12,2)", "n: long")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.data(), st.sampled_from([None, 0, 2, 12]), st.booleans())
 def test_a_reduction_a_field(tmp_path_factory, data, rows_max, is_cached) -> None:
     """Fields that are each folded in their own way, null or not, are what folding them key by key makes them."""
@@ -290,7 +291,7 @@ CALLS = st.one_of(
 @pytest.mark.parametrize(
     "make", [opened, lambda _: MemoryState(KEY, VALUE).open("t", "s", "life", 1)], ids=["delta", "memory"]
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.lists(st.tuples(st.lists(CALLS, max_size=5), st.booleans()), max_size=3), max_size=3))
 def test_any_calls_in_any_order(tmp_path_factory, make, groups) -> None:
     """Single keys, several, and folds by one function or another, in any order, are what they are of a dictionary."""

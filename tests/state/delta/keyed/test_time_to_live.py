@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from committers import EventClock
 from state import DeltaState, StateKind, read_table
+from tests.budgets import examples
 from tests.state.delta.delta_tables import hold_no_rows, maintain, reread
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
@@ -181,7 +182,7 @@ groups = st.tuples(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     is_held=st.booleans(),
     has_executors=st.booleans(),

@@ -19,6 +19,7 @@ from state.delta.log.data_files import DATA_FOLDER, DataFolder, files_of, partit
 from state.delta.log.entries import entry_path
 from state.delta.log.location import Location
 from state.delta.log.put import Change, entry_of, refuse_unknown
+from tests.budgets import examples
 from txtopo.errors import ConfigError
 from txtopo.files.folder import LocalFolder
 
@@ -111,7 +112,7 @@ def write(root: Path, schema: pa.Schema, partition: pa.Field | None, files: list
     return len(files)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables())
 def test_every_reader_reads_what_was_written(drawn: tuple[pa.Schema, pa.Field | None, list[tuple[Any, Rows]]]) -> None:
     """delta-rs, before and after a checkpoint, and a plain reader see the rows, all types, nulls and partitions."""
@@ -130,7 +131,7 @@ def test_every_reader_reads_what_was_written(drawn: tuple[pa.Schema, pa.Field | 
             table.create_checkpoint()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables())
 def test_no_file_is_skipped_that_has_a_row(drawn: tuple[pa.Schema, pa.Field | None, list[tuple[Any, Rows]]]) -> None:
     """A reader that looks for a value finds every row that has it, whatever the statistics let it skip."""

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 
 from state import DeltaRows, DeltaState
 from state.delta.keyed import state as delta_opened
+from tests.budgets import examples
 from tests.state.delta.log.test_put import Rows, comparable, tables, write
 from txtopo import Fields
 from txtopo.api.reduction import RowsMode, TransactionRows
@@ -58,7 +59,7 @@ def spark() -> Iterator[ProcessPoolExecutor]:
         yield pool
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tables())
 def test_generated_tables(
     spark: ProcessPoolExecutor, drawn: tuple[pa.Schema, pa.Field | None, list[tuple[Any, Rows]]]

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from state import DeltaRows
 from state.delta.rows import group as group_module
+from tests.budgets import examples
 from tests.state.delta.delta_tables import maintain, reread
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.rows.rows_tables import FIELDS, PARTITIONS, WAYS, opened, put, rows, some_executors, writes_of
@@ -100,7 +101,7 @@ MODEL_GROUPS = st.lists(
 
 
 @WAYS
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(MODEL_GROUPS)
 def test_any_groups(tmp_path_factory, large, groups) -> None:
     """Whatever the groups, the rows are those that a plain list has, transaction by transaction."""
