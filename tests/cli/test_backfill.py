@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pathlib
+import shutil
 
 import pytest
 
 import txtopo.cli.backfill
-from state import read_tables
+from state import read_table, read_tables
 from tests.crashes import Crash
 from tests.engine.backfills import WORLD
 from tests.processes import ran
@@ -128,6 +129,66 @@ def test_a_rewind_to_before_it_joined(command_line, module, inline, at):
     run(until=9)
     assert "joined the topology at transaction 9" in command_line.told("backfill", module, "lengths", *ADDED)
     run("lengths")
+    assert tables() == {"words": 12, "lengths": 12}
+    command_line.told("audit", ".")
+
+
+@pytest.mark.parametrize("code", ["with the state", "without it"])
+@pytest.mark.parametrize("step", [None, "repair.journal.after", "repair.backfill.after"])
+def test_a_backfill_of_an_undone_timeline_is_moved_aside(command_line, module, inline, code, step):
+    """Its values are of transactions that are undone: it never joins, although the topology gets to its end again."""
+    with armed(Crash(1, only="backfill.enter.before")):
+        command_line("backfill", module, "lengths", *ADDED)
+    options = ADDED if code == "with the state" else ()
+    told = command_line.told("rewind", module, "6", "--dry-run", *options)
+    if step is not None:
+        with armed(Crash(1, only=step)):
+            command_line("rewind", module, "6", "--yes", *options)
+    said = command_line.told("rewind", module, "6", "--yes", *options)
+    WORLD.suffix = "!"
+    run()
+    if options:
+        assert "the backfill of state 'lengths' has later transactions: it and its table are moved aside" in told
+        assert step is not None or "it and its table are moved aside" in said
+        assert not pathlib.Path("lengths").exists()
+    else:
+        assert "its table stays: move it away before another backfill" in told
+        assert "there is a table at" in command_line.refusal("backfill", module, "lengths", *ADDED, "--from", "7")
+        pathlib.Path("lengths").rename("former")
+    command_line.told("backfill", module, "lengths", *ADDED, "--from", "7")
+    assert sorted(read_table("lengths").to_pydict()["word"]) == ["W0!", "W1!", "W2!"]
+    command_line.told("audit", ".")
+
+
+@pytest.mark.parametrize(
+    ("point", "times", "is_undone"),
+    [("backfill.enter.before", 1, True), ("group.decide.after", 7, True), ("group.decide.before", 7, False)],
+)
+def test_a_backfill_knows_which_timeline_it_has_read(command_line, module, inline, tmp_path, point, times, is_undone):
+    """Equal numbers, metadata and times are not enough: it is refused where the topology has gone back behind it."""
+    kept = tmp_path.with_name("kept")
+    with armed(Crash(times, only=point)):
+        command_line("backfill", module, "lengths", *ADDED)
+    shutil.copytree(tmp_path, kept, dirs_exist_ok=True)
+    command_line.told("rewind", module, "6", "--yes")
+    shutil.copytree(kept / "_txtopo/backfill", "_txtopo/backfill", dirs_exist_ok=True)
+    shutil.rmtree(kept)
+    run()
+    if is_undone:
+        assert "the topology has gone back since" in command_line.refusal("backfill", module, "lengths", *ADDED)
+    else:
+        command_line.told("backfill", module, "lengths", *ADDED)
+        assert tables() == {"words": 12, "lengths": 12}
+
+
+def test_a_backfill_before_the_point_goes_on(command_line, module, inline):
+    """What it has is not undone, so it stays."""
+    with armed(Crash(4, only="group.decide.after")):
+        command_line("backfill", module, "lengths", *ADDED)
+    told = command_line.told("rewind", module, "9", "--yes", *ADDED)
+    assert "state 'lengths' is new: its backfill, at transaction 4, can go on afterwards" in told
+    run()
+    assert "joined the topology at transaction 12" in command_line.told("backfill", module, "lengths", *ADDED)
     assert tables() == {"words": 12, "lengths": 12}
     command_line.told("audit", ".")
 

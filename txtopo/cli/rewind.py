@@ -115,7 +115,7 @@ def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed:
         past, point, reasons = found[0]
         assert isinstance(plan, GoTo), "decide() has made it"
         _echo(_plan_lines(target.plan, point, reasons))
-        _echo(_way_on_lines(plan, new))
+        _echo(_way_on_lines(subject, past, plan, new))
         ask(_effect(past, point), is_agreed=is_agreed)
 
     if not carried_out(target, subject, Procedure("txtopo rewind", _show_nothing, decide, agree)):
@@ -247,13 +247,31 @@ def _plan_lines(plan: Plan, point: Point, reasons: Sequence[str]) -> Iterator[st
     )
 
 
-def _way_on_lines(plan: GoTo, new: Sequence[str]) -> Iterator[str]:
+def _way_on_lines(subject: RepairSubject, past: Past, plan: GoTo, new: Sequence[str]) -> Iterator[str]:
     """Yield what becomes of states that the topology does not have at the point."""
     again = "'txtopo backfill' gives it its history again" if plan.txid else "the next run begins it"
     for name in plan.forgotten:
-        yield f"state {name!r} joined the topology later: its table is moved aside, and {again}"
+        if name not in past.unfinished:
+            yield f"state {name!r} joined the topology later: its table is moved aside, and {again}"
+        elif name in subject.states:
+            later = f"the backfill of state {name!r} has later transactions"
+            yield f"{later}: it and its table are moved aside, and {again}"
+        else:
+            yield (
+                f"the backfill of state {name!r}, which the code lacks, has later transactions: it is moved aside, but "
+                "its table stays: move it away before another backfill"
+            )
     for name in new:
-        yield f"state {name!r} is new, and left as it is: 'txtopo backfill' gives it its history afterwards"
+        if name in plan.forgotten:
+            continue
+        table = subject.states[name].table()
+        found = None if table is None else table.look()
+        if name in past.unfinished:
+            yield f"state {name!r} is new: its backfill, at transaction {past.unfinished[name]}, can go on afterwards"
+        elif table is not None and found is not None and found.last_txid is not None:
+            yield f"state {name!r} is new: before a backfill, move its table at {table.address} away"
+        else:
+            yield f"state {name!r} is new, and left as it is: 'txtopo backfill' gives it its history afterwards"
 
 
 def _effect(past: Past, point: Point) -> str:
@@ -275,7 +293,7 @@ def _dry_lines(looked: _Looked, txid: int) -> Iterator[str]:
     looked.check_spout(plan)
     yield f"to transaction {_named(point)}; transactions {point.txid + 1} to {past.committed.txid} would run again"
     yield from _plan_lines(looked.target.plan, point, reasons)
-    yield from _way_on_lines(plan, looked.new)
+    yield from _way_on_lines(subject_of(looked.target), past, plan, looked.new)
     for name in past.descriptions:
         if name not in plan.forgotten:
             yield f"state {name!r}: {_change_text(looked, name, point)}"

@@ -177,7 +177,7 @@ def _run(  # noqa: PLR0913, PLR0917 - what a run takes
 
     def make_journal(header: JournalHeader) -> Journal:
         place.topology.epoch_min = header.epoch + 1
-        sources[0].follow(place.journal, header, config.max_spout_pending)
+        sources[0].follow(place.journal, header)
         bytes_max = max(config["topology.journal.bytes.max"], PART_BYTES_MAX)
         own = JournalWriter(find_journal(place.folder, header.topology), header, bytes_max)
         return CheckedJournal(own, recorded, place.part.components)

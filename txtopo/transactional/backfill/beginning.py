@@ -101,7 +101,7 @@ class BackfillPlace:
                 "table"
             )
         self._refuse_departed(committed)
-        self._raise_epoch()
+        self._prepare()
         return committed
 
     def run_config(self, committed: CommittedMark | None) -> Config:
@@ -128,12 +128,15 @@ class BackfillPlace:
                 state.found(self.topology.incarnation, founded)
         return founded
 
-    def _raise_epoch(self) -> None:
-        """Raise the epoch above those of the tables: a start of the topology may have opened one that had joined."""
+    def _prepare(self) -> None:
+        """Raise the epoch above those of the tables: a start of the topology may have opened one that had joined.
+
+        Forget what is begun and not decided: the journal says again what it is, unless the topology has gone back.
+        """
         tables = [table for name in self.part.new if (table := self.plan.states[name].table()) is not None]
         epochs = [found.epoch for table in tables if (found := table.look()) is not None]
-        with self.leading(max(epochs, default=0)):
-            pass
+        with self.leading(max(epochs, default=0)) as state:
+            state.forget_begun()
 
     def _refuse_first(self, first: int) -> None:
         last = self.topology.committed().txid

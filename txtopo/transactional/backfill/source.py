@@ -3,6 +3,9 @@
 A transaction that was given up begins without input, and its commit phase is left out; see
 :func:`without_given_up`. It takes the place of the spout's coordinator, which is not asked.
 
+The epoch of the journal's part that they are read from is kept with them. What a later part goes back behind is
+undone, though the topology may have transactions of the same numbers and times again.
+
 The topology may go on meanwhile, and then this follows. Once it has caught up, it tries to take the topology's lead,
 which it gets if the topology is at rest. Then nobody commits any more: it begins what is left, and is exhausted.
 """
@@ -14,9 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 
 from txtopo.api.state import OpenedState
-from txtopo.api.store import Lead, Store
+from txtopo.api.store import Lead, Put, Store
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import DivergenceError
+from txtopo.failpoints import durable_step
 from txtopo.files.folder import Folder
 from txtopo.transactional.backfill.joining import JoinedTopology
 from txtopo.transactional.commit.phases import GroupOutcome, LoadCarried, RunCommitPhases, run_commit_phases
@@ -42,7 +46,8 @@ class Recorded(dict[int, JournalTransaction]):
 def gone_back(what: str) -> DivergenceError:
     """Return the error for a backfill whose transactions the topology no longer has."""
     return DivergenceError(
-        f"{what}: the topology has gone back since. Remove the backfill's folder and the table, and begin again"
+        f"{what.rstrip('.')}: the topology has gone back since. Remove the backfill's folder and the table, and begin "
+        "again"
     )
 
 
@@ -71,27 +76,33 @@ class JournalSource(Begins):
         self._sleep = sleep
         self._asked_secs = -REST_SECS
         self._has_caught_up = False
+        self._kept_epoch = 0
         self.last: int | None = None
         """The last transaction of all, once the topology is at rest."""
         self.total: int | None = None
         self.lag: int | None = None
 
-    def follow(self, journal: Folder, here: JournalHeader, pending_max: int) -> None:
+    def follow(self, journal: Folder, here: JournalHeader) -> None:
         """Begin to read the topology's journal after what is committed here, before the run begins.
 
         Raises:
             DivergenceError: the topology has gone back behind it.
         """
-        self._follower = follower = JournalFollower(journal, here.committed)
-        # Recovered transactions run without being asked for, and are compared, too.
-        while len(self._recorded) < pending_max and (found := follower.read(self._topology.committed().txid)):
-            self._recorded.update((each.txid, each) for each in found)
+        kept = self._place[0].read(self._epoch_path)
+        self._kept_epoch = 0 if kept is None else int(kept)
+        self._follower = follower = JournalFollower(journal, here.committed, self._kept_epoch)
+        try:
+            self._recorded.update((each.txid, each) for each in follower.read(self._topology.committed().txid))
+        except DivergenceError as error:
+            raise gone_back(error.message) from error
         found_here = (follower.metadata, follower.planned.at_ms)
         if follower.after > here.committed and found_here != (here.metadata, here.planned.at_ms):
             raise gone_back(f"its journal has another transaction {here.committed} than the backfill committed")
 
     def open_store(self, store: Store, lead: Lead, root: str) -> None:
-        """Do nothing: the journal says what each transaction holds."""
+        """Take the place for the epoch that transactions are read from."""
+        self._place = store, lead, root
+        self._epoch_path = f"{root}/epoch"
 
     def create(self, action: CreateMetadata, committed: int) -> Event:
         """Begin the next recorded transactions; see :meth:`Begins.create`.
@@ -110,6 +121,11 @@ class JournalSource(Begins):
                 break
         begun = tuple(_begun(self._recorded[txid]) for txid in wanted if txid <= self._follower.after)
         if begun:
+            # Before any of them is begun: whatever goes back behind them later has a higher epoch.
+            if self._follower.epoch != self._kept_epoch:
+                self._kept_epoch = self._follower.epoch
+                with durable_step("backfill.epoch"):
+                    self._place[1].write([Put(self._epoch_path, str(self._kept_epoch).encode())])
             return MetadataCreated(begun, SourceStatus.READY)
         if self.last is not None and self.last > self._follower.after:
             raise DivergenceError(

@@ -39,6 +39,31 @@ def backfills_of(metadata_dir: Path, parts: Sequence[JournalPart]) -> dict[str, 
     return found
 
 
+def unfinished_backfills(metadata_dir: Path, parts: Sequence[JournalPart]) -> dict[str, int]:
+    """Return the states of backfills that have not joined the topology, each with its last transaction.
+
+    Args:
+        metadata_dir: the topology's metadata directory.
+        parts: its journal, which must have a part.
+
+    Raises:
+        DivergenceError: the journal of one of them is damaged.
+    """
+    known = {name: table.identity for part in parts for name, table in part.header.tables.items()}
+    found: dict[str, int] = {}
+    for folder in sorted(backfills_in(metadata_dir, parts[-1].header.topology).glob("*")):
+        for part in read_journal(find_journal(folder)):
+            last = max([part.header.committed, *(entry.last for entry in part.entries)])
+            tables = part.header.tables
+            found |= {n: last for n in _states_of(folder) if n in tables and known.get(n) != tables[n].identity}
+    return found
+
+
+def _states_of(folder: Path) -> list[str]:
+    """Return the states that a backfill gives their history."""
+    return [urllib.parse.unquote(name) for name in folder.name.split(",")]
+
+
 def _counting(own: Sequence[JournalPart], parts: Sequence[JournalPart], name: str) -> list[JournalPart]:
     """Return the parts of a backfill with only the entries up to which its topology has gone back since it joined.
 
@@ -62,5 +87,5 @@ def set_backfills_aside(metadata_dir: Path, topology_id: str, states: Collection
     folders = backfills_in(metadata_dir, topology_id)
     aside = f"{_FOLDER}.{BEFORE_REPAIR}{number}/{folders.name}"
     for folder in folders.glob("*"):
-        if not set(states).isdisjoint(map(urllib.parse.unquote, folder.name.split(","))):
+        if not set(states).isdisjoint(_states_of(folder)):
             LocalFolder(metadata_dir).move(f"{_FOLDER}/{folders.name}/{folder.name}", f"{aside}/{folder.name}")

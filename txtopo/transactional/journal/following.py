@@ -41,18 +41,20 @@ class JournalFollower:
     Args:
         folder: the journal.
         after: the transaction that the first one follows; 0 to begin with transaction 1.
+        epoch: the epoch from whose part that one was read earlier; 0 if that is unknown.
 
     Raises:
         ConfigError: the journal does not go back that far.
     """
 
-    def __init__(self, folder: Folder, after: int) -> None:
+    def __init__(self, folder: Folder, after: int, epoch: int = 0) -> None:
         self._folder = folder
         self._headers: dict[str, JournalHeader] = {}
         self._path = ""
         self._offset = 0
         self._lines: deque[bytes] = deque()
-        self._epoch = 0
+        self.epoch = epoch
+        """The epoch that the last transaction was read from: no later one may begin before it."""
         self._last: JournalEntry | None = None
         """The last entry that was read, whose group may be in flight still."""
         self.after = after
@@ -95,22 +97,25 @@ class JournalFollower:
                 break
         self._check_gap(found, bound)
         if found:
-            self.after, self._epoch = found[-1].txid, header.epoch
+            self.after, self.epoch = found[-1].txid, header.epoch
         return found
 
     def _next_file(self) -> tuple[Item, JournalHeader, int | None]:
         """Return the file with the next transaction, and the last one of it that counts; None if that is open."""
+        self.refuse_gone_back(self.after)
         known = self._known()
-        later = [header for _, header in known if header.epoch > self._epoch]
-        if self._epoch and any(header.committed < self.after for header in later):
-            raise DivergenceError(
-                f"the topology has gone back behind transaction {self.after}, which was read from its journal already, "
-                "so the transactions after it are no longer those that it has"
-            )
         at = max((index for index, (_, header) in enumerate(known) if header.committed <= self.after), default=None)
         if at is None:
             raise self._lacks(known[0][1].committed if known else self.after + 1)
         return *known[at], min((each.committed for _, each in known[at + 1 :]), default=None)
+
+    def refuse_gone_back(self, txid: int) -> None:
+        """Raise a DivergenceError if the topology has gone back behind a transaction that was read already."""
+        if self.epoch and any(each.committed < txid for _, each in self._known() if each.epoch > self.epoch):
+            raise DivergenceError(
+                f"the topology has gone back behind transaction {txid}, which was read from its journal already, "
+                "so the transactions after it are no longer those that it has"
+            )
 
     def _check_gap(self, found: Sequence[JournalTransaction], bound: int | None) -> None:
         if found and found[0].txid != self.after + 1:

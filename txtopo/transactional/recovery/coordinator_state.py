@@ -221,6 +221,10 @@ class CoordinatorState:
                 latest_ms = begun[-1].planned.at_ms
         return tuple(reversed(begun))
 
+    def forget_begun(self) -> None:
+        """Let all transactions that are begun and not decided begin anew."""
+        self._lead.write([Delete(self._path(_METADATA))])
+
     def group(self) -> Group | None:
         """Return the group that is decided and not committed yet, or None."""
         value = self._read(_GROUP)

@@ -24,6 +24,7 @@ from txtopo.api.state import State, StateTable, TableDescription
 from txtopo.errors import DivergenceError
 from txtopo.files.records import WRITTEN_AS_LIFE, from_json, to_json
 from txtopo.transactional.core.events import NEVER, Planned
+from txtopo.transactional.journal.backfills import unfinished_backfills
 from txtopo.transactional.journal.journal import JournalPart, asides as journal_asides, find_journal, read_journal
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoint_of, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, StateMark
@@ -86,8 +87,8 @@ class GoTo:
     is_rewind: bool = False
     """Whether ``txtopo rewind`` made it."""
     forgotten: tuple[str, ...] = ()
-    """The states that joined the topology later, by a backfill: their tables are moved aside, and they are unknown
-    again."""
+    """The states that joined the topology later, by a backfill, and those of an unfinished backfill that has later
+    transactions: their tables are moved aside, and they are unknown again."""
 
     @property
     def command(self) -> str:
@@ -180,7 +181,8 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Dia
             *(n for t in tables.values() for n in t.asides()),
         ]
     )
-    choice = Choice(record, tables, descriptions, divergences, subject.optional)
+    unfinished = unfinished_backfills(subject.metadata_dir, parts) if parts else {}
+    choice = Choice(record, tables, descriptions, divergences, subject.optional, unfinished=unfinished)
     go_to, rolled_back, obstacles = choice.best(checkpoints, subject.spout, number, is_damaged=bool(damage))
     if go_to is not None:
         until = max([go_to.txid, *(each.txid for each in checkpoints if each.incarnation == go_to.incarnation)])
@@ -237,6 +239,8 @@ class Choice:
     backfilled: Collection[str] = ()
     """The states that may be forgotten at a checkpoint without them, because a backfill can give them their history
     again."""
+    unfinished: Mapping[str, int] = attrs.field(factory=dict)
+    """The states of backfills that have not joined the topology, each with its last transaction."""
 
     def best(
         self, checkpoints: list[Checkpoint], spout: str, number: int, *, is_damaged: bool
@@ -329,7 +333,8 @@ class Choice:
 
     def plan(self, checkpoint: Checkpoint, number: int, *, is_as_it_is: bool) -> GoTo:
         """Return the plan that brings everything to a checkpoint to which there is no obstacle."""
-        forgotten = [name for name in self.tables if self._is_forgotten(checkpoint, name)]
+        undone = [name for name, last in self.unfinished.items() if last > checkpoint.txid and not is_as_it_is]
+        forgotten = [*(name for name in self.tables if self._is_forgotten(checkpoint, name)), *undone]
         names = [name for name in {**checkpoint.states, **self.tables} if name not in forgotten]
         marks = {name: self._mark_at(checkpoint, name) for name in names}
         return GoTo(

@@ -19,7 +19,7 @@ from txtopo.api.state import StateTable, TableDescription
 from txtopo.attempts import transactions_words
 from txtopo.errors import StateAccessError
 from txtopo.transactional.core.events import NEVER
-from txtopo.transactional.journal.backfills import backfills_of
+from txtopo.transactional.journal.backfills import backfills_of, unfinished_backfills
 from txtopo.transactional.journal.journal import (
     JournalEntry,
     JournalPart,
@@ -102,6 +102,7 @@ class Past:
             subject.optional,
             versions_kept(tables, descriptions, checkpoints),
             backfills_of(subject.metadata_dir, parts),
+            unfinished_backfills(subject.metadata_dir, parts),
         )
         firsts = {entry.last: entry.first for entry in entries}
         points = [
@@ -121,6 +122,11 @@ class Past:
     def committed(self) -> Checkpoint:
         """The last committed transaction."""
         return self.points[0].checkpoint
+
+    @property
+    def unfinished(self) -> Mapping[str, int]:
+        """The states of backfills that have not joined the topology, each with its last transaction."""
+        return self._choice.unfinished
 
     @property
     def standing(self) -> tuple[Point, ...]:
