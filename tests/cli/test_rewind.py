@@ -407,16 +407,7 @@ def test_a_journal_that_no_longer_has_what_would_run_again(command_line, place):
     place.finish(TRANSACTIONS - 3)
 
 
-@pytest.mark.parametrize("finisher", ["rewind", "repair"])
-@pytest.mark.parametrize("step", ["repair.begin.after", "repair.journal.after", "repair.end.before"])
-def test_who_finishes_it_needs_all_states_too(command_line, place, step, finisher):
-    """Code that lacks a state would leave rows of transactions that are undone, also if it only finishes."""
-    place.run()
-    with armed(Crash(1, only=step)):
-        command_line("rewind", "counting", "3", "--yes")
-    command_line.write_module(
-        "less",
-        """
+LESS = """
 from spouts import MemoryTransactionalSpout
 from state import DeltaState
 from tests.acceptance.topologies import CountWords, make_data
@@ -428,14 +419,58 @@ def topology():
     builder.set_committer_bolt("count", CountWords(), 2).fields_grouping("spout", Fields("word"))
     builder.set_state("words", DeltaState("words", key=Fields("word: string"), value=Fields("n: long")))
     return builder.build()
-""",
-    )
+"""
+"""The same topology without its state ``total``."""
+
+
+@pytest.mark.parametrize("finisher", ["rewind", "repair"])
+@pytest.mark.parametrize("step", ["repair.begin.after", "repair.journal.after", "repair.end.before"])
+def test_who_finishes_it_needs_all_states_too(command_line, place, step, finisher):
+    """Code that lacks a state would leave rows of transactions that are undone, also if it only finishes."""
+    place.run()
+    with armed(Crash(1, only=step)):
+        command_line("rewind", "counting", "3", "--yes")
+    command_line.write_module("less", LESS)
     again = ["rewind", "less", "3", "--yes"] if finisher == "rewind" else ["repair", "less", "--yes"]
     refusal = command_line.refusal(*again)
     assert "the code lacks 'total', with rows of transactions after 3 that would stay behind" in refusal
     assert "a rewind of topology 'words'" in command_line.refusal("run", "counting")
     command_line.told("rewind", "counting", "3", "--yes")
     place.finish(TRANSACTIONS - 3)
+
+
+@pytest.mark.parametrize("step", [None, "repair.begin.after", "repair.table.after", "repair.journal.after"])
+def test_who_starts_anew_needs_all_states_too(command_line, place, step):
+    """The plan names them: code that lacks one would leave its table, and say that it is done."""
+    place.run()
+    command_line.write_module("less", LESS)
+    if step is not None:
+        with armed(Crash(1, only=step)):
+            command_line("repair", "counting", "--start-anew", "--yes")
+    refusal = command_line.refusal("repair", "less", "--yes", *(["--start-anew"] if step is None else []))
+    assert "the code lacks 'total', with rows of transactions after 0 that would stay behind" in refusal
+    command_line.told("repair", "counting", "--start-anew", "--yes")
+    assert not (place.folder / "total").exists()
+    place.finish(TRANSACTIONS)
+    command_line.told("audit", ".")
+
+
+@pytest.mark.parametrize("step", [None, "repair.begin.after"])
+def test_a_repair_without_coordinator_state_needs_all_states_too(command_line, place, step):
+    """The journal says which they are: a table that the code lacks would stay where it is, ahead of the others."""
+    place.run(4)
+    place.back_up("words")
+    place.run()
+    place.restore("words")
+    place.wipe_store()
+    command_line.write_module("less", LESS)
+    if step is not None:
+        with armed(Crash(1, only=step)):
+            command_line("repair", "counting", "--yes")
+    assert "the code lacks 'total', with rows of transactions after 4" in command_line.refusal("repair", "less", "-y")
+    command_line.told("repair", "counting", "--yes")
+    place.finish(TRANSACTIONS - 4)
+    command_line.told("audit", ".")
 
 
 def test_what_is_not_sound_is_to_be_repaired_first(command_line, place):

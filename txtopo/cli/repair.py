@@ -236,7 +236,7 @@ def _diagnosis_lines(subject: RepairSubject, diagnosis: Diagnosis) -> Iterator[s
 def _remedy_text(diagnosis: Diagnosis, plan: Repair) -> str:
     """Return the effect of a plan, without a full stop."""
     match plan:
-        case StartAnew(number):
+        case StartAnew(number=number):
             return (
                 "tables, journal and coordinator state are moved aside, to names that end in "
                 f"before-repair-{number}; nothing is deleted, and the next run begins at transaction 1"

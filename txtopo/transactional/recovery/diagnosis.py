@@ -14,7 +14,7 @@ incarnation of the topology. Transactions that are begun and not committed begin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -84,6 +84,8 @@ class GoTo:
     """The last transaction that was committed when the plan was made: those after ``txid`` up to it begin anew."""
     epoch: int = 0
     """The epoch that has recorded the plan, whose own part of the journal comes after; 0: it is not on record."""
+    held: Mapping[str, int] = attrs.field(factory=dict)
+    """The states that the topology had when the plan was made, or has had, each with its last transaction."""
     is_rewind: bool = False
     """Whether ``txtopo rewind`` made it."""
     forgotten: tuple[str, ...] = ()
@@ -107,6 +109,8 @@ class StartAnew:
 
     number: int
     """They are kept as ``before-repair-<number>``."""
+    held: Mapping[str, int] = attrs.field(factory=dict)
+    """The states that the topology has, each with its last transaction."""
     command: ClassVar[str] = "repair"
     """The command that made it."""
     way_on: ClassVar[str] = _REPAIR_AGAIN
@@ -185,8 +189,11 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Dia
     choice = Choice(record, tables, descriptions, divergences, subject.optional, unfinished=unfinished)
     go_to, rolled_back, obstacles = choice.best(checkpoints, subject.spout, number, is_damaged=bool(damage))
     if go_to is not None:
-        until = max([go_to.txid, *(each.txid for each in checkpoints if each.incarnation == go_to.incarnation)])
-        go_to = attrs.evolve(go_to, until=until)
+        # A table that has the last group proves that it was committed, also if another one was restored since.
+        own = [each.last_txid or 0 for each in descriptions.values() if each.incarnation == go_to.incarnation]
+        until = max([go_to.txid, *own, *(c.txid for c in checkpoints if c.incarnation == go_to.incarnation)])
+        held = {} if go_to.is_as_it_is else _held(checkpoints, parts, go_to.incarnation)
+        go_to = attrs.evolve(go_to, until=until, held=held)
     foreign = tuple(each.state for each in divergences if each.kind is DivergenceKind.FOREIGN_CHANGE)
     can_adopt = bool(foreign) and all(each.kind in _ADOPTABLE for each in divergences) and not damage
     can_move = all(each.kind not in _NOT_OURS for each in divergences) and _all_movable(subject)
@@ -207,7 +214,7 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Dia
         is_safe=go_to is not None and not rolled_back and _gives_up_nothing(go_to, record),
         obstacles=obstacles,
         adopt=Adopt(foreign) if can_adopt else None,
-        anew=StartAnew(number) if can_move else None,
+        anew=StartAnew(number, _present(checkpoints, parts)) if can_move else None,
         number=number,
     )
 
@@ -349,6 +356,29 @@ class Choice:
             checkpoint.planned,
             forgotten=tuple(forgotten),
         )
+
+
+def _held(checkpoints: Sequence[Checkpoint], parts: Sequence[JournalPart], incarnation: str) -> dict[str, int]:
+    """Return the states of an incarnation, each with the last transaction that its table may have.
+
+    The last group in the journal counts: a state that the code lacks may have it, as no look at its table can tell.
+    """
+    held: dict[str, int] = {}
+    for checkpoint in checkpoints:
+        if checkpoint.incarnation == incarnation:
+            for name, mark in checkpoint.states.items():
+                held[name] = max(held.get(name, 0), mark.txid or 0)
+    newest = next((part for part in reversed(parts) if part.header.incarnation == incarnation), None)
+    entry = newest.entries[-1] if newest is not None and newest.entries else None
+    return held if entry is None else {**held, **dict.fromkeys(entry.states, entry.last)}
+
+
+def _present(checkpoints: Sequence[Checkpoint], parts: Sequence[JournalPart]) -> dict[str, int]:
+    """Return the states that the topology has now, each with the last transaction that its table may have."""
+    if not checkpoints:
+        return {}
+    held = _held(checkpoints, parts, checkpoints[0].incarnation)
+    return {name: txid for name, txid in held.items() if name not in checkpoints[0].states or checkpoints[0].has(name)}
 
 
 def _gives_up_nothing(go_to: GoTo, record: CoordinatorRecord) -> bool:

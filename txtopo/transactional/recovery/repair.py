@@ -58,11 +58,14 @@ def carry_out(
     match plan:
         case GoTo():
             is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
-            refuse_left_behind(coordinator_state.committed().states if is_same else {}, subject.states, plan.txid)
+            known = coordinator_state.committed().states if is_same else {}
+            recorded = {name: mark.txid or 0 for name, mark in known.items()}
+            refuse_left_behind({**recorded, **plan.held}, subject.states, plan.txid)
             plan = plan if plan.epoch else attrs.evolve(plan, epoch=coordinator_state.epoch)
             _note(coordinator_state, plan)
             _go_to(subject, coordinator_state, plan, of_spout)
         case StartAnew():
+            refuse_left_behind(plan.held, subject.states, 0)
             _note(coordinator_state, plan)
             _start_anew(subject, coordinator_state, plan)
         case Adopt():
@@ -71,18 +74,18 @@ def carry_out(
             assert_never(plan)
 
 
-def refuse_left_behind(marks: Mapping[str, StateMark], names: Collection[str], txid: int) -> None:
+def refuse_left_behind(held: Mapping[str, int], names: Collection[str], txid: int) -> None:
     """Refuse to go back with code that lacks a state.
 
     Args:
-        marks: the states that the topology has or has had.
+        held: the states that the topology has or has had, each with its last transaction.
         names: those that the code has.
         txid: the transaction to go back to.
 
     Raises:
         StateAccessError: the table of a state that the code lacks has later transactions.
     """
-    left = [name for name, mark in marks.items() if name not in names and (mark.txid or 0) > txid]
+    left = [name for name, last in held.items() if name not in names and last > txid]
     if left:
         raise StateAccessError(
             f"the code lacks {', '.join(map(repr, left))}, with rows of transactions after {txid} that would stay "

@@ -179,7 +179,7 @@ class Past:
                     "that is meant"
                 )
             elif not point.obstacles and self._is_kept(point):
-                refuse_left_behind(self.committed.states, self._choice.tables, point.txid)
+                refuse_left_behind(self._held, self._choice.tables, point.txid)
                 return point, list(dict.fromkeys(reasons))
             reasons += point.obstacles
         raise StateAccessError("; ".join(dict.fromkeys(reasons)), txid=txid)
@@ -187,7 +187,12 @@ class Past:
     def plan(self, point: Point, number: int) -> GoTo:
         """Return the plan to go to a point."""
         plan = self._choice.plan(point.checkpoint, number, is_as_it_is=False)
-        return attrs.evolve(plan, until=self.committed.txid, is_rewind=True)
+        return attrs.evolve(plan, until=self.committed.txid, held=self._held, is_rewind=True)
+
+    @property
+    def _held(self) -> dict[str, int]:
+        """The last transaction of each state that the topology has or has had."""
+        return {name: mark.txid or 0 for name, mark in self.committed.states.items()}
 
     def _before(self, txid: int, reasons: list[str]) -> Iterable[Point]:
         """Return the points up to a transaction; note why it is not one itself."""
