@@ -9,7 +9,7 @@ import pytest
 
 import txtopo.cli.backfill
 from state import read_table, read_tables
-from tests.crashes import Crash
+from tests.crashes import Crash, dying
 from tests.engine.backfills import WORLD
 from tests.processes import ran
 from txtopo.failpoints import armed
@@ -46,10 +46,11 @@ def module(command_line, tmp_path):
     return "counting"
 
 
-def run(more: str = "", until: int | None = None) -> None:
+def run(more: str = "", until: int | None = None, start_empty: dict[str, int] | None = None) -> None:
     """Run the topology, with one more state if it is named."""
     target = load_target("counting", {"more": more})
-    run_inline(target.topology, target.config, until=until)
+    config = target.config.with_settings({"topology.state.start.empty": start_empty})
+    run_inline(target.topology, config, until=until)
 
 
 def tables() -> dict[str, int]:
@@ -190,6 +191,22 @@ def test_a_backfill_before_the_point_goes_on(command_line, module, inline):
     run()
     assert "joined the topology at transaction 12" in command_line.told("backfill", module, "lengths", *ADDED)
     assert tables() == {"words": 12, "lengths": 12}
+    command_line.told("audit", ".")
+
+
+@pytest.mark.parametrize(
+    "point", [f"recovery.{step}.{side}" for step in ("begin", "begun") for side in ("before", "after")]
+)
+def test_a_start_that_died_when_it_began_a_state_empty(command_line, module, inline, point):
+    """The journal does not know the state yet, but the coordinator state does: every point is one still."""
+    with dying(point):
+        run("lengths", start_empty={"lengths": 12})
+    for code in (ADDED, ()) if point == "recovery.begin.before" else (ADDED,):
+        told = command_line.told("rewind", module, "12", "--yes", *code)
+        assert told == "the topology is at transaction 12 already; nothing to rewind\n"
+    command_line.told("rewind", module, "6", "--yes", *ADDED)
+    run("lengths", start_empty={"lengths": 6})
+    assert tables() == {"words": 12, "lengths": 6}
     command_line.told("audit", ".")
 
 

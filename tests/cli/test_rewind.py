@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import shutil
 
@@ -337,12 +338,15 @@ def test_a_dry_run_counts_what_would_change(command_line, place):
 
 
 def test_by_time(command_line, place):
-    """The last transaction that was planned by then; a time before the first one, as a slip makes it, is refused."""
+    """The last transaction that was planned by then; a time before the first one or ahead, as slips make it, is refused."""
     place.run()
-    text = command_line.told("rewind", "counting", "--to", "9999-01-01", "--yes")
+    now = dt.datetime.now(dt.UTC).isoformat()
+    text = command_line.told("rewind", "counting", "--to", now, "--yes")
     assert text == "the topology is at transaction 6 already; nothing to rewind\n"
     before = place.seen()
     for dry in ([], ["--dry-run"]):
+        refusal = command_line.refusal("rewind", "counting", "--to", "9999-01-01", "--yes", *dry)
+        assert "that time has not come yet; the last transaction, 6, was planned at 20" in refusal
         refusal = command_line.refusal("rewind", "counting", "--to", "2000-01-01 12:00", "--yes", *dry)
         assert "the first transaction was planned at 20" in refusal
         assert "give TXID 0" in refusal
@@ -403,6 +407,10 @@ def test_a_journal_that_no_longer_has_what_would_run_again(command_line, place):
         refusal = command_line.refusal("rewind", "counting", "0", "--yes", *dry)
         assert "the journal no longer has transactions 1 to 3, so it does not say what input" in refusal
     assert place.seen() == before
+    listed = command_line.told("rewind", "counting")
+    assert "it can be brought back to 3 points: 3, 4, 5\n" in listed
+    assert "and to 0" not in listed
+    assert "not to 0: the journal no longer has transactions 1 to 3" in listed
     command_line.told("rewind", "counting", "3", "--yes")
     place.finish(TRANSACTIONS - 3)
 

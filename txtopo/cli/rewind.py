@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import itertools
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -102,7 +103,7 @@ def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed:
         wrong = [each.text for each in diagnosis.divergences if _is_obstacle(each, new)] or diagnosis.damage
         if wrong:
             raise StopError(f"{'; '.join(wrong)}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
-        past = _past(known, diagnosis.record.decided)
+        past = _past(known, diagnosis.record)
         point, reasons = past.nearest(_wanted(past, txid, time_ms))
         found[:] = [(past, point, reasons)]
         is_there = point.txid == past.committed.txid and diagnosis.record.group is None
@@ -128,7 +129,16 @@ def _is_obstacle(divergence: Divergence, new: Collection[str]) -> bool:
 
 
 def _wanted(past: Past, txid: int | None, time_ms: int | None) -> int:
-    return past.at(time_ms or 0) if txid is None else txid
+    if txid is not None:
+        return txid
+    last = past.committed.planned
+    # A clock may have been ahead when the last transaction was planned.
+    if (time_ms or 0) > max(time.time_ns() // 1_000_000, last.at_ms):
+        raise StopError(
+            f"that time has not come yet; the last transaction, {past.committed.txid}, was planned at {last.at:%F %T} "
+            f"UTC; {NOTHING_CHANGED}"
+        )
+    return past.at(time_ms or 0)
 
 
 def _show_nothing(_diagnosis: Diagnosis) -> None:
@@ -140,8 +150,8 @@ def _journal(subject: RepairSubject) -> list[JournalPart]:
     return read_journal(find_journal(subject.metadata_dir, subject.topology_id))
 
 
-def _past(subject: RepairSubject, decided: int) -> Past:
-    return Past.of(subject, _journal(subject), decided)
+def _past(subject: RepairSubject, record: CoordinatorRecord) -> Past:
+    return Past.of(subject, _journal(subject), record)
 
 
 @attrs.frozen
@@ -169,7 +179,7 @@ class _Looked:
             store.close()
         if unfinished is not None:
             raise StopError(f"a {unfinished.command} was interrupted: {unfinished.way_on}")
-        return cls(target, subject, _past(subject, record.decided), new)
+        return cls(target, subject, _past(subject, record), new)
 
     def check_spout(self, plan: GoTo) -> None:
         """Raise what the spout would refuse a rewind with; nothing is written."""

@@ -10,6 +10,7 @@ Transaction 0 is a point as well: no table needs an old version to become empty.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -67,15 +68,15 @@ class Past:
     _choice: Choice
 
     @classmethod
-    def of(cls, subject: RepairSubject, parts: Sequence[JournalPart], decided: int) -> Past:
+    def of(cls, subject: RepairSubject, parts: Sequence[JournalPart], known: CoordinatorRecord) -> Past:
         """Read the tables, and find the points in a journal, which must have a part.
 
-        ``decided`` is the last transaction that the coordinator state has decided.
+        ``known`` is what the coordinator state says, which may have begun a state that the journal does not know yet.
 
         Raises:
             StateAccessError: the journal ends before it.
         """
-        newest = parts[-1].header
+        newest, decided = parts[-1].header, known.decided
         tables = subject.tables()
         descriptions = descriptions_of(tables)
         checkpoints = checkpoints_in(
@@ -92,7 +93,7 @@ class Past:
             checkpoints.append(Checkpoint(0, None, newest.incarnation, newest.spout, {}, "the tables"))
         entries = _entries(parts, checkpoints[0].txid)
         now = checkpoints[0]
-        mark = CommittedMark(now.txid, now.metadata, now.states, now.planned)
+        mark = CommittedMark(now.txid, now.metadata, {**now.states, **known.committed.states}, now.planned)
         record = CoordinatorRecord(subject.topology_id, newest.incarnation, newest.epoch, mark, None)
         choice = Choice(
             record,
@@ -105,14 +106,15 @@ class Past:
             unfinished_backfills(subject.metadata_dir, parts),
         )
         firsts = {entry.last: entry.first for entry in entries}
+        transactions = _transactions(entries)
         points = [
-            Point(each, firsts.get(each.txid, each.txid), rolled_back, tuple(obstacles))
+            Point(each, firsts.get(each.txid, each.txid), rolled_back, (*obstacles, *_lost_after(each, transactions)))
             for each in checkpoints
             for rolled_back, obstacles in [choice.rollbacks(each)]
         ]
         return cls(
             tuple(points),
-            _transactions(entries),
+            transactions,
             descriptions,
             tuple(name for name in subject.states if name not in tables),
             choice,
@@ -280,6 +282,15 @@ def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, 
     if lost:
         raise StateAccessError(_lost_text(lost[0], lost[-1], plan.txid), txid=plan.txid)
     return [metadata for metadata, planned in (known[txid] for txid in wanted) if planned.has_input]
+
+
+def _lost_after(checkpoint: Checkpoint, transactions: Sequence[JournalTransaction]) -> Iterable[str]:
+    """Yield that transactions after a point would have to run again that the journal does not have."""
+    later = (each.txid for each in transactions if each.txid > checkpoint.txid)
+    for txid, expected in zip(later, itertools.count(checkpoint.txid + 1), strict=False):
+        if txid != expected:
+            yield _lost_text(expected, txid - 1, checkpoint.txid)
+            return
 
 
 def _lost_text(first: int, last: int, after: int) -> str:
