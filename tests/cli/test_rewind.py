@@ -188,6 +188,32 @@ def test_a_repair_asks_for_the_input_of_the_last_group(command_line, tmp_path, l
     command_line.told("audit", ".")
 
 
+@pytest.mark.parametrize("gone", "cde")
+def test_a_fork_asks_for_the_input_too(command_line, tmp_path, gone):
+    """It would go on without a file that the first topology has taken; nothing of it is left."""
+    of_files(command_line, tmp_path, range(1, 7))
+    run_bounded(1000, until=4, max_spout_pending=1)
+    with dying("group.decide.before"):
+        run_bounded(1000, max_spout_pending=1)
+    (tmp_path / "in" / gone).rename(tmp_path / gone)
+    refusal = command_line.refusal("fork", "bounded", "2", "side")
+    assert f"transactions after 2 took {tmp_path}/in/{gone}, and these files are missing" in refusal
+    assert not (tmp_path / "side").exists()
+    (tmp_path / gone).rename(tmp_path / "in" / gone)
+    command_line.told("fork", "bounded", "2", "side")
+
+
+def test_it_says_how_to_keep_what_is_there(command_line, place):
+    """The command that it gives makes the fork."""
+    place.run()
+    said = command_line.told("rewind", "counting", "3", "--dry-run", "--set", "output=.")
+    (told,) = re.findall("first run 'txtopo (fork [^']+)'", said)
+    command_line.told("rewind", "counting", "3", "--dry-run")
+    assert "forked after transaction 6" in command_line.told(*told.split())
+    command_line.told("rewind", "counting", "3", "--yes")
+    assert read_tables("words-at-6").txid == TRANSACTIONS
+
+
 def test_a_run_without_a_journal(command_line):
     """What it has committed can't be undone, and the command says so: it does not take the journal's end for now."""
     command_line.write_module("bounded", BOUNDED)
@@ -407,6 +433,9 @@ def test_a_journal_that_no_longer_has_what_would_run_again(command_line, place):
         refusal = command_line.refusal("rewind", "counting", "0", "--yes", *dry)
         assert "the journal no longer has transactions 1 to 3, so it does not say what input" in refusal
     assert place.seen() == before
+    refusal = command_line.refusal("fork", "counting", "0", "side")
+    assert refusal.endswith("can't be forked at transaction 0: the journal begins after transaction 3\n")
+    assert "Give 0" not in command_line.refusal("fork", "counting", "1", "side")
     listed = command_line.told("rewind", "counting")
     assert "it can be brought back to 3 points: 3, 4, 5\n" in listed
     assert "and to 0" not in listed

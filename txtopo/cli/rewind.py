@@ -22,8 +22,9 @@ from txtopo.cli.display.wording import count_of
 from txtopo.cli.repair import NOTHING_CHANGED, Procedure, Repair, ask, carried_out, changes_of_spout_for, subject_of
 from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
+from txtopo.secrecy import command_line
 from txtopo.topology.loading import Target
-from txtopo.topology.plan import Phase, Plan
+from txtopo.topology.plan import Phase
 from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.journal.ending import metadata_dir_with_journal
 from txtopo.transactional.journal.journal import JournalPart, JournalTransaction, find_journal, read_journal
@@ -115,7 +116,7 @@ def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed:
             return
         past, point, reasons = found[0]
         assert isinstance(plan, GoTo), "decide() has made it"
-        _echo(_plan_lines(target.plan, point, reasons))
+        _echo(_plan_lines(target, point, reasons, diagnosis.record.committed.txid))
         _echo(_way_on_lines(subject, past, plan, new))
         ask(_effect(past, point), is_agreed=is_agreed)
 
@@ -238,23 +239,21 @@ def _named(point: Point) -> str:
     return str(point.txid) if planned == NEVER else f"{point.txid}, planned {planned.at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _plan_lines(plan: Plan, point: Point, reasons: Sequence[str]) -> Iterator[str]:
-    """Yield why it is not a nearer point, and what is not undone."""
+def _plan_lines(target: Target, point: Point, reasons: Sequence[str], committed: int) -> Iterator[str]:
+    """Yield why it is not a nearer point, what is not undone, and what would keep the ``committed`` transactions."""
     for reason in reasons:
         yield f"a later point is not possible: {reason}"
     bolts = [
         component.id
-        for component in plan.of_phase(Phase.COMMIT)
+        for component in target.plan.of_phase(Phase.COMMIT)
         if not type(component.component).__module__.startswith(("committers.", "spouts.", "txtopo."))
     ]
     if bolts:
         yield f"not undone: what {', '.join(map(repr, bolts))} did outside the topology's tables, if anything"
     if not point.txid:
         yield "the spout begins where its options say"
-    yield (
-        "there is no way forward again: to keep what is there now, first run 'txtopo fork MODULE TXID OUTPUT' with the "
-        "last transaction, or copy the folder"
-    )
+    fork = command_line(["txtopo", "fork", *target.words, str(committed), f"{target.plan.topology_id}-at-{committed}"])
+    yield f"there is no way forward again: to keep what is there now, first run '{fork}', or copy the folder"
 
 
 def _way_on_lines(subject: RepairSubject, past: Past, plan: GoTo, new: Sequence[str]) -> Iterator[str]:
@@ -302,7 +301,7 @@ def _dry_lines(looked: _Looked, txid: int) -> Iterator[str]:
     plan = past.plan(point, 0)
     looked.check_spout(plan)
     yield f"to transaction {_named(point)}; transactions {point.txid + 1} to {past.committed.txid} would run again"
-    yield from _plan_lines(looked.target.plan, point, reasons)
+    yield from _plan_lines(looked.target, point, reasons, past.committed.txid)
     yield from _way_on_lines(subject_of(looked.target), past, plan, looked.new)
     for name in past.descriptions:
         if name not in plan.forgotten:

@@ -92,6 +92,12 @@ class GoTo:
     """The states that joined the topology later, by a backfill, and those of an unfinished backfill that has later
     transactions: their tables are moved aside, and they are unknown again."""
 
+    @classmethod
+    def beside(cls, checkpoint: Checkpoint, until: int) -> GoTo:
+        """Return the plan of a second topology that goes on from a checkpoint; it changes nothing of the first one."""
+        each = checkpoint
+        return cls(each.txid, each.metadata, each.incarnation, each.spout, {}, is_as_it_is=False, number=0, until=until)
+
     @property
     def command(self) -> str:
         """The command that made it."""

@@ -126,9 +126,10 @@ class ForkPoint:
                 return cls(point, tuple(seen))
             seen += [each for each in obstacles if each not in seen]
         why = "; ".join(seen) or f"the journal begins after transaction {points[-1].txid}"
+        way_out = "" if points[-1].txid or not txid else ". Give 0 to fork it from the beginning"
         raise StateAccessError(
-            f"topology {origin.topology_id!r} can't be forked at transaction {txid} or before: {why}. "
-            "Give 0 to fork it from the beginning"
+            f"topology {origin.topology_id!r} can't be forked at transaction {txid}{' or before' * bool(txid)}: {why}"
+            f"{way_out}"
         )
 
 

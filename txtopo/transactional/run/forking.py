@@ -39,9 +39,10 @@ from txtopo.transactional.recovery.coordinator_state import (
     incarnation_in,
     source_in,
 )
-from txtopo.transactional.recovery.diagnosis import RepairSubject
+from txtopo.transactional.recovery.diagnosis import GoTo, RepairSubject
 from txtopo.transactional.recovery.fork import Fork, ForkPoint, ForkSubject, claim, discard, find_fork, make
-from txtopo.transactional.recovery.rewind import refuse_other_store
+from txtopo.transactional.recovery.rewind import metadata_after, refuse_other_store
+from txtopo.transactional.run.rewinding import ask_for_input
 from txtopo.transactional.run.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
 
 OWNER = "txtopo fork"
@@ -126,15 +127,27 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) ->
     checkpoint = point.checkpoint
     places = _places(states, metadata_dir.parent)
     fork = attrs.evolve(fork, origin=str(metadata_dir.parent), txid=checkpoint.txid, tables=places)
-    begun, is_all = _begun_after(plan, checkpoint, parts, values)
+    state = _state_of(plan, values)
+    begun, is_all = _begun_after(plan, checkpoint, parts, state)
     source = source_in(values)
     if source and not is_all:
         raise ConfigError(
             f"the coordinator of spout {plan.spout.id!r} keeps values of its own, which are those of now: a fork "
             f"at transaction {checkpoint.txid} would need them as they were. Give a later transaction"
         )
-    moved_states = states_of(*_moved(plan, config, folder, fork))
+    moved_plan, moved_config = _moved(plan, config, folder, fork)
+    to = GoTo.beside(checkpoint, until=max(committed, checkpoint.txid))
+    ask_for_input(moved_plan, moved_config, state, to, metadata_after(origin, state, to))
+    moved_states = states_of(moved_plan, moved_config)
     return ForkSubject(fork, folder, origin, checkpoint, moved_states, begun, source), point.obstacles
+
+
+def _state_of(plan: Plan, values: Mapping[str, bytes]) -> CoordinatorState:
+    """Return a copy of a coordinator state, given its values by path."""
+    store = MemoryStore(MemoryPlace())
+    lead = store.take_lead(plan.topology_id, OWNER)
+    lead.write([Put(f"{plan.topology_id}/{path}", value) for path, value in values.items()])
+    return CoordinatorState(store, lead, plan.topology_id)
 
 
 def _values_of(plan: Plan, config: Config) -> tuple[dict[str, bytes], str | None, int]:
@@ -153,7 +166,7 @@ def _values_of(plan: Plan, config: Config) -> tuple[dict[str, bytes], str | None
 
 
 def _begun_after(
-    plan: Plan, point: Checkpoint, parts: Sequence[JournalPart], values: Mapping[str, bytes]
+    plan: Plan, point: Checkpoint, parts: Sequence[JournalPart], coordinator_state: CoordinatorState
 ) -> tuple[list[TransactionMetadata], bool]:
     """Return the transactions that a topology has begun after a point, and whether these are all.
 
@@ -161,12 +174,8 @@ def _begun_after(
         plan: the topology.
         point: the point.
         parts: the journal, read after the coordinator state.
-        values: the coordinator state.
+        coordinator_state: a copy of the coordinator state.
     """
-    store = MemoryStore(MemoryPlace())
-    lead = store.take_lead(plan.topology_id, OWNER)
-    lead.write([Put(f"{plan.topology_id}/{path}", value) for path, value in values.items()])
-    coordinator_state = CoordinatorState(store, lead, plan.topology_id)
     committed = coordinator_state.committed().txid
     in_store = {each.txid: each for each in coordinator_state.begun(committed)}
     last = max([committed, point.txid, *in_store])

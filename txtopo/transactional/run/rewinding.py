@@ -104,31 +104,49 @@ def changes_of_spout(
         InputError: the source no longer has what is to be read again, or no longer matches the metadata.
     """
     store, _, root = coordinator_state.source_place
-    gathering = GatheringLead(coordinator_state.epoch)
-    spout = plan.spout.id
-    factory = TaskFactory(plan, config, {})
-    with _coordinator(plan, factory) as coordinator, user_code(spout, None):
-        call_if_there(coordinator, "open_store", store, gathering, root)
-        can_go_back = plan.semantics.rewind(coordinator, to.txid, to.metadata, undone)
-        if not can_go_back and store.children(root):
-            raise StateAccessError(
-                f"the coordinator of spout {spout!r} keeps values of its own, and has no method rewind() to bring them "
-                f"back to transaction {to.txid}: give it one, see Coordinator.rewind"
-            )
-    after = _ChangedStore(store, gathering.changes)
-    with _coordinator(plan, factory) as coordinator, user_code(spout, None):
+    changes, can_go_back = _asked(plan, config, coordinator_state, to, undone)
+    if not can_go_back and store.children(root):
+        raise StateAccessError(
+            f"the coordinator of spout {plan.spout.id!r} keeps values of its own, and has no method rewind() to bring "
+            f"them back to transaction {to.txid}: give it one, see Coordinator.rewind"
+        )
+    after = _ChangedStore(store, changes)
+    with _coordinator(plan, config) as coordinator:
         call_if_there(coordinator, "open_store", after, GatheringLead(coordinator_state.epoch), root)
         plan.semantics.resume(coordinator, to.txid, to.metadata, is_first=True)
-    return gathering.changes
+    return changes
+
+
+def ask_for_input(
+    plan: Plan, config: Config, coordinator_state: CoordinatorState, to: GoTo, undone: Sequence[Any]
+) -> None:
+    """Ask the spout, as a rewind would, whether its source has the input of later transactions; see changes_of_spout.
+
+    Raises:
+        InputError: the source no longer has it.
+    """
+    _asked(plan, config, coordinator_state, to, undone)
+
+
+def _asked(
+    plan: Plan, config: Config, coordinator_state: CoordinatorState, to: GoTo, undone: Sequence[Any]
+) -> tuple[list[Change], bool]:
+    """Return the changes of the spout's own values that a rewind would make, and whether it can go back."""
+    store, _, root = coordinator_state.source_place
+    gathering = GatheringLead(coordinator_state.epoch)
+    with _coordinator(plan, config) as coordinator:
+        call_if_there(coordinator, "open_store", store, gathering, root)
+        can_go_back = plan.semantics.rewind(coordinator, to.txid, to.metadata, undone)
+    return gathering.changes, can_go_back
 
 
 @contextlib.contextmanager
-def _coordinator(plan: Plan, factory: TaskFactory) -> Iterator[Any]:
-    spout = plan.spout
+def _coordinator(plan: Plan, config: Config) -> Iterator[Any]:
+    """Yield a fresh coordinator of the spout; what is done with it is the user's code."""
+    spout, factory = plan.spout, TaskFactory(plan, config, {})
     with user_code(spout.id, None):
         coordinator = spout.component.coordinator(factory.configuration(spout), TaskContext(plan, spout, 0, None))
-    try:
-        yield coordinator
-    finally:
-        with user_code(spout.id, None):
+        try:
+            yield coordinator
+        finally:
             call_if_there(coordinator, "close")
