@@ -57,6 +57,7 @@ _STEPS = {
     "fork.end": "a fork is named in its folder as finished",
     "backfill.begin": "a backfill founds its own coordinator state",
     "backfill.enter": "a backfill writes the topology with its new states into the topology's journal",
+    "backfill.epoch": "a backfill keeps which epoch's part of the journal it reads",
     "backfill.join": "a backfill records its new states in the topology's coordinator state",
     "nimbus.number": "a nimbus takes a number for a submission",
     "nimbus.keep": "a nimbus keeps the code of a topology on its disk: as the leader at a submission, or a copy",
