@@ -1,0 +1,163 @@
+"""Going back by each of its five commands, killed at each failpoint, and finished by whatever is there then."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import shutil
+from collections.abc import Callable
+
+import attrs
+import pytest
+
+import txtopo.cli.backfill
+from state import read_tables
+from tests.crashes import Crash, CrashError
+from tests.variants import variants
+from txtopo.errors import InternalError, TxtopoError
+from txtopo.failpoints import armed
+from txtopo.testing.inline import inline_environment, run_inline
+from txtopo.topology.loading import load_target
+from txtopo.topology.topology import TransactionalTopology
+from txtopo.transactional.run.forking import moved
+
+FILES = 8
+COMMITTED = 6
+
+MODULE = """
+from committers import AppendCommitter
+from spouts import FilesTransactionalSpout
+from state import DeltaRows
+from txtopo import Config, Fields, TransactionalTopologyBuilder
+
+ROWS = Fields("n: long")
+
+def topology(states: str):
+    builder = TransactionalTopologyBuilder("t", "files", FilesTransactionalSpout("in", ROWS, "json", batch_files_max=1))
+    for name in states.split("+"):
+        builder.set_committer_bolt(f"to-{name}", AppendCommitter(name)).shuffle_grouping("files")
+        builder.set_state(name, DeltaRows(name, ROWS))
+    return builder.build()
+
+def config():
+    return Config(group_transactions_max=1, max_spout_pending=2)
+"""
+
+
+BOTH = "rows+total"
+ALL = [*range(1, FILES + 1)]
+
+
+def run(states: str, until: int | None = None, fork: str | None = None, empty_after: int | None = None) -> None:
+    """Run the topology with some states, or a fork of it; ``more`` may begin empty after a transaction."""
+    target = load_target("files", {"states": states})
+    plan, config = target.plan, target.config
+    if empty_after is not None:
+        config = config.with_settings({"topology.state.start.empty": {"more": empty_after}})
+    if fork is not None:
+        plan, config = moved(plan, config, fork)
+    run_inline(TransactionalTopology(plan), config, until=until)
+
+
+def rows(folder: str = ".") -> dict[str, list[int]]:
+    return {name: sorted(table["n"].to_pylist()) for name, table in read_tables(folder).tables.items()}
+
+
+@attrs.frozen
+class Going:
+    """One of the commands."""
+
+    words: tuple[str, ...]
+    """Of the command; none for a start."""
+    states: str = BOTH
+    last: str = "repair.end.after"
+    """The failpoint behind which it is done."""
+
+    def prepare(self) -> None:
+        run(BOTH, until=COMMITTED - 2)
+        shutil.copytree("total", "former")
+        run(BOTH, until=COMMITTED)
+        if self.words[:1] == ("repair",):
+            shutil.rmtree("total")
+            shutil.copytree("former", "total")
+        shutil.rmtree("former")
+
+    def act(self, command_line, states: str) -> bool:
+        """Do it, with code that has some states; return whether that succeeds."""
+        if not self.words:
+            try:
+                run(states, COMMITTED, empty_after=COMMITTED)
+            except TxtopoError:
+                return False
+            return True
+        return command_line(*self.words, "--set", f"states={states}").exit_code == 0
+
+    def check(self, command_line) -> None:
+        """Run to the end: each file is in each table once, from where on the table has any."""
+        if self.words[:1] == ("fork",):
+            run("rows+total" if "total" in rows("side") else "rows", fork="side")
+            assert set(map(tuple, rows("side").values())) == {tuple(ALL)}
+            command_line.told("audit", "side")
+        run(self.states, empty_after=COMMITTED)
+        expected = dict.fromkeys(self.states.split("+"), ALL)
+        assert rows() == expected | ({} if self.words else {"more": ALL[COMMITTED:]})
+        command_line.told("audit", ".")
+
+
+GOING = {
+    "rewind": Going(("rewind", "files", "3", "--yes")),
+    "repair": Going(("repair", "files", "--yes")),
+    "start empty": Going((), f"{BOTH}+more", "recovery.confirm.after"),
+    "fork": Going(("fork", "files", "3", "side"), last="fork.end.after"),
+    "backfill": Going(("backfill", "files", "more"), f"{BOTH}+more", "backfill.join.after"),
+}
+
+
+@pytest.fixture
+def again(command_line, tmp_path, monkeypatch) -> Callable[[], None]:
+    """Return what brings the folder back to how it is now; commands run in this process."""
+    monkeypatch.setattr(txtopo.cli.backfill, "_environment", lambda *_: inline_environment())
+    command_line.write_module("files", MODULE)
+    (tmp_path / "in").mkdir()
+    for n in ALL:
+        (tmp_path / "in" / f"{n}").write_text(f'{{"n": {n}}}\n')
+    kept = tmp_path.with_name(f"{tmp_path.name}-kept")
+
+    def restore() -> None:
+        if kept.exists():
+            for path in tmp_path.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
+        else:
+            shutil.copytree(tmp_path, kept)
+
+    return restore
+
+
+@pytest.mark.parametrize("finisher", ["same code", "code that lacks a state", "input removed"])
+@pytest.mark.parametrize("name", GOING)
+@pytest.mark.parametrize("share", variants(0, long=[1, 2, 3]))
+def test_it_is_finished_or_refused(command_line, again, name, finisher, share):
+    """What finishes it checks what the first call did: no row is lost or doubled, whatever is there then."""
+    going, file = GOING[name], pathlib.Path("in", str(COMMITTED - 1))
+    going.prepare()
+    again()
+    points: list[str] = []
+    with armed(points.append):
+        assert going.act(command_line, going.states)
+    points = [point for point in dict.fromkeys(points) if not point.startswith(("spout.", "bolt.", "folder."))]
+    end = points.index(going.last)
+    for point in points[share::4]:
+        again()
+        with armed(Crash(1, only=point)), contextlib.suppress(CrashError, InternalError):
+            going.act(command_line, going.states)
+        if finisher == "code that lacks a state":
+            going.act(command_line, going.states.replace("+total", ""))
+        elif finisher == "input removed":
+            file.rename("gone")
+            is_done = going.act(command_line, going.states)
+            pathlib.Path("gone").rename(file)
+            if name in {"rewind", "repair", "fork"}:
+                assert not is_done or points.index(point) >= end, point
+        going.act(command_line, going.states)
+        going.check(command_line)
