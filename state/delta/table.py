@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 from state.delta.former import content_of
 from state.delta.log.damage import empty_version, state_failure
 from state.delta.log.data_files import DataFile, DataFolder, files_in, files_of
-from state.delta.log.entries import complete_transactions, foreign_change, stale, version_after
+from state.delta.log.entries import complete_transactions, foreign_change, stale, undone_to, version_after
 from state.delta.log.growth import Growth, columns_misfit, field_text, lacking
 from state.delta.log.location import Location
 from state.delta.log.ownership import (
@@ -22,6 +22,7 @@ from state.delta.log.ownership import (
     epoch_of,
     not_empty,
     not_ours,
+    rolled_back_application,
     state_application,
 )
 from txtopo.api.state import StateKind, StateTable, TableDescription
@@ -116,6 +117,18 @@ class DeltaStateTable(StateTable):
             return None
         reason = stale(self._location, found.version, found.last_txid, content)
         return None if reason is None else f"which was {reason}"
+
+    def undone_to(self, epoch: int) -> int | None:
+        """Return the lowest transaction to which a later epoch has rolled it back; see :meth:`StateTable.undone_to`."""
+        try:
+            table = self._location.handle()
+            owner = Owner.of(table)
+            if owner is None:
+                raise not_ours(self._location)
+            application = rolled_back_application(state_application(owner.topology_id, owner.state))
+            return undone_to(self._location, table.version(), epoch, table.transaction_version(application))
+        except WORLD_ERRORS as error:
+            raise state_failure(f"the log of {self.address} cannot be read", error, self._location.root) from error
 
     def is_kept(self, txid: int | None) -> bool:
         """Whether the version of transaction ``txid`` is still in the log, with all of its files."""

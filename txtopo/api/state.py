@@ -634,6 +634,13 @@ class StateTable(ABC):
         """
 
     @abstractmethod
+    def undone_to(self, epoch: int) -> int | None:
+        """Return the lowest transaction to which a later epoch has rolled the table back; None if none has.
+
+        0 if the table no longer knows.
+        """
+
+    @abstractmethod
     def is_kept(self, txid: int | None) -> bool:
         """Return whether the version after the write of transaction ``txid`` (None: before any) is still complete."""
 

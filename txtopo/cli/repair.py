@@ -18,6 +18,7 @@ from txtopo.topology.loading import Target
 from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, drafts_of
 from txtopo.transactional.recovery.diagnosis import Adopt, Diagnosis, GoTo, RepairSubject, StartAnew, diagnose
+from txtopo.transactional.recovery.divergence import DivergenceKind
 from txtopo.transactional.recovery.repair import carry_out
 from txtopo.transactional.recovery.rewind import metadata_after
 from txtopo.transactional.run.rewinding import changes_of_spout
@@ -257,9 +258,10 @@ def _go_to_text(diagnosis: Diagnosis, plan: GoTo) -> str:
         kept = f"the coordinator state stays at transaction {plan.txid}"
         return f"{rolled_back}{kept}, and nothing runs again"
     made = f"the coordinator state is rebuilt, at transaction {plan.txid}"
+    is_undone = any(each.kind is DivergenceKind.OTHER_TIMELINE for each in diagnosis.divergences)
     last = max(
         [
-            committed,
+            0 if is_undone else committed,
             diagnosis.journal_txid or 0,
             *(description.last_txid or 0 for description in diagnosis.descriptions.values()),
         ]

@@ -30,6 +30,7 @@ __all__ = [
     "foreign_change",
     "log_entries",
     "stale",
+    "undone_to",
     "version_after",
 ]
 
@@ -109,6 +110,23 @@ def version_after(location: Location, latest: int, txid: int) -> int | None:
         if lowest <= txid:
             return entry.version if lowest == txid else None
     return None
+
+
+def undone_to(location: Location, latest: int, epoch: int, rolled_back_at: int | None) -> int | None:
+    """Return the lowest transaction to which an epoch after a given one has rolled a table back; None if none has.
+
+    ``rolled_back_at`` is the version of the last roll-back. If the log no longer has it, it counts as one to 0.
+    """
+    found: list[int] = []
+    below = latest
+    for entry in log_entries(location, latest) if rolled_back_at is not None else ():
+        below = entry.version - 1
+        if entry.epoch is not None and entry.epoch <= epoch:  # so are all versions before it
+            return min(found, default=None)
+        if entry.restored is not None:
+            found.append(entry.txid or 0)
+    is_unknown = rolled_back_at is not None and 0 <= rolled_back_at <= below
+    return 0 if is_unknown else min(found, default=None)
 
 
 def complete_transactions(

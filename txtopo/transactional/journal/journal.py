@@ -29,6 +29,7 @@ from txtopo.files.folder import Folder, Item, LocalFolder
 from txtopo.files.formats import FIRST, JOURNAL as JOURNAL_FORMAT, Format, refuse_newer
 from txtopo.files.records import DAMAGE, LIFE, WRITTEN_AS_LIFE, from_json, to_json
 from txtopo.transactional.core.events import NEVER, Planned
+from txtopo.transactional.journal.turns import Turn
 
 FOLDER = "journal"
 """The journal's folder in the metadata directory."""
@@ -79,6 +80,8 @@ class JournalHeader:
     """When the last committed transaction was planned."""
     undone_until: int = 0
     """The last transaction that was committed before a repair or a rewind went back to ``committed``; 0: none did."""
+    turns: tuple[Turn, ...] = ()
+    """The turns that the topology has gone through."""
     format: Format = FIRST
     """The format of the file; :class:`JournalWriter` sets it."""
 
@@ -338,8 +341,13 @@ def counting_parts(parts: Sequence[JournalPart], is_written: Callable[[JournalEn
     """
     counting: list[JournalPart] = []
     bound: int | None = None
+    turns = parts[-1].header.turns if parts else ()
     # Backwards, because an entry counts if no later header has a lower committed txid.
     for part in reversed(parts):
+        # The header of a turn may be lost, where a journal was restored from a backup; its successors name the turn.
+        undone_to = min((turn.txid for turn in turns if turn.epoch > part.header.epoch), default=None)
+        if undone_to is not None and bound is not None:
+            bound = min(bound, undone_to)
         entries = part.entries
         if bound is not None:
             entries = tuple(entry for entry in entries if entry.last <= bound)

@@ -10,6 +10,7 @@ import attrs
 from txtopo.api.state import TableDescription
 from txtopo.transactional.core.events import NEVER, Planned
 from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalPart, counting_parts
+from txtopo.transactional.journal.turns import UNKNOWN, Timeline
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, StateMark
 
 
@@ -26,15 +27,18 @@ class Checkpoint:
     source: str
     """The place where this was found, for messages."""
     planned: Planned = NEVER
+    timeline: Timeline = UNKNOWN
+    """That of the place where this was found."""
 
     def has(self, name: str) -> bool:
         """Whether the topology had a state at that transaction."""
         return name in self.states and self.states[name].left_after is None
 
 
-def checkpoint_of(mark: CommittedMark, incarnation: str, spout: str) -> Checkpoint:
+def checkpoint_of(mark: CommittedMark, incarnation: str, spout: str, timeline: Timeline) -> Checkpoint:
     """Return the checkpoint in the coordinator state itself."""
-    return Checkpoint(mark.txid, mark.metadata, incarnation, spout, mark.states, "the coordinator state", mark.planned)
+    where = "the coordinator state"
+    return Checkpoint(mark.txid, mark.metadata, incarnation, spout, mark.states, where, mark.planned, timeline)
 
 
 def checkpoints_in(  # noqa: PLR0913 - what a journal is read with
@@ -62,7 +66,9 @@ def checkpoints_in(  # noqa: PLR0913 - what a journal is read with
 
     found: dict[int, Checkpoint] = {}
     marks: dict[str, StateMark] = {}
-    for part in counting_parts(_of_incarnation(parts, topology_id, incarnation), is_written):
+    own = _of_incarnation(parts, topology_id, incarnation)
+    timeline = Timeline(own[-1].header.epoch, own[-1].header.turns) if own else Timeline()
+    for part in counting_parts(own, is_written):
         header = part.header
         # A repair may have gone back, so that the transactions after it ran again: what came before is undone.
         # So are the marks: a state that joined the topology later is none of it any more.
@@ -77,7 +83,7 @@ def checkpoints_in(  # noqa: PLR0913 - what a journal is read with
             marks = {**marks, **written}
             last = entry.transactions[-1]
             found[entry.last] = _checkpoint(header, entry.last, last.metadata, last.planned, marks)
-    return [found[txid] for txid in sorted(found, reverse=True)]
+    return [attrs.evolve(found[txid], timeline=timeline) for txid in sorted(found, reverse=True)]
 
 
 def departures_in(parts: Sequence[JournalPart], topology_id: str, incarnation: str, committed: int) -> dict[str, int]:

@@ -10,6 +10,7 @@
 ``<topology>/repair``     the plan of the repair in progress, if any
 ``…/before-repair-N/…``   the values that the N-th repair has replaced
 ``<topology>/recovered``  the last epoch that has completed its recovery
+``<topology>/timeline``   the rewinds and repairs that it has gone through
 ``<topology>/source/…``   the values of the spout's coordinator
 ``<topology>/pace``       a transaction's share of a job's time, in microseconds; written with commits
 ========================  ===================================================================
@@ -41,6 +42,7 @@ from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.formats import COORDINATOR_STATE, FIRST, Format, refuse_newer
 from txtopo.files.records import from_json, to_json
 from txtopo.transactional.core.events import NEVER, Planned, TransactionMetadata
+from txtopo.transactional.journal.turns import Timeline
 
 METADATA_BYTES_MAX = VALUE_BYTES_MAX - 100
 """A transaction's metadata may have as many bytes; the rest of the value is for when it was planned."""
@@ -55,6 +57,7 @@ _INCARNATION, _SPOUT, _COMMITTED, _METADATA, _GROUP = "life", "spout", "committe
 _REPAIR = "repair"
 _ASIDE = "before-repair-"
 _RECOVERED = "recovered"
+_TIMELINE = "timeline"
 _SOURCE = "source"
 _TRANSACTION_TIME = "pace"
 
@@ -289,6 +292,12 @@ class CoordinatorState:
         """Record that this epoch has recovered. The write needs the lead, so the values that were read are current."""
         self._lead.write([Put(self._path(_RECOVERED), _encode(self.epoch))])
 
+    def timeline(self) -> Timeline:
+        """Return the last epoch that the state knows of, and the turns up to it."""
+        value = self._read(_TIMELINE)
+        known = Timeline() if value is None else from_json(value, Timeline)
+        return attrs.evolve(known, epoch=max(known.epoch, self._read(_RECOVERED) or 0))
+
     def note_states(self, mark: CommittedMark) -> None:
         """Replace the committed mark by one of the same transaction with other states."""
         self._lead.write([Put(self._path(_COMMITTED), _encode(to_json(mark)))])
@@ -409,23 +418,41 @@ class CoordinatorState:
 
     def end_repair(self, mark: CommittedMark) -> None:
         """End a repair that keeps the begun transactions and the group in progress."""
-        self._lead.write([Put(self._path(_COMMITTED), _encode(to_json(mark))), Delete(self._path(_REPAIR))])
+        # No start has been since: what this epoch has rolled back is the tables' last transaction, so it is no turn.
+        timeline = attrs.evolve(self.timeline(), epoch=self.epoch)
+        self._lead.write(
+            [
+                Put(self._path(_COMMITTED), _encode(to_json(mark))),
+                Put(self._path(_TIMELINE), _encode(to_json(timeline))),
+                Delete(self._path(_REPAIR)),
+            ]
+        )
 
-    def rewrite(
-        self, incarnation: str, spout: str, mark: CommittedMark, number: int, of_spout: Sequence[Change] = ()
+    def rewrite(  # noqa: PLR0913, PLR0917 - all that a repair replaces
+        self,
+        incarnation: str,
+        spout: str,
+        mark: CommittedMark,
+        timeline: Timeline,
+        number: int,
+        of_spout: Sequence[Change] = (),
     ) -> None:
         """End a repair by replacing the coordinator state; the old values move below ``before-repair-<number>``.
 
         ``of_spout`` are changes of the spout's own values, whose former state is kept there too.
         """
-        names = (_INCARNATION, _SPOUT, _COMMITTED, _GROUP, _METADATA)
+        names = (_INCARNATION, _SPOUT, _COMMITTED, _TIMELINE, _GROUP, _METADATA)
         changes: list[Change] = [
             *self._set_aside_changes(names, number),
             Put(self._path(_INCARNATION), _encode(incarnation)),
         ]
         if of_spout:
             changes += [*self._copies([_SOURCE], number), *of_spout]
-        changes += [Put(self._path(_SPOUT), _encode(spout)), Put(self._path(_COMMITTED), _encode(to_json(mark)))]
+        changes += [
+            Put(self._path(_SPOUT), _encode(spout)),
+            Put(self._path(_COMMITTED), _encode(to_json(mark))),
+            Put(self._path(_TIMELINE), _encode(to_json(timeline))),
+        ]
         # The plan goes last: if a store splits the step and a crash comes in between, no run starts, and the next
         # repair carries the plan out again.
         self._lead.write([*changes, Delete(self._path(_REPAIR))])

@@ -26,6 +26,7 @@ from txtopo.files.records import WRITTEN_AS_LIFE, from_json, to_json
 from txtopo.transactional.core.events import NEVER, Planned
 from txtopo.transactional.journal.backfills import unfinished_backfills
 from txtopo.transactional.journal.journal import JournalPart, asides as journal_asides, find_journal, read_journal
+from txtopo.transactional.journal.turns import Turn
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoint_of, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, StateMark
 from txtopo.transactional.recovery.divergence import (
@@ -88,6 +89,8 @@ class GoTo:
     """The states that the topology had when the plan was made, or has had, each with its last transaction."""
     is_rewind: bool = False
     """Whether ``txtopo rewind`` made it."""
+    turns: tuple[Turn, ...] = ()
+    """The turns that the topology had gone through where the transaction was found."""
     forgotten: tuple[str, ...] = ()
     """The states that joined the topology later, by a backfill, and those of an unfinished backfill that has later
     transactions: their tables are moved aside, and they are unknown again."""
@@ -191,13 +194,22 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Dia
             *(n for t in tables.values() for n in t.asides()),
         ]
     )
+    is_of_other_timeline = any(each.kind is DivergenceKind.OTHER_TIMELINE for each in divergences)
     unfinished = unfinished_backfills(subject.metadata_dir, parts) if parts else {}
     choice = Choice(record, tables, descriptions, divergences, subject.optional, unfinished=unfinished)
     go_to, rolled_back, obstacles = choice.best(checkpoints, subject.spout, number, is_damaged=bool(damage))
     if go_to is not None:
-        # A table that has the last group proves that it was committed, also if another one was restored since.
+        # A table that has the last group proves that it was committed, also if another one was restored since. What a
+        # table or coordinator state of another timeline has is undone already, or nobody knows its metadata.
         own = [each.last_txid or 0 for each in descriptions.values() if each.incarnation == go_to.incarnation]
-        until = max([go_to.txid, *own, *(c.txid for c in checkpoints if c.incarnation == go_to.incarnation)])
+        known = [c for c in checkpoints if not is_of_other_timeline or c.source == "the journal"]
+        until = max(
+            [
+                go_to.txid,
+                *([] if is_of_other_timeline else own),
+                *(c.txid for c in known if c.incarnation == go_to.incarnation),
+            ]
+        )
         held = {} if go_to.is_as_it_is else _held(checkpoints, parts, go_to.incarnation)
         go_to = attrs.evolve(go_to, until=until, held=held)
     foreign = tuple(each.state for each in divergences if each.kind is DivergenceKind.FOREIGN_CHANGE)
@@ -217,7 +229,7 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Dia
         unfinished=decode_plan(coordinator_state.repair()),
         go_to=go_to,
         rolled_back=rolled_back,
-        is_safe=go_to is not None and not rolled_back and _gives_up_nothing(go_to, record),
+        is_safe=go_to is not None and not rolled_back and (is_of_other_timeline or _gives_up_nothing(go_to, record)),
         obstacles=obstacles,
         adopt=Adopt(foreign) if can_adopt else None,
         anew=StartAnew(number, _present(checkpoints, parts)) if can_move else None,
@@ -263,7 +275,7 @@ class Choice:
         is_as_it_is = all(each.kind in _ADOPTABLE for each in self.divergences) and self.record.incarnation is not None
         if is_as_it_is and not is_damaged:
             assert self.record.incarnation is not None, "there is coordinator state"
-            own = checkpoint_of(self.record.committed, self.record.incarnation, spout)
+            own = checkpoint_of(self.record.committed, self.record.incarnation, spout, self.record.timeline)
             # A table that has the group in progress stays there, so each is taken at the txid that it is at.
             at = {name: description.last_txid for name, description in self.descriptions.items()}
             marks = {name: own.states.get(name, StateMark("", None)) for name in at}
@@ -290,7 +302,14 @@ class Choice:
             obstacle = self._obstacle(checkpoint, name, description)
             if obstacle is not None:
                 obstacles.append(obstacle)
-            elif description is None or self._is_at(table, description, wanted):
+            elif description is None:
+                continue
+            elif (shared := self._shared_until(checkpoint, table, description)) is not None and wanted > shared:
+                where = "a rewind or a repair has undone, or has not seen, what came after"
+                obstacles.append(
+                    f"{name!r} has the same past as {checkpoint.source} only up to transaction {shared}: {where}"
+                )
+            elif self._is_at(table, description, wanted):
                 continue
             elif (description.last_txid or 0) < wanted:
                 obstacles.append(f"{name!r} is only at transaction {description.last_txid or 0}, not at {wanted}")
@@ -301,6 +320,9 @@ class Choice:
             else:
                 rolled_back.append(name)
         return tuple(rolled_back), obstacles
+
+    def _shared_until(self, checkpoint: Checkpoint, table: StateTable, description: TableDescription) -> int | None:
+        return checkpoint.timeline.shared_until(table, description) if self.kept is None else None
 
     def _is_at(self, table: StateTable, description: TableDescription, txid: int) -> bool:
         is_sound = self.kept is not None
@@ -360,6 +382,7 @@ class Choice:
             number,
             marks,
             checkpoint.planned,
+            turns=checkpoint.timeline.turns,
             forgotten=tuple(forgotten),
         )
 
@@ -425,7 +448,7 @@ def _checkpoints(
         for each in checkpoints_in(parts, subject.topology_id, incarnation, subject.states, descriptions)
     ]
     if record.incarnation is not None:
-        found.append(checkpoint_of(record.committed, record.incarnation, subject.spout))
+        found.append(checkpoint_of(record.committed, record.incarnation, subject.spout, record.timeline))
     found = [each for each in found if each.txid > 0]
     if not any(description.last_txid for description in descriptions.values()):
         found += [

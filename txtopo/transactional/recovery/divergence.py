@@ -8,7 +8,9 @@ inspects them again afterwards, because until then an older coordinator may writ
 3. Each table version after the recorded one was written by txtopo or changes no row. What the decided group has
    prepared and not published yet can still be published.
 4. No table was opened by an epoch that the store has not reached; otherwise the store was restored from a backup.
-5. Each state has been in the topology at every committed transaction since it was begun. A state that was left out for
+5. Table and coordinator state have gone through the same turns, see :mod:`txtopo.transactional.journal.turns`:
+   otherwise an equal txid is not the same transaction.
+6. Each state has been in the topology at every committed transaction since it was begun. A state that was left out for
    a while, or is new, has missed transactions, and the user must ask to begin it empty.
 """
 
@@ -24,12 +26,18 @@ import attrs
 from txtopo.api.state import OpenedState, StateTable, TableDescription
 from txtopo.errors import DivergenceError
 from txtopo.transactional.journal.journal import JournalPart
+from txtopo.transactional.journal.turns import UNKNOWN, Timeline
 from txtopo.transactional.recovery.checkpoints import departures_in, topology_of_group
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark
 
 WAY_OUT = (
     "Restore what was lost or replaced; or run 'txtopo repair' with this topology: it shows what can be done, "
     "does what is safe, and asks before anything else"
+)
+
+ONE_BACKUP = (
+    "Restore coordinator state, journal and all tables from one backup; or run 'txtopo repair' with this topology: it "
+    "goes to the last transaction that all of them share, or takes the journal's word where the tables agree with it"
 )
 
 AS_IT_WAS = "Declare the state as it was, or give it another name and another path: that is a new state."
@@ -49,6 +57,7 @@ class DivergenceKind(enum.Enum):
     OTHER_TABLE = "another table"
     AHEAD = "ahead"
     BEHIND = "behind"
+    OTHER_TIMELINE = "of another timeline"
     FOREIGN_CHANGE = "changed by somebody else"
     NOTE_UNUSABLE = "a decided write can't be published"
     NEWER_EPOCH = "opened by a newer epoch"
@@ -83,6 +92,7 @@ class CoordinatorRecord:
     """The group that is decided and not committed, if any."""
     notes: Mapping[str, Any] = attrs.field(factory=dict)
     """Its notes, by state."""
+    timeline: Timeline = UNKNOWN
 
     @property
     def decided(self) -> int:
@@ -115,7 +125,9 @@ class CoordinatorRecord:
         if group is not None:
             with contextlib.suppress(DivergenceError):  # recovery stops there, and a diagnosis reports it
                 notes = coordinator_state.notes_of(group)
-        return CoordinatorRecord(coordinator_state.topology_id, incarnation, epoch_max, committed, group, notes)
+        return CoordinatorRecord(
+            coordinator_state.topology_id, incarnation, epoch_max, committed, group, notes, coordinator_state.timeline()
+        )
 
     def when_settled(self, tables: Mapping[str, StateTable]) -> CoordinatorRecord:
         """Return the record after recovery, which finishes the decided group."""
@@ -243,7 +255,7 @@ def find_misplaced(record: CoordinatorRecord, opened: Mapping[str, OpenedState])
     found = []
     for name, state in opened.items():
         last = state.last_txid
-        misplaced = _misplaced(record, name, state.identity, last)
+        misplaced = _exchanged(record, name, state.identity, last) or _misplaced(record, name, last)
         if misplaced is not None:
             kind, what = misplaced
             text = f"state {name!r} of topology {record.topology_id!r}: its table is at transaction {last or 0}{what}"
@@ -294,13 +306,20 @@ def _of_table(record: CoordinatorRecord, name: str, look: _Look) -> Divergence |
             f"a new one would be at transaction 0; {record.text(name)}"
         )
         return Divergence(DivergenceKind.MISSING, name, text)
-    found = _compare(record, name, look.description) or _look_closer(record, name, look.description, look.table, mark)
+    found = (
+        _compare(record, name, look.description)
+        or _off_timeline(record, name, look.description, look.table)
+        or _misplaced(record, name, look.description.last_txid)
+        or _look_closer(record, name, look.description, look.table, mark)
+    )
     if found is None:
         return None
     kind, what = found
     last = look.description.last_txid
     damage = "" if look.description.damage is None else f"; {look.description.damage}"
     text = f"{where}: its table, {address}, is at transaction {last or 0}{what}{damage}"
+    if kind is DivergenceKind.OTHER_TIMELINE:
+        return Divergence(kind, name, text, last, ONE_BACKUP)
     if kind is not DivergenceKind.MISFIT:
         return Divergence(kind, name, text, last, WAY_OUT)
     return Divergence(kind, name, text, last, AS_IT_WAS if last else NO_ROWS)
@@ -346,18 +365,39 @@ def _compare(record: CoordinatorRecord, name: str, description: TableDescription
             DivergenceKind.OTHER_INCARNATION,
             f"{of_incarnation}, but {known}, in incarnation {record.incarnation!r}",
         )
-    return _misplaced(record, name, description.identity, description.last_txid)
+    return _exchanged(record, name, description.identity, description.last_txid)
 
 
-def _misplaced(
+def _exchanged(
     record: CoordinatorRecord, name: str, identity: str, last_txid: int | None
 ) -> tuple[DivergenceKind, str] | None:
-    """Compare a table's identity and txid with the record; return the mismatch and the rest of its message."""
+    """Compare a table's identity with the record; return the mismatch and the rest of its message."""
     known, mark = record.text(name), record.committed.states.get(name)
     # Identity does not matter as long as neither table has a write: an empty one in the place of an empty one is right.
     if mark is not None and mark.identity != identity and (mark.txid or last_txid):
         return DivergenceKind.OTHER_TABLE, f" and is not the one that the coordinator state has recorded; {known}"
-    last, allowed = last_txid or 0, record.allowed(name)
+    return None
+
+
+def _off_timeline(
+    record: CoordinatorRecord, name: str, description: TableDescription, table: StateTable
+) -> tuple[DivergenceKind, str] | None:
+    """Look for a turn that only one of table and coordinator state has gone through, and that has undone the other."""
+    shared = record.timeline.shared_until(table, description)
+    last, mark = description.last_txid or 0, record.committed.states.get(name)
+    recorded = [(mark.txid if mark is not None else None) or 0, *(last for _ in record.allowed(name) & {last})]
+    if shared is None or max(recorded) <= shared:
+        return None
+    what = (
+        f", of another timeline: a rewind or a repair went back, and only up to transaction {shared} are the two the "
+        f"same; {record.text(name)}; the coordinator state or the table was restored from a backup"
+    )
+    return DivergenceKind.OTHER_TIMELINE, what
+
+
+def _misplaced(record: CoordinatorRecord, name: str, last_txid: int | None) -> tuple[DivergenceKind, str] | None:
+    """Compare a table's txid with the record; return the mismatch and the rest of its message."""
+    known, last, allowed = record.text(name), last_txid or 0, record.allowed(name)
     if last in allowed:
         return None
     if last > max(allowed):

@@ -33,6 +33,7 @@ from txtopo.transactional.journal.journal import (
     journal_files,
     set_aside,
 )
+from txtopo.transactional.journal.turns import Timeline, Turn
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.diagnosis import Adopt, GoTo, RepairSubject, StartAnew, encode_plan
 from txtopo.transactional.recovery.membership import fence_former_table
@@ -122,8 +123,10 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
             # Marks of another incarnation are of other tables.
             is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
             marks = _marks_at(plan, before.states if is_same else {}, opened)
+            turn = Turn(coordinator_state.epoch, plan.txid, tuple(state.identity for state in opened.values()))
+            timeline = Timeline(turns=plan.turns).after(turn)
             # The journal comes first: once the plan is off the record, no repair would add this part any more.
-            _enter(subject, coordinator_state, plan, opened, marks)
+            _enter(subject, timeline, plan, opened, marks)
             # In one step: until then the plan is on record, so that a run can't mix the old state with the repaired
             # tables.
             with durable_step("repair.end"):
@@ -131,6 +134,7 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
                     plan.incarnation,
                     plan.spout,
                     CommittedMark(plan.txid, plan.metadata, marks, plan.planned),
+                    timeline,
                     plan.number,
                     of_spout,
                 )
@@ -238,7 +242,7 @@ def _marks_as_they_are(before: CommittedMark, opened: Mapping[str, OpenedState])
 
 def _enter(
     subject: RepairSubject,
-    coordinator_state: CoordinatorState,
+    timeline: Timeline,
     plan: GoTo,
     opened: Mapping[str, OpenedState],
     marks: Mapping[str, StateMark],
@@ -250,7 +254,7 @@ def _enter(
     header = JournalHeader(
         topology=subject.topology_id,
         incarnation=plan.incarnation,
-        epoch=coordinator_state.epoch,
+        epoch=timeline.epoch,
         spout=plan.spout,
         committed=plan.txid,
         metadata=plan.metadata,
@@ -263,6 +267,7 @@ def _enter(
         },
         states={name: state.last_txid for name, state in opened.items()},
         begun_after={name: marks[name].begun_after for name in opened if marks[name].begun_after},
+        turns=timeline.turns,
     )
     # A crash after this leaves a part without entries. The next repair has a higher epoch and adds another one, and the
     # newest counts.

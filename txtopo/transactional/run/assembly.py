@@ -298,6 +298,7 @@ def _journal_header(
             for name, mark in recovered.committed.states.items()
             if mark.begun_after and name in recovered.states
         },
+        turns=coordinator_state.timeline().turns,
     )
 
 

@@ -1,0 +1,65 @@
+"""Turns: an equal txid is the same transaction only in the same timeline.
+
+A rewind or a repair that goes back makes a *turn*: transactions after it begin anew, with the same txids, perhaps other
+input and other code. So what was restored from a backup may be at a txid that fits, and yet be of a timeline that a
+turn has undone:
+
+1. At epoch 3 the topology is at transaction 8, and its coordinator state is backed up.
+2. At epoch 4 a rewind goes to 5, and at epoch 5 other transactions 6 to 8 are committed.
+3. The backup is restored. Tables and coordinator state are at 8, and the coordinator state's metadata says where the
+   *former* transaction 8 ended: the next one would lose or double what lies between the two.
+
+A table knows the turns that rolled it back, and the newest epoch that has opened it. Coordinator state and journal know
+their last epoch and their turns, each with the tables that it opened. So both ways can be told: a table with a turn of
+a later epoch, and a table that a turn of theirs should have opened.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from txtopo.api.state import StateTable, TableDescription
+
+
+@attrs.frozen
+class Turn:
+    """A rewind or a repair, after which transactions began anew."""
+
+    epoch: int
+    """The epoch that made it."""
+    txid: int
+    """The last transaction that stayed."""
+    tables: tuple[str, ...]
+    """The identities of the tables that it opened."""
+
+
+@attrs.frozen
+class Timeline:
+    """What coordinator state or a journal has gone through."""
+
+    epoch: int = 0
+    """The last epoch that it knows of."""
+    turns: tuple[Turn, ...] = ()
+    """By rising epoch and txid: a turn that goes back further hides the earlier ones."""
+
+    def after(self, turn: Turn) -> Timeline:
+        """Return this timeline after a further turn."""
+        return Timeline(turn.epoch, (*(each for each in self.turns if each.txid < turn.txid), turn))
+
+    def shared_until(self, table: StateTable, description: TableDescription) -> int | None:
+        """Return the last transaction up to which a table has the same past; None if it has in all.
+
+        Args:
+            table: the table.
+            description: its description.
+        """
+        undone_to = table.undone_to(self.epoch)
+        ends = [] if undone_to is None else [undone_to]
+        ends += [
+            turn.txid for turn in self.turns if turn.epoch > description.epoch and description.identity in turn.tables
+        ]
+        return min(ends, default=None)
+
+
+UNKNOWN = Timeline()
+"""That of what has gone through no epoch yet."""
