@@ -182,6 +182,24 @@ def test_a_backfill_knows_which_timeline_it_has_read(command_line, module, inlin
         assert tables() == {"words": 12, "lengths": 12}
 
 
+def test_a_repair_that_goes_back_moves_it_aside_too(command_line, module, inline):
+    """As a rewind does: it has values of transactions that are undone."""
+    command_line.told("rewind", module, "6", "--yes")
+    shutil.copytree("words", "former")
+    run()
+    with armed(Crash(1, only="backfill.enter.before")):
+        command_line("backfill", module, "lengths", *ADDED)
+    shutil.rmtree("words")
+    shutil.move("former", "words")
+    told = command_line.told("repair", module, "--yes")
+    assert "transactions 7 to 12 run again; unfinished backfills of 'lengths' are moved aside\n" in told
+    run()
+    pathlib.Path("lengths").rename("former")
+    command_line.told("backfill", module, "lengths", *ADDED)
+    assert tables() == {"words": 12, "lengths": 12}
+    command_line.told("audit", ".")
+
+
 def test_a_backfill_before_the_point_goes_on(command_line, module, inline):
     """What it has is not undone, so it stays."""
     with armed(Crash(4, only="group.decide.after")):

@@ -267,7 +267,8 @@ def _go_to_text(diagnosis: Diagnosis, plan: GoTo) -> str:
         ]
     )
     again = f", and transactions {plan.txid + 1} to {last} run again" if last > plan.txid else ""
-    return f"{rolled_back or 'no table is changed; '}{made}{again}"
+    aside = f"; unfinished backfills of {_names(plan.forgotten)} are moved aside" if plan.forgotten else ""
+    return f"{rolled_back or 'no table is changed; '}{made}{again}{aside}"
 
 
 def _group_text(diagnosis: Diagnosis) -> str:
