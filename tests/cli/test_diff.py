@@ -125,5 +125,26 @@ def test_what_cannot_be_compared(command_line, outputs):
     """It is said in a line, with what to do."""
     assert "A and B must both be tables" in command_line.refusal("diff", "a", "a/words", status=2)
     assert "--from 3 is after --to 2" in command_line.refusal("diff", "a", "a", "--from", "3", "--to", "2", status=2)
-    assert "there is no journal" in command_line.refusal("diff", "a", "nothing")
-    assert "is 4" in command_line.refusal("diff", "a", "a", "--to", "9")
+    assert "there is no journal" in command_line.refusal("diff", "a", "nothing", status=2)
+    assert "is 4" in command_line.refusal("diff", "a", "a", "--to", "9", status=2)
+
+
+UNDONE = """
+from pathlib import Path
+from tests.cli.test_diff import words
+
+def topology():
+    return words(Path("b"))
+"""
+
+
+def test_ends_of_groups_that_were_undone_do_not_count(command_line, outputs):
+    """Starts at 2 and at 3 count no longer once a rewind has gone back to 1: the tables may have no version of them."""
+    for until in (1, 2, 3):
+        outputs("b", until=until)
+    command_line.write_module("undone", UNDONE)
+    command_line.told("rewind", "undone", "1", "--yes")
+    outputs("b", group=3)
+    outputs("c", until=3)
+    told = lines(command_line("diff", "b", "c"), 0)
+    assert (told[0], told[-1]) == ("A, b, is at transaction 4; B, c, at 3", "✔ the same")

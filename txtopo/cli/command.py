@@ -1,6 +1,7 @@
 """Shared behaviour of all commands: error messages, exit statuses, ``--debug``, ``--format``.
 
-Exit statuses: 0 success, 1 an error of the run, 2 a mistake in the command line, 130 interrupted by Ctrl-C.
+Exit statuses: 0 success, 1 an error of the run, 2 a mistake in the command line, 130 interrupted by Ctrl-C. Where 1
+is an answer, as "different", an error is 2, too: see :attr:`Command.error_status`.
 """
 
 from __future__ import annotations
@@ -83,6 +84,9 @@ class WholeNumber(click.IntRange):
 class Command(click.Command):
     """A command that prints txtopo's errors as messages; tracebacks only for internal errors and with ``--debug``."""
 
+    error_status = 1
+    """The exit status of an error."""
+
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         help_text = "Print the traceback if an error occurs."
@@ -102,7 +106,7 @@ class Command(click.Command):
             if ctx.meta["txtopo.debug"] or isinstance(error, InternalError):
                 click.echo(discreet(traceback.format_exc()), err=True, nl=False)
             print_error(str(error))
-            ctx.exit(CommandLineError.exit_code if isinstance(error, NoTopology) else 1)
+            ctx.exit(CommandLineError.exit_code if isinstance(error, NoTopology) else self.error_status)
         except KeyboardInterrupt:
             print_error("interrupted")
             ctx.exit(EXIT_INTERRUPTED)

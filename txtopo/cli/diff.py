@@ -29,7 +29,13 @@ SAMPLES_SHOWN = 5
 _Tables = Mapping[str, pa.Table]
 
 
-@click.command("diff", cls=Command)
+class _Comparison(Command):
+    """A command whose exit status 1 says that there is a difference."""
+
+    error_status = CommandLineError.exit_code
+
+
+@click.command("diff", cls=_Comparison)
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @click.option("--to", "--txid", "to", type=WholeNumber(0), metavar="M", help="Compare as of this transaction.")
@@ -61,7 +67,7 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
     that ends a commit group in both outputs, because between two Delta writes a table can't always be shown.
 
     Rows with equal keys are compared by their other columns; those of a table without keys as a multiset. The exit
-    status is 1 if there is a difference.
+    status is 0 if there is no difference, 1 if there is one, and 2 if the tables can't be compared.
     """
     if since is not None and to is not None and since > to:
         raise CommandLineError(f"--from {since} is after --to {to}")
@@ -111,7 +117,12 @@ class _Output:
 
 
 def _ends_in(parts: Sequence[JournalPart]) -> set[int]:
-    return {part.header.committed for part in parts} | {entry.last for part in parts for entry in part.entries}
+    ends: set[int] = set()
+    for part in parts:
+        # A rewind may have gone back to where a part begins: groups after it are undone, and later ones end elsewhere.
+        ends = {end for end in ends if end <= part.header.committed} | {part.header.committed}
+        ends |= {entry.last for entry in part.entries}
+    return ends
 
 
 def _outputs(a: str, b: str, to: int | None, say: Callable[[str], None]) -> tuple[_Tables, _Tables]:
