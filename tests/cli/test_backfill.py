@@ -136,9 +136,10 @@ def test_a_rewind_to_before_it_joined(command_line, module, inline, at):
 
 @pytest.mark.parametrize("code", ["with the state", "without it"])
 @pytest.mark.parametrize("step", [None, "repair.journal.after", "repair.backfill.after"])
-def test_a_backfill_of_an_undone_timeline_is_moved_aside(command_line, module, inline, code, step):
+@pytest.mark.parametrize("point", ["backfill.enter.before", "backfill.enter.after"])
+def test_a_backfill_of_an_undone_timeline_is_moved_aside(command_line, module, inline, point, code, step):
     """Its values are of transactions that are undone: it never joins, although the topology gets to its end again."""
-    with armed(Crash(1, only="backfill.enter.before")):
+    with armed(Crash(1, only=point)):
         command_line("backfill", module, "lengths", *ADDED)
     options = ADDED if code == "with the state" else ()
     told = command_line.told("rewind", module, "6", "--dry-run", *options)

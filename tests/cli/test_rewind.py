@@ -113,6 +113,8 @@ def test_a_group_that_was_decided_and_not_published(command_line):
     command_line.write_module("bounded", BOUNDED)
     with dying("group.decide.after", 3):
         run_bounded(1000)
+    told = command_line.told("rewind", "bounded", "1", "--dry-run")
+    assert "first run 'txtopo fork bounded 2 bounded-at-2'" in told
     assert "transactions 3 to 3 run again" in command_line.told("rewind", "bounded", "2", "--yes")
     assert run_bounded(100) == [1, 2]
 

@@ -164,6 +164,8 @@ class _Looked:
     past: Past
     new: tuple[str, ...]
     """The states that are new in the code, and no part of the subject."""
+    committed: int
+    """The last transaction that is committed; a group after it may be decided."""
 
     @classmethod
     def of(cls, target: Target) -> _Looked:
@@ -180,7 +182,7 @@ class _Looked:
             store.close()
         if unfinished is not None:
             raise StopError(f"a {unfinished.command} was interrupted: {unfinished.way_on}")
-        return cls(target, subject, _past(subject, record), new)
+        return cls(target, subject, _past(subject, record), new, record.committed.txid)
 
     def check_spout(self, plan: GoTo) -> None:
         """Raise what the spout would refuse a rewind with; nothing is written."""
@@ -301,7 +303,7 @@ def _dry_lines(looked: _Looked, txid: int) -> Iterator[str]:
     plan = past.plan(point, 0)
     looked.check_spout(plan)
     yield f"to transaction {_named(point)}; transactions {point.txid + 1} to {past.committed.txid} would run again"
-    yield from _plan_lines(looked.target, point, reasons, past.committed.txid)
+    yield from _plan_lines(looked.target, point, reasons, looked.committed)
     yield from _way_on_lines(subject_of(looked.target), past, plan, looked.new)
     for name in past.descriptions:
         if name not in plan.forgotten:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -29,7 +29,7 @@ def backfills_of(metadata_dir: Path, parts: Sequence[JournalPart]) -> dict[str, 
     Raises:
         DivergenceError: one of them is damaged.
     """
-    known = {name: table.identity for part in parts for name, table in part.header.tables.items()}
+    known = identities_in(parts)
     found: dict[str, list[JournalPart]] = {}
     for folder in sorted(backfills_in(metadata_dir, parts[-1].header.topology).glob("*")):
         own = read_journal(find_journal(folder))
@@ -39,23 +39,28 @@ def backfills_of(metadata_dir: Path, parts: Sequence[JournalPart]) -> dict[str, 
     return found
 
 
-def unfinished_backfills(metadata_dir: Path, parts: Sequence[JournalPart]) -> dict[str, int]:
+def identities_in(parts: Sequence[JournalPart]) -> dict[str, str]:
+    """Return the identities of all tables that a journal names, the newest of each state."""
+    return {name: table.identity for part in parts for name, table in part.header.tables.items()}
+
+
+def unfinished_backfills(metadata_dir: Path, topology_id: str, joined: Mapping[str, str]) -> dict[str, int]:
     """Return the states of backfills that have not joined the topology, each with its last transaction.
 
     Args:
         metadata_dir: the topology's metadata directory.
-        parts: its journal, which must have a part.
+        topology_id: its id.
+        joined: the identities of the tables of the states that it has or has had.
 
     Raises:
         DivergenceError: the journal of one of them is damaged.
     """
-    known = {name: table.identity for part in parts for name, table in part.header.tables.items()}
     found: dict[str, int] = {}
-    for folder in sorted(backfills_in(metadata_dir, parts[-1].header.topology).glob("*")):
+    for folder in sorted(backfills_in(metadata_dir, topology_id).glob("*")):
         for part in read_journal(find_journal(folder)):
             last = max([part.header.committed, *(entry.last for entry in part.entries)])
             tables = part.header.tables
-            found |= {n: last for n in _states_of(folder) if n in tables and known.get(n) != tables[n].identity}
+            found |= {n: last for n in _states_of(folder) if n in tables and joined.get(n) != tables[n].identity}
     return found
 
 

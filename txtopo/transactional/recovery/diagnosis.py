@@ -24,7 +24,7 @@ from txtopo.api.state import State, StateTable, TableDescription
 from txtopo.errors import DivergenceError
 from txtopo.files.records import WRITTEN_AS_LIFE, from_json, to_json
 from txtopo.transactional.core.events import NEVER, Planned
-from txtopo.transactional.journal.backfills import unfinished_backfills
+from txtopo.transactional.journal.backfills import identities_in, unfinished_backfills
 from txtopo.transactional.journal.journal import JournalPart, asides as journal_asides, find_journal, read_journal
 from txtopo.transactional.journal.turns import Turn
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoint_of, checkpoints_in
@@ -195,7 +195,7 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Dia
         ]
     )
     is_of_other_timeline = any(each.kind is DivergenceKind.OTHER_TIMELINE for each in divergences)
-    unfinished = unfinished_backfills(subject.metadata_dir, parts) if parts else {}
+    unfinished = unfinished_backfills(subject.metadata_dir, subject.topology_id, identities_in(parts))
     choice = Choice(record, tables, descriptions, divergences, subject.optional, unfinished=unfinished)
     go_to, rolled_back, obstacles = choice.best(checkpoints, subject.spout, number, is_damaged=bool(damage))
     if go_to is not None:

@@ -103,7 +103,12 @@ class Past:
             subject.optional,
             versions_kept(tables, descriptions, checkpoints),
             backfills_of(subject.metadata_dir, parts),
-            unfinished_backfills(subject.metadata_dir, parts),
+            # The journal may name states of a backfill that died just before it joined: that alone means nothing.
+            unfinished_backfills(
+                subject.metadata_dir,
+                subject.topology_id,
+                {name: each.identity for name, each in known.committed.states.items()},
+            ),
         )
         firsts = {entry.last: entry.first for entry in entries}
         transactions = _transactions(entries)
@@ -194,7 +199,8 @@ class Past:
     @property
     def _held(self) -> dict[str, int]:
         """The last transaction of each state that the topology has or has had."""
-        return {name: mark.txid or 0 for name, mark in self.committed.states.items()}
+        states = self.committed.states
+        return {name: mark.txid or 0 for name, mark in states.items() if name not in self.unfinished}
 
     def _before(self, txid: int, reasons: list[str]) -> Iterable[Point]:
         """Return the points up to a transaction; note why it is not one itself."""
