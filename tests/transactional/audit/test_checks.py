@@ -375,3 +375,16 @@ def test_skipped_input_is_told_and_no_finding():
 def test_states_that_nobody_looked_at_are_said():
     """A state in memory, or one that the topology no longer has."""
     assert audit([part(1, 0, group(1, 1, "gone"))], {}).elsewhere == ["gone"]
+
+
+def test_a_rewind_to_before_a_shortened_journal():
+    """What came before the rewind is undone, whatever the journal has lost of it: nothing was entered twice."""
+    undone = part(1, 6, group(7, 8, "t"), t=6)
+    turn = part(2, 0, t=0)
+    turn = attrs.evolve(turn, header=attrs.evolve(turn.header, undone_until=8))
+    again = part(3, 0, group(1, 2, "t", epoch=3), group(3, 4, "t", epoch=3), t=0)
+    rolled_back = attrs.evolve(marker(2, 0), is_rollback=True)
+    versions = [write(2, 3, low=1), write(4, 3, low=3)]
+    report = audit([undone, turn, again], history(write(8, low=7), rolled_back, *versions))
+    assert ([*map(str, report.findings)], report.first, report.last) == ([], 1, 4)
+    assert any("found 0 committed" in each for each in found([undone, again], history(*versions)))

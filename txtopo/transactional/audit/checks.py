@@ -31,7 +31,7 @@ from txtopo.api.table_history import TableHistory
 from txtopo.attempts import transactions_words
 from txtopo.topology.checks import OWN_PREFIX
 from txtopo.transactional.audit.backfills import difference_between
-from txtopo.transactional.audit.journal_checks import check_journal, check_ranges
+from txtopo.transactional.audit.journal_checks import begin_of, check_journal, check_ranges
 from txtopo.transactional.audit.report import AuditReport, CountedEntry, Finding
 from txtopo.transactional.audit.table_checks import TableWalk
 from txtopo.transactional.journal.journal import DEAD_LETTERS, JournalEntry, JournalPart, JournalTable
@@ -60,7 +60,7 @@ def audit(
     as committed before the histories were read: a table that lacks it has lost it. ``backfills`` are the journals of
     backfills, by the state whose table they wrote until it joined the topology.
     """
-    report = AuditReport(epochs=len(parts), first=parts[0].header.committed + 1)
+    report = AuditReport(epochs=len(parts), first=begin_of(parts) + 1)
     rolled_back = {
         each.epoch for history in histories.values() for each in history.versions if each.is_rollback and each.epoch
     }

@@ -25,7 +25,7 @@ def check_journal(
     """
     rolled_back = rolled_back | {part.header.epoch for part in parts if part.header.undone_until}
     everywhere = {transaction.txid for part in parts for entry in part.entries for transaction in entry.transactions}
-    order = _Order(report, parts[0].header.committed + 1, everywhere)
+    order = _Order(report, begin_of(parts) + 1, everywhere)
     counted: list[CountedEntry] = []
     for index, part in enumerate(parts):
         header = part.header
@@ -51,6 +51,11 @@ def check_journal(
             is_repaired = any(epoch > header.epoch for epoch in rolled_back)
             _check_void(void, bound, report, may_be_many=is_repaired)
     return counted
+
+
+def begin_of(parts: Sequence[JournalPart]) -> int:
+    """Return the last transaction before those that a journal has; a rewind may have gone back further than it went."""
+    return min(part.header.committed for part in parts)
 
 
 def _check_void(void: Sequence[JournalEntry], bound: int, report: AuditReport, *, may_be_many: bool) -> None:
@@ -90,7 +95,9 @@ def _check_found(
     filled: Mapping[str, Sequence[CountedEntry]],
 ) -> None:
     """Compare the header of a new coordinator with the entries before it."""
-    first, old = before[0].header, before[-1].header
+    old = before[-1].header
+    # Where the journal begins, or where a rewind went back to from there.
+    first = min((*(each.header for each in before), header), key=lambda each: each.committed)
     epochs = f"epoch {header.epoch}"
     order.check_reached(header)
     last = counted[-1].entry.transactions[-1] if counted else None
