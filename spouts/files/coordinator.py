@@ -27,7 +27,7 @@ from typing import Any
 import attrs
 
 from spouts.files.format import FileFormat
-from spouts.files.listing import InputFile, Listing, folders_of, look_at
+from spouts.files.listing import InputFile, Listing, describe, folders_of, look_at
 from spouts.files.ranges import (
     Cutter,
     Place,
@@ -83,25 +83,27 @@ class FilesCoordinator(Coordinator):
         self._log_place = LogPlace(store, lead, root)
 
     def rewind(self, txid: int, metadata: Metadata, undone: Sequence[Metadata]) -> bool:
-        """Check that the files that later transactions took are there; the log needs no change.
+        """Check that the files that later transactions took are there, and mark them in the log as owed.
 
-        All files from the place in the metadata on count as not taken, and the log keeps their order.
+        All files from the place in the metadata on count as not taken, and the log keeps their order. The mark makes
+        the next run refuse to go on without one of them, or with another file in its place.
         """
-        del metadata
-        gone = dict.fromkeys(
-            path
+        taken = dict.fromkeys(
+            (path_of(each["root"], name), size, mtime_ns)
             for each in undone
             for name, _, _, size, mtime_ns in each["ranges"]
-            for path in [path_of(each["root"], name)]
-            if not _is_unchanged(path, size, mtime_ns)
         )
+        gone = list(dict.fromkeys(path for path, *planned in taken if not _is_unchanged(path, *planned)))
         if gone:
-            named = ", ".join(list(gone)[:_NAMED_MAX])
-            more = f" and {len(gone) - _NAMED_MAX} more" if len(gone) > _NAMED_MAX else ""
             raise InputError(
-                f"transactions after {txid} took {named}{more}, and these files are missing or have changed since; put "
+                f"transactions after {txid} took {_list(gone)}, and these files are missing or have changed since; put "
                 "them back to have them read again"
             )
+        self._log = FileLog(self._log_place)
+        self._check_format(metadata)
+        self._place = self._settle(metadata)
+        owed = [InputFile(os.path.relpath(path, self._root), path, *planned) for path, *planned in taken]
+        self._log.owe(owed, self._log.folder_of(self._folders()))
         return True
 
     def resume(self, txid: int, metadata: Metadata) -> None:
@@ -225,6 +227,25 @@ class FilesCoordinator(Coordinator):
     def _files_from(self, place: Place) -> Iterator[Admitted]:
         return self._log.entries_from(place.number)
 
+    def _check_passed_over(self, files: Iterable[Admitted]) -> None:
+        """Raise InputError for files that wait, are not what they were when admitted, and can't be passed over.
+
+        One that somebody replaced or emptied can: nothing of it is read, and what it holds now makes it a new file.
+        """
+        waiting = [(file, path_of(self._root, file.name)) for file in files]
+        owed = [_described(file, path) for file, path in waiting if file.is_owed]
+        if owed:
+            raise InputError(
+                f"a rewind has promised to read {_list(owed)} again, but these files are missing or have changed "
+                "since; put the original files back"
+            )
+        missing = [_described(file, path) for file, path in waiting if not os.path.isfile(path)]  # noqa: PTH113 - a str
+        if missing:
+            raise InputError(
+                f"{_list(missing)} was complete and waited to be read, but is missing now; put it back, or put an "
+                "empty file in its place to go on without it"
+            )
+
     def _begin(self, txid: int) -> None:
         """Prepare to take files; the place is known."""
 
@@ -281,7 +302,9 @@ class ListingCoordinator(FilesCoordinator):
         there = {file.name: file for file in self._listing.files}
         pending = list(self._files_from(self._place))
         # Before ``new`` is made: a waiting file that has changed leaves the log, and is admitted again as a new one.
-        self._log.remove([file.number for file in pending if not is_same(file, there.get(file.name))])
+        changed = [file for file in pending if not is_same(file, there.get(file.name))]
+        self._check_passed_over(changed)
+        self._log.remove([file.number for file in changed])
         new = [file for file in self._listing.files if file.name not in self._log]
         folder = self._log.folder_of(self._folders())
         self._log.admit(new, folder)
@@ -318,6 +341,15 @@ class ListingCoordinator(FilesCoordinator):
 def _is_unchanged(path: str, size: int, mtime_ns: int) -> bool:
     now = look_at(path, path)
     return now is not None and (now.size, now.mtime_ns) == (size, mtime_ns)
+
+
+def _described(file: Admitted, path: str) -> str:
+    return f"{path} ({describe(InputFile(file.name, path, file.size, file.mtime_ns))})"
+
+
+def _list(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - _NAMED_MAX} more" if len(paths) > _NAMED_MAX else ""
+    return ", ".join(paths[:_NAMED_MAX]) + more
 
 
 def is_same(file: Admitted, now: InputFile | None) -> bool:

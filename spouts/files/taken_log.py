@@ -7,8 +7,8 @@ the place. The rules:
 
 1. An admission is durable before the file can be part of a transaction, and an entry is durably removed before a place
    moves past it. So the log can interpret any metadata that survives a crash.
-2. Entries are removed when the name disappears from the folder, or when the file changes before it is taken. Numbers
-   are never reused.
+2. Entries are removed when the name disappears from the folder after the file's transaction was committed, or when
+   the file changes before it is taken. Numbers are never reused.
 3. The log is kept in the store of the coordinator state and written under the topology's lead: a coordinator that has
    lost the lead can neither extend nor compact it.
 
@@ -53,7 +53,7 @@ _BARE_LENGTH = 2
 RECORDS_MIN = 256
 """The log is compacted when it has more records than this, and more than 3 times as many as it needs."""
 
-_ADMIT, _REMOVE, _FLAG = "+", "-", "!"
+_ADMIT, _REMOVE, _FLAG, _OWE = "+", "-", "!", "="
 
 
 @attrs.frozen
@@ -69,6 +69,8 @@ class Admitted:
     """The index of the folder it was found in, in :attr:`LogHead.folders`."""
     is_flagged: bool = False
     """Whether a warning was logged that the file has changed since it was taken."""
+    is_owed: bool = False
+    """Whether a rewind has undone a transaction that took it, so this very file must be read again."""
 
 
 @attrs.frozen
@@ -210,6 +212,13 @@ class FileLog:
         """Mark entries whose change a warning has reported; durable on return."""
         self._append([[_FLAG, number] for number in numbers])
 
+    def owe(self, files: Sequence[InputFile], folder: int) -> None:
+        """Mark files as owed, and admit those that were forgotten; durable on return."""
+        new = {file.name: file for file in files if file.name not in self}
+        self.admit(new.values(), folder)
+        numbers = sorted({self._numbers_of[file.name] for file in files})
+        self._append([[_OWE, number] for number in numbers if not self._entries[number].is_owed])
+
     def _clear(self) -> None:
         self._entries: dict[int, Admitted] = {}
         self._numbers: list[int] = []
@@ -268,6 +277,9 @@ class FileLog:
         if kind == _FLAG:
             self._entries[number] = attrs.evolve(entry, is_flagged=True)
             return
+        if kind == _OWE:
+            self._entries[number] = attrs.evolve(entry, is_owed=True)
+            return
         del self._entries[number]
         self._folder_counts[entry.folder] -= 1
         if self._numbers_of.get(entry.name) == number:
@@ -302,7 +314,7 @@ class FileLog:
 
 
 def _admission(file: Admitted) -> list[Any]:
-    return [_ADMIT, file.number, file.name, file.size, file.mtime_ns, file.folder, file.is_flagged]
+    return [_ADMIT, file.number, file.name, file.size, file.mtime_ns, file.folder, file.is_flagged, file.is_owed]
 
 
 def _records(operations: Iterable[Sequence[Any]]) -> Iterator[bytes]:

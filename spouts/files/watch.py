@@ -10,6 +10,8 @@ A name must not be forgotten before its transaction is committed:
 2. Somebody moves ``a`` away.
 3. Transaction 7 is replayed, and its emitter stops the run with an error that asks for ``a``.
 4. Somebody puts ``a`` back. If step 2 had removed it from the log, it would now be read twice.
+
+Nor is one forgotten that was admitted and not taken: it would be lost without a word.
 """
 
 from __future__ import annotations
@@ -147,9 +149,20 @@ class WatchingCoordinator(FilesCoordinator):
                 yield file
             elif file.number == place.number and place.offset:
                 raise self._broken_off(file, place, now)
+            elif now is None and self._is_away(file):
+                break  # it is neither missing nor passed over: it is taken when its folder is back
             else:
+                if not self._is_barren(file):
+                    self._check_passed_over([file])
                 changed.append(file.number)
         self._log.remove(changed)
+
+    def _is_away(self, file: Admitted) -> bool:
+        """Whether a file's folder is missing, or another is in its place: all its files look missing then."""
+        return not all(map(os.path.isdir, self._tops)) or file.folder != self._log.folder_of(self._folders())
+
+    def _is_barren(self, file: Admitted) -> bool:
+        return self._barren is not None and self._barren[0] == self._place and file.number < self._barren[1]
 
     def _broken_off(self, file: Admitted, place: Place, now: InputFile | None) -> InputError:
         path, before = path_of(self._root, file.name), f"{file.size} bytes, mtime_ns {file.mtime_ns}"
@@ -216,14 +229,13 @@ class WatchingCoordinator(FilesCoordinator):
         self._log.admit(files, folder)
 
     def _forget(self, found: Mapping[str, str], folder: int) -> None:
-        """Remove missing files from the log: those that wait, and those whose transactions are committed."""
+        """Remove missing files from the log whose transactions are committed."""
         self._recognize(found, folder)
         self._elsewhere.difference_update(found)
         gone = [self._log.of_name(name) for name in self._log.names() if name not in found]
         numbers = []
         for file in gone:
-            is_missing = self._is_waiting(file) or (self._is_committed(file) and file.folder == folder)
-            if not is_missing or file.name in self._elsewhere:
+            if not self._is_committed(file) or file.folder != folder or file.name in self._elsewhere:
                 continue
             if os.path.lexists(path_of(self._root, file.name)):  # exists, but is not a name that a listing returns
                 self._elsewhere.add(file.name)
@@ -265,7 +277,7 @@ class WatchingCoordinator(FilesCoordinator):
             if now is None:
                 self._elsewhere.discard(file.name)
             elif not is_same(file, now):
-                if self._is_waiting(file):
+                if self._is_waiting(file) and not file.is_owed:
                     changed.append(file.number)
                 elif self._is_committed(file) and not file.is_flagged:
                     flagged.append(file.number)

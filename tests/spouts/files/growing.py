@@ -10,6 +10,7 @@ from pathlib import Path
 import attrs
 
 from spouts.files.spout import FilesTransactionalSpout
+from spouts.files.taken_log import FileLog, LogPlace
 from state.stores.memory import MemoryPlace, MemoryStore
 from tests.transactional.recovery.crashes import CrashError, CrashingLead, Fuse
 from txtopo.attempts import TransactionAttempt
@@ -107,6 +108,22 @@ class Growing:
             self.lines.update(self.emitted(self.saved[txid - 1]))
             self.committed = txid
         self.coordinator.cleanup_before(self.committed + 1)
+
+    def rewind(self, txid):
+        """Go back to a transaction, as ``txtopo rewind`` does; the lines of the later ones are undone."""
+        undone = self.saved[txid:]
+        coordinator = self.spout.coordinator({}, PlainContext())
+        coordinator.open_store(self._store, self._lead, ROOT)
+        assert coordinator.rewind(txid, self.saved[txid - 1] if txid else None, undone)
+        del self.saved[txid:]
+        self.committed = min(self.committed, txid)
+        for metadata in undone:
+            self.lines.subtract(self.emitted(metadata))
+        self.lines += Counter()
+
+    def is_admitted(self, name):
+        """Whether the log in the store has a name."""
+        return name in FileLog(LogPlace(self._store, self._lead, ROOT))
 
     def emitted(self, metadata):
         """Return the lines of a transaction."""

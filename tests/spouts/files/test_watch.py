@@ -526,6 +526,9 @@ class History:
         name = self.rng.choice(there)
         path = self.growing.folder / name
         lines = path.read_text().split()
+        while self.growing.is_admitted(name) and self.growing.taken[lines[0]] == self.taken_before[name]:
+            self.surviving(self.growing.wait)
+            self.surviving(self.growing.begin)
         is_taken = self.growing.taken[lines[0]] > self.taken_before[name]
         while is_taken and self.is_open(path):
             self.surviving(self.growing.begin)
