@@ -35,6 +35,10 @@ from txtopo.errors import FieldsError
 _PRIME = (1 << 61) - 1
 """The modulus of hashes, and of Python's own hashes of numbers."""
 
+_LONG_BYTES = 512
+"""Longer texts are hashed one by one: 3 us each at this length either way, but a text of 100 kB takes 0.5 ms instead of
+360 ms, because each round over a column takes about 20 us however few texts are that long."""
+
 _OF_NONE = 0
 _OF_NOT_A_NUMBER = 0x7FF8
 _TUPLE_SEED = 0x345678
@@ -164,7 +168,11 @@ def _texts_modulo_prime(column: pa.Array) -> Hashes:
     starts = offsets[:-1].astype(np.int64) - first
     left = np.diff(offsets).astype(np.int64)
     sums = np.zeros(count, dtype=np.uint64)
-    rows: Any = slice(None)
+    for row in np.flatnonzero(left > _LONG_BYTES):
+        sums[row] = int.from_bytes(padded[starts[row] : starts[row] + left[row]].tobytes(), "little") % _PRIME
+    short = np.flatnonzero(left <= _LONG_BYTES)
+    rows: Any = slice(None) if len(short) == count else short
+    starts, left = starts[rows], left[rows]
     shift = 0
     while len(left):  # each round adds the next 8 bytes of all values that are long enough
         words = words_at[starts] & _LOW_BYTES[np.minimum(left, _WORD_BYTES)]
