@@ -201,6 +201,18 @@ def test_a_repair_that_goes_back_moves_it_aside_too(command_line, module, inline
     command_line.told("audit", ".")
 
 
+def test_starting_anew_moves_it_aside_too(command_line, module, inline):
+    """It is of the former incarnation: another one begins by itself."""
+    with armed(Crash(1, only="backfill.enter.before")):
+        command_line("backfill", module, "lengths", *ADDED)
+    command_line.told("repair", module, "--start-anew", "--yes", *ADDED)
+    run(until=8)
+    assert "joined the topology at transaction 8" in command_line.told("backfill", module, "lengths", *ADDED)
+    run("lengths")
+    assert tables() == {"words": 12, "lengths": 12}
+    command_line.told("audit", ".")
+
+
 def test_a_backfill_before_the_point_goes_on(command_line, module, inline):
     """What it has is not undone, so it stays."""
     with armed(Crash(4, only="group.decide.after")):

@@ -1,4 +1,4 @@
-"""Going back by each of its five commands, killed at each failpoint, and finished by whatever is there then."""
+"""Going back by each of its commands, killed at each failpoint, and finished by whatever is there then."""
 
 from __future__ import annotations
 
@@ -107,6 +107,7 @@ class Going:
 GOING = {
     "rewind": Going(("rewind", "files", "3", "--yes")),
     "repair": Going(("repair", "files", "--yes")),
+    "start anew": Going(("repair", "files", "--start-anew", "--yes")),
     "start empty": Going((), f"{BOTH}+more", "recovery.confirm.after"),
     "fork": Going(("fork", "files", "3", "side"), last="fork.end.after"),
     "backfill": Going(("backfill", "files", "more"), f"{BOTH}+more", "backfill.join.after"),

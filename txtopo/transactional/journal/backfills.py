@@ -87,10 +87,10 @@ def _counting(own: Sequence[JournalPart], parts: Sequence[JournalPart], name: st
     return [attrs.evolve(part, entries=tuple(e for e in part.entries if e.last <= bound)) for part in own]
 
 
-def set_backfills_aside(metadata_dir: Path, topology_id: str, states: Collection[str], number: int) -> None:
-    """Move the folders of the backfills of some states aside, to where nobody takes them for evidence."""
+def set_backfills_aside(metadata_dir: Path, topology_id: str, states: Collection[str] | None, number: int) -> None:
+    """Move the folders of the backfills of some states, or of all, aside, to where nobody takes them for evidence."""
     folders = backfills_in(metadata_dir, topology_id)
     aside = f"{_FOLDER}.{BEFORE_REPAIR}{number}/{folders.name}"
     for folder in folders.glob("*"):
-        if not set(states).isdisjoint(_states_of(folder)):
+        if states is None or not set(states).isdisjoint(_states_of(folder)):
             LocalFolder(metadata_dir).move(f"{_FOLDER}/{folders.name}/{folder.name}", f"{aside}/{folder.name}")

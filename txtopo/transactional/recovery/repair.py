@@ -163,6 +163,8 @@ def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, pla
         # A table that an interrupted repair has moved is gone from here, and is skipped.
         with durable_step("repair.table"):
             table.set_aside(plan.number)
+    with durable_step("repair.backfill"):
+        set_backfills_aside(subject.metadata_dir, subject.topology_id, None, plan.number)
     # After a crash the journal is aside already, and the next repair finds none.
     with durable_step("repair.journal"):
         set_aside(subject.metadata_dir, subject.topology_id, f"{BEFORE_REPAIR}{plan.number}")
