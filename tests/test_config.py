@@ -130,3 +130,13 @@ def test_two_names_of_the_ackers() -> None:
         assert config.ackers == config.acker_executors == 4
     with pytest.raises(ConfigError, match=r"topology\.acker\.executors is -1"):
         Config({"topology.ackers": -1})
+
+
+@pytest.mark.parametrize("folder", ["s3://bucket/state", "file:///tmp/state"])
+def test_the_state_is_kept_in_a_folder(folder: str) -> None:
+    """An address of an object store is refused: no folder ``s3:`` is made."""
+    with pytest.raises(
+        ConfigError, match=r"topology\.state\.dir is '\w+://.*it must be a path of a file system, not an"
+    ):
+        Config({"topology.state.dir": folder})
+    assert Config(state_dir="a:/b").state_dir == "a:/b"

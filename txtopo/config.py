@@ -80,6 +80,15 @@ def _to_text(value: Any) -> str:
     return value
 
 
+def _to_folder(value: Any) -> str | None:
+    if value is None:
+        return None
+    folder = _to_text(str(value))
+    if "://" in folder:  # Path would make a folder "s3:" here
+        raise ValueError(folder)
+    return folder
+
+
 def _to_flag(value: Any) -> bool:
     if isinstance(value, str):
         return {"true": True, "false": False}[value.lower()]  # a KeyError is refused like a ValueError, see _check
@@ -114,6 +123,7 @@ def _to_txids(value: Any) -> dict[str, int]:
 SECONDS = Kind("a number of seconds above 0", _to_seconds)
 TEXT = Kind("a non-empty string", _to_text)
 TEXT_OR_NONE = Kind("a non-empty string, or none", lambda value: None if value is None else _to_text(str(value)))
+FOLDER_OR_NONE = Kind("a path of a file system, not an address such as s3://…, or none", _to_folder)
 FLAG = Kind("true or false", _to_flag)
 _any = Kind("anything", lambda value: value)
 _TXIDS = or_none(Kind("NAME=TXID pairs, separated by commas", _to_txids))
@@ -260,7 +270,7 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.state.dir",
             None,
-            TEXT_OR_NONE,
+            FOLDER_OR_NONE,
             "folder of coordinator state and staged tuples, shared with executors; by default beside the tables",
         ),
         Setting("topology.state.store", "sqlite", _one_of("sqlite", "zookeeper"), "store of the coordinator state"),

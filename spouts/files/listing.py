@@ -69,9 +69,12 @@ def absolute_paths(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str
     """Return one or several paths as absolute ones, which are valid in processes with other working directories.
 
     Raises:
-        InputError: no path is given.
+        InputError: no path is given, or one is an address such as ``s3://bucket/folder``.
     """
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    address = next((each for each in map(str, paths) if "://" in each), None)
+    if address is not None:
+        raise InputError(f"{address} is not a path of a file system, which is all that the files spout can read")
     if not paths:
         raise InputError("no path is given; give a folder, a file, a glob, or a list of these")
     return tuple(os.path.abspath(one) for one in paths)  # noqa: PTH100 - Path.absolute keeps ".."

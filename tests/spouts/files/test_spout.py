@@ -289,6 +289,13 @@ def test_wrong_arguments_are_found_at_once(arguments, error, message):
         FilesTransactionalSpout("anywhere", **arguments)
 
 
+@pytest.mark.parametrize("path", ["s3://bucket/in", ["in", "az://container/in/*.csv"], "file:///tmp/in"])
+def test_an_address_is_refused(path):
+    """An object store is refused by name; ``s3:`` is no folder of the working directory."""
+    with pytest.raises(InputError, match=r"(s3|az|file)://\S+ is not a path of a file system"):
+        FilesTransactionalSpout(path)
+
+
 def test_it_pickles_with_absolute_paths(tmp_path, monkeypatch):
     """A relative path means the same in a process that runs elsewhere."""
     written(tmp_path / "in" / "a.txt", "1\n")
