@@ -16,12 +16,12 @@ from committers.aggregates import Aggregate, AggregateCombiner, Aggregation, Cou
 from committers.inputs import Inputs, field_mistakes
 from committers.spill import ReducingCommitter
 from state import DeltaState
-from state.delta.columns import fitted_array
 from txtopo import BatchOutputCollector, Fields, MapState, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.map_state import pairs_of
 from txtopo.api.reduction import Combiner, Reduction, Reductions
 from txtopo.api.tuples import TupleSource
 from txtopo.api.types import ddl_name
+from txtopo.columnar.conversion import fitted_array
 from txtopo.columnar.reducing import ReductionCombiner, is_reducible, reduced
 from txtopo.errors import FieldsError, TopologyError
 

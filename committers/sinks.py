@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from state.delta.columns import fit_array
 from txtopo.api.bolt import RichBolt
 from txtopo.api.collector import OutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import Tuple
 from txtopo.api.types import ddl_name
+from txtopo.columnar.conversion import fit_array
 from txtopo.errors import ConfigError, FieldsError
 
 ATTEMPTS_MAX = 10

@@ -13,7 +13,9 @@ from txtopo.api.context import TopologyContext
 from txtopo.api.copying import copied
 from txtopo.api.fields import Fields
 from txtopo.api.spout import Coordinator, Emitter, Metadata, TransactionalSpout
+from txtopo.api.types import ddl_name
 from txtopo.attempts import TransactionAttempt
+from txtopo.columnar.conversion import fit_array, misfit_of
 from txtopo.errors import ConfigError, FieldsError, InputError
 
 Partition = int | str
@@ -156,15 +158,14 @@ class MemoryRows:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _array(self, partition: Partition, first: int, field: Any, values: Sequence[Any]) -> pa.Array:
-        try:
-            return pa.array(values, field.type)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            index, value = next((index, value) for index, value in enumerate(values) if not _fits(value, field.type))
+        array = fit_array(values, field.type)
+        if array is None:
+            misfit = misfit_of(values, field.type)
             raise FieldsError(
-                f"row {first + index} of partition {partition!r}: {value!r} does not fit field "
-                f"{field.name!r} of type {field.type}",
-                cause=str(error),
-            ) from error
+                f"row {first + misfit.position} of partition {partition!r}, field '{field.name}: "
+                f"{ddl_name(field.type)}': {misfit.why}"
+            )
+        return array
 
     def __getstate__(self) -> dict[str, Any]:
         return {"fields": self.fields, "_checked": self._checked}
@@ -267,11 +268,3 @@ def checked_take(take_per_batch: int) -> int:
 
 def _number_before_string(partition: Partition) -> tuple[bool, Partition]:
     return isinstance(partition, str), partition
-
-
-def _fits(value: Any, kind: pa.DataType) -> bool:
-    try:
-        pa.array([value], kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return False
-    return True

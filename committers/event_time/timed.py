@@ -16,10 +16,10 @@ from committers.event_time.clock import FirstStep, Watermark, timed_input_mistak
 from committers.event_time.times import TIMESTAMP, Micros, event_times, timestamps
 from committers.inputs import Inputs
 from committers.spill import ReducingCommitter
-from state.delta.columns import fitted_array
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.reduction import Combiner
 from txtopo.api.tuples import TupleSource
+from txtopo.columnar.conversion import fitted_array
 from txtopo.columnar.rows_file import read_rows_file
 from txtopo.errors import TopologyError
 

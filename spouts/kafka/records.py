@@ -17,6 +17,7 @@ from spouts.kafka.log import KafkaRecord, Message, TopicPartition
 from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.fields import Fields
 from txtopo.attempts import TransactionAttempt
+from txtopo.columnar.conversion import fitted_array
 from txtopo.errors import FieldsError, InputError, TxtopoError
 from txtopo.printable import escaped
 
@@ -288,7 +289,7 @@ class _FunctionFormat(RecordFormat):
             return []
         try:
             return [self._table([values for _, values in made])]
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        except FieldsError:
             good = [values for message, values in made if self._fits(message, values, bad)]
             return [self._table(good)] if good else []
 
@@ -322,13 +323,16 @@ class _FunctionFormat(RecordFormat):
     def _table(self, rows: Sequence[Sequence[Any]]) -> pa.Table:
         schema = self.fields.arrow_schema()
         columns = zip(*rows, strict=True)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        arrays = [
+            fitted_array(field.name, column, field.type, "from the deserializer")
+            for column, field in zip(columns, schema, strict=True)
+        ]
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def _fits(self, message: Message, values: Sequence[Any], bad: BadRecords) -> bool:
         try:
             self._table([values])
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        except FieldsError as error:
             bad.add(message, f"the deserializer's values do not fit the fields: {error}")
             return False
         return True

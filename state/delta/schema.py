@@ -15,12 +15,13 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.delta.columns import Column, column_values, does_not_fit, find_misfit, fit_column, is_key_type, no_equality
+from state.delta.columns import Column, column_values, fit_column, is_key_type, no_equality
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key, joined_columns
 from txtopo.api.state import KeyedWrites
 from txtopo.api.types import ddl_name
 from txtopo.api.values import StateKind, StateValue, stored_values
+from txtopo.columnar.conversion import misfit_of
 from txtopo.errors import FieldsError
 
 __all__ = ["PREVIOUS_PREFIX", "TXID_FIELD", "FittedRows", "RowFormat", "checked_fields", "twice_among"]
@@ -237,10 +238,10 @@ class RowFormat:
     def _column(self, name: str, kind: pa.DataType | None, values: Sequence[Any], keys: Sequence[Key]) -> Column:
         column = fit_column(values, kind)
         if column is None:
-            position = find_misfit(values, kind)
+            misfit = misfit_of(values, kind)
             raise FieldsError(
-                f"state {self.state!r}, field '{name}: {ddl_name(kind)}', key {keys[position]!r}: "
-                f"{does_not_fit(values[position])}",
+                f"state {self.state!r}, field '{name}: {ddl_name(kind)}', key {keys[misfit.position]!r}: {misfit.why}; "
+                "no row was written"
             )
         return column
 

@@ -68,7 +68,7 @@ def test_rows_that_are_taken_away_are_missed():
         (
             {"p": [[1], ["x"]]},
             Fields("n: long"),
-            "row 1 of partition 'p': 'x' does not fit field 'n' of type int64",
+            "row 1 of partition 'p', field 'n: bigint': 'x' .str. does not fit bigint",
         ),
         ("cat", Fields("word"), "must be a list"),
     ],

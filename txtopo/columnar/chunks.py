@@ -18,10 +18,14 @@ import pyarrow as pa
 from txtopo.api.copying import Copying, copying_of_rows
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import TupleSource
+from txtopo.api.types import ddl_name
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.column_bytes import ColumnBytes, to_bytes
+from txtopo.columnar.conversion import fit_array, misfit_of
 from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.errors import FieldsError
+
+_FROM_BYTES = frozenset({pa.int64(), pa.float64(), pa.string()})
 
 Row = Sequence[Any]
 """The values of a tuple, the attempt first."""
@@ -129,7 +133,9 @@ class Chunk:
             FieldsError: a value does not fit its field's type.
         """
         if self._batch is None:
-            self._batch = _to_batch(self.columns(), self.source)
+            schema = bare_schema(self.source.fields)
+            arrays = [self._to_typed(position, field) for position, field in enumerate(schema)]
+            self._batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         return self._batch
 
     def combinable(self, combiner: ReductionCombiner, attempt: TransactionAttempt) -> pa.RecordBatch | None:
@@ -159,6 +165,21 @@ class Chunk:
             return pa.array(values, pa.int64())
         except (pa.ArrowException, OverflowError):  # more than 64 bits
             return None
+
+    def _to_typed(self, position: int, field: pa.Field) -> pa.Array:
+        values, source, array = self.columns()[position], self.source, None
+        if values and field.type in _FROM_BYTES:  # 2x as fast as Arrow for strings and small integers without nulls
+            encoded = self.column_as_bytes(position)
+            array = None if encoded is None else encoded.to_array(len(values))
+        if array is None or array.type != field.type:
+            array = fit_array(values, field.type)
+        if array is None:
+            raise FieldsError(
+                f"field '{field.name}: {ddl_name(field.type)}' of stream {source.stream!r}: "
+                f"{misfit_of(values, field.type).why}",
+                component=source.component,
+            )
+        return array
 
     def encode(self) -> bytes:
         """Return the chunk's tuples as bytes: Arrow's stream format for columnar streams, else a pickle."""
@@ -195,28 +216,3 @@ def _to_values(column: pa.Array) -> list[Any]:
         values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
         return values
     return column.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
-
-
-def _to_batch(columns: list[list[Any]], source: TupleSource) -> pa.RecordBatch:
-    schema = bare_schema(source.fields)
-    arrays = []
-    for field, values in zip(schema, columns, strict=True):
-        try:
-            arrays.append(pa.array(values, field.type))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            bad = _first_misfit(values, field.type)
-            raise FieldsError(
-                f"field {field.name!r} of stream {source.stream!r} is {field.type}, but {bad!r} was emitted "
-                f"({error}); emit a value of that type or declare another one",
-                component=source.component,
-            ) from error
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _first_misfit(values: Sequence[Any], kind: pa.DataType) -> Any:
-    for value in values:
-        try:
-            pa.array([value], kind)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            return value
-    return values

@@ -17,8 +17,12 @@ import pyarrow as pa
 _MARSHAL_VERSION = 2
 """The last version without references; with them, the bytes depend on which equal objects are identical."""
 
-_MARSHALLED_LIST = np.dtype([("code", "S1"), ("value", "<i4")])
-"""The layout of 32-bit integers in a marshalled list, after the list's type code and length."""
+_MARSHALLED_LISTS = {
+    b"i": (np.dtype([("code", "S1"), ("value", "<i4")]), np.int64, pa.int64()),
+    b"g": (np.dtype([("code", "S1"), ("value", "<f8")]), np.float64, pa.float64()),
+}
+"""By the type code of 32-bit integers and of floats: their layout in a marshalled list, after the list's own type code
+and length, and their types in numpy and Arrow."""
 
 _LIST_HEAD = 5
 """The size of that type code and length, in bytes."""
@@ -47,7 +51,7 @@ class ColumnBytes(NamedTuple):
     content: bytes
 
     def to_array(self, count: int) -> pa.Array | None:
-        """Return the Arrow column of ``count`` strings or 32-bit integers; None for any other values."""
+        """Return the Arrow column of ``count`` strings, 32-bit integers or floats; None for any other values."""
         if self.form is Form.TEXTS:
             return self._texts(count)
         return self._numbers(count) if self.form is Form.MARSHALLED else None
@@ -62,13 +66,17 @@ class ColumnBytes(NamedTuple):
         return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(texts))
 
     def _numbers(self, count: int) -> pa.Array | None:
-        if len(self.content) != _LIST_HEAD + count * _MARSHALLED_LIST.itemsize:
+        code = self.content[_LIST_HEAD : _LIST_HEAD + 1]
+        if code not in _MARSHALLED_LISTS:
             return None
-        items = np.frombuffer(self.content, dtype=_MARSHALLED_LIST, offset=_LIST_HEAD)
-        if not (items["code"] == b"i").all():
+        layout, wide, kind = _MARSHALLED_LISTS[code]
+        if len(self.content) != _LIST_HEAD + count * layout.itemsize:
+            return None
+        items = np.frombuffer(self.content, dtype=layout, offset=_LIST_HEAD)
+        if not (items["code"] == code).all():
             return None
         # Not by pa.array, which imports pandas: half a second of each process's start.
-        return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(items["value"].astype(np.int64))])
+        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(items["value"].astype(wide))])
 
 
 def to_bytes(column: list[Any]) -> ColumnBytes | None:

@@ -9,12 +9,13 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.delta.columns import column_values, does_not_fit, find_misfit, fit_column
+from state.delta.columns import fit_column
 from state.delta.schema import TXID_FIELD, twice_among
 from txtopo.api.fields import Fields
 from txtopo.api.reduction import Rows, RowsFile, RowsMode
 from txtopo.api.state import Key, OpenedState
 from txtopo.api.types import ddl_name
+from txtopo.columnar.conversion import Misfit, cast_array, misfit_in, misfit_of
 from txtopo.columnar.rows_file import read_rows_file, schema_of
 from txtopo.errors import FieldsError, StateAccessError
 
@@ -82,14 +83,10 @@ class RowsFormat:
         return pa.Table.from_arrays(columns, schema=schema)
 
     def _column(self, field: pa.Field, column: Any) -> Any:
-        if column.type == field.type:
-            return column
-        if _is_cast(column.type, field.type):
-            try:
-                return column.cast(field.type)
-            except (pa.ArrowException, ValueError):
-                pass  # a value that does not fit is named below
-        return self._fitted(field, column_values(column))
+        made = cast_array(column, field.type)
+        if made is None:
+            raise self._misfit(field, misfit_in(column, field.type))
+        return made
 
     def _of_tuples(self, rows: Any) -> pa.Table:
         schema, width = self.fields.arrow_schema(), len(self.fields)
@@ -108,12 +105,14 @@ class RowsFormat:
     def _fitted(self, field: pa.Field, values: Sequence[Any]) -> Any:
         column = fit_column(values, field.type)
         if column is None:
-            position = find_misfit(values, field.type)
-            raise FieldsError(
-                f"state {self.state!r}, field '{field.name}: {ddl_name(field.type)}', row {position}: "
-                f"{does_not_fit(values[position])}"
-            )
+            raise self._misfit(field, misfit_of(values, field.type))
         return column.array
+
+    def _misfit(self, field: pa.Field, misfit: Misfit) -> FieldsError:
+        return FieldsError(
+            f"state {self.state!r}, field '{field.name}: {ddl_name(field.type)}', row {misfit.position}: {misfit.why}; "
+            "no row was written"
+        )
 
     def _check_file(self, file: RowsFile) -> None:
         columns = schema_of(file)
@@ -163,17 +162,6 @@ def arranged(rows: pa.Table, names: Sequence[str]) -> pa.Table | None:
 
 
 _PARTITION_KINDS = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
-
-
-def _is_cast(theirs: pa.DataType, ours: pa.DataType) -> bool:
-    """Whether Arrow's cast raises instead of losing data."""
-    return bool(
-        (pa.types.is_integer(theirs) and pa.types.is_integer(ours))
-        or (pa.types.is_large_string(theirs) and pa.types.is_string(ours))
-        or (pa.types.is_large_binary(theirs) and pa.types.is_binary(ours))
-        or (pa.types.is_float32(theirs) and pa.types.is_float64(ours))
-        or pa.types.is_null(theirs)
-    )
 
 
 class KeylessRows(OpenedState):

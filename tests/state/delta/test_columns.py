@@ -7,7 +7,8 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from state.delta.columns import find_misfit, fit_array, fit_column
+from state.delta.columns import fit_column
+from txtopo.columnar.conversion import fit_array, misfit_of
 
 EAST, WEST = dt.timezone(dt.timedelta(hours=14)), dt.timezone(dt.timedelta(hours=-12))
 
@@ -21,4 +22,4 @@ def test_time_that_utc_does_not_have(moment: dt.datetime) -> None:
     assert fit_column([moment], kind) is None
     assert fit_array([moment], kind) is None
     assert fit_array([[moment]], pa.list_(kind)) is None
-    assert find_misfit([dt.datetime(2020, 1, 1, tzinfo=EAST), moment], kind) == 1
+    assert misfit_of([dt.datetime(2020, 1, 1, tzinfo=EAST), moment], kind).position == 1

@@ -409,9 +409,9 @@ class StateConformance:
     def test_values_are_the_same_after_a_restart(self, place: StatePlace, kind: StateKind) -> None:
         """A value reads the same after a restart as after its write, to the last bit and type."""
         fields = Fields("n: float", "d: decimal(6, 2)", "l: array<double>", "s: struct<a: long, b: string>")
-        value = (0.1, 3, (1, 2.5), {"a": 7})
+        value = (0.1, 3, (1, 2.5), {"a": 7, "b": None})
         opened = place.opened(value=fields, kind=kind)
-        put(opened, 1, {"a": value, "b": [None, None, [], {}]})
+        put(opened, 1, {"a": value, "b": [None, None, [], {"a": None, "b": None}]})
         before = opened.multi_get(["a", "b"])
         after = place.opened(value=fields, kind=kind, epoch=2).multi_get(["a", "b"])
         assert repr(before) == repr(after)

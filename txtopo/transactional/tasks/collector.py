@@ -16,6 +16,7 @@ from txtopo.api.fields import Fields
 from txtopo.api.tuples import DEFAULT_STREAM, TupleSource
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk, Row, bare_schema, row_copying, source_of
+from txtopo.columnar.conversion import cast_rows
 from txtopo.errors import FieldsError, UserCodeError
 from txtopo.topology.plan import ComponentKind, PlannedComponent
 from txtopo.transactional.tasks.factory import COLLECTOR
@@ -276,9 +277,9 @@ class TaskCollector(BatchOutputCollector, Local):
 
     def _cast(self, batch: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordBatch:
         try:
-            return batch.cast(schema)
-        except (pa.ArrowException, ValueError, TypeError) as error:
-            raise self._misfit(f"a batch emitted on stream {stream!r} does not fit its fields: {error}") from error
+            return cast_rows(batch, schema, f"a batch emitted on stream {stream!r}")
+        except FieldsError as error:
+            raise self._misfit(str(error)) from error
 
     def _misfit(self, message: str) -> FieldsError:
         return FieldsError(

@@ -1,0 +1,200 @@
+"""A value becomes an Arrow value of a declared type without loss, or not at all."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from txtopo.api.types import parse_type
+from txtopo.columnar.conversion import cast_array, cast_rows, fit_array, misfit_in, misfit_of
+from txtopo.errors import FieldsError
+
+EAST = dt.timezone(dt.timedelta(hours=2))
+MOMENT = dt.datetime(2020, 1, 1, 5)  # noqa: DTZ001 - without a zone, for timestamp_ntz
+
+REFUSED = [
+    ("long", 2.5),
+    ("long", 2.0),
+    ("long", True),
+    ("long", 2**63),
+    ("long", Decimal(1)),
+    ("long", math.nan),
+    ("tinyint", 300),
+    ("double", True),
+    ("double", 2**53 + 1),
+    ("double", Decimal("1.5")),
+    ("float", 1e300),
+    ("float", 1e-300),
+    ("float", 2**24 + 1),
+    ("boolean", 1),
+    ("string", b"a"),
+    ("string", 1),
+    ("string", "a\ud800"),
+    ("binary", "a"),
+    ("decimal(5,1)", Decimal("1.55")),
+    ("decimal(5,1)", Decimal(123456)),
+    ("decimal(5,1)", Decimal("NaN")),
+    ("decimal(5,1)", 1.5),
+    ("decimal(5,1)", True),
+    ("date", MOMENT),
+    ("date", 5),
+    ("timestamp", 5),
+    ("timestamp", MOMENT),
+    ("timestamp", dt.date(2020, 1, 1)),
+    ("timestamp", dt.datetime(1, 1, 1, tzinfo=EAST)),
+    ("timestamp_ntz", 5),
+    ("timestamp_ntz", MOMENT.replace(tzinfo=EAST)),
+    ("array<long>", [1, 2.5]),
+    ("array<long>", {1, 2}),
+    ("array<timestamp>", [dt.datetime(1, 1, 1, tzinfo=EAST)]),
+    ("map<string, long>", {"a": True}),
+    ("map<string, long>", {None: 1}),
+    ("map<string, long>", [("a", 1), ("a", 2)]),
+    ("struct<a: long, b: long>", {"a": 1}),
+    ("struct<a: long, b: long>", {"a": 1, "b": 2, "c": 3}),
+    ("struct<a: long, b: long>", {"a": 1, "B": 2}),
+    ("struct<a: long, b: long>", (1, 2)),
+    ("array<struct<a: array<date>>>", [{"a": [MOMENT]}]),
+]
+
+TAKEN = [
+    ("long", np.int8(3), 3),
+    ("double", 3, 3.0),
+    ("float", 0.1, float(np.float32(0.1))),
+    ("float", math.inf, math.inf),
+    ("boolean", np.bool_(1), True),
+    ("decimal(5,1)", 3, Decimal("3.0")),
+    ("decimal(5,1)", Decimal("1.50"), Decimal("1.5")),
+    ("timestamp", MOMENT.replace(tzinfo=EAST), MOMENT.replace(tzinfo=EAST)),
+    ("timestamp_ntz", MOMENT, MOMENT),
+    ("date", MOMENT.date(), MOMENT.date()),
+    ("binary", bytearray(b"a"), b"a"),
+    ("array<double>", np.array([1.5, 2.5]), [1.5, 2.5]),
+    ("array<long>", (1, None), [1, None]),
+    ("map<string, long>", {"a": None}, {"a": None}),
+    ("struct<a: long, b: long>", {"b": None, "a": 1}, {"a": 1, "b": None}),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), REFUSED, ids=str)
+@pytest.mark.parametrize("before", [[], [None]], ids=["alone", "after a null"])
+def test_what_would_change_is_refused(kind: str, value: Any, before: list[Any]) -> None:
+    """A Python value that would become another one does not fit; its position, its class and the type are named."""
+    arrow = parse_type(kind)
+    assert fit_array([*before, value], arrow) is None
+    misfit = misfit_of([*before, value], arrow)
+    assert misfit.position == len(before)
+    assert fit_array([*before, [value]], pa.list_(arrow)) is None
+
+
+@pytest.mark.parametrize(("kind", "good", "bad"), [("long", 1, 2.5), ("long", 1, True), ("double", 1.5, True)])
+def test_a_misfit_among_good_values(kind: str, good: Any, bad: Any) -> None:
+    """A value is judged alike alone and among others, in whatever order."""
+    arrow = parse_type(kind)
+    for values in ([good, bad], [bad, good], [None, good, bad]):
+        assert fit_array(values, arrow) is None
+        assert values[misfit_of(values, arrow).position] is bad
+
+
+@pytest.mark.parametrize(("kind", "value", "kept"), TAKEN, ids=str)
+def test_what_is_the_same_is_taken(kind: str, value: Any, kept: Any) -> None:
+    """A value of another class that means the same is taken, within other values, too."""
+    arrow = parse_type(kind)
+    array = fit_array([None, value], arrow)
+    assert array is not None
+    assert array.type == arrow
+    assert array.to_pylist(maps_as_pydicts="strict") == [None, kept]
+    assert fit_array([[value]], pa.list_(arrow)) is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "words"),
+    [
+        ("long", 2.5, "2.5 (float) does not fit bigint"),
+        ("timestamp", MOMENT, "whose times have a time zone"),
+        ("struct<name: long>", {"nmae": 1}, "has a member 'nmae' that struct<name:bigint> does not have; did you mean"),
+        ("struct<name: long>", {}, "lacks the member 'name'"),
+        ("array<struct<a: long>>", [{"a": "x"}], "item 0 of [{'a': 'x'}]: member 'a' of {'a': 'x'}: 'x' (str)"),
+        ("tinyint", 300, "whose range or digits it exceeds"),
+    ],
+)
+def test_why(kind: str, value: Any, words: str) -> None:
+    """The reason names the innermost value that does not fit, its class and its type."""
+    assert words in misfit_of([value], parse_type(kind)).why
+
+
+STRUCT = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array([2.0]), "long"),
+        (pa.array([1]), "boolean"),
+        (pa.array(["1"]), "long"),
+        (pa.array([5]), "timestamp"),
+        (pa.array([MOMENT]), "timestamp"),
+        (pa.array([MOMENT]), "date"),
+        (pa.array([1e300]), "float"),
+        (pa.array([2**53 + 1]), "double"),
+        (pa.array([1.5]), "decimal(5,2)"),
+        (pa.array([Decimal("1.555")]), "decimal(5,2)"),
+        (pa.array([1], pa.timestamp("ns")), "timestamp_ntz"),
+        (pa.array([{"A": 1, "b": 2}]), "struct<a: long, b: long>"),
+        (pa.array([{"a": 1}]), "struct<a: long, b: long>"),
+    ],
+    ids=str,
+)
+def test_a_column_that_would_change_is_refused(column: pa.Array, kind: str) -> None:
+    """A column of Arrow is converted without loss or refused, within lists, structs and maps as by itself."""
+    arrow = parse_type(kind)
+    nested = pa.ListArray.from_arrays([0, len(column)], column)
+    within = pa.StructArray.from_arrays([column], names=["x"])
+    assert cast_array(column, arrow) is None
+    assert misfit_in(column, arrow).position == 0
+    assert cast_array(nested, pa.list_(arrow)) is None
+    assert cast_array(within, pa.struct([("x", arrow)])) is None
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array([1, None, 3]), "tinyint"),
+        (pa.array([1, None]), "decimal(5,2)"),
+        (pa.array(["a", None]).dictionary_encode(), "string"),
+        (pa.array([{"b": 2, "a": 1}, None, {"b": None, "a": 3}]), "struct<a: int, b: double>"),
+        (pa.array([[1], None, [], [2, 3]], pa.large_list(pa.int64())), "array<int>"),
+        (pa.array([[1, 2], None], pa.list_(pa.int64(), 2)), "array<int>"),
+        (pa.array([[("a", 1)], None, []], pa.map_(pa.string(), pa.int64())), "map<string, int>"),
+        (pa.array([None, None]), "array<struct<a: long>>"),
+    ],
+    ids=str,
+)
+def test_a_column_that_is_the_same_is_taken(column: pa.Array, kind: str) -> None:
+    """Other types with the same values are taken, nulls and parts of columns included."""
+    arrow = parse_type(kind)
+    for part in (column, column.slice(1), pa.chunked_array([column, column.slice(1)])):
+        made = cast_array(part, arrow)
+        made.validate(full=True)
+        assert made.type == arrow
+        assert made.to_pylist() == part.to_pylist()
+
+
+def test_a_part_of_a_struct() -> None:
+    """Only a reader that wants a part of a struct may leave out members."""
+    column = pa.array([{"a": 1, "b": 2, "c": 3}])
+    assert cast_array(column, STRUCT) is None
+    assert cast_array(column, STRUCT, is_part=True).to_pylist() == [{"a": 1, "b": 2}]
+
+
+def test_rows_name_the_field() -> None:
+    """The error for a batch says where it comes from, and names the field, the first misfit and the type."""
+    batch = pa.record_batch({"n": pa.array([1, 2**40, 2**41])})
+    with pytest.raises(FieldsError, match=r"here, field 'n: int': 1099511627776 .* does not fit int"):
+        cast_rows(batch, pa.schema([("n", pa.int32())]), "here")

@@ -1,0 +1,426 @@
+"""The one place where a value becomes an Arrow value of a declared type: without loss, or not at all. Pure.
+
+Emission, states, spouts and committers all convert here, so a value that fits in one way in fits in each, and the error
+of one that does not names the value, its class, the type and why. Arrow's own conversions are no such place:
+``pa.array([2.5], pa.int64())`` is 2, a datetime becomes its date, a struct loses the members it does not know, and
+``cast`` turns 1e300 into infinity and 5 into a timestamp.
+
+There are two ways in: :func:`fit_array` for Python values, :func:`cast_array` for columns of Arrow. Both return None
+if a value does not fit; :func:`misfit_of` and :func:`misfit_in` then say which, and why. Both have one rule:
+
+- a value has its type's own kind: no float is an integer, no boolean a number, no integer a time, no bytes a string;
+- the converted value equals the given one. Only a ``float`` field may be less exact than its value: it keeps the
+  nearest number of 32 bits, and refuses what would become infinite or zero.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+import numbers
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Any
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txtopo.api.types import ddl_name
+from txtopo.errors import FieldsError
+from txtopo.suggestions import did_you_mean
+
+__all__ = [
+    "Misfit",
+    "cast_array",
+    "cast_rows",
+    "fit_array",
+    "fitted_array",
+    "is_exact",
+    "misfit_in",
+    "misfit_of",
+]
+
+REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""Arrow's errors for values that it cannot convert."""
+
+_FLOAT_32_MAX = 3.4028235677973366e38
+"""The first number that 32 bits round to infinity."""
+
+_FLOAT_32_MIN = 2.0**-150
+"""The largest number that 32 bits round to zero."""
+
+_DECIMAL_DIGITS_MAX = 76
+
+
+@attrs.frozen
+class Misfit:
+    """A value that does not fit a type.
+
+    Args:
+        position: its position among the values.
+        why: what it is, the type it does not fit and why, as the end of a sentence.
+    """
+
+    position: int
+    why: str
+
+
+def fit_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
+    """Return Python values as an Arrow column; None if one of them does not fit, see :func:`misfit_of`."""
+    try:
+        if _infers(kind):
+            # For values of the type's own class, which nearly all are, Arrow finds that type itself. That costs less
+            # than to look at their classes here.
+            array = pa.array(values)
+            if array.type == kind:
+                return array
+    except REFUSALS:
+        pass  # such as integers and booleans together: decided below
+    if not _fits(values, kind):
+        return None
+    try:
+        array = pa.array(values, kind)
+        return array if _has_years(array) else None
+    except REFUSALS:  # out of range
+        return None
+
+
+def cast_array(column: Any, kind: pa.DataType, *, is_part: bool = False) -> Any:
+    """Return an Arrow column, chunked or not, as one of another type; None if a value does not fit.
+
+    ``is_part`` says that structs may have more members than ``kind``: those of a file whose reader wants a part.
+    """
+    if column.type == kind:
+        return column
+    if isinstance(column, pa.ChunkedArray):
+        chunks = [cast_array(chunk, kind, is_part=is_part) for chunk in column.chunks]
+        return None if any(chunk is None for chunk in chunks) else pa.chunked_array(chunks, kind)
+    try:
+        return _cast(column, kind, is_part=is_part)
+    except REFUSALS:
+        return None
+
+
+def cast_rows(rows: Any, schema: pa.Schema, where: str) -> Any:
+    """Return a record batch or a table whose columns are those of ``schema``, in its types.
+
+    Raises:
+        FieldsError: a value does not fit; the message begins with ``where``.
+    """
+    if rows.schema.equals(schema):
+        return rows
+    columns = []
+    for field in schema:
+        column = rows.column(field.name)
+        made = cast_array(column, field.type)
+        if made is None:
+            why = misfit_in(column, field.type).why
+            raise FieldsError(f"{where}, field '{field.name}: {ddl_name(field.type)}': {why}")
+        columns.append(made)
+    return type(rows).from_arrays(columns, schema=schema)
+
+
+def fitted_array(name: str, values: Sequence[Any], kind: pa.DataType, what_for: str) -> pa.Array:
+    """Return the column of ``values`` in Arrow.
+
+    Raises:
+        FieldsError: names the first value that does not fit, the field ``name`` and what the column is for.
+    """
+    array = fit_array(values, kind)
+    if array is None:
+        raise FieldsError(f"field '{name}: {ddl_name(kind)}', {what_for}: {misfit_of(values, kind).why}")
+    return array
+
+
+def misfit_of(values: Sequence[Any], kind: pa.DataType) -> Misfit:
+    """Return the first of some values that does not fit ``kind``; there must be one."""
+    position = next(position for position, value in enumerate(values) if fit_array([value], kind) is None)
+    return Misfit(position, _why_not(values[position], kind) + _ADVICE)
+
+
+def misfit_in(column: Any, kind: pa.DataType, *, is_part: bool = False) -> Misfit:
+    """Return the first value of an Arrow column that :func:`cast_array` refuses; there must be one."""
+    if cast_array(column.slice(0, 0), kind, is_part=is_part) is None:
+        return Misfit(0, f"values of Arrow's type {column.type} do not fit {ddl_name(kind)}{_ADVICE}")
+    first, end = 0, len(column)
+    while end - first > 1:  # the first misfit is in this range
+        middle = (first + end) // 2
+        if cast_array(column.slice(first, middle - first), kind, is_part=is_part) is None:
+            end = middle
+        else:
+            first = middle
+    value = pc.cast(column.slice(first, 1), pa.string()) if _is_time(column.type) else column.slice(first, 1)
+    shown = value.to_pylist()[0]
+    return Misfit(first, f"{shown!r:.200} (Arrow's {column.type}) does not fit {ddl_name(kind)}{_ADVICE}")
+
+
+_ADVICE = "; give such a value, or declare the field with the type that it needs"
+
+
+def is_exact(values: Iterable[Any], kind: pa.DataType) -> bool:
+    """Whether all values are of the one class whose objects are read back unchanged; not for nested types."""
+    own = _own_class(kind)
+    return own is not None and set(map(type, values)) <= {own, type(None)}
+
+
+def _infers(kind: pa.DataType) -> bool:
+    return kind in _INFERRED
+
+
+_INFERRED = frozenset({pa.int64(), pa.string(), pa.bool_()})
+"""The types that Arrow finds only where all values are of their own class."""
+
+
+def _own_class(kind: pa.DataType) -> type | None:
+    return next((own for is_kind, own, _ in _RULES if is_kind(kind)), None)
+
+
+def _fits(values: Sequence[Any], kind: pa.DataType) -> bool:  # noqa: C901 - one case for each kind of type
+    """Whether values are of the kind of a type; whether they are in its range, Arrow itself decides."""
+    # Column by column, not value by value: the class of most values is found in C.
+    classes = set(map(type, values))
+    there = values
+    if type(None) in classes:
+        there = [value for value in values if value is not None]
+        classes.discard(type(None))
+    if pa.types.is_list(kind):
+        if any(issubclass(each, np.ndarray) for each in classes):
+            there = [value.tolist() if isinstance(value, np.ndarray) and value.ndim else value for value in there]
+            classes = set(map(type, there))
+        return all(map(_is_list, classes)) and _fits(list(chain.from_iterable(there)), kind.value_type)
+    if pa.types.is_map(kind):
+        if not all(issubclass(each, dict) for each in classes):
+            return False
+        keys = list(chain.from_iterable(there))
+        items = list(chain.from_iterable(map(dict.values, there)))
+        return None not in keys and _fits(keys, kind.key_type) and _fits(items, kind.item_type)
+    if pa.types.is_struct(kind):
+        names = {field.name for field in kind}
+        if not all(issubclass(each, dict) for each in classes) or any(value.keys() != names for value in there):
+            return False
+        return all(_fits([value[field.name] for value in there], field.type) for field in kind)
+    if pa.types.is_timestamp(kind) and classes == {dt.datetime}:
+        zones = set(map(id, map(attrgetter("tzinfo"), there)))  # by identity: a zone's hash takes 5x as long
+        return zones == {id(None)} if kind.tz is None else id(None) not in zones
+    for is_kind, own, accepts in _RULES:
+        if is_kind(kind):
+            return classes <= {own} or all(type(value) is own or accepts(value, kind) for value in there)
+    return not there
+
+
+def _is_list(kind: type) -> bool:
+    return issubclass(kind, list | tuple)
+
+
+def _is_integer(value: Any, _kind: pa.DataType) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _is_real(value: Any, kind: pa.DataType) -> bool:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    if not pa.types.is_float32(kind):
+        return True
+    magnitude: Any = abs(value)
+    return not (_FLOAT_32_MAX <= magnitude < math.inf or 0 < magnitude <= _FLOAT_32_MIN)
+
+
+def _is_boolean(value: Any, _kind: pa.DataType) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
+def _is_string(value: Any, _kind: pa.DataType) -> bool:
+    return isinstance(value, str)
+
+
+def _is_binary(value: Any, _kind: pa.DataType) -> bool:
+    return isinstance(value, bytes | bytearray | memoryview)
+
+
+def _is_decimal(value: Any, kind: pa.DataType) -> bool:
+    return isinstance(value, decimal.Decimal) or _is_integer(value, kind)
+
+
+def _is_date(value: Any, _kind: pa.DataType) -> bool:
+    return isinstance(value, dt.date) and not isinstance(value, dt.datetime)
+
+
+def _is_timestamp(value: Any, kind: pa.DataType) -> bool:
+    # Both have a time zone, or neither has: a guess would differ from Spark's. Pandas' times may have nanoseconds.
+    return (
+        isinstance(value, dt.datetime)
+        and (value.tzinfo is None) == (kind.tz is None)
+        and not getattr(value, "nanosecond", 0)
+    )
+
+
+_RULES: tuple[
+    tuple[Callable[[pa.DataType], bool], type | None, Callable[[Any, pa.DataType], bool]],
+    ...,
+] = (
+    (pa.types.is_int64, int, _is_integer),
+    (pa.types.is_string, str, _is_string),
+    (pa.types.is_float64, float, _is_real),
+    (pa.types.is_integer, int, _is_integer),
+    (pa.types.is_boolean, bool, _is_boolean),
+    (pa.types.is_binary, bytes, _is_binary),
+    (pa.types.is_date, dt.date, _is_date),
+    (pa.types.is_floating, None, _is_real),
+    (pa.types.is_decimal, None, _is_decimal),
+    (pa.types.is_timestamp, None, _is_timestamp),
+)
+"""For each simple type: its test, the class whose values are read back unchanged (None: none), and the test for other
+values that it accepts."""
+
+
+def _why_not(value: Any, kind: pa.DataType) -> str:
+    """Return why a value does not fit a type, naming the innermost value that does not."""
+    if isinstance(value, dict) and pa.types.is_struct(kind):
+        names = [field.name for field in kind]
+        lacking = [name for name in names if name not in value]
+        others = [name for name in value if name not in names]
+        if others:
+            near = did_you_mean(str(others[0]), names)
+            return f"{value!r:.200} has a member {others[0]!r} that {ddl_name(kind)} does not have{near}"
+        if lacking:
+            return f"{value!r:.200} lacks the member {lacking[0]!r} of {ddl_name(kind)}, which may be None"
+        parts = [(f"member {field.name!r}", value[field.name], field.type) for field in kind]
+    elif isinstance(value, dict) and pa.types.is_map(kind):
+        if None in value:
+            return f"{value!r:.200} has the key None, which no {ddl_name(kind)} has"
+        parts = [
+            *(("a key", each, kind.key_type) for each in value),
+            *((f"the value of {key!r}", each, kind.item_type) for key, each in value.items()),
+        ]
+    elif isinstance(value, list | tuple) and pa.types.is_list(kind):
+        parts = [(f"item {index}", each, kind.value_type) for index, each in enumerate(value)]
+    else:
+        parts = []
+    for name, part, part_kind in parts:
+        if fit_array([part], part_kind) is None:
+            return f"{name} of {value!r:.200}: {_why_not(part, part_kind)}"
+    return f"{value!r:.200} ({type(value).__name__}) does not fit {ddl_name(kind)}{_reason(value, kind)}"
+
+
+def _reason(value: Any, kind: pa.DataType) -> str:
+    if _fits([value], kind):
+        return ", whose range or digits it exceeds"
+    if isinstance(value, dt.datetime) and pa.types.is_timestamp(kind):
+        return f", whose times have {'no' if kind.tz is None else 'a'} time zone"
+    return ", whose values are of another kind"
+
+
+def _has_years(array: pa.Array) -> bool:
+    """Whether a column's times can be read: in UTC, those with a zone may be before the year 1 or after 9999."""
+    if pa.types.is_timestamp(array.type):
+        pc.min_max(array).as_py()  # an OverflowError, if not
+    elif pa.types.is_nested(array.type) and _holds(array.type, pa.types.is_timestamp):
+        array.to_pylist()
+    return True
+
+
+def _holds(kind: pa.DataType, is_wanted: Callable[[pa.DataType], bool]) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_holds(kind.field(index).type, is_wanted) for index in range(kind.num_fields))
+    return is_wanted(kind)
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_temporal(kind))
+
+
+class _Refused(ValueError):
+    """A type, or a struct's members, do not fit."""
+
+
+def _cast(array: pa.Array, kind: pa.DataType, *, is_part: bool) -> pa.Array:
+    theirs = array.type
+    if theirs == kind:
+        return array
+    if pa.types.is_dictionary(theirs):
+        return _cast(array.dictionary_decode(), kind, is_part=is_part)
+    if pa.types.is_null(theirs):
+        return pa.nulls(len(array), kind)
+    if pa.types.is_struct(theirs) and pa.types.is_struct(kind):
+        return _cast_struct(array, kind, is_part=is_part)
+    if pa.types.is_map(theirs) and pa.types.is_map(kind):
+        pairs = pa.struct([("key", theirs.key_type), ("value", theirs.item_type)])
+        offsets, flat, is_null = _items_of(array.cast(pa.list_(pairs)))
+        keys, items = flat.field(0), flat.field(1)
+        keys, items = _cast(keys, kind.key_type, is_part=is_part), _cast(items, kind.item_type, is_part=is_part)
+        return pa.MapArray.from_arrays(offsets, keys, items, kind, mask=is_null)
+    if _is_any_list(theirs) and pa.types.is_list(kind):
+        offsets, flat, is_null = _items_of(array)
+        return pa.ListArray.from_arrays(offsets, _cast(flat, kind.value_type, is_part=is_part), kind, mask=is_null)
+    if pa.types.is_integer(theirs) and pa.types.is_decimal(kind):
+        # Straight to the type, Arrow refuses any precision that has no room for every integer.
+        array = array.cast(pa.decimal256(_DECIMAL_DIGITS_MAX, kind.scale))
+    elif not _is_same_family(theirs, kind):
+        raise _Refused
+    made = array.cast(kind)
+    if pa.types.is_float32(kind) and pa.types.is_float64(theirs) and not _is_near(array, made):
+        raise _Refused
+    return made
+
+
+def _cast_struct(array: pa.Array, kind: pa.DataType, *, is_part: bool) -> pa.Array:
+    by_name = dict(zip([field.name for field in array.type], array.flatten(), strict=True))  # null where it is null
+    wanted = [field.name for field in kind]
+    if len(by_name) != array.type.num_fields or not set(wanted) <= by_name.keys():
+        raise _Refused
+    if len(wanted) != len(by_name) and not is_part:
+        raise _Refused
+    members = [_cast(by_name[field.name], field.type, is_part=is_part) for field in kind]
+    return pa.StructArray.from_arrays(members, fields=list(kind), mask=array.is_null())
+
+
+def _items_of(array: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Return a column of lists as the offsets of its items, the items, and which of the lists are null."""
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return pa.array(offsets, pa.int64()).cast(pa.int32()), pc.list_flatten(array), array.is_null()
+
+
+def _is_any_list(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+        or pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
+    )
+
+
+_FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_date,
+    lambda one: pa.types.is_string(one) or pa.types.is_large_string(one) or pa.types.is_string_view(one),
+    lambda one: (
+        pa.types.is_binary(one)
+        or pa.types.is_large_binary(one)
+        or pa.types.is_fixed_size_binary(one)
+        or pa.types.is_binary_view(one)
+    ),
+)
+"""Types within which Arrow's cast raises instead of losing data."""
+
+
+def _is_same_family(theirs: pa.DataType, ours: pa.DataType) -> bool:
+    """Whether values of one type mean the same in another."""
+    if pa.types.is_timestamp(theirs) and pa.types.is_timestamp(ours):
+        return (theirs.tz is None) == (ours.tz is None)
+    if pa.types.is_integer(theirs) and pa.types.is_floating(ours):
+        return True
+    return any(family(theirs) and family(ours) for family in _FAMILIES)
+
+
+def _is_near(given: pa.Array, made: pa.Array) -> bool:
+    """Whether no number has become infinite or zero."""
+    values, narrow = (each.to_numpy(zero_copy_only=False) for each in (given, made))
+    return bool((np.isinf(values) == np.isinf(narrow)).all() and ((values == 0) == (narrow == 0)).all())
