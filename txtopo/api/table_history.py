@@ -56,6 +56,8 @@ class TableHistory:
     address: str
     identity: str
     versions: tuple[TableVersion, ...]
+    doubled: tuple[str, ...] = ()
+    """Keys that occur more than once in the newest version, whether or not it can be compared with the one before."""
 
     def until(self, txid: int) -> TableHistory:
         """Return the history up to a transaction."""

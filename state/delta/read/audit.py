@@ -157,7 +157,10 @@ class _Reader:
                     found = attrs.evolve(found, changes=changes)
                 rows = now
             versions.append(found)
-        return TableHistory(self.state, self.location.address, str(self.latest.metadata().id), tuple(versions))
+        is_keyed = self.owner.kind not in ROWS_KINDS
+        doubled = _doubled(rows, keys) if with_rows and is_keyed and rows is not None else ()
+        identity = str(self.latest.metadata().id)
+        return TableHistory(self.state, self.location.address, identity, tuple(versions), doubled)
 
     def _log(self) -> Iterator[tuple[int, list[Mapping[str, Any]]]]:
         """Yield each kept version up to the latest, with its actions."""

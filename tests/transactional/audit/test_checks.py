@@ -388,3 +388,10 @@ def test_a_rewind_to_before_a_shortened_journal():
     report = audit([undone, turn, again], history(write(8, low=7), rolled_back, *versions))
     assert ([*map(str, report.findings)], report.first, report.last) == ([], 1, 4)
     assert any("found 0 committed" in each for each in found([undone, again], history(*versions)))
+
+
+def test_doubled_keys_are_seen_where_nothing_else_is_kept():
+    """The newest version is read for itself: the one before it may be vacuumed."""
+    parts = [part(1, 0, group(1, 2, "t"))]
+    told = attrs.evolve(history(attrs.evolve(write(2, low=1), changes=None))["t"], doubled=("k=1",))
+    assert found(parts, {"t": told}) == ["transaction 2, state 't', table version 1: keys occur more than once: k=1"]

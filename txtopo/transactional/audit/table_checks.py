@@ -57,6 +57,9 @@ class TableWalk:
                 self._find_early(txid, version)
             self._proof.versions += 1
             self._txid = max(self._txid, txid)
+        newest = self._history.versions[-1]
+        if self._history.doubled and (newest.changes is None or not newest.changes.doubled):
+            self._find(f"keys occur more than once: {'; '.join(self._history.doubled)}", newest.txid or 0, newest)
         self._check_end()
         self._report.findings += self._doubts
         self._proof.to_txid = self._txid
