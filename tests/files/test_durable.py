@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from txtopo.files.durable import write_whole
 
 
@@ -16,3 +18,14 @@ def test_a_file_replaces_another_and_what_a_crash_has_left(tmp_path):
     assert path.read_bytes() == b"new"
     assert path.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["taken", "n" * 247, "n" * 256])
+def test_a_write_that_fails_leaves_no_draft(tmp_path, name):
+    """Neither a folder in the file's place nor a name that is too long for it or for its draft costs any disk."""
+    if len(name) < 256:
+        (tmp_path / name).mkdir()
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(OSError, match=r"too long|[Dd]irectory"):
+        write_whole(tmp_path / name, b"content")
+    assert sorted(tmp_path.iterdir()) == before

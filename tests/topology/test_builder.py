@@ -219,3 +219,21 @@ def test_several_streams() -> None:
     b.set_bolt("b", Pass()).fields_grouping("a", Fields("length"), "long words")
     plan = b.build().plan
     assert [(edge.source, edge.stream) for edge in plan.inputs("b")] == [("a", "long words")]
+
+
+@pytest.mark.parametrize(
+    ("topology_id", "message"),
+    [
+        (".", "is the name of a folder already"),
+        ("..", "is the name of a folder already"),
+        ("n" * 201, "has 201 characters as part of a file's name, at most 200 fit"),
+        ("é" * 34, "has 204 characters as part of a file's name, at most 200 fit"),
+    ],
+)
+def test_an_id_is_part_of_the_names_of_files(topology_id, message):
+    """An id that can't be is refused before anything runs; the longest that can be is accepted."""
+    spout = MemoryTransactionalSpout([("a",)], Fields("word"), 1)
+    with pytest.raises(TopologyError, match=message):
+        TransactionalTopologyBuilder(topology_id, "spout", spout).build()
+    for accepted in ("n" * 200, "é" * 33, "..."):
+        TransactionalTopologyBuilder(accepted, "spout", spout).build()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -18,12 +20,24 @@ def sync_path(path: str | Path) -> None:
 def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write a file that a reader sees whole or not at all. It is not synced: a power failure may leave less.
 
-    A crash before the rename leaves a draft, which the next write replaces. One writer at a time.
+    A crash before the rename leaves a draft, which the next write replaces; an error leaves none. One writer at a time.
     """
     draft = path.with_name(f".draft-{path.name}")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
-        file.write(content)
-    draft.replace(path)
+    with removed_on_error(draft):
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+            file.write(content)
+        draft.replace(path)
+
+
+@contextlib.contextmanager
+def removed_on_error(draft: Path) -> Iterator[None]:
+    """Remove a draft if what the block does to it fails: whoever tries again each second would fill the disk."""
+    try:
+        yield
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise
 
 
 def make_folder(folder: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import graphlib
+import urllib.parse
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -27,6 +28,11 @@ from txtopo.suggestions import did_you_mean
 from txtopo.topology.graph import Declared, Graph
 from txtopo.topology.kinds import PLAIN_KINDS, bolt_classes, rules_of
 
+ID_LENGTH_MAX = 200
+"""The maximum length of a topology id, quoted: names of files have at most 255 bytes, and parts of our own."""
+
+_SHOWN = 40
+
 OWN_PREFIX = "spout."
 """The prefix of the names of a spout's own committers and states."""
 
@@ -38,6 +44,13 @@ def check_ids(graph: Graph) -> Iterator[str]:
     """Find ids that are missing, malformed or used twice."""
     if not graph.topology_id or not isinstance(graph.topology_id, str) or "/" in graph.topology_id:
         yield f"the topology id {graph.topology_id!r} must be a non-empty string without a slash"
+    elif graph.topology_id in {".", ".."}:
+        yield f"the topology id {graph.topology_id!r} is the name of a folder already; give the topology another"
+    elif (length := len(urllib.parse.quote(graph.topology_id, safe="", errors="replace"))) > ID_LENGTH_MAX:
+        yield (
+            f"the topology id {graph.topology_id[:_SHOWN]!r}… has {length} characters as part of a file's name, at "
+            f"most {ID_LENGTH_MAX} fit; give the topology a shorter one"
+        )
     for declared in graph.declared:
         if not declared.id or not isinstance(declared.id, str):
             yield f"component id {declared.id!r} must be a non-empty string"

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import attrs
 
+from txtopo.files.durable import removed_on_error
 from txtopo.files.records import DAMAGE, from_json, to_json
 
 HEADER_BYTES = 4096
@@ -87,11 +88,12 @@ class RingWriter:
         self.header = header
         self._written = self.seq
         draft = path.with_name(f".draft-{path.name}")
-        self._file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        os.pwrite(self._file, json.dumps(to_json(header)).encode().ljust(HEADER_BYTES), 0)
-        os.ftruncate(self._file, HEADER_BYTES + header.slots * RECORD_BYTES)
-        os.pwrite(self._file, records, HEADER_BYTES)
-        draft.replace(path)
+        with removed_on_error(draft):
+            self._file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            os.pwrite(self._file, json.dumps(to_json(header)).encode().ljust(HEADER_BYTES), 0)
+            os.ftruncate(self._file, HEADER_BYTES + header.slots * RECORD_BYTES)
+            os.pwrite(self._file, records, HEADER_BYTES)
+            draft.replace(path)
 
     def put(self, kind: int, small: int, number: int, body: bytes) -> None:
         """Add a record: a kind, a number below 256, one below 65,536, and 112 bytes."""
