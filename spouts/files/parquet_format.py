@@ -21,6 +21,7 @@ from spouts.files.format import (
 )
 from spouts.files.listing import FileRange, InputFile
 from txtopo.api.fields import Fields
+from txtopo.columnar.conversion import cast_array, misfit_in
 from txtopo.errors import InputError
 
 
@@ -76,14 +77,14 @@ class ParquetFormat(FileFormat):
         columns = []
         for field in self._schema:
             column = batch.column(field.name)
-            try:
-                columns.append(column if column.type == field.type else column.cast(field.type))
-            except pa.ArrowException as error:
+            made = cast_array(column, field.type, is_part=True)
+            if made is None:
                 raise InputError(
                     f"{path}, column {field.name!r}, row group {group}: a value of type {column.type} does "
                     f"not fit {field.type}; fix the file or the spout's fields",
-                    cause=str(error),
-                ) from error
+                    cause=misfit_in(column, field.type, is_part=True).why,
+                )
+            columns.append(made)
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _group_sizes(self, file: InputFile) -> list[int]:
@@ -123,26 +124,5 @@ class ParquetFormat(FileFormat):
                 found = "occurs twice" if positions else "is missing"
                 raise InputError(f"{path}: column {field.name!r} {found}; its columns are {', '.join(schema.names)}")
             kind = schema.field(positions[0]).type
-            if not _can_fit(kind, field.type):
+            if cast_array(pa.array([], kind), field.type, is_part=True) is None:
                 raise InputError(f"{path}: column {field.name!r} has type {kind}, which does not fit {field.type}")
-
-
-def _can_fit(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of one type can be cast to another without a change of meaning."""
-    if pa.types.is_dictionary(kind):
-        return _can_fit(kind.value_type, wanted)
-    if kind == wanted or (pa.types.is_nested(kind) and kind.id == wanted.id) or pa.types.is_null(kind):
-        return True
-    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(wanted):
-        return (kind.tz is None) == (wanted.tz is None)
-    if pa.types.is_integer(kind) and (pa.types.is_floating(wanted) or pa.types.is_decimal(wanted)):
-        return True
-    families = (
-        pa.types.is_integer,
-        pa.types.is_floating,
-        pa.types.is_decimal,
-        pa.types.is_date,
-        lambda one: pa.types.is_string(one) or pa.types.is_large_string(one) or pa.types.is_string_view(one),
-        lambda one: pa.types.is_binary(one) or pa.types.is_large_binary(one) or pa.types.is_fixed_size_binary(one),
-    )
-    return any(family(kind) and family(wanted) for family in families)

@@ -238,3 +238,27 @@ def test_parquet_that_does_not_fit_is_named_by_column_and_row_group(tmp_path):
     pq.write_table(pa.table({"n": [1, 2**40]}), tmp_path / "a.parquet", row_group_size=1)
     with pytest.raises(InputError, match=r"a\.parquet, column 'n', row group 1: a value of type int64"):
         read(FilesTransactionalSpout(tmp_path, Fields("n: int")))
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array([[1.555]]), "array<decimal(5,2)>"),
+        (pa.array([[2]]), "array<boolean>"),
+        (pa.array([[1.0, 1e300]]), "array<float>"),
+        (pa.array([{"A": 1}]), "struct<a: long>"),
+        (pa.array([[("a", 2**40)]], pa.map_(pa.string(), pa.int64())), "map<string, int>"),
+    ],
+    ids=str,
+)
+def test_parquet_values_within_others_are_checked(tmp_path, column, kind):
+    """A value within a list, a struct or a map that would become another one is refused, as one by itself."""
+    pq.write_table(pa.table({"x": column}), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet.* column 'x'.* does not fit"):
+        read(FilesTransactionalSpout(tmp_path, Fields(f"x: {kind}")))
+
+
+def test_parquet_members_that_no_field_asks_for(tmp_path):
+    """A field may have fewer of a struct's members than the file, as the spout's fields may be some of its columns."""
+    pq.write_table(pa.table({"x": [{"b": 2, "a": 1}, None]}), tmp_path / "a.parquet")
+    assert read(FilesTransactionalSpout(tmp_path, Fields("x: struct<a: long>"))) == [({"a": 1},), (None,)]
