@@ -262,3 +262,20 @@ def test_parquet_members_that_no_field_asks_for(tmp_path):
     """A field may have fewer of a struct's members than the file, as the spout's fields may be some of its columns."""
     pq.write_table(pa.table({"x": [{"b": 2, "a": 1}, None]}), tmp_path / "a.parquet")
     assert read(FilesTransactionalSpout(tmp_path, Fields("x: struct<a: long>"))) == [({"a": 1},), (None,)]
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"\xef\xbb\xbfword\nother\n", ["word", "other"]),
+        (b"\xef\xbb\xbfword", ["word"]),
+        (b"\xef\xbb\xbf\nother", ["", "other"]),
+        (b"word\n\xef\xbb\xbfother\n", ["word", "\ufeffother"]),
+    ],
+)
+@pytest.mark.parametrize("batch_bytes", [4, 1000])
+def test_text_with_a_byte_order_mark(tmp_path, content, lines, batch_bytes):
+    """A byte order mark at a file's beginning is no part of the first line; anywhere else it is a character."""
+    (tmp_path / "a.txt").write_bytes(content)
+    spout = FilesTransactionalSpout(tmp_path, Fields("line: string"), batch_bytes=batch_bytes)
+    assert [line for (line,) in read(spout)] == lines
