@@ -18,7 +18,7 @@ from committers.spill import ReducingCommitter
 from state import DeltaState
 from txtopo import BatchOutputCollector, Fields, MapState, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.map_state import pairs_of
-from txtopo.api.reduction import Combiner, Reduction, Reductions
+from txtopo.api.reduction import Combiner, Reduction, Reductions, exact_sum
 from txtopo.api.tuples import TupleSource
 from txtopo.api.types import ddl_name
 from txtopo.columnar.conversion import fitted_array
@@ -90,6 +90,7 @@ class ReduceCommitter(ReducingCommitter):
         self._key = self._key_fields.names
         self._value = value
         self._function = function
+        self._combine = exact_sum if function is operator.add else function
         self._values = values and checked(values)
 
     def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaState:
@@ -231,7 +232,7 @@ class ReduceCommitter(ReducingCommitter):
         if (key.__class__, value.__class__) not in self._known:
             key, value = self._fitted(key, value)
         folded = self._folded
-        folded[key] = self._function(folded[key], value) if key in folded else value
+        folded[key] = self._combine(folded[key], value) if key in folded else value
 
     def _fitted(self, key: Any, value: Any) -> tuple[Any, Any]:
         """Return key and value as they are folded; raise FieldsError if one does not fit the state's types."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from txtopo.api.fields import Fields
-from txtopo.api.reduction import Reducible, Rows, RowsFile
+from txtopo.api.reduction import Reducible, Rows, RowsFile, exact_sum
 from txtopo.api.values import StateValue
 from txtopo.errors import StateAccessError
 
@@ -246,6 +247,8 @@ def folded_by_key(
 ) -> tuple[list[Key], Callable[[Any, Any], Any]]:
     """Return the distinct keys, and a function of key and old value that folds in the key's values."""
     folded: dict[Key, Any] = {}
+    if function is operator.add:
+        function = exact_sum
     for key, value in pairs:
         folded[key] = function(folded[key], value) if key in folded else value
     return list(folded), lambda key, old: folded[key] if old is None else function(old, folded[key])

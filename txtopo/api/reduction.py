@@ -106,7 +106,7 @@ class Reductions:
                 choose = _FUNCTIONS[how.which]
                 made.append(choose((one[time], _place(a), a), (other[time], _place(b), b))[-1])
             elif how is Reduction.SUM:
-                made.append(_EXACT.add(a, b) if isinstance(a, decimal.Decimal) else a + b)
+                made.append(exact_sum(a, b))
             else:
                 made.append(_FUNCTIONS[how]((_place(a), a), (_place(b), b))[-1])
         return tuple(made)
@@ -119,6 +119,13 @@ def _place(value: Any) -> bool:
 
 _EXACT = decimal.Context(prec=100)
 """Python's own context rounds to 28 digits."""
+
+
+def exact_sum(one: Any, other: Any) -> Any:
+    """Return ``one + other``, exact for decimals, so that a sum does not depend on the order."""
+    if isinstance(one, decimal.Decimal) and isinstance(other, decimal.Decimal):
+        return _EXACT.add(one, other)
+    return one + other
 
 
 Folding: TypeAlias = Reduction | Reductions
