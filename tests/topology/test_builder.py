@@ -237,3 +237,22 @@ def test_an_id_is_part_of_the_names_of_files(topology_id, message):
         TransactionalTopologyBuilder(topology_id, "spout", spout).build()
     for accepted in ("n" * 200, "é" * 33, "..."):
         TransactionalTopologyBuilder(accepted, "spout", spout).build()
+
+
+@pytest.mark.parametrize("outer", ["out/a", "out/a/", "./out/../out/a", "s3://bucket/out/a"])
+def test_a_table_inside_another_is_refused(outer):
+    """A vacuum of the outer table would delete it; one whose name merely begins alike is beside it."""
+
+    def built(inner):
+        builder = TransactionalTopologyBuilder("t", "spout", MemoryTransactionalSpout([("a",)], Fields("word"), 1))
+        for name, path in (("inner", inner), ("outer", outer)):
+            builder.set_state(name, DeltaState(path, key=Fields("k: string"), value=Fields("n: long")))
+        builder.build()
+
+    top = "s3://bucket/out" if "://" in outer else "out"
+    for inner in (f"{top}/a/b", f"{top}/a/b/c"):
+        with pytest.raises(
+            TopologyError, match=r"state 'inner': its table \S+ is inside \S+, the table of state 'outer'"
+        ):
+            built(inner)
+    built(f"{top}/ab")

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import datetime as dt
 import graphlib
+import os
 import urllib.parse
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
@@ -76,6 +78,23 @@ def check_own_tables(graph: Graph, tables: Mapping[str, SpoutTable]) -> Iterator
         for what, names in (("bolt", [d.id for d in graph.declared]), ("state", [each for each, _ in graph.states])):
             if name in names:
                 yield f"{what} {name!r}: spout {spout!r} adds a {what} of that name; give yours another name"
+
+
+def check_places(graph: Graph) -> Iterator[str]:
+    """Find states whose table is inside another state's: a foreign vacuum of the outer one deletes it with its log."""
+    addresses = [(name, state.address) for name, state in graph.states if isinstance(state, State)]
+    places = [
+        (name, address, PurePath(address if "://" in address else os.path.abspath(address)))  # noqa: PTH100 - no links
+        for name, address in addresses
+        if address is not None
+    ]
+    for inner, address, path in places:
+        for outer, around, above in places:
+            if path != above and path.is_relative_to(above):
+                yield (
+                    f"state {inner!r}: its table {address} is inside {around}, the table of state {outer!r}, and a "
+                    "vacuum of that one would delete it; put each table beside the others"
+                )
 
 
 def check_kinds(graph: Graph) -> Iterator[str]:
