@@ -144,9 +144,9 @@ def misfit_of(values: Sequence[Any], kind: pa.DataType) -> Misfit:
 
 def misfit_in(column: Any, kind: pa.DataType, *, is_part: bool = False) -> Misfit:
     """Return the first value of an Arrow column that :func:`cast_array` refuses; there must be one."""
-    if cast_array(column.slice(0, 0), kind, is_part=is_part) is None:
-        return Misfit(0, f"values of Arrow's type {column.type} do not fit {ddl_name(kind)}{_ADVICE}")
     first, end = 0, len(column)
+    if cast_array(column.slice(0, 0), kind, is_part=is_part) is None:
+        first = end = next(iter(pc.indices_nonzero(column.is_valid()).to_pylist()), 0)
     while end - first > 1:  # the first misfit is in this range
         middle = (first + end) // 2
         if cast_array(column.slice(first, middle - first), kind, is_part=is_part) is None:
