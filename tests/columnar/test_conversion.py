@@ -198,3 +198,9 @@ def test_rows_name_the_field() -> None:
     batch = pa.record_batch({"n": pa.array([1, 2**40, 2**41])})
     with pytest.raises(FieldsError, match=r"here, field 'n: int': 1099511627776 .* does not fit int"):
         cast_rows(batch, pa.schema([("n", pa.int32())]), "here")
+
+
+def test_no_rows_of_another_type() -> None:
+    """A column without rows is refused for its type, too: its next rows would be."""
+    with pytest.raises(FieldsError, match=r"here, field 'n: int': None .Arrow's double. does not fit int"):
+        cast_rows(pa.record_batch({"n": pa.array([], pa.float64())}), pa.schema([("n", pa.int32())]), "here")

@@ -154,7 +154,7 @@ def misfit_in(column: Any, kind: pa.DataType, *, is_part: bool = False) -> Misfi
         else:
             first = middle
     value = pc.cast(column.slice(first, 1), pa.string()) if _is_time(column.type) else column.slice(first, 1)
-    shown = value.to_pylist()[0]
+    shown = next(iter(value.to_pylist()), None)
     return Misfit(first, f"{shown!r:.200} (Arrow's {column.type}) does not fit {ddl_name(kind)}{_ADVICE}")
 
 
