@@ -172,7 +172,9 @@ def check(drawn, name, tmp_path_factory, **options):
     pairs, batch_bytes, tasks = drawn
     content, good, bad = b"", [], []
     for record, end in pairs:
-        tuples, letters = alone(record + end, name, tuple(options.items()))
+        # A mark belongs to the record anywhere but at the beginning of a file.
+        mark = MARK if content and record.startswith(MARK) else b""
+        tuples, letters = alone(mark + record + end, name, tuple(options.items()))
         good += tuples
         lines = content.count(b"\n")
         bad += [(len(content) + offset, lines + line, text, reason) for offset, line, text, reason in letters]
