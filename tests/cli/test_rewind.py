@@ -13,6 +13,7 @@ from state import SqliteStore, read_table, read_tables
 from state.transactional import TransactionalState
 from tests.cli.test_repair import MODULE
 from tests.crashes import Crash, CrashError, dying
+from tests.engine.backfills import history_of
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
 from tests.variants import variants
 from txtopo import Config
@@ -381,6 +382,20 @@ def test_by_time(command_line, place):
     assert place.seen() == before
     assert "write it as '2026-11-20 14:00'" in command_line.refusal("rewind", "counting", "--to", "noon", status=2)
     assert "exclude each other" in command_line.refusal("rewind", "counting", "3", "--to", "2000-01-01", status=2)
+
+
+@pytest.mark.parametrize(("later_ms", "txid"), [(-1, 2), (0, 3), (1, 3)])
+def test_by_the_exact_time(command_line, place, later_ms, txid):
+    """A transaction that was planned at the very moment is among those that stay."""
+    place.run(2)
+    place.run(3)
+    place.run()
+    planned = {each.txid: each.planned for each in history_of(place.folder)}
+    assert planned[2].at_ms < planned[3].at_ms - 1
+    assert planned[3].at_ms + 1 < planned[4].at_ms
+    time = planned[3].at + dt.timedelta(milliseconds=later_ms)
+    told = command_line.told("rewind", "counting", "--to", time.isoformat(), "--yes")
+    assert f"the topology goes back to transaction {txid}, " in told
 
 
 def test_it_goes_to_the_newest_point_that_all_can_stand_at(command_line, place):

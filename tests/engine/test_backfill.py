@@ -346,6 +346,18 @@ def test_old_code_that_starts_again_leaves_the_state_behind(place, world, comman
     audited(command_line, place, "backfilled up to transaction 13", "✔")
 
 
+def test_old_code_that_starts_again_after_the_new_one(place, world):
+    """Starts of the new code have opened the table with later epochs than the backfill's: the next one goes beyond."""
+    place.backfill("lengths", "words", "lengths")
+    for _ in range(6):
+        place.run("words", "lengths")
+    world.rows.append("w1")
+    place.run("words")
+    assert place.backfill("lengths", "words", "lengths").joined_at == 13
+    place.run("words", "lengths")
+    assert sum(row["n"] for row in place.rows("lengths")) == 12  # one was given up
+
+
 def test_a_topology_that_has_gone_back_is_noticed(tmp_path, world):
     """The table would have transactions that the topology no longer has."""
     place = Place(tmp_path / "out")

@@ -183,3 +183,20 @@ def test_a_name_is_synced_after_its_content(folder: LocalFolder, monkeypatch: py
     folder.put_if_absent("log/1", b"x")
     folder.put("log/1", b"y")
     assert done == ["content", "name", "folder"] * 2
+
+
+def test_a_move_is_synced(folder: LocalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder that had the name and the one that gets it are both synced after the move, new ones above it too."""
+    folder.put("table/a", b"x")
+    synced: list[tuple[Path, bool]] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        is_moved = (folder.root / "far" / "aside" / "table.1").exists()
+        synced.append((Path(f"/proc/self/fd/{descriptor}").readlink(), is_moved))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    folder.move("table", "far/aside/table.1")
+    assert {path for path, is_moved in synced if is_moved} == {folder.root, folder.root / "far" / "aside"}
+    assert {path for path, is_moved in synced if not is_moved} == {folder.root, folder.root / "far"}

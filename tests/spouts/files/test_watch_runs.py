@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
+from spouts.files import taken_log
 from spouts.files.listing import InputFile
 from spouts.files.taken_log import Admitted, FileLog, LogPlace
 from state import MemoryState, MemoryStore, SqliteStore, read_table, read_tables
@@ -22,7 +24,7 @@ from tests.spouts.files.growing import Growing
 from tests.spouts.files.run_growing import counting_lines
 from tests.transactional.recovery.crashes import CrashError, CrashingLead, Fuse
 from txtopo import Config, Fields
-from txtopo.api.store import Put
+from txtopo.api.store import Change, Lead, Put
 from txtopo.testing.inline import run_inline
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
 from txtopo.testing.zookeeper import ZooKeeperServer
@@ -179,6 +181,49 @@ def test_what_a_crash_left_of_a_compaction_is_not_read(place: LogPlace) -> None:
     log.remove([0])
     log.rename("/")
     assert len(log) == len(FileLog(place)) == 0
+
+
+@attrs.frozen
+class OneByOne(Lead):
+    """A lead whose store writes each change in a step of its own, and that dies before a certain one."""
+
+    inner: Lead
+    steps: list[Change] = attrs.field(factory=list)
+    steps_max: int = 1_000
+
+    @property
+    def epoch(self) -> int:
+        return self.inner.epoch
+
+    def write(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if len(self.steps) == self.steps_max:
+                raise CrashError("before the next step")
+            self.inner.write([change])
+            self.steps.append(change)
+
+    def is_held(self) -> bool:
+        return self.inner.is_held()
+
+    def release(self) -> None:
+        self.inner.release()
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_compaction_that_a_store_has_divided(place: LogPlace, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    """Whatever the step of it that a crash comes before, the log has all its entries, under the former head or the new one."""
+    monkeypatch.setattr(taken_log, "RECORD_BYTES_MAX", 1)  # each change in a record of its own
+    log = new_log(place)
+    log.admit([InputFile(name, "", 1, 1) for name in ("a.txt", "b.txt")], 0)
+    log = FileLog(attrs.evolve(place, lead=OneByOne(place.lead, steps_max=steps)))
+    with contextlib.suppress(CrashError):
+        log.rename("/", "in/")
+        assert steps == 5, "it writes the next number, two entries and the head, and removes the former generation"
+    found = FileLog(place)
+    assert found.head is not None
+    prefix = "" if found.head.root == "/in" else "in/"
+    assert [entry.name for entry in found.entries_from(0)] == [f"{prefix}a.txt", f"{prefix}b.txt"]
+    assert found.next_number == 2
 
 
 def test_a_log_knows_its_own_metadata(place: LogPlace) -> None:

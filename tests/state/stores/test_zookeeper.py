@@ -159,8 +159,21 @@ def test_holder_elsewhere_is_refused_in_the_end(store, plain, root, monkeypatch)
         store.take_lead("a", "second")
 
 
-def hold_from_elsewhere(store, plain, root):
-    holder = attrs.evolve(Holder.of_this_process("elsewhere"), pid=17, host="far-away", machine="another kernel")
+def test_holder_elsewhere_with_a_longer_session_is_waited_for(store, plain, root, monkeypatch):
+    """A holder on another machine may have a longer session than whoever asks: as long as that it may be dead."""
+    monkeypatch.setattr(state.stores.zookeeper, "_SESSION_SECS_MIN", 0.0)
+    monkeypatch.setattr(state.stores.zookeeper, "_REFUSAL_MARGIN_SECS", -SESSION_SECS)
+    hold_from_elsewhere(store, plain, root, SESSION_SECS + 1.0)
+    started = time.monotonic()
+    with pytest.raises(AlreadyRunning, match="far-away"):
+        store.take_lead("a", "second")
+    assert time.monotonic() - started >= 1.0
+
+
+def hold_from_elsewhere(store, plain, root, session_secs=0.0):
+    holder = attrs.evolve(
+        Holder.of_this_process("elsewhere", session_secs), pid=17, host="far-away", machine="another kernel"
+    )
     node = f"{root}/leads/a/holder"
     plain.create(f"{root}/leads/a", b"0", makepath=True)
     plain.create(node, holder.to_bytes(), ephemeral=True)

@@ -17,6 +17,7 @@ from txtopo import Fields, Topology
 from txtopo.errors import StopError
 from txtopo.files.folder import LocalFolder
 from txtopo.testing.inline import run_inline
+from txtopo.transactional.core.events import Planned, Turn
 from txtopo.transactional.journal import ending as journal_end, journal
 from txtopo.transactional.journal.journal import (
     JournalEntry,
@@ -103,17 +104,26 @@ def test_the_last_group_counts_if_it_was_written() -> None:
 
 
 def test_the_oldest_files_go_and_no_more_than_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The newest entries are kept, as many as fit."""
+    """The newest entries are kept, as many as fit; the header of what is left says all of what came before it."""
     monkeypatch.setattr(journal, "PART_BYTES_MAX", 1)  # each entry in a file of its own
-    header = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {})
+    header = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {"words": None, "idle": None})
     writer = JournalWriter(LocalFolder(tmp_path / "journal"), header, 1500)
     for txid in range(1, 21):
-        writer.enter(JournalEntry({}, (JournalTransaction(txid, 1, "m" * 100, {}),)))
+        transaction = JournalTransaction(txid, 1, "m" * 100, {}, planned=Planned(1000 + txid, Turn.INPUT))
+        writer.enter(JournalEntry({"words": (1, 0)}, (transaction,)))
     sizes = [file.size for file in journal_files(LocalFolder(tmp_path / "journal"))]
     assert 1500 - 2 * max(sizes) <= sum(sizes[:-1]) <= 1500
     (kept,) = read_journal(LocalFolder(tmp_path / "journal"))
     assert [entry.last for entry in kept.entries] == list(range(21 - len(kept.entries), 21))
-    assert kept.header.committed == 20 - len(kept.entries)
+    before = 20 - len(kept.entries)
+    assert kept.header == attrs.evolve(
+        header,
+        committed=before,
+        metadata="m" * 100,
+        planned=Planned(1000 + before, Turn.INPUT),
+        states={"words": before, "idle": None},
+        format=kept.header.format,
+    )
 
 
 def test_a_coordinator_removes_no_file_of_its_successors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

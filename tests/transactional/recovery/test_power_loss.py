@@ -16,6 +16,7 @@ from txtopo import Fields
 from txtopo.cli.main import txtopo
 from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline
+from txtopo.transactional.recovery import coordinator_state
 
 WAYS = pytest.mark.parametrize("config", [CONFIG, EXECUTORS_CONFIG], ids=["driver", "executors"])
 
@@ -65,6 +66,13 @@ def test_at_each_step_of_a_group(tmp_path, disk, config):
     assert [name for name, _ in group] == [steps[0], steps[3], steps[1], *[steps[2]] * 4, steps[3]]
     for _, left in group:
         check_left(left, tmp_path / "left", config, 24)
+
+
+def test_a_note_that_is_in_a_draft(tmp_path, disk, monkeypatch):
+    """A group whose note is too large for the store is decided once the draft of it is durable, and finished from there."""
+    monkeypatch.setattr(coordinator_state, "NOTE_BYTES_MAX", 100)
+    lefts = lefts_of_run(disk, CONFIG, 24, ("group.decide.after",))
+    check_left(lefts[-1][1], tmp_path / "left", CONFIG, 24)
 
 
 @pytest.mark.parametrize(
