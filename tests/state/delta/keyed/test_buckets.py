@@ -17,7 +17,8 @@ from state.delta.keyed import buckets as delta_buckets
 from state.delta.keyed.writing import FileWrites
 from state.delta.log.data_files import DATA_FOLDER
 from tests.budgets import examples
-from tests.state.delta.delta_tables import fold, reread
+from tests.state.delta.delta_tables import fold, hold_no_rows, reread
+from tests.state.delta.foreign import live_files, move_rows, rows_in
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.columnar.hashing import PARTS, parts_of
@@ -187,6 +188,41 @@ def test_files_that_were_moved_meanwhile(tmp_path, is_prepared) -> None:
     again = opened(tmp_path, epoch=3, executors=InlineExecutors(slots=4))
     commit(again, (3, many(200)))
     assert rows(tmp_path) == {**dict.fromkeys(many(200), (2, 3)), "w7": (3, 3), "new": (5, 2)}
+
+
+@pytest.mark.parametrize("way", ["executors", "driver"])
+@pytest.mark.parametrize("is_prepared", [False, True], ids=["folded", "prepared"])
+@pytest.mark.parametrize("is_touched", [False, True], ids=["others", "one"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_some_of_the_files_were_moved_meanwhile(tmp_path, monkeypatch, way, is_prepared, is_touched, times) -> None:
+    """Of the files that a write replaces, somebody may have moved one, once or twice, and left the others alone."""
+    state = opened(tmp_path, executors=InlineExecutors(slots=8))
+    commit(state, (1, many(200)))
+    deltas = {"w7": 1, "w8": 1, "w9": 1, "new": 5}
+    if way == "driver":
+        hold_no_rows(monkeypatch)
+        state = opened(tmp_path, epoch=2)
+        writes = {key: TransactionalValue(2, n + (1 if key != "new" else 0)) for key, n in deltas.items()}
+    else:
+        writes = fold(state, (2, deltas))
+    note = reread(state.prepare(2, writes)) if is_prepared else None
+    touched = {files_of_key(tmp_path, key) for key in deltas if key != "new"}
+    assert len(touched) == 3
+    others = [file for file in live_files(tmp_path / "t") if file not in touched]
+    for _ in range(times):
+        others[:2] = [move_rows(tmp_path / "t", [*(touched.pop() for _ in range(is_touched)), *others[:2]])]
+    if note is None:
+        state.write(2, writes)
+    else:
+        opened(tmp_path, epoch=3).publish(2, note)
+    expected = {**dict.fromkeys(many(200), (1, 1)), **dict.fromkeys(deltas, (2, 2)), "new": (5, 2)}
+    assert rows(tmp_path) == expected
+
+
+def files_of_key(path, key) -> str:
+    """Return the data file that holds a key."""
+    (found,) = (file for file in live_files(path / "t") if key in rows_in(path / "t", [file])["word"].to_pylist())
+    return found
 
 
 def test_a_folder_named_as_a_partition(tmp_path) -> None:

@@ -1,0 +1,51 @@
+"""What somebody else does to a table, with another library than ours or by hand."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from state.delta.log.entries import entry_path
+
+
+def live_files(path: Path) -> list[str]:
+    """Return the paths of a table's data files, as in the log, in the order of their names."""
+    return sorted(pa.table(DeltaTable(path).get_add_actions())["path"].to_pylist())
+
+
+def rows_in(path: Path, files: Sequence[str]) -> pa.Table:
+    """Return the rows in some files of a table."""
+    return pa.concat_tables([pq.ParquetFile(path / file).read() for file in files])
+
+
+def move_rows(path: Path, removed: Sequence[str], rows: pa.Table | None = None, operation: str = "OPTIMIZE") -> str:
+    """Put one file in the place of some, as an OPTIMIZE does, and return its path.
+
+    ``rows`` are those of the new file; None: those of the old ones.
+    """
+    added = f"part-{uuid.uuid4().hex}.parquet"
+    pq.write_table(rows_in(path, removed) if rows is None else rows, path / added)
+    count = pq.ParquetFile(path / added).metadata.num_rows
+    common = {"partitionValues": {}, "dataChange": False}
+    actions = [
+        {"commitInfo": {"operation": operation}},
+        *({"remove": {"path": file, "deletionTimestamp": 0, **common}} for file in removed),
+        {
+            "add": {
+                "path": added,
+                "size": (path / added).stat().st_size,
+                "modificationTime": 0,
+                "stats": json.dumps({"numRecords": count}),
+                **common,
+            }
+        },
+    ]
+    entry = path / entry_path(DeltaTable(path).version() + 1)
+    entry.write_text("\n".join(map(json.dumps, actions)))
+    return added
