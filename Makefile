@@ -10,7 +10,7 @@ LONG_TESTS := long-1 long-2 long-3 long-4 long-5 long-6 long-7 long-8
 SOAKS := long-soak-transactions long-soak-trees long-soak-kafka long-spark-cluster
 LONG_PARTS := $(LONG_TESTS:%=$(LOGS)/%.passed) $(SOAKS:%=$(LOGS)/%.passed)
 
-.PHONY: help fast $(FAST_PARTS) long long-again $(LONG_TESTS) $(SOAKS) test test-with-spark $(PARTS) compat lint docs bench
+.PHONY: help browser fast $(FAST_PARTS) long long-again $(LONG_TESTS) $(SOAKS) test test-with-spark $(PARTS) compat lint docs bench
 
 help:
 	@echo "make fast    the tests without Spark and without what is slow, in two to three minutes"
@@ -70,9 +70,15 @@ long-spark-cluster:
 test long compat: export SPARK_LAUNCHER_OPTS := $(QUICK_JVM)
 test long: export SPARK_SUBMIT_OPTS := $(QUICK_JVM) -XX:SharedArchiveFile=$(abspath $(CLASSES))
 
-# Style and types come first: they take seconds, and a slip in them should not cost the time of the tests.
-test: lint $(CLASSES)
+# Style and types come first: they take seconds, and a slip in them should not cost the time of the tests. What could not
+# be tested here is said last.
+test: lint browser $(CLASSES)
 	$(call side_by_side,3,test-with-spark $(PARTS))
+	@sed -n 's/^SKIPPED.*\(not tested: .*\)/\1/p' $(LOGS)/test-*.log | sort -u
+
+# The page's tests open it in a real browser: Debian's, if it is not there and may be installed.
+browser:
+	@$(BIN)python -m tests.ui.browser
 
 $(CLASSES):
 	-SPARK_SUBMIT_OPTS="$(QUICK_JVM)" $(BIN)python -m tests.spark.class_archive $@

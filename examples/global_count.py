@@ -87,7 +87,7 @@ def show_results(console: Console, output: str) -> None:
     """Print the total and the path of its table."""
     table = Path(output) / "global_count"
     total = sum(read_table(table)["n"].to_pylist())
-    console.print(f"[bold]{total}[/] tuples in total; the table is {table}", soft_wrap=True)
+    console.print(f"{total} tuples in total; the table is {table}", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -92,5 +92,5 @@ def show_results(console: Console, output: str) -> None:
     """Print the alerts."""
     alerts = sorted(read_table(Path(output) / "alerts").to_pylist(), key=lambda row: (row["noticed_at"], row["sensor"]))
     for row in alerts[:5]:
-        console.print(f"{row['sensor']} has sent nothing since {row['last_at']:%H:%M:%S}", highlight=False)
+        console.print(f"{row['sensor']} has sent nothing since {row['last_at']:%H:%M:%S}")
     console.print(f"{len(alerts):,} alerts")

@@ -168,8 +168,8 @@ def show_results(console: Console, output: str) -> None:
         by_start[start].append(f"{shop:<10} {orders:>7,} orders {revenue:>14,}")
     for start in sorted(by_start)[-1:]:
         console.print(f"{start:%H:%M}, the last of {len(by_start):,} closed minutes:")
-        console.print("\n".join(sorted(by_start[start])), highlight=False)
+        console.print("\n".join(sorted(by_start[start])))
     console.print("all minutes, closed and open:")
     for shop, (orders, revenue, _largest) in sorted(found.totals.items()):
-        console.print(f"{shop:<10} {orders:>7,} orders {revenue:>14,}", highlight=False)
+        console.print(f"{shop:<10} {orders:>7,} orders {revenue:>14,}")
     console.print(f"{len(found.orders):,} orders, {len(found.late):,} late ones")

@@ -135,4 +135,4 @@ def config() -> Config:
 
 def show_results(console: Console, output: str) -> None:
     """Print the number of rows."""
-    console.print(f"{pa.table(DeltaTable(output).scan(columns=['id'])).num_rows:,} rows", highlight=False)
+    console.print(f"{pa.table(DeltaTable(output).scan(columns=['id'])).num_rows:,} rows")

@@ -141,4 +141,4 @@ def show_results(console: Console, output: str) -> None:
         return
     rows = pa.table(DeltaTable(output).scan()).to_pylist()
     rows.sort(key=lambda row: (-row["count"], row["word"]))
-    console.print(", ".join(f"{row['word']} {row['count']:,}" for row in rows[:5]), highlight=False)
+    console.print(", ".join(f"{row['word']} {row['count']:,}" for row in rows[:5]))

@@ -33,6 +33,14 @@ def in_utc(value: Any) -> Any:
         return value
 
 
+def words_at(secs: float) -> str:
+    """Return seconds since 1970 as a time in UTC, to the second; whatever Python can't say, in words."""
+    try:
+        return f"{EPOCH + dt.timedelta(seconds=secs):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError):  # a float near the last microsecond of 9999 is 10000
+        return "after 9999" if secs > 0 else "before the year 1" if secs < 0 else "no time"
+
+
 def datetime_at(micros: int) -> dt.datetime:
     """Return microseconds since 1970 as a time in UTC."""
     return EPOCH + micros * MICROSECOND

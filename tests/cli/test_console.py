@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import math
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime
 
+import attrs
 import pytest
+from rich.table import Table
 from rich.text import Text
 
 from state import DeltaState, TransactionalValue
+from tests.processes import environment
 from txtopo import Fields
 from txtopo.cli.command import print_error
 from txtopo.cli.console import Console
-from txtopo.printable import PrintableFormatter
+from txtopo.cli.display.live import LiveDisplay
+from txtopo.printable import PrintableFormatter, escaped
+from txtopo.transactional.run.report import Progress
+from txtopo.transactional.tasks.readings import Reading, ReadingKind
+from txtopo.utc import EPOCH, words_at
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\x1b[31mred\x9b2J\u202ereversed"
 SHOWN = r"\x1b[2J\x1b[31mred\x9b2J\u202ereversed"
@@ -21,7 +34,7 @@ SHOWN = r"\x1b[2J\x1b[31mred\x9b2J\u202ereversed"
 @pytest.mark.parametrize("printed", [HOSTILE, Text(HOSTILE, "bold red"), Text(f"\t{HOSTILE}\nmore")])
 def test_control_characters_of_texts_are_escaped(printed):
     """Rich's own stay, such as those of a style; so do tabs and ends of lines."""
-    console = Console(force_terminal=True, color_system="standard", width=200, markup=False, highlight=False)
+    console = Console(force_terminal=True, color_system="standard", width=200)
     with console.capture() as capture:
         console.print(printed)
     out = capture.get()
@@ -30,6 +43,57 @@ def test_control_characters_of_texts_are_escaped(printed):
     if isinstance(printed, Text):
         assert ("\x1b[1;31m" in out) == bool(printed.style)
         assert ("\nmore" in out) == ("\n" in printed.plain)
+
+
+@pytest.mark.parametrize("text", ["[/bold]", "[/x]", "[red]x", "data[old]", ":smile:", "[link=https://a.b]c[/link]"])
+def test_a_text_is_no_markup(text):
+    """Whatever others have named something, also in a cell."""
+    console = Console(force_terminal=True, width=80)
+    table = Table(text, title=Text(text))
+    table.add_row(text)
+    with console.capture() as capture:
+        console.print(text)
+        console.print(table)
+    assert capture.get().count(text) == 4
+
+
+@pytest.mark.parametrize("text", ["[/bold]", "[red]x", "a[old]", "two\nlines"])
+def test_foreign_names_of_a_run(text):
+    """The names of a topology and of its components are in the live display as they are, each on its line."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=84, color_system=None)
+    progress = Progress(text, 40, 1, 1, 1, 1, "committing", 30, 0, 30_000, 3, 65.0)
+    with LiveDisplay(console, 32) as display:
+        display.stage(text)
+        reading = Reading(text, text, ReadingKind.COUNT, 1)
+        display.update(attrs.evolve(progress, last_failure=text, readings=(reading,)))
+        display._live.refresh()
+    shown = escaped(text)
+    assert f"─ {shown} 1:05 ─" in console.file.getvalue()
+    assert f" {shown}  " in console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("secs", "words"),
+    [
+        (0, "1970-01-01 00:00:00 UTC"),
+        (253_402_300_799.0, "9999-12-31 23:59:59 UTC"),
+        ((datetime.max.replace(tzinfo=UTC) - EPOCH).total_seconds(), "after 9999"),
+        (9e12, "after 9999"),
+        (-1e12, "before the year 1"),
+        (math.inf, "after 9999"),
+        (math.nan, "no time"),
+    ],
+)
+def test_times_that_python_cannot_say(secs, words):
+    """The watermark of an input that has ended is after all times."""
+    assert words_at(secs) == words
+
+
+def test_standard_output_that_is_closed():
+    """Another file must not get its number, and a run ends well."""
+    command = f"{shlex.quote(sys.executable)} -m txtopo.cli show examples.global_count >&-"
+    ended = subprocess.run(["sh", "-c", command], env=environment(), capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_an_error_that_quotes_a_record(capsys):
@@ -54,7 +118,9 @@ def test_rows_of_a_state(command_line, tmp_path):
     """A column is as wide as what is shown, so that nothing is cut off."""
     path = tmp_path / "words"
     state = DeltaState(path, key=Fields("word: string"), value=Fields("n: long")).open("t", "words", "life", 1)
-    state.write(1, {HOSTILE: TransactionalValue(1, 1)})
+    state.write(1, {HOSTILE: TransactionalValue(1, 1), "two\nlines": TransactionalValue(1, 2)})
     state.close()
     result = command_line("state", str(path))
-    assert result.stdout.splitlines()[1].split() == [rf"\x1b]0;title\x07{SHOWN}", "1", "1"]
+    _, first, second = result.stdout.splitlines()
+    assert first.split() == [rf"\x1b]0;title\x07{SHOWN}", "1", "1"]
+    assert second.split() == [r"two\nlines", "2", "1"]

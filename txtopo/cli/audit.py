@@ -55,7 +55,7 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
     metadata_dir, topology_id = journal_place(target)
     parts, histories, committed = _evidence(metadata_dir, topology_id, with_rows=not quick)
     report = audit(parts, histories, committed, backfills_of(metadata_dir, parts))
-    console = Console(highlight=False)
+    console = Console()
     if report.findings:
         checked = f"checked {count_of(report.groups, 'group')} of the journal and {count_of(len(histories), 'table')}:"
         console.print(Text(checked))

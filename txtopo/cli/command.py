@@ -121,7 +121,7 @@ def discreet(text: str) -> str:
 def print_error(message: str) -> None:
     """Print a message to standard error: the first line in red, the rest, often a traceback, as it is, but discreet."""
     message = discreet(message)
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console = Console(stderr=True, soft_wrap=True)
     first, _, rest = message.partition("\n")
     console.print(Text(f"error: {first}", style="bold red"))
     if rest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import rich.console
 from rich.console import ConsoleOptions, RenderableType
@@ -17,8 +18,12 @@ class Console(rich.console.Console):
     """Rich's console, but control characters in texts are escaped.
 
     Texts hold what others wrote, such as records in the messages of user code's errors, and could otherwise command the
-    terminal. Rich itself lets the escape character pass.
+    terminal. Rich itself lets the escape character pass. For the same reason a text is no markup, whatever is in
+    brackets or between colons: what has a style is a :class:`~rich.text.Text`.
     """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """Yield what is printed; Rich's own commands to the terminal are segments of their own, and stay."""
@@ -31,5 +36,5 @@ class Console(rich.console.Console):
 
 def table_console() -> Console:
     """Return a console for tables; if the output is no terminal, it is so wide that their lines can be searched."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+    console = Console()
+    return console if console.is_terminal else Console(width=_PIPE_WIDTH)

@@ -73,7 +73,7 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
         raise CommandLineError(f"--from {since} is after --to {to}")
     if _is_table(a) != _is_table(b):
         raise CommandLineError("A and B must both be tables, or both be folders with the tables of a topology")
-    console = Console(highlight=False)
+    console = Console()
 
     def say(text: str, style: str = "") -> None:
         console.print(Text(text, style), soft_wrap=True)

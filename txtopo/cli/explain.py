@@ -113,7 +113,7 @@ def explain_command(target: OutputFolder | Target, txid: int) -> None:
     which is about a second old. Nothing is run or written.
     """
     known = _known(target)
-    console = Console(highlight=False)
+    console = Console()
     head, *lines = lines_of(known, txid)
     console.print(Text(head, "bold"), soft_wrap=True)
     for line in lines:

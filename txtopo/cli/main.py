@@ -6,6 +6,7 @@ import difflib
 import importlib
 import importlib.metadata
 import io
+import os
 import sys
 from typing import Any, cast
 
@@ -104,6 +105,9 @@ def txtopo() -> None:
 
 def main() -> None:
     """Run the command line; characters that the output's encoding lacks are replaced."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by the caller; another file would get its number
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - open as long as the process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

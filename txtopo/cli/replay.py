@@ -53,7 +53,7 @@ def replay_command(ctx: click.Context, target: Target, txid: int | None, first: 
     with user_output_logged(), _runner(plan, config, prototypes) as runner:
         replay = Replay(plan, config, prototypes, runner, has_edge_tallies=config.acker_executors > 0)
         with contextlib.closing(replay):
-            console = Console(highlight=False)
+            console = Console()
             if txid is None:
                 found = replay.run_range(parts, first or 1, last or 1)
                 difference = found.earliest

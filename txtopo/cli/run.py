@@ -95,7 +95,7 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
     if real_time:
         target = _in_real_time(target)
     gc.freeze()  # modules live as long as the process; collecting them at exit would take 0.3 s
-    console = Console(highlight=False)
+    console = Console()
     _log_to(console, target.config, LOG_LEVELS[log_level])
     with _observed(target, address, page, console) as observed:
         if isinstance(target.topology, PlainTopology):

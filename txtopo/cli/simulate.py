@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import click
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from txtopo.cli.command import Command, CommandLineError, WholeNumber, discreet
 from txtopo.cli.console import Console
@@ -29,7 +29,7 @@ from txtopo.topology.topology import PlainTopology, TransactionalTopology
 
 INVARIANT = "check_state"
 UNTIL = 12
-HELD = "[bold green]every promise held[/]"
+HELD = Text("every promise held", "bold green")
 
 
 @click.command(cls=Command)
@@ -96,7 +96,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     first schedule that fails is shrunk, and the command that replays it is printed.
     """
     context.with_resource(faults_unlogged())
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(soft_wrap=True)
     command = ["txtopo", "simulate", *target.words]
     command += [option for kind in kinds for option in ("--only", kind)]
     command += ["--until", str(until)] if until != UNTIL else []
@@ -111,7 +111,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
         failure: Failure | None = Failure.of(FAULTLESS, (), error)
     else:
         for warning in subject.warnings:
-            console.print(f"[yellow]warning:[/] {escape(warning)}")
+            console.print(Text.assemble(("warning:", "yellow"), f" {warning}"))
         drawn = _kinds(subject, kinds)
         if seed == FAULTLESS:
             failure = None
@@ -123,7 +123,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
         console.print(HELD)
         return
     if context.meta["txtopo.debug"] or (seed is not None and not failure.says_all):
-        console.print(discreet(failure.trace), markup=False)
+        console.print(discreet(failure.trace))
     _print_failure(console, failure, None if seed else command)
     context.exit(1)
 
@@ -178,16 +178,15 @@ def _run(subject: Simulated, seeds: range, kinds: Kinds, processes: int | None, 
 def _print_failure(console: Console, failure: Failure, command: list[str] | None) -> None:
     """Print a broken promise, the faults that led to it, and how to replay it; ``command`` is None in a replay."""
     if command is None:
-        console.print("[bold red]broken: [/]", end="")
-        console.print(discreet(failure.violation), markup=False)
+        console.print(Text.assemble(("broken: ", "bold red"), discreet(failure.violation)))
         return
     replay = [*command, "--seed", str(failure.seed)]
     without = ", without faults," if failure.seed == FAULTLESS else ""
-    console.print(f"[bold red]schedule {failure.seed}{without} is broken: [/]", end="")
-    console.print(discreet(failure.violation), markup=False)
+    head = f"schedule {failure.seed}{without} is broken: "
+    console.print(Text.assemble((head, "bold red"), discreet(failure.violation)))
     if failure.seed != FAULTLESS:
         replay += ["--faults", ",".join(str(number) for number, _ in failure.faults)]
         console.print(f"with {len(failure.faults)} faults:" if failure.faults else "without faults")
     for number, fault in failure.faults:
-        console.print(f"  {number}: {fault}", markup=False)
-    console.print(f"to replay it: {command_line(replay)}", markup=False)
+        console.print(f"  {number}: {fault}")
+    console.print(f"to replay it: {command_line(replay)}")

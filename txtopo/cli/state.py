@@ -95,7 +95,7 @@ def _show(found: pa.Table, limit: int | None, form: str, name: str | None = None
             _write_csv(shown)
         case _:
             if name is not None:
-                Console(highlight=False).print(Text(name, "bold"))
+                Console().print(Text(name, "bold"))
             _print(shown)
     return shown
 
@@ -142,7 +142,7 @@ def _print(rows: pa.Table) -> None:
         style = "dim" if field.name == TXID else ""
         drawn.add_column(Text(field.name), justify="right" if number else "left", style=style)
     for row in rows.to_pylist():
-        drawn.add_row(*(Text("" if value is None else escaped(str(value), keep="\n")) for value in row.values()))
+        drawn.add_row(*(Text("" if value is None else escaped(str(value))) for value in row.values()))
     table_console().print(drawn)
 
 
@@ -163,4 +163,4 @@ def _written(rows: pa.Table) -> str:
 
 def _say(text: str) -> None:
     """Print a remark to standard error, apart from the rows."""
-    Console(stderr=True, highlight=False).print(Text(text, "dim"), soft_wrap=True)
+    Console(stderr=True).print(Text(text, "dim"), soft_wrap=True)

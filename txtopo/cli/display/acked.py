@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterator
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
+from txtopo.cli.console import Console
 from txtopo.cli.display.live import Display
 from txtopo.cli.display.plain import INTERVAL_SECS, Lines
 from txtopo.cli.display.rate import RecentRate
@@ -76,16 +77,16 @@ class AckedDisplay(Display):
         """Replace the display with the summary of the run."""
         self._live.stop()
         self._console.print(Text.assemble(("✔ ", "bold green"), (report.topology_id, "bold"), f": {report.reason}"))
-        self._console.print(f"{_counts(report)} in {report.elapsed_secs:.1f} s", highlight=False)
+        self._console.print(f"{_counts(report)} in {report.elapsed_secs:.1f} s")
 
     def _rows(self, report: PlainReport) -> Iterator[tuple[str, RenderableType]]:
-        yield "roots", _counts(report)
-        yield "", _rates(report, self._rate)
+        yield "roots", Text(_counts(report))
+        yield "", Text(_rates(report, self._rate))
         workers = f"{report.workers_running} of {report.workers} run, {count_of(report.restarts, 'restart')}"
         yield "workers", Text(workers, "yellow" if report.workers_running < report.workers else "")
         for name, counts in report.components.items():
             emitted = sum(counts.emitted.values())
-            yield name, f"{counts.executed:,} executed, {emitted:,} emitted, {counts.failed:,} failed"
+            yield name, Text(f"{counts.executed:,} executed, {emitted:,} emitted, {counts.failed:,} failed")
         if report.last_error:
             yield "last error", Text(report.last_error, "yellow")
 

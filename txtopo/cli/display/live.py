@@ -6,16 +6,18 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Self
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from txtopo.cli.console import Console
 from txtopo.cli.display.rate import TupleRate
 from txtopo.cli.display.summary import print_summary
 from txtopo.cli.display.wording import STATUS_WORDS, activity, clock, readings_of, reason_of, share_of, time_left
+from txtopo.printable import escaped
 from txtopo.transactional.run.report import Progress, RunReport
 
 WIDTH_MAX = 84
@@ -56,14 +58,14 @@ class Display:
         grid.add_column(style="dim", justify="right", no_wrap=True)
         grid.add_column()
         for name, content in rows:
-            grid.add_row(name, content)
+            grid.add_row(Text(escaped(name)), content)
         subtitle = "stopping … Ctrl-C again stops immediately" if self._is_stopping else "Ctrl-C stops cleanly"
         self._live.update(
             Panel(
                 grid,
-                title=f"[bold]{topology_id}[/] [dim]{clock(elapsed_secs)}[/]",
+                title=Text.assemble((escaped(topology_id), "bold"), (f" {clock(elapsed_secs)}", "dim")),
                 title_align="left",
-                subtitle=f"[{'yellow' if self._is_stopping else 'dim'}]{subtitle}[/]",
+                subtitle=Text(subtitle, "yellow" if self._is_stopping else "dim"),
                 subtitle_align="right",
                 width=min(WIDTH_MAX, self._console.width),
                 border_style="yellow" if self._is_stopping else "green",
@@ -114,7 +116,7 @@ class LiveDisplay(Display):
 
 
 def _waiting(stage: str) -> Spinner:
-    return Spinner("dots", f"{stage} …", style="green")
+    return Spinner("dots", Text(f"{stage} …"), style="green")
 
 
 def _input(progress: Progress, secs_left: float | None) -> Text:

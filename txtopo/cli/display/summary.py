@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from txtopo.cli.console import Console
 from txtopo.cli.display.wording import count_of
 from txtopo.transactional.core.actions import StopReason
 from txtopo.transactional.run.report import RunReport

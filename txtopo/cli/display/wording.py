@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 from collections.abc import Iterator, Sequence
 
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.run.report import Progress
 from txtopo.transactional.tasks.readings import Reading, ReadingKind
-from txtopo.utc import EPOCH
+from txtopo.utc import words_at
 
 STATUS_WORDS = {
     Status.READY.value: "waits to be processed",
@@ -86,4 +85,4 @@ def readings_of(readings: Sequence[Reading]) -> Iterator[tuple[str, str, str]]:
 def _value_of(reading: Reading) -> str:
     if reading.kind is not ReadingKind.TIME:
         return f"{reading.value:,.12g}"
-    return f"{EPOCH + dt.timedelta(seconds=reading.value):%Y-%m-%d %H:%M:%S} UTC"
+    return words_at(reading.value)
