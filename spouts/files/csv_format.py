@@ -8,8 +8,6 @@ like text files.
 from __future__ import annotations
 
 import codecs
-import contextlib
-import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,22 +17,23 @@ import attrs
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from spouts.files.bad_records import MISFITS, TOO_LONG, BadRecords, Record, read_each
-from spouts.files.csv_records import QuotedRecords
+from spouts.files.bad_records import KEPT_BYTES, MISFITS, TOO_LONG, BadRecords, Record, read_each
+from spouts.files.csv_records import QuotedBlock, QuotedRecords
 from spouts.files.format import (
     RECORD_BYTES_MAX,
     ByteRangeFormat,
     Span,
     check_decimals,
     in_batches,
-    misfit,
-    path_of_handle,
     typed_schema,
 )
-from spouts.files.lines import CHUNK_BYTES, Lines, read_lines, records_of, without_mark
+from spouts.files.lines import Lines, file_start, read_lines, records_of
 from spouts.files.listing import FileRange, InputFile
 from txtopo.api.fields import Fields
 from txtopo.errors import ConfigError, FieldsError, InputError
+
+_HEADER_SHOWN = 1000
+"""The maximum length of a header in an error."""
 
 _ROW = re.compile(r"Row #(\d+): ")
 
@@ -98,64 +97,49 @@ class CsvFormat(ByteRangeFormat):
 
     def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
         """Yield the records; a record is bad if it has another number of columns or a value of another type."""
-        names = self._column_names(handle, bad.path)
-        if self.options.quote is None:
-            yield from self._read_lines(handle, piece, names, bad)
+        is_quoted = self.options.quote is not None
+        are_in_pairs = is_quoted and self._check_quotes(handle, bad)
+        header = self._header(handle, bad)
+        if header is None:
             return
-        start = self._records_start(handle)
-        if _has_records(handle, start):
-            # Arrow's reader fails on a file with only a header or blank lines.
-            yield from self._read_whole(handle, piece, names, start, bad)
-
-    def _read_lines(
-        self, handle: IO[bytes], piece: FileRange, names: Sequence[str], bad: BadRecords
-    ) -> Iterator[pa.RecordBatch]:
-        header_end = _header_end(handle, bad.path) if self.options.header else 0
-        for lines in map(without_mark, read_lines(handle, piece, bad)):
-            skipped = max(0, header_end - lines.offset)
-            block = Lines(lines.offset + skipped, lines.content[skipped:])
-            if not block.content.strip(b"\r\n"):
-                continue
-            try:
-                tables: Iterable[pa.Table] = [self._parse(block.content, names)]
-            except MISFITS:
-                tables = self._without_bad(block.offset, records_of(block), names, bad)
-            for table in tables:
+        names, start = header
+        blocks: Iterable[Lines | QuotedBlock]
+        if not is_quoted:
+            blocks = _after(start, read_lines(handle, piece, bad))
+        elif are_in_pairs:
+            blocks = self._quoted.blocks(handle, start, RECORD_BYTES_MAX)
+        else:
+            handle.seek(start)
+            blocks = self._quoted.read(handle, start, RECORD_BYTES_MAX)
+        for block in blocks:
+            for table in self._tables(block, names, bad):
                 yield from in_batches(table)
 
-    def _read_whole(
-        self, handle: IO[bytes], piece: FileRange, names: Sequence[str], start: int, bad: BadRecords
-    ) -> Iterator[pa.RecordBatch]:
-        self._check_quotes(handle, bad)
-        rows = 0
-        try:
-            reader = pacsv.open_csv(
-                path_of_handle(handle, bad.path),
-                read_options=pacsv.ReadOptions(
-                    use_threads=False,
-                    block_size=min(piece.size + 1, RECORD_BYTES_MAX),
-                    column_names=None if self.options.header else list(names),
-                ),
-                parse_options=self._parse_options,
-                convert_options=self._convert_options,
-            )
-            for batch in reader:
-                yield from in_batches(check_decimals(pa.Table.from_batches([batch]).select(self._schema.names)))
-                rows += batch.num_rows
-        except MISFITS:  # there is a bad record, and all rows emitted so far come before it
-            yield from self._read_records(handle, names, start, rows, bad)
+    def _tables(self, block: Lines | QuotedBlock, names: Sequence[str], bad: BadRecords) -> Iterator[pa.Table]:
+        table = self._whole(block, names) if isinstance(block, Lines) else None
+        if table is not None:
+            yield table
+            return
+        for offset, records in self._records_of(block):
+            yield from self._without_bad(offset, records, names, bad)
 
-    def _read_records(
-        self, handle: IO[bytes], names: Sequence[str], start: int, rows_emitted: int, bad: BadRecords
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the good records of a file with quotes, except for the first ones, which were already emitted."""
-        for block in self._quoted.read(handle, start, RECORD_BYTES_MAX):
-            if block.is_open:
-                raise self._open_quote(bad, block.offset, block.records[-1])
-            for table in self._without_bad(block.offset, block.records, names, bad):
-                emitted = min(rows_emitted, table.num_rows)
-                rows_emitted -= emitted
-                yield from in_batches(table.slice(emitted))
+    def _whole(self, lines: Lines, names: Sequence[str]) -> pa.Table | None:
+        """Return the records of a block; None if one of them is bad."""
+        if not lines.content.strip(b"\r\n"):
+            return self._schema.empty_table()
+        try:
+            return self._parse(lines.content, names)
+        except MISFITS:
+            return None
+
+    def _records_of(self, block: Lines | QuotedBlock) -> Iterator[tuple[int, Sequence[Record]]]:
+        if isinstance(block, QuotedBlock):
+            yield block.offset, block.records
+        elif self.options.quote is None:
+            yield block.offset, records_of(block)
+        else:
+            for part in self._quoted.read(io.BytesIO(block.content), block.offset, RECORD_BYTES_MAX):
+                yield part.offset, part.records
 
     def _without_bad(
         self, block_offset: int, block: Sequence[Record], names: Sequence[str], bad: BadRecords
@@ -178,48 +162,54 @@ class CsvFormat(ByteRangeFormat):
         )
         return check_decimals(table.select(self._schema.names))
 
-    def _column_names(self, handle: IO[bytes], path: str) -> list[str]:
-        """Return a file's column names: from its header, or the names of the fields."""
+    def _header(self, handle: IO[bytes], bad: BadRecords) -> tuple[Sequence[str], int] | None:
+        """Return a file's column names and where its records begin; None if there is no header, and so nothing."""
+        begin = file_start(handle)
         if not self.options.header:
-            return list(self.fields.names)
-        number, names = next(self._records(handle), (1, []))
+            return list(self.fields.names), begin
+        first = _first_line(handle, begin) if self.options.quote is None else self._first_record(handle, begin)
+        if first is None:
+            return None
+        record, end = first
+        place = bad.place(begin, record)
+        if record.is_too_long:
+            raise InputError(f"{place}: the header: {TOO_LONG.format(RECORD_BYTES_MAX)}")
+        if self.options.quote is None and b"\r" in record.content:
+            raise InputError(f"{place}: lines must end with \\n or \\r\\n, not with \\r alone")
+        names = self._names_in(record.content)
         for name in self.fields.names:
             if names.count(name) != 1:
                 found = "occurs twice" if name in names else "is not"
-                raise misfit(path, number, f"column {name!r} {found} in the header {', '.join(names)}")
-        return names
+                raise InputError(
+                    f"{place}: column {name!r} {found} in the header {', '.join(names)[:_HEADER_SHOWN]}; fix the file "
+                    "or the spout's fields"
+                )
+        return names, end
 
-    def _records(self, handle: IO[bytes]) -> Iterator[tuple[int, list[str]]]:
-        """Yield each record that is not blank, with the number of its first line."""
-        handle.seek(0)
-        text = io.TextIOWrapper(io.BufferedReader(_Lent(handle)), encoding="utf-8-sig", errors="replace", newline="")
-        reader = csv.reader(
-            text,
-            delimiter=self.options.delimiter,
-            quotechar=self.options.quote,
-            quoting=csv.QUOTE_NONE if self.options.quote is None else csv.QUOTE_MINIMAL,
+    def _first_record(self, handle: IO[bytes], begin: int) -> tuple[Record, int] | None:
+        handle.seek(begin)
+        block = next(self._quoted.read(handle, begin, RECORD_BYTES_MAX, records_max=1), None)
+        return None if block is None else (block.records[0], block.end)
+
+    def _names_in(self, header: bytes) -> list[str]:
+        content = header.decode(errors="replace").encode() + b"\n"
+        table = pacsv.read_csv(
+            pa.BufferReader(content),
+            read_options=pacsv.ReadOptions(use_threads=False, block_size=len(content) + 1),
+            parse_options=self._parse_options,
         )
-        begins = 1
-        with contextlib.suppress(csv.Error):  # Arrow's reader reports records that cannot be read here
-            for record in reader:
-                if record:
-                    yield begins, record
-                begins = reader.line_num + 1
+        return list(table.column_names)
 
-    def _records_start(self, handle: IO[bytes]) -> int:
-        """Return the offset of the first record of a file with quotes, after its header if it has one."""
-        begin = _file_start(handle)
-        if self.options.header:
-            for block in self._quoted.read(handle, begin, RECORD_BYTES_MAX, records_max=1):
-                return block.end
-        return begin
+    def _check_quotes(self, handle: IO[bytes], bad: BadRecords) -> bool:
+        """Refuse a file with an open quote, which swallows the rest of the file, or with an odd number of quotes.
 
-    def _check_quotes(self, handle: IO[bytes], bad: BadRecords) -> None:
-        """Refuse a file with an open quote, which swallows the rest of the file, or with an odd number of quotes."""
-        begin = _file_start(handle)
+        Return whether all quotes are in pairs.
+        """
+        begin = file_start(handle)
         if self._quoted.are_in_pairs(handle, begin):
-            return
+            return True
         odd, count = None, 0
+        handle.seek(begin)
         for block in self._quoted.read(handle, begin, RECORD_BYTES_MAX):
             if block.is_open:
                 raise self._open_quote(bad, block.offset, block.records[-1])
@@ -230,6 +220,7 @@ class CsvFormat(ByteRangeFormat):
                     odd = (block.offset, record)
         if count % 2 and odd is not None:
             raise self._open_quote(bad, *odd)
+        return False
 
     def _open_quote(self, bad: BadRecords, block_offset: int, record: Record) -> InputError:
         return InputError(
@@ -239,43 +230,24 @@ class CsvFormat(ByteRangeFormat):
         )
 
 
-class _Lent(io.RawIOBase):
-    """Wraps a handle for a text wrapper, which closes what it wraps."""
-
-    def __init__(self, handle: IO[bytes]) -> None:
-        super().__init__()
-        self._handle = handle
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        data = self._handle.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+def _first_line(handle: IO[bytes], begin: int) -> tuple[Record, int] | None:
+    """Return the first line that is not blank, and its end."""
+    handle.seek(begin)
+    number = 0
+    while line := handle.readline(RECORD_BYTES_MAX + len(b"\r\n")):
+        content = line.removesuffix(b"\n").removesuffix(b"\r")
+        if content:
+            kept = content if len(content) <= RECORD_BYTES_MAX else content[: min(KEPT_BYTES, RECORD_BYTES_MAX)]
+            return Record(begin, number, kept, len(content)), begin + len(line)
+        begin, number = begin + len(line), number + 1
+    return None
 
 
-def _header_end(handle: IO[bytes], path: str) -> int:
-    """Return the end of the first line that is not blank."""
-    handle.seek(0)
-    line = b"\n"
-    while line and not line.strip(b"\r\n"):
-        line = handle.readline(RECORD_BYTES_MAX)
-    if b"\r" in line.strip(b"\r\n"):
-        raise misfit(path, 1, "lines must end with \\n or \\r\\n, not with \\r alone")
-    return handle.tell()
-
-
-def _file_start(handle: IO[bytes]) -> int:
-    """Return the offset after a file's byte order mark, if it has one."""
-    handle.seek(0)
-    return len(codecs.BOM_UTF8) if handle.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
-
-
-def _has_records(handle: IO[bytes], start: int) -> bool:
-    """Whether there is a line that is not blank after an offset."""
-    handle.seek(start)
-    return any(chunk.strip(b"\r\n") for chunk in iter(lambda: handle.read(CHUNK_BYTES), b""))
+def _after(start: int, blocks: Iterable[Lines]) -> Iterator[Lines]:
+    """Yield the lines that begin at or after an offset, which is that of a line."""
+    for lines in blocks:
+        skipped = max(0, start - lines.offset)
+        yield Lines(lines.offset + skipped, lines.content[skipped:]) if skipped else lines
 
 
 def _length_fault(record: Record) -> str | None:

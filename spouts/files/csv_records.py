@@ -1,8 +1,9 @@
-"""Find the records of a CSV file with quotes, so that they can be checked one by one.
+"""Find the records of a CSV file with quotes: in blocks of whole ones, or one by one so that each can be checked.
 
-Only files that hold a bad record are divided like this; otherwise Arrow finds the ends of records. The rules are
-Arrow's: a quote opens only at the beginning of a value; inside, a doubled quote stands for a quote; text after the
-closing quote is read as unquoted up to the next delimiter. A record ends with the first line in which no quote is open.
+The rules are Arrow's: a quote opens only at the beginning of a value; inside, a doubled quote stands for a quote; text
+after the closing quote is read as unquoted up to the next delimiter. A record ends with the first line in which no
+quote is open. Where quotes are in pairs, as in nearly every file, that is where their number is even, and a block ends
+there without a look at its records. Only blocks with a bad record, and files with odd quotes, are divided into records.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ import attrs
 import numpy as np
 
 from spouts.files.bad_records import KEPT_BYTES, Record
+from spouts.files.lines import Lines
 
-_BLOCK_BYTES = 1024 * 1024
+BLOCK_BYTES = 1024 * 1024
+"""The number of bytes to read at a time."""
+
+_LINE_END_BYTES = len(b"\r\n")
 
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 
@@ -70,7 +75,7 @@ class QuotedRecords:
         handle.seek(start)
         quote = ord(self._quote)
         count, last = 0, b"\n"
-        while chunk := handle.read(_BLOCK_BYTES):
+        while chunk := handle.read(BLOCK_BYTES):
             if self._quote in chunk:
                 data = np.frombuffer(last + chunk, np.uint8)
                 at = np.flatnonzero(data[1:] == quote)
@@ -80,14 +85,53 @@ class QuotedRecords:
             last = chunk[-1:]
         return count % 2 == 0
 
+    def blocks(self, handle: IO[bytes], start: int, size_max: int) -> Iterator[Lines | QuotedBlock]:
+        """Yield the records from a record's offset on, as :meth:`read` finds them, in blocks of about 1 MiB.
+
+        *You* have checked :meth:`are_in_pairs`. A block that may hold a record of more than ``size_max`` bytes is
+        divided.
+        """
+        handle.seek(start)
+        rest = b""
+        while True:
+            # As much again as is there, so that a long record is not copied for each of its parts.
+            data = handle.read(max(BLOCK_BYTES, len(rest)))
+            content = rest + data
+            cut = self._last_end(content) if data else len(content)
+            if (cut or len(content)) > size_max:
+                handle.seek(start)
+                block = next(self.read(handle, start, size_max), None)
+                if block is None:
+                    return  # blank lines to the file's end
+                yield block
+                start, rest = block.end, b""
+                handle.seek(start)
+                continue
+            if cut:
+                yield Lines(start, content[:cut])
+            elif not data:
+                return
+            start, rest = start + cut, content[cut:]
+
+    def _last_end(self, content: bytes) -> int:
+        """Return the end of the last line after which no quote is open; 0 if there is none."""
+        end = len(content)
+        is_open = content.count(self._quote) % 2 == 1
+        while (newline := content.rfind(b"\n", 0, end)) >= 0:
+            is_open ^= content.count(self._quote, newline, end) % 2 == 1
+            if not is_open:
+                return newline + 1
+            end = newline
+        return 0
+
     def read(
         self, handle: IO[bytes], start: int, size_max: int, records_max: int | None = None
     ) -> Iterator[QuotedBlock]:
-        """Yield the records from a record's offset on, in blocks of about 1 MiB and at most ``records_max`` records.
+        """Yield the records from where the handle is, a record's offset ``start``, in blocks of about 1 MiB.
 
-        Only the beginning is kept of a record that is longer than ``size_max`` bytes.
+        A block has at most ``records_max`` records. Only the beginning is kept of a record that is longer than
+        ``size_max`` bytes, without its line end.
         """
-        handle.seek(start)
         parts = self._parts(handle, size_max)
         begin = offset = start
         records: list[Record] = []
@@ -100,7 +144,7 @@ class QuotedRecords:
                 records.append(Record(offset, lines, found.content, found.size - found.end_size))
             offset += found.size
             lines += found.lines
-            if records and (not found.size or offset - begin >= _BLOCK_BYTES or len(records) == records_max):
+            if records and (not found.size or offset - begin >= BLOCK_BYTES or len(records) == records_max):
                 yield QuotedBlock(begin, offset, records, is_open)
                 begin, records, lines = offset, [], 0
             if not found.size:
@@ -115,7 +159,7 @@ class QuotedRecords:
             is_open = self._is_open_after(part, is_open=is_open, begins_record=not size)
             size += len(part)
             lines += part.endswith(b"\n")
-            if size <= size_max:
+            if size <= size_max + _LINE_END_BYTES:
                 kept.append(part)
             elif sum(map(len, kept)) <= KEPT_BYTES:
                 kept = [b"".join([*kept, part])[: min(KEPT_BYTES, size_max)]]
@@ -123,7 +167,11 @@ class QuotedRecords:
                 break
         end_size = len(part) - len(_without_end(part))
         content = b"".join(kept)
-        return _Found(_without_end(content) if size == len(content) else content, size, end_size, lines, is_open)
+        if size == len(content):
+            content = _without_end(content)
+        if size - end_size > size_max:
+            content = content[: min(KEPT_BYTES, size_max)]
+        return _Found(content, size, end_size, lines, is_open)
 
     def _parts(self, handle: IO[bytes], size_max: int) -> Iterator[bytes]:
         """Yield the lines, which may also end with a carriage return; yield very long ones in parts."""

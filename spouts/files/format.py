@@ -20,7 +20,7 @@ BATCH_ROWS_MAX = 65_536
 """The maximum number of rows in an emitted record batch."""
 
 RECORD_BYTES_MAX = 16 * 1024 * 1024
-"""The maximum length of a record of a text, CSV or JSON file."""
+"""The maximum length of a record of a text, CSV or JSON file, in bytes, without its line end or byte order mark."""
 
 
 @attrs.frozen
@@ -136,8 +136,3 @@ def in_batches(table: pa.Table | pa.RecordBatch) -> Iterable[pa.RecordBatch]:
     for batch in whole:
         for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
             yield batch.slice(start, BATCH_ROWS_MAX)
-
-
-def misfit(path: str, line: int, what: str, cause: str | None = None) -> InputError:
-    """Return the error for a record that does not fit."""
-    return InputError(f"{path}, line {line}: {what}; fix the file or the spout's fields", cause=cause)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spouts.files.bad_records import MISFITS, BadRecords, Record, read_each
 from spouts.files.format import ByteRangeFormat, in_batches, typed_schema
-from spouts.files.lines import Lines, read_lines, records_of, utf8_fault, utf8_line_array, without_mark
+from spouts.files.lines import Lines, read_lines, records_of, utf8_fault, utf8_line_array
 from spouts.files.listing import FileRange
 from spouts.json_records import BLANKS, JsonRecords, count_objects, object_fault, suspect
 from txtopo.api.fields import Fields
@@ -34,7 +34,7 @@ class JsonFormat(ByteRangeFormat):
 
     def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
         """Yield the objects; a line is a bad record if it is not one object or has a value of another type."""
-        for lines in map(without_mark, read_lines(handle, piece, bad)):
+        for lines in read_lines(handle, piece, bad):
             table = self._whole(lines)
             for each in self._without_bad(lines, bad) if table is None else (table,):
                 yield from in_batches(each.combine_chunks())

@@ -37,28 +37,44 @@ class Lines:
     """The lines' bytes. Only the last line of the file may lack a newline."""
 
 
+def file_start(handle: IO[bytes]) -> int:
+    """Return where a file's first line begins: after its byte order mark, if it has one."""
+    handle.seek(0)
+    return len(codecs.BOM_UTF8) if handle.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
+
+
 def read_lines(handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[Lines]:
-    """Yield the lines of a range in chunks of about 1 MiB; a line longer than ``RECORD_BYTES_MAX`` is a bad record."""
+    """Yield the lines of a range in chunks of about 1 MiB; a line longer than ``RECORD_BYTES_MAX`` is a bad record.
+
+    The byte order mark that a file may begin with is no part of its first line.
+    """
     start = _line_start(handle, piece.start, piece.end, bad)
     end = _line_start(handle, piece.end, piece.size, bad) if start < piece.end else start
+    if start == 0:
+        start = file_start(handle)
     handle.seek(start)
     position = begin = start
     rest = b""  # of the line that begins at ``begin``
+    last = b""  # the byte before ``position``
     while position < end:
         data = handle.read(min(CHUNK_BYTES, end - position))
         if not data:
             raise InputError(f"{bad.path} ends at byte {position}, but had {piece.size} bytes when it was planned")
-        position += len(data)
         newline = data.find(b"\n")
         stop = len(data) if newline < 0 else newline
-        size = position - len(data) + stop - begin
-        if size > RECORD_BYTES_MAX:
+        size = position + stop - begin
+        position += len(data)
+        is_whole = newline >= 0 or position >= end
+        last = (last + data[:stop])[-1:]
+        length = size - (is_whole and last == b"\r")
+        if length > RECORD_BYTES_MAX + (not is_whole):  # the last byte may be a line end's first
             rest = (rest + data[:stop])[: min(KEPT_BYTES, RECORD_BYTES_MAX)]
-            if newline < 0 and position < end:
+            if not is_whole:
                 bad.refuse_long(begin, RECORD_BYTES_MAX)
                 continue
-            bad.add(begin, Record(begin, 0, rest, size), TOO_LONG.format(RECORD_BYTES_MAX))
+            bad.add(begin, Record(begin, 0, rest, length), TOO_LONG.format(RECORD_BYTES_MAX))
             begin, rest, data = begin + size + 1, b"", data[stop + 1 :]
+        last = data[-1:]
         block = rest + data
         cut = block.rfind(b"\n") + 1 if position < end else len(block)
         if cut:
@@ -113,13 +129,6 @@ def utf8_fault(record: bytes) -> str | None:
     except UnicodeDecodeError as error:
         return f"it is not UTF-8 ({error.reason} at its byte {error.start})"
     return None
-
-
-def without_mark(lines: Lines) -> Lines:
-    """Return the lines without the byte order mark that a file may begin with."""
-    if lines.offset or not lines.content.startswith(codecs.BOM_UTF8):
-        return lines
-    return Lines(len(codecs.BOM_UTF8), lines.content.removeprefix(codecs.BOM_UTF8))
 
 
 def _line_start(handle: IO[bytes], cut: int, limit: int, bad: BadRecords) -> int:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spouts.files.bad_records import BadRecords
 from spouts.files.format import ByteRangeFormat, in_batches
-from spouts.files.lines import Lines, read_lines, records_of, utf8_fault, utf8_line_array, without_mark
+from spouts.files.lines import Lines, read_lines, records_of, utf8_fault, utf8_line_array
 from spouts.files.listing import FileRange
 from txtopo.api.fields import Fields
 from txtopo.errors import FieldsError
@@ -35,7 +35,7 @@ class TextFormat(ByteRangeFormat):
 
     def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
         """Yield the lines; one that is not UTF-8 is a bad record."""
-        for lines in map(without_mark, read_lines(handle, piece, bad)):
+        for lines in read_lines(handle, piece, bad):
             array = utf8_line_array(lines)
             if array is None:
                 array = _without_bad(lines, bad)

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from spouts.files import bad_records as files_bad, csv_format as files_csv, lines as files_lines
+from spouts.files import bad_records as files_bad, csv_format as files_csv, csv_records, lines as files_lines
 from spouts.files.csv_records import QuotedRecords
 from spouts.files.spout import FilesTransactionalSpout
 from tests.budgets import examples
@@ -209,6 +209,52 @@ def test_records_are_read_one_by_one(tmp_path_factory, data, records, name, opti
     check(data.draw(files(records)), name, tmp_path_factory, **options)
 
 
+@pytest.mark.parametrize(
+    ("records", "name", "options"),
+    [
+        ([b"", *TEXT_GOOD, *TEXT_BAD], "txt", {}),
+        (JSON_GOOD + JSON_BAD, "json", {}),
+        (CSV_GOOD + CSV_BAD, "csv", UNQUOTED),
+        (
+            [record for record in QUOTED_GOOD + QUOTED_BAD if not (b"\r" in record and record.count(b","))],
+            "csv",
+            QUOTED,
+        ),
+    ],
+    ids=["text", "JSON", "CSV without quotes", "CSV with quotes"],
+)
+@settings(max_examples=examples(150), deadline=None)
+@given(data=st.data())
+def test_what_is_too_long_for_any_bounds(tmp_path_factory, data, records, name, options):
+    """Whatever the bounds, a record is bad if it exceeds the maximum without its line end, and otherwise what it is
+    alone; one before it, or a bad one after it, changes nothing."""
+    pairs, batch_bytes, tasks = data.draw(files(records))
+    size_max = data.draw(st.integers(1, 60))
+    content, good, bad = b"", [], []
+    for record, end in pairs:
+        start = 0 if content else len(MARK) * record.startswith(MARK)
+        whole = (record + end).removesuffix(b"\n").removesuffix(b"\r")[start:]
+        mark = MARK if content and record.startswith(MARK) else b""
+        tuples, letters = alone(mark + record + end, name, tuple(options.items()))
+        if len(whole) > size_max:
+            text = whole[:size_max].decode(errors="backslashreplace")
+            cut = f" (the text is its first {size_max} bytes of {len(whole)})"
+            tuples, letters = [], [(start, 1, text, files_bad.TOO_LONG.format(size_max) + cut)]
+        good += tuples
+        lines = content.count(b"\n")
+        bad += [(len(content) + offset, lines + line, text, reason) for offset, line, text, reason in letters]
+        content += record + end
+    path = written(tmp_path_factory.mktemp("bad") / f"a.{name}", content)
+    fields = LINES if name == "txt" else FIELDS
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files_csv, "RECORD_BYTES_MAX", size_max)
+        patch.setattr(files_lines, "RECORD_BYTES_MAX", size_max)
+        patch.setattr(files_lines, "CHUNK_BYTES", data.draw(st.integers(1, size_max)))
+        patch.setattr(csv_records, "BLOCK_BYTES", data.draw(st.integers(1, 60)))
+        found = read(path, fields, tasks, format=FORMATS[name], batch_bytes=batch_bytes, **options)
+    assert found == (good, bad)
+
+
 class TestTextWithBadRecords(TransactionalSpoutConformance):
     @pytest.fixture
     def spout(self, tmp_path):
@@ -268,14 +314,22 @@ def test_csv_lines_may_end_with_carriage_returns(tmp_path):
     assert [letter[:3] for letter in letters] == [(11, 1, '"b\n",x'), (25, 2, "d")]
 
 
-def test_csv_rows_before_a_bad_one_are_read_once(tmp_path, monkeypatch):
-    """Blocks that Arrow had read before it came to the bad record are not read again."""
-    monkeypatch.setattr(files_csv, "RECORD_BYTES_MAX", 100)
-    rows = [f'"a\n{n},b",{n}' for n in range(50)]
-    path = written(tmp_path / "a.csv", "\n".join(["word,n", *rows, "c,x", *rows, "d,y"]))
-    tuples, letters = read(path, Fields("word: string", "n: long"))
-    assert tuples == [(f"a\n{n},b", n) for n in range(50)] * 2
-    assert [letter[1:3] for letter in letters] == [(102, "c,x"), (203, "d,y")]
+@pytest.mark.parametrize(("size", "letters"), [(16 * 1024 * 1024, []), (16 * 1024 * 1024 + 1, [(7, 2)])])
+@pytest.mark.parametrize("quote", ['"', None])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_long_csv_record_costs_no_other(tmp_path, size, letters, quote, end):
+    """A record of 16 MiB is read and one of a byte more is bad, whether a bad one follows or not."""
+    fields = Fields("word: string", "n: long")
+    for last in ([], ["c,x"]):
+        content = "\n".join(["word,n", "x" * (size - 2) + f",1{end}b,2", *last])
+        tuples, found = read(written(tmp_path / "a.csv", content), fields, quote=quote)
+        assert [n for _, n in tuples] == [2] if letters else [1, 2]
+        assert [letter[:2] for letter in found[: len(letters)]] == letters
+        assert len(found) == len(letters) + len(last)
+        if letters:
+            spout = FilesTransactionalSpout(tmp_path / "a.csv", fields, quote=quote)
+            with pytest.raises(InputError, match=r"a\.csv, line 2: it is longer than 16777216 bytes"):
+                collected(spout, plan(spout))
 
 
 def test_a_long_first_value_is_not_taken_for_an_empty_file(tmp_path):

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from spouts.files import format as files_format, lines as files_lines, ranges as files_ranges
+from spouts.files import csv_format as files_csv, format as files_format, lines as files_lines, ranges as files_ranges
 from spouts.files.spout import FilesTransactionalSpout
 from tests.budgets import examples
 from tests.spouts.reading import plan, read, written
@@ -109,12 +109,41 @@ def test_a_csv_header_counts_once_wherever_the_cuts_fall(tmp_path, batch_bytes):
 @pytest.mark.parametrize("quote", ['"', None])
 @pytest.mark.parametrize(
     ("content", "header"),
-    [("", True), ("word,n", True), ("word,n\n", True), ("\r\nword,n\r\n\r\n", True), ("\n\r\n\n", False)],
+    [
+        ("", True),
+        ("\ufeff", True),
+        ("\ufeff\r\n", True),
+        ("\n\n", True),
+        ("\ufeff", False),
+        ("word,n", True),
+        ("word,n\n", True),
+        ("\r\nword,n\r\n\r\n", True),
+        ("\n\r\n\n", False),
+    ],
 )
 def test_a_csv_file_without_records(tmp_path, content, header, quote):
     """It may be empty, or hold a header or blank lines only."""
     path = written(tmp_path / "a.csv", content)
     assert read(FilesTransactionalSpout(path, FIELDS, quote=quote, header=header)) == []
+
+
+@pytest.mark.parametrize("quote", ['"', None])
+def test_a_long_csv_header(tmp_path, quote, monkeypatch):
+    """A name in it may be as long as a record; a header that is longer is refused by name."""
+    path = written(tmp_path / "a.csv", "word," + "x" * 200_000 + ",n\na,b,1\n")
+    assert read(FilesTransactionalSpout(path, FIELDS, quote=quote)) == [("a", 1)]
+    monkeypatch.setattr(files_csv, "RECORD_BYTES_MAX", 1000)
+    with pytest.raises(InputError, match=r"a\.csv, line 1: the header: it is longer than 1000 bytes"):
+        read(FilesTransactionalSpout(path, FIELDS, quote=quote))
+
+
+@pytest.mark.parametrize("quote", ['"', None])
+def test_names_in_a_csv_header(tmp_path, quote):
+    """A name may look like a number; what is not UTF-8 is replaced, and does not hide the other columns."""
+    path = written(tmp_path / "a.csv", b"01,\xff,n\nx,y,1\n")
+    assert read(FilesTransactionalSpout(path, Fields("01: string", "n: long"), quote=quote)) == [("x", 1)]
+    with pytest.raises(InputError, match="column '1' is not in the header 01, \ufffd, n"):
+        read(FilesTransactionalSpout(path, Fields("1: string"), quote=quote))
 
 
 def test_csv_files_with_quotes_are_never_cut(tmp_path):
@@ -269,11 +298,12 @@ def test_parquet_members_that_no_field_asks_for(tmp_path):
     [
         (b"\xef\xbb\xbfword\nother\n", ["word", "other"]),
         (b"\xef\xbb\xbfword", ["word"]),
+        (b"\xef\xbb\xbf", []),
         (b"\xef\xbb\xbf\nother", ["", "other"]),
         (b"word\n\xef\xbb\xbfother\n", ["word", "\ufeffother"]),
     ],
 )
-@pytest.mark.parametrize("batch_bytes", [4, 1000])
+@pytest.mark.parametrize("batch_bytes", [1, 3, 4, 1000])
 def test_text_with_a_byte_order_mark(tmp_path, content, lines, batch_bytes):
     """A byte order mark at a file's beginning is no part of the first line; anywhere else it is a character."""
     (tmp_path / "a.txt").write_bytes(content)
