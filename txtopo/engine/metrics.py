@@ -36,6 +36,7 @@ from txtopo.config import TopologyKind
 from txtopo.errors import ConfigError
 from txtopo.files.durable import write_whole
 from txtopo.network.connections import Connection, Gate
+from txtopo.network.entrance import PAUSE_SECS
 from txtopo.plain.run.report import PlainReport
 from txtopo.topology.topology import Topology, TransactionalTopology
 from txtopo.transactional.commit.groups import StateWrite
@@ -489,6 +490,14 @@ class _Server(ThreadingWSGIServer):
         self._gate = Gate(_CONNECTIONS_MAX)
         self._places: dict[socket.socket, Connection] = {}
         super().__init__(*arguments)
+
+    def get_request(self) -> Any:
+        """Accept a connection; if that fails, for example without a descriptor, only after a pause: else it spins."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(PAUSE_SECS)
+            raise
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Return whether there is a place for a connection."""

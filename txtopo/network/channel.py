@@ -15,6 +15,8 @@ from collections import deque
 from txtopo.files.spill import SpillFile
 
 _LENGTH = struct.Struct("!I")
+LENGTH_BYTES = _LENGTH.size
+"""The bytes in front of each message, which have its length, the highest first."""
 _READ_BYTES = 1 << 18
 MESSAGE_BYTES_MAX = (1 << 32) - 1
 """The largest message: its length travels as four bytes."""

@@ -36,6 +36,7 @@ class ProgressListener:
     def __init__(self, host: str, run_key: bytes, bind_host: str | None = None) -> None:
         self._run_key = run_key
         self._socket = socket.socket(address_family(bind_host or host), socket.SOCK_DGRAM)
+        self._socket.settimeout(None)  # whatever socket.setdefaulttimeout says: only close() ends the thread
         self._socket.bind((bind_host or host, 0))
         self.address: tuple[str, int] = (host, self._socket.getsockname()[1])
         self._listeners: dict[int, Callable[[], None]] = {}

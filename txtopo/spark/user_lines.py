@@ -20,7 +20,8 @@ from typing import Any
 import attrs
 
 from txtopo.errors import UserCodeError
-from txtopo.network.channel import Channel, ChannelClosed, WakeUp, address_family, framed
+from txtopo.network.channel import Channel, ChannelClosed, WakeUp, framed
+from txtopo.network.entrance import Entrance
 from txtopo.topology.output import LINE_CHARACTERS_MAX, Capture, Line, capturing, log_line
 
 _MESSAGE_BYTES_MAX = 64 * LINE_CHARACTERS_MAX
@@ -61,14 +62,13 @@ class LineListener:
     ) -> None:
         self._run_key = run_key
         self._take = take
-        self._socket = socket.create_server((bind_host or host, 0), family=address_family(bind_host or host))
-        self._socket.setblocking(False)
-        self.port: int = self._socket.getsockname()[1]
         self._closing = WakeUp()
-        self._is_of_run: dict[Channel, bool] = {}
-        """Whether a connection has begun with the run's key."""
+        self._channels: dict[socket.socket, Channel] = {}
+        self._of_run: set[socket.socket] = set()
+        """The connections that have begun with the run's key."""
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._socket, selectors.EVENT_READ)
+        self._entrance = Entrance(bind_host or host, self._selector, self._drop)
+        self.port = self._entrance.port
         self._selector.register(self._closing, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._listen, name="txtopo-lines", daemon=True)
         self._thread.start()
@@ -81,47 +81,64 @@ class LineListener:
     def _listen(self) -> None:
         ready: list[Any] = []
         while ready != [self._closing]:  # which stays ready once it is woken, so this ends when nothing else is
-            ready = [key.fileobj for key, _ in self._selector.select()]
+            ready = [key.fileobj for key, _ in self._selector.select(self._entrance.wait_secs)]
             for source in ready:
-                if source is self._socket:
+                if source is self._entrance:
                     self._accept()
                 elif source is not self._closing:
                     self._hear(source)
-        for channel in list(self._is_of_run):
-            self._forget(channel)
+            self._entrance.look()
+        self._entrance.close()
+        for connection in list(self._channels):
+            self._forget(connection)
         self._selector.close()
-        self._socket.close()
         self._closing.close()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # the other side has left already
-            connection, _ = self._socket.accept()
-            channel = Channel(connection, _MESSAGE_BYTES_MAX)
-            self._is_of_run[channel] = False
-            self._selector.register(channel, selectors.EVENT_READ)
+        connection = self._entrance.accept()
+        if connection is None:
+            return
+        try:
+            self._channels[connection] = Channel(connection, _MESSAGE_BYTES_MAX)
+        except OSError:  # the other side has left already
+            self._forget(connection)
+            return
+        self._selector.register(connection, selectors.EVENT_READ)
 
-    def _hear(self, channel: Channel) -> None:
+    def _hear(self, connection: socket.socket) -> None:
+        channel = self._channels.get(connection)
+        if channel is None:  # it was displaced just before
+            return
         try:
             messages = channel.receive()
         except ChannelClosed:
-            self._forget(channel)
+            self._forget(connection)
             return
         for message in messages or ():
-            if self._is_of_run[channel]:
+            if connection in self._of_run:
                 try:
                     self._take(Line(*json.loads(message)))
                 except Exception:
                     logger.exception("a line of user code could not be logged")
             elif message == self._run_key:
-                self._is_of_run[channel] = True
+                self._of_run.add(connection)
+                self._entrance.leave(connection)
             else:
-                self._forget(channel)
+                self._forget(connection)
                 return
 
-    def _forget(self, channel: Channel) -> None:
-        self._selector.unregister(channel)
-        del self._is_of_run[channel]
-        channel.close()
+    def _forget(self, connection: socket.socket) -> None:
+        self._entrance.leave(connection)
+        self._drop(connection)
+
+    def _drop(self, connection: socket.socket) -> None:
+        with contextlib.suppress(KeyError):  # not registered yet
+            self._selector.unregister(connection)
+        self._of_run.discard(connection)
+        channel = self._channels.pop(connection, None)
+        if channel is not None:
+            channel.close()
+        connection.close()
 
 
 class LineSender:

@@ -272,8 +272,8 @@ class ControlServer:
     def _start_job(self, worker: int, job: int) -> None:
         self._jobs.start(worker, job, lambda error: self.post(JobEnded(worker, job, error)))
 
-    def _take(self, connection: socket.socket) -> None:
-        # In the thread of a handshake. Only the control thread touches the channels and the selector.
+    def _take(self, connection: socket.socket, _introduction: bytes) -> None:
+        # In the listener's thread. Only the control thread touches the channels and the selector.
         self._events.put((next(self._numbers), Channel(connection)))
         self._wake_up.wake()
 

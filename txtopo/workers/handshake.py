@@ -16,20 +16,25 @@ import contextlib
 import hmac
 import logging
 import secrets
+import selectors
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from txtopo.network.channel import address_family
+import attrs
+
+from txtopo.network.channel import LENGTH_BYTES, WakeUp
+from txtopo.network.entrance import Entrance
 from txtopo.workers.messages import Address
 
 logger = logging.getLogger(__name__)
 
 NONCE_BYTES = 32
 PROOF_BYTES = 32
-_BACKLOG = 128
+INTRODUCTION_BYTES_MAX = 4_096
+"""The longest introduction."""
 TIMEOUT_SECS = 5.0
-"""How long each read and write of the handshake may take."""
+"""How long each read and write of the connector's part may take."""
 
 
 class HandshakeError(Exception):
@@ -39,22 +44,6 @@ class HandshakeError(Exception):
 def new_secret() -> bytes:
     """Return a random secret for a run."""
     return secrets.token_bytes(32)
-
-
-def accept(connection: socket.socket, secret: bytes) -> None:
-    """Do the listener's part on a connection that was just accepted.
-
-    Raises:
-        HandshakeError: the other side does not know the secret.
-        OSError: the connection broke, or the other side took too long.
-    """
-    # The connector proves first: a stranger gets nothing that was computed from the secret.
-    connection.settimeout(TIMEOUT_SECS)
-    mine = secrets.token_bytes(NONCE_BYTES)
-    connection.sendall(mine)
-    theirs = read_exactly(connection, NONCE_BYTES)
-    _check(read_exactly(connection, PROOF_BYTES), _proof(secret, b"connect", mine, theirs), "who has connected")
-    connection.sendall(_proof(secret, b"listen", mine, theirs))
 
 
 def connect(address: tuple[str, int], secret: bytes) -> socket.socket:
@@ -103,45 +92,133 @@ def read_exactly(connection: socket.socket, count: int) -> bytes:
     return data
 
 
-class Listener:
-    """Accepts connections in a thread, and hands over those that have proved to know the run's secret.
+@attrs.define(eq=False)
+class _Newcomer:
+    """A connection that is not past its handshake, or not introduced."""
 
-    It listens on ``host``, an IPv4 or IPv6 address or a name, on any free port. Each handshake has a thread of its own,
-    so nobody waits for a stranger.
+    connection: socket.socket
+    needed: int
+    """How many bytes the step wants."""
+    step: Callable[[_Newcomer, bytes], None]
+    nonce: bytes = attrs.field(factory=lambda: secrets.token_bytes(NONCE_BYTES))
+    read: bytes = b""
+
+
+Take = Callable[[socket.socket, bytes], None]
+"""Takes a connection past its handshake, and its introduction, in the listener's thread; must return soon."""
+
+
+class Listener:
+    """Accepts connections in one thread, and hands over those that have proved to know the run's secret.
+
+    It listens on ``host``, an IPv4 or IPv6 address or a name, on any free port. Only :meth:`close` ends it; see
+    :mod:`~txtopo.network.entrance`. If ``is_introduced``, each connector sends a message before it is handed over.
     """
 
-    def __init__(self, host: str, secret: bytes) -> None:
+    def __init__(self, host: str, secret: bytes, *, is_introduced: bool = False) -> None:
         self._secret = secret
-        self._socket = socket.create_server((host, 0), family=address_family(host), backlog=_BACKLOG)
-        self.address: Address = (host, self._socket.getsockname()[1])
+        self._is_introduced = is_introduced
+        self._selector = selectors.DefaultSelector()
+        self._entrance = Entrance(host, self._selector, self._drop)
+        self.address: Address = (host, self._entrance.port)
         """Where others connect."""
+        self._closing = WakeUp()
+        self._selector.register(self._closing, selectors.EVENT_READ)
+        self._take: Take = lambda connection, _: connection.close()
+        self._thread = threading.Thread(target=self._listen, name="txtopo-accept", daemon=True)
 
-    def start(self, take: Callable[[socket.socket], None]) -> None:
-        """Start to accept.
-
-        ``take`` is called with each connection past its handshake, in that connection's thread. If it raises OSError,
-        the connection is closed.
-        """
-        threading.Thread(target=self._accept, args=(take,), name="txtopo-accept", daemon=True).start()
+    def start(self, take: Take) -> None:
+        """Start to accept. If ``take`` raises, the connection is closed."""
+        self._take = take
+        self._thread.start()
 
     def close(self) -> None:
         """Stop listening."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes accept() up
-        self._socket.close()
+        if self._thread.ident is None:
+            self._end()
+            return
+        self._closing.wake()
+        if self._thread is not threading.current_thread():
+            self._thread.join(TIMEOUT_SECS)
 
-    def _accept(self, take: Callable[[socket.socket], None]) -> None:
+    def _listen(self) -> None:
         while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:  # closed
+            ready = self._selector.select(self._entrance.wait_secs)
+            if any(key.fileobj is self._closing for key, _ in ready):
+                self._end()
                 return
-            threading.Thread(target=self._meet, args=(connection, take), name="txtopo-meet", daemon=True).start()
+            for key, _ in ready:
+                if key.fileobj is self._entrance:
+                    self._accept()
+                elif key.fileobj in self._selector.get_map():  # else it was displaced just before
+                    self._hear(key.data)
+            self._entrance.look()
 
-    def _meet(self, connection: socket.socket, take: Callable[[socket.socket], None]) -> None:
+    def _accept(self) -> None:
+        connection = self._entrance.accept()
+        if connection is None:
+            return
+        newcomer = _Newcomer(connection, NONCE_BYTES + PROOF_BYTES, self._prove)
+        self._selector.register(connection, selectors.EVENT_READ, newcomer)
+        # The connector proves first: a stranger gets nothing that was computed from the secret.
+        with self._refused(newcomer):
+            _send(connection, newcomer.nonce)
+
+    def _hear(self, newcomer: _Newcomer) -> None:
+        with self._refused(newcomer):
+            try:
+                part = newcomer.connection.recv(newcomer.needed - len(newcomer.read))
+            except (BlockingIOError, InterruptedError):
+                return
+            if not part:
+                raise ConnectionError("the connection was closed during its handshake or introduction")
+            newcomer.read += part
+            if len(newcomer.read) == newcomer.needed:
+                read, newcomer.read = newcomer.read, b""
+                newcomer.step(newcomer, read)
+
+    def _prove(self, newcomer: _Newcomer, read: bytes) -> None:
+        theirs, proof = read[:NONCE_BYTES], read[NONCE_BYTES:]
+        _check(proof, _proof(self._secret, b"connect", newcomer.nonce, theirs), "who has connected")
+        _send(newcomer.connection, _proof(self._secret, b"listen", newcomer.nonce, theirs))
+        if self._is_introduced:
+            newcomer.needed, newcomer.step = LENGTH_BYTES, self._measure
+        else:
+            self._admit(newcomer, b"")
+
+    def _measure(self, newcomer: _Newcomer, read: bytes) -> None:
+        length = int.from_bytes(read, "big")
+        if not 0 < length <= INTRODUCTION_BYTES_MAX:
+            raise HandshakeError(f"an introduction of {length:,} bytes is refused")
+        newcomer.needed, newcomer.step = length, self._admit
+
+    def _admit(self, newcomer: _Newcomer, introduction: bytes) -> None:
+        self._entrance.leave(newcomer.connection)
+        self._selector.unregister(newcomer.connection)
+        self._take(newcomer.connection, introduction)
+
+    @contextlib.contextmanager
+    def _refused(self, newcomer: _Newcomer) -> Iterator[None]:
+        """Close a connection whatever fails in it: nobody else's connection, and not the listener."""
         try:
-            accept(connection, self._secret)
-            take(connection)
-        except (OSError, HandshakeError) as error:
-            logger.warning("%s", error)
-            connection.close()
+            yield
+        except Exception as error:  # noqa: BLE001 - as above
+            logger.warning("a connection is closed: %s", error)
+            self._entrance.leave(newcomer.connection)
+            self._drop(newcomer.connection)
+
+    def _drop(self, connection: socket.socket) -> None:
+        with contextlib.suppress(KeyError, ValueError):  # admitted already
+            self._selector.unregister(connection)
+        connection.close()
+
+    def _end(self) -> None:
+        self._entrance.close()
+        self._selector.close()
+        self._closing.close()
+
+
+def _send(connection: socket.socket, data: bytes) -> None:
+    """Send a few bytes on a connection that has room for them; raise OSError if it has none."""
+    if connection.send(data) < len(data):
+        raise ConnectionError("the connection takes nothing")

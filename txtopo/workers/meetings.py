@@ -45,7 +45,7 @@ class Meetings:
         self._wake = wake
         self._ready: queue.SimpleQueue[Incoming | Outgoing] = queue.SimpleQueue()
         self._is_closed = threading.Event()
-        self._listener = Listener(host, secret)
+        self._listener = Listener(host, secret, is_introduced=True)
         self.address = self._listener.address
         """Where peers reach this worker."""
         self._listener.start(self._introduce)
@@ -68,10 +68,8 @@ class Meetings:
         self._is_closed.set()
         self._listener.close()
 
-    def _introduce(self, connection: socket.socket) -> None:
-        length = int.from_bytes(handshake.read_exactly(connection, 4), "big")
-        introduction = load(handshake.read_exactly(connection, length))
-        self._ready.put(Incoming(introduction, Channel(connection)))
+    def _introduce(self, connection: socket.socket, introduction: bytes) -> None:
+        self._ready.put(Incoming(load(introduction), Channel(connection)))
         self._wake()
 
     def _connect(self, peer: Peer, incarnation: int) -> None:

@@ -56,6 +56,10 @@ SETTLED_HEARTBEAT_SECS = 0.05
 BUSY_SECS = 2.0
 """A heartbeat names the busy task when a pass has taken this long."""
 
+REACH_SECS = 60.0
+"""How long a worker tries to reach a driver that has, for example, no file descriptor left."""
+
+_RETRY_SECS = 0.2
 _READ_AND_WRITE = selectors.EVENT_READ | selectors.EVENT_WRITE
 
 
@@ -155,10 +159,24 @@ def run_worker(job: WorkerJob, make_body: MakeBody) -> None:
         DriverGone: the driver is gone, or has refused this process.
         TxtopoError: the body has failed, and the driver was told.
     """
-    connection = handshake.connect(job.driver, job.secret)
+    connection = _reach(job)
     host = job.host or connection.getsockname()[0]
     with contextlib.closing(_Loop(job, Channel(connection), host, make_body)) as loop:
         loop.run()
+
+
+def _reach(job: WorkerJob) -> socket.socket:
+    """Connect to the driver; while it listens and can take nobody in, try again."""
+    end = time.monotonic() + REACH_SECS
+    while True:
+        try:
+            return handshake.connect(job.driver, job.secret)
+        except ConnectionRefusedError:  # nobody listens: the run is over
+            raise
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(_RETRY_SECS)
 
 
 class _Loop:
