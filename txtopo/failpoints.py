@@ -45,6 +45,7 @@ _STEPS = {
     "table.write": "a table's write is published; once for each table of a group",
     "group.commit": "a published group is marked as committed in the coordinator state, by the next write to it",
     "table.maintain": "a table is maintained",
+    "repair.damage": "a repair sets aside coordinator state that can't be read",
     "repair.begin": "a repair writes its plan into the coordinator state",
     "repair.table": "a repair brings a table to its transaction in the plan; once for each table",
     "repair.backfill": "a rewind moves aside the journals of the backfills that it undoes",

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
+import itertools
 import os
 import sqlite3
 import threading
@@ -23,10 +25,10 @@ from state.stores.holder import GRACE_SECS, Holder, loss, refusal
 from state.stores.paths import checked_changes, checked_path, checked_topology_id, file_name
 from txtopo.api.store import Change, Delete, Lead, Put, Store
 from txtopo.errors import StopError
-from txtopo.files.durable import make_folder
+from txtopo.files.durable import make_folder, sync_path
 from txtopo.files.formats import COORDINATOR_STATE, Format, refuse_newer
 
-__all__ = ["SqliteLead", "SqliteStore"]
+__all__ = ["SqliteLead", "SqliteStore", "damage_of_store", "set_damaged_store_aside"]
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (path TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL);
@@ -36,6 +38,8 @@ _NEEDS_SCHEMA = "CREATE TABLE IF NOT EXISTS format (number INTEGER PRIMARY KEY N
 """The first version of txtopo that reads a format, for those that do not; the file's is its ``user_version``."""
 _BUSY_SECS = 30.0
 _POLL_SECS = 0.01
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_ASIDE = "before-repair-"
 
 
 class SqliteStore(Store):
@@ -246,6 +250,49 @@ class SqliteLead(Lead):
         self._lock.free()
 
 
+def damage_of_store(path: Path) -> str | None:
+    """Describe why the file of a store can't be read; None if it can, or if there is none.
+
+    All of it is read, because SQLite finds most damage only where it looks.
+    """
+    if not path.exists():
+        return None
+    with _naming_errors(path), contextlib.closing(sqlite3.connect(path, timeout=_BUSY_SECS)) as connection:
+        try:
+            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+        except sqlite3.DatabaseError as error:
+            if not _is_damage(error):
+                raise
+            found = str(error)
+    return None if found == "ok" else " ".join(found.split())
+
+
+def set_damaged_store_aside(path: Path, owner: str) -> Path:
+    """Rename the files of a damaged store; return where the database is now.
+
+    Args:
+        path: the database.
+        owner: who does it, for whoever finds the leads held meanwhile.
+
+    Raises:
+        AlreadyRunning: a topology whose coordinator state is in the store is running.
+    """
+    with contextlib.ExitStack() as stack:
+        for lock_path in sorted(path.parent.glob(f"{glob.escape(path.name)}.*.lock")):
+            name = lock_path.name.removeprefix(f"{path.name}.").removesuffix(".lock").rpartition("-")[0]
+            with _naming_errors(lock_path):
+                stack.callback(_take_lock(lock_path, name, Holder.of_this_process(owner)).free)
+        taken = {each.name for each in path.parent.glob(f"{glob.escape(path.name)}*.{_ASIDE}*")}
+        number = next(n for n in itertools.count(1) if not any(name.endswith(f"{_ASIDE}{n}") for name in taken))
+        # The database first: after a crash here, SQLite removes what is left beside a database that is missing.
+        for suffix in ("", "-wal", "-shm"):
+            file = path.with_name(f"{path.name}{suffix}")
+            with _naming_errors(file), contextlib.suppress(FileNotFoundError):
+                file.rename(file.with_name(f"{file.name}.{_ASIDE}{number}"))
+        sync_path(path.parent)
+        return path.with_name(f"{path.name}.{_ASIDE}{number}")
+
+
 class _FileLock:
     """A lock file that this process has locked."""
 
@@ -320,8 +367,16 @@ def _below(path: str) -> tuple[str, str]:
 
 
 def _is_locked_out(error: Exception) -> bool:
+    return _kind(error) == sqlite3.SQLITE_BUSY
+
+
+def _is_damage(error: Exception) -> bool:
+    return _kind(error) in _DAMAGE
+
+
+def _kind(error: Exception) -> int:
     # The lowest byte is the kind of error. Errors that do not come from SQLite have no code.
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 @contextlib.contextmanager
@@ -333,6 +388,11 @@ def _naming_errors(path: Path) -> Iterator[None]:
             raise StopError(
                 f"the store {path} was locked by another process for {_BUSY_SECS:.0f} s: a process that was about to "
                 "write to it is stopped or hangs. Let it continue or end it, and start again"
+            ) from error
+        if _is_damage(error):
+            raise StopError(
+                f"the store {path} is damaged, or another file: {error}; restore it from the same backup as the "
+                "tables, or run 'txtopo repair', which puts it aside and rebuilds what was in it from the journal"
             ) from error
         raise StopError(
             f"the store {path} cannot be read or written: {error}; check that it is on a local disk with free space, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import shutil
+import sqlite3
 import subprocess
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from state import SqliteStore
 from tests.processes import python
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
+from txtopo.errors import DivergenceError, StopError
 
 MODULE = """
 from tests.acceptance.topologies import make_data, words_topology
@@ -58,6 +60,102 @@ def test_what_is_safe_is_done_at_once(command_line, place):
     assert result.stdout.endswith("done; to continue: txtopo run counting --set output=.\n")
     assert place.run().transactions == TRANSACTIONS - 3
     place.check_totals()
+
+
+def page_of(content: bytes, name: bytes) -> int:
+    """Return where the page of a database begins that has some bytes."""
+    return content.index(name) // 4096 * 4096
+
+
+DAMAGE = {
+    "header": lambda content: b"garbage!" * 12 + content[96:],
+    "a page": lambda content: (
+        content[: (at := page_of(content, b"words/committed"))] + b"\xff" * 4096 + content[at + 4096 :]
+    ),
+    "cut": lambda content: content[: len(content) // 2],
+    "cut in the header": lambda content: content[:50],
+    "zeros": lambda content: bytes(len(content)),
+    "another file": lambda _content: b"hello\n" * 2000,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_store_is_put_aside(command_line, place, damage):
+    """A run names it; a repair keeps it under another name, and rebuilds the coordinator state from the journal."""
+    place.run(3)
+    content = place.store.read_bytes()
+    assert len(content) > 8192
+    place.store.write_bytes(DAMAGE[damage](content))
+    with pytest.raises(StopError, match=r"damaged.*txtopo repair"):
+        place.run()
+    damaged = place.store.read_bytes()
+    told = command_line.told("repair", "counting")
+    aside = place.metadata_dir / "coordinator.sqlite.before-repair-1"
+    assert f"found: the store {place.store}, with the" in told
+    assert "safe: no table is changed; the coordinator state is rebuilt, at transaction 3" in told
+    assert aside.read_bytes() == damaged
+    assert "nothing to repair" in command_line.told("repair", "counting")
+    place.finish(TRANSACTIONS - 3)
+
+
+@pytest.mark.parametrize("name", ["life", "spout", "format", "recovered", "group", "committed"])
+def test_a_damaged_value_is_put_aside(command_line, place, name):
+    """The same of one value, and of the store nothing else is lost."""
+    place.run(3)
+    connection = sqlite3.connect(place.store)
+    with connection:
+        connection.execute("UPDATE node SET value = ? WHERE path = ?", (b"\xff garbage", f"words/{name}"))
+    with pytest.raises(DivergenceError, match=f"'words/{name}'.*txtopo repair"):
+        place.run()
+    assert "the coordinator state is rebuilt, at transaction 3" in command_line.told("repair", "counting")
+    kept = "SELECT value FROM node WHERE path = ?"
+    assert connection.execute(kept, (f"words/before-repair-1/{name}",)).fetchone() == (b"\xff garbage",)
+    connection.close()
+    place.finish(TRANSACTIONS - 3)
+
+
+def test_a_damaged_store_and_tables_that_are_behind(command_line, place):
+    """Nothing is put aside before somebody has agreed to what follows."""
+    fall_behind(place)
+    place.store.write_bytes(b"garbage" * 1000)
+    before = sorted(place.metadata_dir.iterdir())
+    assert command_line("repair", "counting").exit_code == 1
+    assert (place.store.read_bytes(), sorted(place.metadata_dir.iterdir())) == (b"garbage" * 1000, before)
+    command_line.told("repair", "counting", "--yes")
+    assert place.txids() == {"words": 2, "total": 2}
+    place.finish()
+
+
+def test_a_damaged_store_and_no_journal(command_line, place):
+    """What is missing is told; everything can be begun anew."""
+    place.run(3)
+    shutil.rmtree(place.metadata_dir / "journal")
+    place.store.write_bytes(b"garbage" * 1000)
+    assert "--start-anew" in command_line.refusal("repair", "counting", "--yes")
+    command_line.told("repair", "counting", "--start-anew", "--yes")
+    place.finish(TRANSACTIONS)
+
+
+def test_a_damaged_store_that_is_in_use(command_line, place):
+    """It is not taken from another topology that runs with it."""
+    place.run(3)
+    other = SqliteStore(place.store)
+    other.take_lead("other", "the other run")
+    content = b"garbage" * 1000
+    place.store.write_bytes(content)
+    assert "'the other run'" in command_line.refusal("repair", "counting")
+    assert place.store.read_bytes() == content
+    other.close()
+    command_line.told("repair", "counting")
+
+
+def test_a_kill_after_a_damaged_store_is_put_aside(command_line, place):
+    """The next repair goes on as if it had been wiped."""
+    place.run(3)
+    place.store.write_bytes(b"garbage" * 1000)
+    command_line.killed_at("repair.damage.after", "repair", "counting")
+    assert "the coordinator state is rebuilt, at transaction 3" in command_line.told("repair", "counting")
+    place.finish(TRANSACTIONS - 3)
 
 
 def test_without_a_terminal_nothing_is_agreed_to(command_line, place):

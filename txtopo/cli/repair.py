@@ -9,20 +9,36 @@ from collections.abc import Callable, Iterator, Sequence
 import attrs
 import click
 
-from txtopo.api.store import Change
+from state.stores.memory import MemoryStore
+from state.stores.sqlite import damage_of_store, set_damaged_store_aside
+from txtopo.api.store import Change, Lead, Store
 from txtopo.cli.command import Command, CommandLineError
 from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
+from txtopo.failpoints import durable_step
 from txtopo.secrecy import command_line
 from txtopo.topology.loading import Target
 from txtopo.transactional.journal.ending import METADATA_DIR
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState, drafts_of
+from txtopo.transactional.recovery.coordinator_state import (
+    CoordinatorState,
+    all_values,
+    damage_in,
+    drafts_of,
+    set_damaged_aside,
+)
 from txtopo.transactional.recovery.diagnosis import Adopt, Diagnosis, GoTo, RepairSubject, StartAnew, diagnose
 from txtopo.transactional.recovery.divergence import DivergenceKind
 from txtopo.transactional.recovery.repair import carry_out
 from txtopo.transactional.recovery.rewind import metadata_after
 from txtopo.transactional.run.rewinding import changes_of_spout
-from txtopo.transactional.run.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
+from txtopo.transactional.run.storage import (
+    address_from,
+    make_store,
+    metadata_dir_of,
+    optional_states,
+    states_of,
+    store_file_of,
+)
 
 Repair = GoTo | StartAnew | Adopt
 
@@ -90,8 +106,8 @@ class Procedure:
 def carried_out(target: Target, subject: RepairSubject, procedure: Procedure) -> bool:
     """Take the lead, and carry out what a procedure decides; return whether there was anything to do."""
     with contextlib.ExitStack() as stack:
-        coordinator_state = _lead(target, subject, procedure.owner, stack, 1)
-        diagnosis = diagnose(subject, coordinator_state)
+        coordinator_state, damage = _looked_at(target, subject, procedure.owner, stack)
+        diagnosis = diagnose(subject, coordinator_state, damage)
         procedure.show(diagnosis)
         plan = procedure.decide(diagnosis)
         if plan is None:
@@ -99,10 +115,12 @@ def carried_out(target: Target, subject: RepairSubject, procedure: Procedure) ->
         # Before the question, and before anything is changed: the spout may refuse to go back.
         of_spout = changes_of_spout_for(target, subject, coordinator_state, plan)
         procedure.agree(diagnosis, plan)
-        if coordinator_state.epoch < diagnosis.epoch_min:
+        if damage or coordinator_state.epoch < diagnosis.epoch_min:
             # A store that was wiped counts epochs anew, and tables refuse one below their own. So take the lead again
             # from the lowest epoch that they accept, and diagnose again: another process may have led in between.
             stack.pop_all().close()
+            if damage:
+                _set_damage_aside(target, subject, procedure.owner)
             coordinator_state = _lead(target, subject, procedure.owner, stack, diagnosis.epoch_min)
             again = procedure.decide(diagnose(subject, coordinator_state))
             if again is not None and again != plan:
@@ -149,12 +167,57 @@ def subject_of(target: Target) -> RepairSubject:
 def _lead(
     target: Target, subject: RepairSubject, owner: str, stack: contextlib.ExitStack, epoch_min: int
 ) -> CoordinatorState:
+    store, lead = _store_and_lead(target, subject, owner, stack, epoch_min)
+    drafts = drafts_of(subject.metadata_dir, subject.topology_id)
+    return CoordinatorState(store, lead, subject.topology_id, drafts)
+
+
+def _store_and_lead(
+    target: Target, subject: RepairSubject, owner: str, stack: contextlib.ExitStack, epoch_min: int = 1
+) -> tuple[Store, Lead]:
     store = make_store(target.plan, target.config)
     stack.callback(store.close)
     lead = store.take_lead(subject.topology_id, owner, epoch_min)
     stack.callback(lead.release)
-    drafts = drafts_of(subject.metadata_dir, subject.topology_id)
-    return CoordinatorState(store, lead, subject.topology_id, drafts)
+    return store, lead
+
+
+def _looked_at(
+    target: Target, subject: RepairSubject, owner: str, stack: contextlib.ExitStack
+) -> tuple[CoordinatorState, tuple[str, ...]]:
+    """Return the coordinator state, with the lead; if it is damaged, one as it will be, and what is damaged."""
+    file, topology_id = store_file_of(target.plan, target.config), subject.topology_id
+    damage = None if file is None else damage_of_store(file)
+    if file is not None and damage is not None:
+        whose = "with the coordinator state of all topologies that use it"
+        text = f"the store {file.absolute()}, {whose}, is damaged: {damage}"
+        return _as_if_aside(topology_id, owner, ()), (text,)
+    store, lead = _store_and_lead(target, subject, owner, stack)
+    damage = damage_in(store, lead, topology_id)
+    if damage is not None:
+        return _as_if_aside(topology_id, owner, all_values(store, topology_id)), (damage,)
+    drafts = drafts_of(subject.metadata_dir, topology_id)
+    return CoordinatorState(store, lead, topology_id, drafts), ()
+
+
+def _as_if_aside(topology_id: str, owner: str, values: Sequence[Change]) -> CoordinatorState:
+    """Return a coordinator state, in memory, whose values are set aside."""
+    store = MemoryStore()
+    lead = store.take_lead(topology_id, owner)
+    lead.write(values)
+    set_damaged_aside(store, lead, topology_id)
+    return CoordinatorState(store, lead, topology_id)
+
+
+def _set_damage_aside(target: Target, subject: RepairSubject, owner: str) -> None:
+    """Set aside what is damaged; a crash after it leaves coordinator state that counts as wiped."""
+    file = store_file_of(target.plan, target.config)
+    with durable_step("repair.damage"), contextlib.ExitStack() as stack:
+        if file is not None and damage_of_store(file) is not None:
+            click.echo(f"the damaged store is kept as {set_damaged_store_aside(file, owner)}")
+            return
+        store, lead = _store_and_lead(target, subject, owner, stack)
+        set_damaged_aside(store, lead, subject.topology_id)
 
 
 def _choose(diagnosis: Diagnosis, *, is_accepting: bool, is_anew: bool) -> Repair | None:

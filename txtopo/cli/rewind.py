@@ -99,9 +99,11 @@ def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed:
     def decide(diagnosis: Diagnosis) -> Repair | None:
         if diagnosis.unfinished is not None:
             return diagnosis.unfinished
+        if diagnosis.damage:
+            raise StopError(f"{'; '.join(diagnosis.damage)}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
         refuse_other_store(subject.topology_id, diagnosis.record.incarnation, _journal(subject))
         known, new[:] = without_new(subject, diagnosis.record.committed)
-        wrong = [each.text for each in diagnosis.divergences if _is_obstacle(each, new)] or diagnosis.damage
+        wrong = [each.text for each in diagnosis.divergences if _is_obstacle(each, new)]
         if wrong:
             raise StopError(f"{'; '.join(wrong)}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
         past = _past(known, diagnosis.record)

@@ -265,7 +265,7 @@ def test_bad_topology_id_is_refused(tmp_path, topology_id):
 def test_other_file_is_refused(tmp_path):
     """A file that is no SQLite database is named in the error, and stays as it is."""
     (tmp_path / "notes.txt").write_text("these are notes, not a database" * 50)
-    with pytest.raises(StopError, match=r"notes\.txt cannot be read or written"):
+    with pytest.raises(StopError, match=r"notes\.txt is damaged, or another file"):
         SqliteStore(tmp_path / "notes.txt")
     assert (tmp_path / "notes.txt").read_text().startswith("these are notes")
 

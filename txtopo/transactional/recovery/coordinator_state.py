@@ -23,6 +23,7 @@ group that is committed, and means nothing any more.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -30,7 +31,7 @@ import urllib.parse
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -40,7 +41,7 @@ from txtopo.errors import DivergenceError, RuleError, StopError
 from txtopo.failpoints import durable_step
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.formats import COORDINATOR_STATE, FIRST, Format, refuse_newer
-from txtopo.files.records import from_json, to_json
+from txtopo.files.records import DAMAGE, from_json, to_json
 from txtopo.transactional.core.events import NEVER, Planned, TransactionMetadata
 from txtopo.transactional.journal.turns import Timeline
 
@@ -60,6 +61,9 @@ _RECOVERED = "recovered"
 _TIMELINE = "timeline"
 _SOURCE = "source"
 _TRANSACTION_TIME = "pace"
+
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -125,6 +129,7 @@ class CoordinatorState:
 
     Raises:
         StopError: a newer version of txtopo has written it, in a format that this one does not know.
+        DivergenceError: a value can't be read, here or in any other method that reads one.
     """
 
     def __init__(self, store: Store, lead: Lead, topology_id: str, drafts: Folder | None = None) -> None:
@@ -137,11 +142,10 @@ class CoordinatorState:
         self._draft: str | None = None
         """The draft of the last group; removed once the store has that it is committed."""
         self.topology_id = topology_id
-        written: Any = self._read(_FORMAT)
-        self._format = FIRST if written is None else from_json(written, Format)
+        self._format = self._read(_FORMAT, Format) or FIRST
         refuse_newer(f"the coordinator state of topology {topology_id!r}", self._format, COORDINATOR_STATE)
-        self._known_incarnation: str | None = self._read(_INCARNATION)
-        self._spout: str | None = self._read(_SPOUT)
+        self._known_incarnation: str | None = self._read(_INCARNATION, str)
+        self._spout: str | None = self._read(_SPOUT, str)
         # A drawn one becomes durable in begin(): until then a crash leaves nothing, and the next start draws another.
         self.incarnation = self._known_incarnation or uuid.uuid4().hex
         self._kept_us = self._learnt_us = self.transaction_us()
@@ -167,7 +171,7 @@ class CoordinatorState:
         From here on a version of txtopo that knows only earlier formats refuses this coordinator state.
         """
         drawn = {_INCARNATION: self.incarnation, _SPOUT: self._spout}
-        new = {name: value for name, value in drawn.items() if value is not None and self._read(name) is None}
+        new = {name: value for name, value in drawn.items() if value is not None and self._read(name, str) is None}
         if self._format.number < COORDINATOR_STATE.number:
             new[_FORMAT] = to_json(COORDINATOR_STATE)
         if new:
@@ -193,8 +197,8 @@ class CoordinatorState:
     @property
     def records_departures(self) -> bool:
         """Whether the committed mark says which states have left; marks of earlier versions do not."""
-        value = self._read(_COMMITTED)
-        return value is None or all("left_after" in mark for mark in value["states"].values())
+        value = self._read(_COMMITTED, dict)
+        return value is None or all("left_after" in mark for mark in value.get("states", {}).values())
 
     def begun(self, committed: int) -> tuple[TransactionMetadata, ...]:
         """Return the begun transactions above ``committed``, in txid order.
@@ -220,7 +224,8 @@ class CoordinatorState:
         for name in reversed(self._store.children(self._path(_METADATA))):
             value = self._store.read(self._metadata_path(int(name)))
             if value is not None:  # otherwise it was committed just now
-                begun.append(_decode_begun(int(name), value, latest_ms))
+                with _naming_damage(self._metadata_path(int(name))):
+                    begun.append(_decode_begun(int(name), value, latest_ms))
                 latest_ms = begun[-1].planned.at_ms
         return tuple(reversed(begun))
 
@@ -230,12 +235,12 @@ class CoordinatorState:
 
     def group(self) -> Group | None:
         """Return the group that is decided and not committed yet, or None."""
-        value = self._read(_GROUP)
+        value = self._read(_GROUP, dict)
         if value is None:
             return None
-        committed = self.committed()
-        group = _former_group(value) if "staged" in value else from_json(value, Group)
-        return group if group.last > committed.txid else None
+        with _naming_damage(self._path(_GROUP)):
+            group = _former_group(value) if "staged" in value else from_json(value, Group)
+        return group if group.last > self.committed().txid else None
 
     def notes_of(self, group: Group) -> Mapping[str, Any]:
         """Return what to publish of a decided group, by state.
@@ -294,9 +299,8 @@ class CoordinatorState:
 
     def timeline(self) -> Timeline:
         """Return the last epoch that the state knows of, and the turns up to it."""
-        value = self._read(_TIMELINE)
-        known = Timeline() if value is None else from_json(value, Timeline)
-        return attrs.evolve(known, epoch=max(known.epoch, self._read(_RECOVERED) or 0))
+        known = self._read(_TIMELINE, Timeline) or Timeline()
+        return attrs.evolve(known, epoch=max(known.epoch, self._read(_RECOVERED, int) or 0))
 
     def note_states(self, mark: CommittedMark) -> None:
         """Replace the committed mark by one of the same transaction with other states."""
@@ -343,8 +347,8 @@ class CoordinatorState:
 
     def transaction_us(self) -> int | None:
         """Return the stored share of a job's time that a transaction takes, in microseconds; None if unknown."""
-        value = self._read(_TRANSACTION_TIME)
-        return value if isinstance(value, int) and value > 0 else None
+        value = self._read(_TRANSACTION_TIME, int)
+        return value if value is not None and value > 0 else None
 
     def note_transaction_us(self, transaction_us: int | None) -> None:
         """Set the time per transaction; the next write stores it."""
@@ -403,7 +407,7 @@ class CoordinatorState:
 
     def repair(self) -> Any:
         """Return the plan of an unfinished repair; None if there is none."""
-        return self._read(_REPAIR)
+        return self._read(_REPAIR, dict)
 
     def begin_repair(self, plan: Any) -> None:
         """Record the plan of a repair or a rewind; no run starts until it is carried out.
@@ -465,8 +469,7 @@ class CoordinatorState:
 
     def asides(self) -> list[int]:
         """Return the numbers under which earlier repairs have set coordinator state aside."""
-        names = self._store.children(self.topology_id)
-        return sorted(int(name.removeprefix(_ASIDE)) for name in names if name.startswith(_ASIDE))
+        return asides_in(self._store, self.topology_id)
 
     def _set_aside_changes(self, names: Sequence[str], number: int) -> list[Change]:
         """Return changes that copy all values below some names, followed by changes that remove them."""
@@ -492,9 +495,44 @@ class CoordinatorState:
     def _metadata_path(self, txid: int) -> str:
         return self._path(f"{_METADATA}/{txid:020d}")
 
-    def _read(self, name: str) -> Any:
-        value = self._store.read(self._path(name))
-        return None if value is None else json.loads(str(value, "utf-8"))
+    def _read(self, name: str, kind: type[T]) -> T | None:
+        return _value(self._store, self._path(name), kind)
+
+
+def damage_in(store: Store, lead: Lead, topology_id: str) -> str | None:
+    """Describe a value of a topology's coordinator state that can't be read; None if all can."""
+    try:
+        state = CoordinatorState(store, lead, topology_id)
+        state.committed(), state.group(), state.timeline(), state.repair(), state.begun_as_far_as_known()
+    except DivergenceError as error:
+        return error.message
+    return None
+
+
+def set_damaged_aside(store: Store, lead: Lead, topology_id: str) -> None:
+    """Move all values of a topology below ``before-repair-<number>``, without reading what is in them."""
+    asides = asides_in(store, topology_id)
+    names = [name for name in store.children(topology_id) if not name.startswith(_ASIDE)]
+    values = [each for name in names for each in _values(store, topology_id, name)]
+    below = f"{topology_id}/{_ASIDE}{max(asides, default=0) + 1}"
+    lead.write(
+        [
+            *(Put(f"{below}/{path}", value) for path, value in values),
+            *(Delete(f"{topology_id}/{name}") for name in names),
+        ]
+    )
+
+
+def asides_in(store: Store, topology_id: str) -> list[int]:
+    """Return the numbers under which repairs have set a topology's coordinator state aside."""
+    names = store.children(topology_id)
+    return sorted(int(name.removeprefix(_ASIDE)) for name in names if name.startswith(_ASIDE))
+
+
+def all_values(store: Store, topology_id: str) -> list[Change]:
+    """Return all values of a topology, as changes that write them."""
+    names = store.children(topology_id)
+    return [Put(f"{topology_id}/{path}", value) for name in names for path, value in _values(store, topology_id, name)]
 
 
 def copy_of(store: Store, topology_id: str) -> dict[str, bytes] | None:
@@ -529,14 +567,32 @@ def _values(store: Store, topology_id: str, name: str) -> Iterator[tuple[str, by
 
 def committed_in(store: Store, topology_id: str) -> CommittedMark | None:
     """Return the last committed transaction that a store records, without the lead; None if it records none."""
-    value = store.read(f"{topology_id}/{_COMMITTED}")
-    return None if value is None else from_json(json.loads(str(value, "utf-8")), CommittedMark)
+    return _value(store, f"{topology_id}/{_COMMITTED}", CommittedMark)
 
 
 def incarnation_in(store: Store, topology_id: str) -> str | None:
     """Return the incarnation that a store records, without the lead; None if it records none."""
-    value = store.read(f"{topology_id}/{_INCARNATION}")
-    return None if value is None else str(json.loads(str(value, "utf-8")))
+    return _value(store, f"{topology_id}/{_INCARNATION}", str)
+
+
+def _value(store: Store, path: str, kind: type[T]) -> T | None:
+    """Return a value of a store; None if there is none."""
+    value = store.read(path)
+    if value is None:
+        return None
+    with _naming_damage(path):
+        return from_json(json.loads(str(value, "utf-8")), kind)
+
+
+@contextlib.contextmanager
+def _naming_damage(path: str) -> Iterator[None]:
+    try:
+        yield
+    except DAMAGE as error:
+        raise DivergenceError(
+            f"the value {path!r} of the coordinator state can't be read ({error!r}): it is damaged. Restore it from "
+            "the same backup as the tables, or run 'txtopo repair', which rebuilds it from the journal"
+        ) from error
 
 
 def drafts_of(metadata_dir: Path, topology_id: str) -> Folder:

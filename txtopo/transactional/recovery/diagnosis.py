@@ -171,8 +171,11 @@ class Diagnosis:
         return not self.divergences and not self.damage and self.unfinished is None
 
 
-def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Diagnosis:
-    """Inspect coordinator state, journal and tables, and propose a repair."""
+def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage: Sequence[str] = ()) -> Diagnosis:
+    """Inspect coordinator state, journal and tables, and propose a repair.
+
+    ``damage`` says what is known already: of coordinator state that is to be set aside, and counts as wiped.
+    """
     parts, journal_problem = _journal(subject)
     record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, lambda: parts)
     tables = subject.tables()
@@ -183,7 +186,7 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Dia
     compared = find_divergences(record, tables, [*to_begin, *(each.state for each in strangers)])
     divergences = (*compared, *strangers)
     descriptions = descriptions_of(tables)
-    damage = _damage_of_state(coordinator_state, record)
+    damage = (*damage, *_damage_of_state(coordinator_state, record))
     checkpoints = _checkpoints(subject, record, descriptions, parts)
     # Higher than anything that is aside anywhere, so that no repair overwrites what an earlier one has kept.
     number = 1 + max(

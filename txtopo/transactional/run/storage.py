@@ -58,9 +58,15 @@ def make_store(plan: Plan, config: Config) -> Store:
             session_timeout_secs=config["transactional.zookeeper.session.timeout.secs"],
             credentials=config["transactional.zookeeper.auth"],
         )
-    if states and not any(state.is_durable for state in states) and config.state_dir is None:
-        return MemoryStore(_memory_places.setdefault(states[0], MemoryPlace()))
-    return SqliteStore(metadata_dir_of(plan, config) / "coordinator.sqlite")
+    file = store_file_of(plan, config)
+    return MemoryStore(_memory_places.setdefault(states[0], MemoryPlace())) if file is None else SqliteStore(file)
+
+
+def store_file_of(plan: Plan, config: Config) -> pathlib.Path | None:
+    """Return where the file of a topology's embedded store is; None if its store is another one."""
+    in_memory = plan.states and not any(state.is_durable for state in plan.states.values()) and config.state_dir is None
+    is_other = config.state_store == "zookeeper" or in_memory
+    return None if is_other else metadata_dir_of(plan, config) / "coordinator.sqlite"
 
 
 def states_of(
