@@ -236,15 +236,15 @@ class WindowCommitter(WindowedCommitter):
             self.emit(self._aggregation.results(merged), DEFAULT_STREAM)
 
     def _ended(self, rows: pa.Table, until: int) -> pa.Table:
-        """Return the parts of sessions that are over, as rows of whole sessions; put back those of the others."""
+        """Return the parts of sessions that are over, as rows of whole sessions; put back what the others have."""
         going_on = self._state.rows_of(rows.select(self.keys))
         starts, ends = (each[: rows.num_rows] for each in sessions(pa.concat_tables([rows, going_on]), self.keys))
-        is_over = ends <= until
-        # Such a part keeps its times, and is looked at again when its session, as far as it is known, is over.
-        parts = rows.drop_columns([EXPIRES]).append_column(EXPIRES, timestamps(ends))
+        rows, is_over = with_windows(rows, starts, ends), ends <= until
         if not is_over.all():
-            self._state.append(parts.filter(pa.array(~is_over)))
-        return with_windows(rows, starts, ends).filter(pa.array(is_over))
+            # One row for each session, or one that never ends would be taken and put back with all its rows.
+            others = rows.filter(pa.array(~is_over)).drop_columns([EXPIRES])
+            self._state.append(self._closing(self._aggregation.merged(others)))
+        return rows.filter(pa.array(is_over))
 
 
 class WindowUpdateCommitter(WindowedCommitter):

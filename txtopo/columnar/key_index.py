@@ -116,7 +116,11 @@ class RowIndex:
         self._starts = np.append(np.flatnonzero(is_first), len(hashes))
 
     def found(self, wanted: HashedKeys) -> tuple[Positions, Positions]:
-        """Return the positions of the rows that have one of some keys, and for each that of its key among them."""
+        """Return the positions of the rows that have one of some keys, and for each that of its key among them.
+
+        *You* look up each key once: a key that comes twice gets each of its rows twice, and 16,000 times those of a
+        key with 16,000 rows take 7 GB.
+        """
         if not len(self._hashes):
             return self._order, self._order
         at_hash = self._hashes.searchsorted(wanted.hashes)

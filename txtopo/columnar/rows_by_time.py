@@ -23,6 +23,8 @@ BEFORE_ALL = -(1 << 63)
 AFTER_ALL = (1 << 63) - 1
 """A time in µs since 1970 that is not before any other."""
 
+_AT = "#"
+"""A column with the positions of keys: the name is no field's."""
 
 Held = npt.NDArray[np.bool_]
 
@@ -82,7 +84,7 @@ class Run:
         return Run(taken(self.rows, np.arange(gone, len(self.times))), self.times[gone:].copy(), self.key)
 
     def holds(self, keys: HashedKeys, after: int) -> Held:
-        """Return for each key whether it has a row after a time."""
+        """Return for each key, of several that differ, whether it has a row after a time."""
         first, held = self._position(after), np.zeros(keys.keys.num_rows, dtype=bool)
         if first < len(self.times):
             at, own = self._index.found(keys)
@@ -90,9 +92,9 @@ class Run:
         return held
 
     def of_keys(self, keys: HashedKeys, after: int) -> pa.Table:
-        """Return the rows of some keys after a time."""
+        """Return the rows of some keys, which differ, after a time."""
         at, _ = self._index.found(keys)
-        return taken(self.rows, np.unique(at[at >= self._position(after)]))
+        return taken(self.rows, np.sort(at[at >= self._position(after)]))
 
     @functools.cached_property
     def _index(self) -> RowIndex:
@@ -151,15 +153,20 @@ class RowsByTime:
 
 def held_in(runs: Sequence[Run], keys: pa.Table, after: int) -> Held:
     """Return for each key, a row of the key columns, whether one of some runs has a row of it after a time."""
-    held = np.zeros(keys.num_rows, dtype=bool)
-    if runs and keys.num_rows:
-        hashed = HashedKeys.of(keys)
-        for run in runs:
-            held |= run.holds(hashed, after)
-    return held
+    if not (runs and keys.num_rows):
+        return np.zeros(keys.num_rows, dtype=bool)
+    distinct = keys.append_column(_AT, pa.array(np.arange(keys.num_rows))).group_by(keys.column_names)
+    distinct = distinct.aggregate([(_AT, "list")])
+    held, hashed = np.zeros(distinct.num_rows, dtype=bool), HashedKeys.of(distinct.select(keys.column_names))
+    for run in runs:
+        held |= run.holds(hashed, after)
+    at: Any = distinct[f"{_AT}_list"].combine_chunks()
+    found = np.empty(keys.num_rows, dtype=bool)
+    found[at.flatten().to_numpy()] = np.repeat(held, at.value_lengths().to_numpy())
+    return found
 
 
 def rows_of_keys(runs: Sequence[Run], keys: pa.Table, after: int) -> list[pa.Table]:
     """Return the rows of some keys, a table of the key columns, after a time, in parts."""
-    hashed = HashedKeys.of(keys)
+    hashed = HashedKeys.of(keys.group_by(keys.column_names).aggregate([]))
     return [run.of_keys(hashed, after) for run in runs]

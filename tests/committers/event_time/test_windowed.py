@@ -355,3 +355,18 @@ def test_a_field_without_a_type() -> None:
     updating(mean=Mean("n"), largest=Max("n: int"))
     with pytest.raises(FieldsError, match="field 'n' has no type; write 'n: long'"):
         updating(mean=Mean("n"))
+
+
+def test_sessions_that_do_not_end(tmp_path: Path) -> None:
+    """A session that goes on is held in a few rows, however many it has: it is put back as one, and said as one."""
+    script = [Planned(number, [at(4 * number), at(4 * number + 1), at(4 * number, "j")]) for number in range(30)]
+    script.append(Planned(30, [at(999, "z")]))
+    report = None
+    for until in (30, 31):
+        committer = counting(Sessions(10 * SECOND), 1)
+        report = run_timed(tmp_path, Script(script, ROWS), committer, until=until, delay=NO_DELAY)
+        if until < 31:
+            held = {each.name: each.value for each in report.readings}["open_rows"]
+            assert held <= 2 * 6, "for each key one of what was put back, and those of the last gap"
+            assert said(tmp_path) == []
+    assert said(tmp_path) == [(31, 0, 116 + 10, 30), (31, 0, 117 + 10, 60)]
