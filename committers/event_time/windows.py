@@ -16,14 +16,19 @@ import pyarrow.compute as pc
 
 from committers.event_time.times import MICROS_MAX, Micros, micros_in, micros_of, timestamps
 from txtopo.errors import ConfigError
-from txtopo.utc import MICROS_MIN, datetime_at, micros_at
+from txtopo.utc import MICROS_MIN, MICROSECOND, datetime_at, micros_at
 
 START, END = "window_start", "window_end"
 
-_HOUR = 3_600_000_000
+_MINUTE = 60_000_000
+_HOUR = 60 * _MINUTE
 _DAY = 24 * _HOUR
 
-_INT64 = np.iinfo(np.int64)
+_RULED_FROM = 24_837
+"""The day 2038-01-01: since then clocks are changed by rule in Python's zones; Arrow knows no summer time any more."""
+
+_CYCLE_DAYS = 146_097
+"""The days of 400 years, after which weekdays and leap years come again, and so does what follows a rule."""
 
 
 class Window(ABC):
@@ -34,7 +39,10 @@ class Window(ABC):
 
     @abstractmethod
     def panes(self, times: Micros) -> tuple[Micros, Micros]:
-        """Return the pane of each event time, as starts and ends: the largest part that windows do not divide."""
+        """Return the pane of each event time, as starts and ends: the largest part that windows do not divide.
+
+        Times are in the years 1 to 9999; starts and ends may be beyond.
+        """
 
     def widened(self, panes: pa.Table, keys: Sequence[str]) -> pa.Table:
         """Return rows of panes as rows of windows, once for each window of a pane, without merging any.
@@ -129,7 +137,20 @@ class _Calendar(Window):
 
     def _local(self, times: Micros) -> Micros:
         """Return what clocks in the zone show, in microseconds since they showed 1970."""
-        return micros_in(pc.local_timestamp(timestamps(times).cast(pa.timestamp("us", tz=self.zone))))
+        local = micros_in(pc.local_timestamp(timestamps(times).cast(pa.timestamp("us", tz=self.zone))))
+        is_ruled = times >= _RULED_FROM * _DAY
+        if is_ruled.any():
+            zone, local = ZoneInfo(self.zone), local.copy()
+            minutes, minute = _distinct(times[is_ruled] // _MINUTE)
+            found = [datetime_at(_as_ruled(each * _MINUTE)).astimezone(zone).utcoffset() for each in minutes.tolist()]
+            offsets = [(each or dt.timedelta()) // MICROSECOND for each in found]
+            local[is_ruled] = times[is_ruled] + np.array(offsets, np.int64)[minute]
+        return local
+
+
+def _as_ruled(time: int) -> int:
+    """Return the time of the years 2038 to 2437 at which clocks show what they show at another time since then."""
+    return _RULED_FROM * _DAY + (time - _RULED_FROM * _DAY) % (_CYCLE_DAYS * _DAY)
 
 
 class Days(_Calendar):
@@ -137,24 +158,16 @@ class Days(_Calendar):
 
     def panes(self, times: Micros) -> tuple[Micros, Micros]:
         """Return the day of each event time."""
-        days = self._local(times) // _DAY
-        starts, ends = self._bounds(days)
-        # Arrow knows no summer time after 2037, so a time near midnight may be in the day before or after.
-        is_other = (times >= ends).astype(np.int64) - (times < starts)
-        return self._bounds(days + is_other) if is_other.any() else (starts, ends)
-
-    def _bounds(self, days: Micros) -> tuple[Micros, Micros]:
-        numbers, day = _distinct(days)
+        numbers, day = _distinct(self._local(times) // _DAY)
         # By Python's rules, because a midnight that clocks skip or show twice is an error in Arrow.
         found = [(self._midnight(each), self._midnight(each + 1)) for each in numbers.tolist()]
         starts, ends = np.array(found, dtype=np.int64).reshape(-1, 2).T
         return starts[day], ends[day]
 
     def _midnight(self, day: int) -> int:
-        midnight = day * _DAY
-        if not MICROS_MIN <= midnight <= MICROS_MAX:  # Python knows no such years, so their days are those of UTC
-            return max(_INT64.min, min(midnight, _INT64.max))
-        return micros_at(datetime_at(midnight).replace(tzinfo=ZoneInfo(self.zone)))
+        # Python knows no years before 1 and after 9999, which a day of the first or the last one may touch.
+        shown = day * _DAY if MICROS_MIN <= day * _DAY <= MICROS_MAX else _as_ruled(day * _DAY)
+        return micros_at(datetime_at(shown).replace(tzinfo=ZoneInfo(self.zone))) + day * _DAY - shown
 
 
 class Hours(_Calendar):

@@ -16,7 +16,7 @@ from txtopo.errors import FieldsError
 ROWS = Fields("at: timestamp", "key: string")
 
 
-def unique(within: float, fields: Fields = ROWS, key: str = "key") -> Deduplicate:
+def unique(within: float, fields: Fields = ROWS, key: Any = "key") -> Deduplicate:
     return Deduplicate("windows", clock="clock", time="at", key=key, within=within * SECOND, fields=fields)
 
 
@@ -50,6 +50,31 @@ def test_shorter_within_after_a_restart(tmp_path: Path) -> None:
     run_parts(tmp_path, script, (2, 100), (5, 10))
     assert passed(tmp_path) == [(1, 1, "a"), (2, 15, "b"), (4, 17, "a")]
     assert passed(tmp_path, "late") == [(5, 2, "a")]
+
+
+@pytest.mark.parametrize("key", ["key", "more", ("key", "more"), ("more", "key")], ids=str)
+def test_null_keys(tmp_path: Path, key: Any) -> None:
+    """A null is a key like another, and another one than its neighbour's, alone and beside other parts of the key."""
+    fields = Fields("at: timestamp", "key: string", "more: string")
+    rows = [(START + SECOND, one, other) for one in ("a", "b", None) for other in (None, "a", "z")]
+    script = [Planned(0, rows[:7]), Planned(1, rows), Planned(2, rows)]
+    run_timed(tmp_path, Script(script, fields), unique(10, fields, key), tasks=1)
+    names = [key] if isinstance(key, str) else list(key)
+    firsts: dict[Any, int] = {}
+    for txid, each in [(1, rows[:7]), (2, rows)]:
+        for _, *values in each:
+            firsts.setdefault(tuple(dict(zip(("key", "more"), values, strict=True))[name] for name in names), txid)
+    expected = sorted([(txid, *of) for of, txid in firsts.items()], key=repr)
+    assert rows_of(tmp_path, "default", "txid", *names) == expected
+
+
+@pytest.mark.parametrize(("second", "is_late"), [(20, True), (20.000001, False)])
+def test_the_moment_at_which_a_key_is_forgotten(tmp_path: Path, second: float, is_late: bool) -> None:
+    """A row is late, and a key forgotten, once the watermark has reached its time plus ``within``, not a moment before."""
+    script = one_by_one((20, "a"), (30, "b"), (second, "a"), (30, "a"))
+    run_parts(tmp_path, script, (4, 10))
+    assert [each[0] for each in passed(tmp_path, "late")] == [3] * is_late
+    assert [each[0] for each in passed(tmp_path)] == [1, 2, 4 if is_late else 3]
 
 
 @pytest.mark.parametrize("kind", ["array<string>", "map<string,string>", "struct<a:array<string>>"])

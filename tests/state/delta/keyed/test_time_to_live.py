@@ -311,6 +311,18 @@ def test_the_fold_of_a_key_that_expires_is_cut(tmp_path: Path) -> None:
     assert live(tmp_path) == {"a": (10, at(20)), "b": (22, at(20)), "e": (1, at(20))}
 
 
+@pytest.mark.parametrize("is_over", [True, False])
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "of the group"])
+def test_the_fold_of_a_key_at_the_last_bound_of_a_group(tmp_path: Path, stored: bool, is_over: bool) -> None:
+    """A key whose time is the very bound of the group's last transaction is over for it; one a second later is not."""
+    states, second = opened(declared(tmp_path)), 3 if is_over else 4
+    put(states, 1, 0, {"a": (1, second), "b": (1, 9)} if stored else {"b": (1, 9)})
+    first = [table(("b", 1, at(20)))] if stored else [table(("a", 1, at(second)), ("b", 1, at(20)))]
+    group = group_of(states, 2, (3 + TTL, first), (9, [table(("a", 10, at(20)))]))
+    states["keys"].write(3, group["keys"].writes())
+    assert live(tmp_path) == {"a": (10 if is_over else 11, at(20)), "b": (2, at(20))}
+
+
 def test_a_row_that_expires_within_a_group_replaces_the_stored_one(tmp_path: Path) -> None:
     """A stored key without a time gets one that has expired by the end of the group: it does not live on without."""
     states = opened(declared(tmp_path))
