@@ -8,6 +8,7 @@ total is as if it had run once.
 from typing import TYPE_CHECKING
 
 from txtopo.lazy import lazy_names
+from txtopo.user_modules import refuse_twins
 
 if TYPE_CHECKING:
     from txtopo.api.bolt import (
@@ -64,5 +65,7 @@ if TYPE_CHECKING:
         TransactionalTopology as TransactionalTopology,
     )
     from txtopo.transactional.run.report import Progress as Progress, RunReport as RunReport
+
+refuse_twins()
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -1,7 +1,8 @@
 """The user's own modules: the imported ones that are neither part of Python nor installed.
 
 Another machine lacks them. Spark's executors get their sources (``txtopo.spark.shipping``), and the drivers of a
-cluster all their files (``txtopo.cluster.packaging``).
+cluster all their files (``txtopo.cluster.packaging``). None of them may have the name of a module of txtopo, of Python
+or of an installed package: only one of the two can be imported, and elsewhere it may be the other one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,16 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
+
+from txtopo.errors import ConfigError
+
+FRAMEWORK = ("txtopo", "spouts", "committers", "state")
+"""The packages that txtopo consists of."""
+
+EXAMPLES = "examples"
+"""Installed beside them; nothing of txtopo needs it, so it may be another project's."""
+
+_ROOT = Path(__file__).parents[1]
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of all files in an archive, so that equal files give equal archives."""
@@ -36,6 +47,54 @@ def user_modules() -> Iterator[tuple[str, Path]]:
             for path in paths_of(name):
                 if not _is_installed(path.parent):
                     yield name, path
+
+
+def refuse_twins(folder: Path | None = None) -> None:
+    """Refuse modules and packages in a folder that is first on the search path, if others have their names.
+
+    Args:
+        folder: None: the first one of ``sys.path``.
+
+    Raises:
+        ConfigError: there is one; the error names both files.
+    """
+    folder = Path(sys.path[0] if sys.path else "") if folder is None else folder
+    try:
+        found = sorted(folder.iterdir())
+    except OSError:  # a zip file, or it is gone
+        return
+    if folder / "txtopo" in found:
+        return  # a checkout of txtopo, whatever is installed
+    for theirs in found:
+        name = theirs.name.removesuffix(".py") if theirs.name.endswith(".py") else theirs.name
+        is_importable = theirs.suffix == ".py" or (theirs / "__init__.py").is_file()
+        if not name.isidentifier() or not is_importable:
+            continue
+        if name in FRAMEWORK:
+            _refuse(theirs, _ROOT / name, "a package of txtopo")
+        for other in paths_of(name):
+            if name in sys.stdlib_module_names:
+                _refuse(theirs, other, "a module of Python, which Spark's workers import")
+            elif _is_installed(other.parent):
+                _refuse(theirs, other, "which is installed, and which the run imports")
+
+
+def _refuse(theirs: Path, other: Path, what: str) -> None:
+    if theirs.resolve() != other.resolve():
+        raise ConfigError(
+            f"{theirs.absolute()} has the name of {other}, {what}: only one of them can be imported; rename yours"
+        )
+
+
+def why_hidden(name: str, folder: Path) -> str:
+    """Say that a module is missing because a package of txtopo hides the user's, or the other way round; else ""."""
+    top = name.partition(".")[0]
+    theirs, ours = (folder / top).absolute(), _ROOT / top
+    if top not in {*FRAMEWORK, EXAMPLES} or not theirs.is_dir() or theirs.resolve() == ours.resolve():
+        return ""
+    if theirs in paths_of(top):
+        return f"; {theirs} hides {ours}, a package of txtopo: rename yours"
+    return f"; {ours}, a package of txtopo, hides {theirs}: rename yours"
 
 
 def _is_installed(folder: Path) -> bool:

@@ -12,10 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from txtopo.errors import SubmissionError
-from txtopo.user_modules import EPOCH, paths_of, user_modules
-
-_FRAMEWORK = frozenset({"txtopo", "spouts", "committers", "state"})
-"""Not packed: a driver imports those of its own installation."""
+from txtopo.user_modules import EPOCH, FRAMEWORK, paths_of, user_modules
 
 
 def pack_modules(main: str, path: Path) -> None:
@@ -25,7 +22,8 @@ def pack_modules(main: str, path: Path) -> None:
         SubmissionError: ``main`` has no files.
     """
     top = main.partition(".")[0]
-    own = [path for name, path in user_modules() if name not in {*_FRAMEWORK, top}]
+    # A driver imports txtopo's own packages of its own installation.
+    own = [path for name, path in user_modules() if name not in {*FRAMEWORK, top}]
     files = {inside: file for path in paths_of(top) for inside, file in _files_of(path)}
     if not files:
         raise SubmissionError(f"the module {main!r} has no files that could be submitted")

@@ -29,6 +29,7 @@ from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.run.assembly import Environment, assembled
 from txtopo.transactional.run.parts import Observer, Observers, OnProgress
 from txtopo.transactional.run.report import Progress, RunReport
+from txtopo.user_modules import refuse_twins
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,6 +114,7 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
         StopError: another process runs the topology or has taken the lead, or coordinator state and tables do not
             belong together.
     """
+    refuse_twins()
     config = config if isinstance(config, Config) else Config(config)
     control = control or RunControl()
     place = timeline or place_of(topology, config)

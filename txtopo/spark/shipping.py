@@ -34,10 +34,9 @@ from pathlib import Path, PurePosixPath
 
 from pyspark import SparkContext, SparkFiles
 
-from txtopo.user_modules import EPOCH, paths_of, user_modules
+from txtopo.user_modules import EPOCH, EXAMPLES, FRAMEWORK, paths_of, user_modules
 
-_FRAMEWORK = ("txtopo", "spouts", "committers", "state")
-_OURS = (*_FRAMEWORK, "examples")
+_OURS = (*FRAMEWORK, EXAMPLES)
 """Shipped even if they are installed in the driver's Python."""
 
 _shipping = threading.Lock()
@@ -69,7 +68,7 @@ def make_importable(context: SparkContext) -> tuple[str, ...]:
 
 def zipped_sources() -> bytes:
     """Return a zip file of all source files to ship."""
-    for package in _FRAMEWORK:
+    for package in FRAMEWORK:
         importlib.import_module(package)
     ours = (path for name in _OURS for path in paths_of(name))
     yours = (path for _, path in user_modules())

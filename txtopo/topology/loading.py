@@ -23,6 +23,7 @@ from txtopo.suggestions import did_you_mean
 from txtopo.topology.arguments import Given, all_arguments, divide, settable_parameters
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import Topology, TransactionalTopology
+from txtopo.user_modules import refuse_twins, why_hidden
 
 DEFAULT_ATTRIBUTE = "topology"
 
@@ -124,13 +125,15 @@ def import_module(name: str, first: Path | None = None) -> ModuleType:
         sys.path.insert(0, folder)
     if name.endswith(".py") or os.sep in name:
         raise NoTopology(_no_path(name, folder))
+    refuse_twins(Path(folder))
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         # Either this module is missing, or one that it imports.
+        hidden = why_hidden(error.name or "", Path(folder))
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise LoadError(_explain(f"module {name} cannot be imported", error)) from error
-        raise NoModule(name, _near_module(name, error.name)) from error
+            raise LoadError(_explain(f"module {name} cannot be imported", error, hidden)) from error
+        raise NoModule(name, hidden or _near_module(name, error.name)) from error
     except TxtopoError:
         raise
     except (TypeError, ValueError) as error:  # importlib refuses empty and relative names by these
@@ -141,7 +144,8 @@ def import_module(name: str, first: Path | None = None) -> ModuleType:
         Exception,
         SystemExit,
     ) as error:  # a program without a main guard would end the command
-        raise LoadError(_explain(f"module {name} cannot be imported", error)) from error
+        hidden = why_hidden(error.name or "", Path(folder)) if isinstance(error, ImportError) else ""
+        raise LoadError(_explain(f"module {name} cannot be imported", error, hidden)) from error
 
 
 def _no_path(name: str, folder: str) -> str:
@@ -194,8 +198,11 @@ def _call(what: str, function: Callable[..., Any], *positional: Any, **named: An
         raise LoadError(_explain(f"{what} failed", error)) from error
 
 
-def _explain(what: str, error: BaseException) -> str:
-    """Return a message with the error and its place: the innermost frame that is not the import system's or ours."""
+def _explain(what: str, error: BaseException, hidden: str = "") -> str:
+    """Return a message with the error and its place: the innermost frame that is not the import system's or ours.
+
+    ``hidden`` is its end if it is known why the module is missing.
+    """
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
     if isinstance(error, SyntaxError):
         where = f" ({error.filename}, line {error.lineno})"
@@ -204,7 +211,7 @@ def _explain(what: str, error: BaseException) -> str:
     where = f" ({outside[-1].filename}, line {outside[-1].lineno})" if outside else ""
     extra = extra_of(error) if isinstance(error, ImportError) else None
     remedy = "--debug shows the traceback" if extra is None else how_to_install(extra)
-    return f"{what}: {type(error).__name__}: {error}{where}; {remedy}"
+    return f"{what}: {type(error).__name__}: {error}{where}{hidden or f'; {remedy}'}"
 
 
 def _near_module(name: str, missing: str) -> str:
