@@ -26,11 +26,18 @@ from txtopo.transactional.recovery.coordinator_state import (
     drafts_of,
     set_damaged_aside,
 )
-from txtopo.transactional.recovery.diagnosis import Adopt, Diagnosis, GoTo, RepairSubject, StartAnew, diagnose
+from txtopo.transactional.recovery.diagnosis import (
+    Adopt,
+    Diagnosis,
+    GoTo,
+    Repair,
+    RepairSubject,
+    StartAnew,
+    diagnose,
+)
 from txtopo.transactional.recovery.divergence import DivergenceKind
 from txtopo.transactional.recovery.repair import carry_out
-from txtopo.transactional.recovery.rewind import metadata_after
-from txtopo.transactional.run.rewinding import changes_of_spout
+from txtopo.transactional.run.rewinding import checked
 from txtopo.transactional.run.storage import (
     address_from,
     make_store,
@@ -39,8 +46,6 @@ from txtopo.transactional.run.storage import (
     states_of,
     store_file_of,
 )
-
-Repair = GoTo | StartAnew | Adopt
 
 NOTHING_CHANGED = "nothing was changed"
 
@@ -112,8 +117,8 @@ def carried_out(target: Target, subject: RepairSubject, procedure: Procedure) ->
         plan = procedure.decide(diagnosis)
         if plan is None:
             return False
-        # Before the question, and before anything is changed: the spout may refuse to go back.
-        of_spout = changes_of_spout_for(target, subject, coordinator_state, plan)
+        # Before the question, and before anything is changed.
+        of_spout = checked(target.plan, target.config, subject, coordinator_state, plan)
         procedure.agree(diagnosis, plan)
         if damage or coordinator_state.epoch < diagnosis.epoch_min:
             # A store that was wiped counts epochs anew, and tables refuse one below their own. So take the lead again
@@ -125,25 +130,10 @@ def carried_out(target: Target, subject: RepairSubject, procedure: Procedure) ->
             again = procedure.decide(diagnose(subject, coordinator_state))
             if again is not None and again != plan:
                 raise StopError(f"the tables or the coordinator state changed meanwhile; {NOTHING_CHANGED}; try again")
-            of_spout = changes_of_spout_for(target, subject, coordinator_state, plan)
+            of_spout = checked(target.plan, target.config, subject, coordinator_state, plan)
         carry_out(subject, coordinator_state, plan, of_spout)
     click.echo(f"done; to continue: {command_line(['txtopo', 'run', *target.words])}")
     return True
-
-
-def changes_of_spout_for(
-    target: Target, subject: RepairSubject, coordinator_state: CoordinatorState, plan: Repair
-) -> Sequence[Change]:
-    """Return what a plan changes of the spout's own values; nothing is written.
-
-    Raises:
-        StateAccessError: the journal does not say what input would be read again, or the spout can't go back.
-        InputError: the source no longer has that input.
-    """
-    if not isinstance(plan, GoTo) or plan.is_as_it_is:
-        return ()
-    undone = metadata_after(subject, coordinator_state, plan)
-    return changes_of_spout(target.plan, target.config, coordinator_state, plan, undone)
 
 
 def subject_of(target: Target) -> RepairSubject:

@@ -19,7 +19,7 @@ from txtopo.api.state import State
 from txtopo.api.values import ROWS_KINDS
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.display.wording import count_of
-from txtopo.cli.repair import NOTHING_CHANGED, Procedure, Repair, ask, carried_out, changes_of_spout_for, subject_of
+from txtopo.cli.repair import NOTHING_CHANGED, Procedure, ask, carried_out, subject_of
 from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
 from txtopo.secrecy import command_line
@@ -29,10 +29,10 @@ from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.journal.ending import metadata_dir_with_journal
 from txtopo.transactional.journal.journal import JournalPart, JournalTransaction, find_journal, read_journal
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in
-from txtopo.transactional.recovery.diagnosis import Diagnosis, GoTo, RepairSubject, decode_plan
+from txtopo.transactional.recovery.diagnosis import Diagnosis, GoTo, Repair, RepairSubject, decode_plan
 from txtopo.transactional.recovery.divergence import CoordinatorRecord, Divergence, DivergenceKind
 from txtopo.transactional.recovery.rewind import Past, Point, refuse_other_store, without_new
-from txtopo.transactional.run.rewinding import GatheringLead
+from txtopo.transactional.run.rewinding import GatheringLead, checked
 from txtopo.transactional.run.storage import make_store
 from txtopo.utc import micros_at
 
@@ -186,12 +186,12 @@ class _Looked:
             raise StopError(f"a {unfinished.command} was interrupted: {unfinished.way_on}")
         return cls(target, subject, _past(subject, record), new, record.committed.txid)
 
-    def check_spout(self, plan: GoTo) -> None:
-        """Raise what the spout would refuse a rewind with; nothing is written."""
+    def check(self, plan: GoTo) -> None:
+        """Raise what a rewind would be refused with; nothing is written."""
         store = make_store(self.target.plan, self.target.config)
         try:
             coordinator_state = CoordinatorState(store, GatheringLead(), self.subject.topology_id)
-            changes_of_spout_for(self.target, self.subject, coordinator_state, plan)
+            checked(self.target.plan, self.target.config, self.subject, coordinator_state, plan)
         finally:
             store.close()
 
@@ -303,7 +303,7 @@ def _dry_lines(looked: _Looked, txid: int) -> Iterator[str]:
         yield f"the topology is at transaction {point.txid} already; nothing to rewind"
         return
     plan = past.plan(point, 0)
-    looked.check_spout(plan)
+    looked.check(plan)
     yield f"to transaction {_named(point)}; transactions {point.txid + 1} to {past.committed.txid} would run again"
     yield from _plan_lines(looked.target, point, reasons, looked.committed)
     yield from _way_on_lines(subject_of(looked.target), past, plan, looked.new)

@@ -28,7 +28,7 @@ from txtopo.transactional.journal.backfills import identities_in, unfinished_bac
 from txtopo.transactional.journal.journal import JournalPart, asides as journal_asides, find_journal, read_journal
 from txtopo.transactional.journal.turns import Turn
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoint_of, checkpoints_in
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState, StateMark
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.divergence import (
     CoordinatorRecord,
     Divergence,
@@ -95,11 +95,17 @@ class GoTo:
     """The states that joined the topology later, by a backfill, and those of an unfinished backfill that has later
     transactions: their tables are moved aside, and they are unknown again."""
 
+    is_beside: bool = False
+    """Whether it is that of a fork, a second topology: it changes nothing of the first one."""
+
     @classmethod
-    def beside(cls, checkpoint: Checkpoint, until: int) -> GoTo:
-        """Return the plan of a second topology that goes on from a checkpoint; it changes nothing of the first one."""
-        each = checkpoint
-        return cls(each.txid, each.metadata, each.incarnation, each.spout, {}, is_as_it_is=False, number=0, until=until)
+    def beside(cls, each: Checkpoint, committed: CommittedMark) -> GoTo:
+        """Return the plan of a fork that goes on from a checkpoint of a topology, which has committed a transaction."""
+        # The journal may name states of a backfill that died just before it joined: that alone means nothing.
+        names = [name for name in each.states if each.has(name) and name in committed.states]
+        states = {name: each.states[name].txid or 0 for name in names}
+        plan = cls(each.txid, each.metadata, each.incarnation, each.spout, states, is_as_it_is=False, number=0)
+        return attrs.evolve(plan, until=max(committed.txid, each.txid), held=states, is_beside=True)
 
     @property
     def command(self) -> str:
@@ -131,6 +137,9 @@ class Adopt:
     """A plan that accepts other writers' changes to the tables of some states as the states' own."""
 
     states: tuple[str, ...]
+
+
+Repair = GoTo | StartAnew | Adopt
 
 
 @attrs.frozen

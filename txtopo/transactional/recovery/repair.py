@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 import attrs
@@ -35,64 +35,39 @@ from txtopo.transactional.journal.journal import (
 )
 from txtopo.transactional.journal.turns import Timeline, Turn
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
-from txtopo.transactional.recovery.diagnosis import Adopt, GoTo, RepairSubject, StartAnew, encode_plan
+from txtopo.transactional.recovery.diagnosis import Adopt, GoTo, Repair, RepairSubject, StartAnew, encode_plan
 from txtopo.transactional.recovery.membership import fence_former_table
 
 
 def carry_out(
     subject: RepairSubject,
     coordinator_state: CoordinatorState,
-    plan: GoTo | StartAnew | Adopt,
+    plan: Repair,
     of_spout: Sequence[Change] = (),
 ) -> None:
     """Carry out a plan, or continue one that was interrupted.
 
     The lead of ``coordinator_state`` must have an epoch that no table has seen. ``of_spout`` are the changes of the
-    spout's own values that belong to the plan.
+    spout's own values that belong to the plan, see :func:`txtopo.transactional.run.rewinding.checked`, which must have
+    been called: also if the plan is continued, perhaps with other code and other input.
 
     Raises:
-        StateAccessError: a table no longer keeps the version to roll back to, or the code lacks a state whose rows
-            would stay behind.
+        StateAccessError: a table no longer keeps the version to roll back to.
         ConfigError: a table cannot be moved.
         LostLead: another coordinator has taken the lead in the meantime.
     """
     match plan:
         case GoTo():
-            is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
-            known = coordinator_state.committed().states if is_same else {}
-            recorded = {name: mark.txid or 0 for name, mark in known.items()}
-            refuse_left_behind({**recorded, **plan.held}, subject.states, plan.txid)
             plan = plan if plan.epoch else attrs.evolve(plan, epoch=coordinator_state.epoch)
             _note(coordinator_state, plan)
             _go_to(subject, coordinator_state, plan, of_spout)
         case StartAnew():
-            refuse_left_behind(plan.held, subject.states, 0)
             _note(coordinator_state, plan)
             _start_anew(subject, coordinator_state, plan)
         case Adopt():
             _adopt(subject, coordinator_state, plan)
         case _:
             assert_never(plan)
-
-
-def refuse_left_behind(held: Mapping[str, int], names: Collection[str], txid: int) -> None:
-    """Refuse to go back with code that lacks a state.
-
-    Args:
-        held: the states that the topology has or has had, each with its last transaction.
-        names: those that the code has.
-        txid: the transaction to go back to.
-
-    Raises:
-        StateAccessError: the table of a state that the code lacks has later transactions.
-    """
-    left = [name for name, last in held.items() if name not in names and last > txid]
-    if left:
-        raise StateAccessError(
-            f"the code lacks {', '.join(map(repr, left))}, with rows of transactions after {txid} that would stay "
-            "behind: go back with code that declares it, and take it out of the topology afterwards",
-            txid=txid,
-        )
 
 
 def _note(coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:

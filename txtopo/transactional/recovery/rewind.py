@@ -31,9 +31,8 @@ from txtopo.transactional.journal.journal import (
 )
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
-from txtopo.transactional.recovery.diagnosis import Choice, GoTo, RepairSubject, descriptions_of
+from txtopo.transactional.recovery.diagnosis import Choice, GoTo, RepairSubject, StartAnew, descriptions_of
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
-from txtopo.transactional.recovery.repair import refuse_left_behind
 
 
 @attrs.frozen
@@ -168,8 +167,8 @@ class Past:
         Transaction 0, where all tables are empty, is only near if it is asked for.
 
         Raises:
-            StateAccessError: the transaction is not committed, no table keeps a point at or before it, a state has no
-                table that could be brought back, or one that the code lacks would stay behind.
+            StateAccessError: the transaction is not committed, no table keeps a point at or before it, or a state has
+                no table that could be brought back.
         """
         if txid > self.committed.txid:
             raise StateAccessError(
@@ -186,7 +185,6 @@ class Past:
                     "that is meant"
                 )
             elif not point.obstacles and self._is_kept(point):
-                refuse_left_behind(self._held, self._choice.tables, point.txid)
                 return point, list(dict.fromkeys(reasons))
             reasons += point.obstacles
         raise StateAccessError("; ".join(dict.fromkeys(reasons)), txid=txid)
@@ -259,6 +257,28 @@ def versions_kept(
     """Return, by state, the transactions of checkpoints whose versions its table keeps, by one pass over its log."""
     wanted = {name: {each.states[name].txid or 0 for each in checkpoints if name in each.states} for name in tables}
     return {name: {0, *table.kept(wanted[name])} for name, table in tables.items() if name in descriptions}
+
+
+def refuse_left_behind(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:
+    """Refuse code that lacks a state whose table has rows that a plan undoes, or that a fork would not get.
+
+    Raises:
+        StateAccessError: it lacks one.
+    """
+    held, after = plan.held, 0
+    if isinstance(plan, GoTo) and not plan.is_beside:
+        after = plan.txid
+        if coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation:
+            # A plan that an earlier version has recorded does not name them.
+            known = coordinator_state.committed().states
+            held = {**{name: mark.txid or 0 for name, mark in known.items()}, **held}
+    left = [name for name, last in held.items() if name not in subject.states and last > after]
+    if left:
+        raise StateAccessError(
+            f"the code lacks {', '.join(map(repr, left))}, with rows of transactions after {after} that would stay "
+            "behind: use code that declares it, and take it out of the topology afterwards; nothing was changed",
+            txid=after,
+        )
 
 
 def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo) -> list[Any]:

@@ -41,8 +41,8 @@ from txtopo.transactional.recovery.coordinator_state import (
 )
 from txtopo.transactional.recovery.diagnosis import GoTo, RepairSubject
 from txtopo.transactional.recovery.fork import Fork, ForkPoint, ForkSubject, claim, discard, find_fork, make
-from txtopo.transactional.recovery.rewind import metadata_after, refuse_other_store
-from txtopo.transactional.run.rewinding import ask_for_input
+from txtopo.transactional.recovery.rewind import refuse_other_store
+from txtopo.transactional.run.rewinding import checked
 from txtopo.transactional.run.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
 
 OWNER = "txtopo fork"
@@ -136,8 +136,7 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) ->
             f"at transaction {checkpoint.txid} would need them as they were. Give a later transaction"
         )
     moved_plan, moved_config = _moved(plan, config, folder, fork)
-    to = GoTo.beside(checkpoint, until=max(committed, checkpoint.txid))
-    ask_for_input(moved_plan, moved_config, state, to, metadata_after(origin, state, to))
+    checked(moved_plan, moved_config, origin, state, GoTo.beside(checkpoint, state.committed()))
     moved_states = states_of(moved_plan, moved_config)
     return ForkSubject(fork, folder, origin, checkpoint, moved_states, begun, source), point.obstacles
 

@@ -1,4 +1,7 @@
-"""What a rewind asks of the spout: whether its source has the input still, and where its own values go back to.
+"""What all commands that go back check, before anything is changed and again when they are resumed.
+
+The code must have every state whose rows would stay behind, the journal must say what the transactions after the point
+were, and the spout's source must have their input still; a rewind and a repair also bring the spout's own values back.
 
 The spout's coordinator is asked as at the start of a run, but what it writes is only gathered. The rewind applies it in
 the step that replaces the coordinator state, so the spout's values and the metadata never disagree. Then a second
@@ -19,7 +22,8 @@ from txtopo.errors import StateAccessError
 from txtopo.topology.plan import Plan
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
-from txtopo.transactional.recovery.diagnosis import GoTo
+from txtopo.transactional.recovery.diagnosis import Adopt, GoTo, Repair, RepairSubject
+from txtopo.transactional.recovery.rewind import metadata_after, refuse_left_behind
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskFactory
 
@@ -87,57 +91,46 @@ def _is_at_or_below(path: str, above: str) -> bool:
     return path == above or path.startswith(f"{above}/")
 
 
-def changes_of_spout(
-    plan: Plan, config: Config, coordinator_state: CoordinatorState, to: GoTo, undone: Sequence[Any]
+def checked(
+    plan: Plan, config: Config, subject: RepairSubject, coordinator_state: CoordinatorState, to: Repair
 ) -> list[Change]:
-    """Return the changes that bring the spout's own values back; nothing is written.
+    """Check that a plan loses nothing; return what it changes of the spout's own values. Nothing is written.
 
     Args:
-        plan: the topology.
+        plan: the topology, as it will run afterwards.
         config: its configuration.
-        coordinator_state: as it is before the rewind.
-        to: where the rewind goes.
-        undone: the metadata of the transactions after that.
+        subject: the topology that goes back, or that a fork leaves as it is.
+        coordinator_state: that of the subject.
+        to: the plan.
 
     Raises:
-        StateAccessError: the spout keeps values of its own and can't bring them back.
-        InputError: the source no longer has what is to be read again, or no longer matches the metadata.
+        StateAccessError: the code lacks a state whose rows would stay behind, the journal does not say what input would
+            be read again, or the spout keeps values of its own and can't bring them back.
+        InputError: the source no longer has that input, or no longer matches the metadata.
     """
+    if isinstance(to, Adopt):
+        return []
+    refuse_left_behind(subject, coordinator_state, to)
+    if not isinstance(to, GoTo) or to.is_as_it_is:
+        return []
     store, _, root = coordinator_state.source_place
-    changes, can_go_back = _asked(plan, config, coordinator_state, to, undone)
+    gathering = GatheringLead(coordinator_state.epoch)
+    undone = metadata_after(subject, coordinator_state, to)
+    with _coordinator(plan, config) as coordinator:
+        call_if_there(coordinator, "open_store", store, gathering, root)
+        can_go_back = plan.semantics.rewind(coordinator, to.txid, to.metadata, undone)
+    if to.is_beside:  # it begins with the values as they are, and with these transactions
+        return []
     if not can_go_back and store.children(root):
         raise StateAccessError(
             f"the coordinator of spout {plan.spout.id!r} keeps values of its own, and has no method rewind() to bring "
             f"them back to transaction {to.txid}: give it one, see Coordinator.rewind"
         )
-    after = _ChangedStore(store, changes)
+    after = _ChangedStore(store, gathering.changes)
     with _coordinator(plan, config) as coordinator:
         call_if_there(coordinator, "open_store", after, GatheringLead(coordinator_state.epoch), root)
         plan.semantics.resume(coordinator, to.txid, to.metadata, is_first=True)
-    return changes
-
-
-def ask_for_input(
-    plan: Plan, config: Config, coordinator_state: CoordinatorState, to: GoTo, undone: Sequence[Any]
-) -> None:
-    """Ask the spout, as a rewind would, whether its source has the input of later transactions; see changes_of_spout.
-
-    Raises:
-        InputError: the source no longer has it.
-    """
-    _asked(plan, config, coordinator_state, to, undone)
-
-
-def _asked(
-    plan: Plan, config: Config, coordinator_state: CoordinatorState, to: GoTo, undone: Sequence[Any]
-) -> tuple[list[Change], bool]:
-    """Return the changes of the spout's own values that a rewind would make, and whether it can go back."""
-    store, _, root = coordinator_state.source_place
-    gathering = GatheringLead(coordinator_state.epoch)
-    with _coordinator(plan, config) as coordinator:
-        call_if_there(coordinator, "open_store", store, gathering, root)
-        can_go_back = plan.semantics.rewind(coordinator, to.txid, to.metadata, undone)
-    return gathering.changes, can_go_back
+    return gathering.changes
 
 
 @contextlib.contextmanager
