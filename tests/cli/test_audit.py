@@ -14,10 +14,10 @@ from state import DeltaState
 from state.delta.read.audit import read_histories
 from tests.bolts import Keep
 from tests.crashes import CONFIG, Crash, crash_everywhere, run_with_crash
+from tests.journals import journal_in, opened_journal
 from tests.state.delta.two_tables import Reader, two_tables
 from tests.topologies import committing
 from txtopo import Config, FailedException, Fields
-from txtopo.files.folder import LocalFolder
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.audit.checks import audit
 from txtopo.transactional.journal import journal
@@ -29,7 +29,7 @@ ONE_A_GROUP = Config(max_spout_pending=6, group_transactions_max=1)
 
 def audited(output):
     """Return what an audit of an output folder finds."""
-    parts = read_journal(LocalFolder(output / METADATA_DIR / FOLDER))
+    parts = read_journal(opened_journal(output))
     return audit(parts, read_histories(output / METADATA_DIR, parts[-1].header.tables, with_rows=True))
 
 
@@ -45,7 +45,7 @@ def test_every_crash(tmp_path, opaque):
         def make(output=output):
             return two_tables(output, opaque=opaque)
 
-        if not run_with_crash(make, crash) and any((output / METADATA_DIR / FOLDER).glob("*.jsonl")):
+        if not run_with_crash(make, crash) and any((output / METADATA_DIR / FOLDER).glob("*/*.jsonl")):
             reader()
             report = audited(output)
             assert report.findings == [], (crash.name, report)
@@ -130,7 +130,7 @@ def test_the_module_finds_the_output(command_line, output):
 
 def drop_entry(output):
     """Take the third transaction out of the journal, whose first line is its header."""
-    file = next((output / METADATA_DIR / FOLDER).iterdir())
+    file = next(journal_in(output).iterdir())
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join([*lines[:3], *lines[4:]]))
 
@@ -245,7 +245,7 @@ def test_a_journal_whose_oldest_part_is_dropped(tmp_path, monkeypatch, epochs):
     settings = {"max_spout_pending": 6, "group_transactions_max": 1, "topology.journal.bytes.max": 3_000}
     for epoch in range(1, epochs + 1):
         run_inline(many(tmp_path), Config(settings), until=10 * epoch)
-    files = [file.path for file in journal.journal_files(LocalFolder(tmp_path / METADATA_DIR / FOLDER))]
+    files = [file.path for file in journal.journal_files(opened_journal(tmp_path))]
     assert files[0] > "0000000001-000000.jsonl", "the oldest was dropped"
     assert {name[:10] for name in files} >= {f"{epochs:010d}"}
     report = audited(tmp_path)

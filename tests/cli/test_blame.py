@@ -7,10 +7,11 @@ from deltalake import DeltaTable
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState
+from tests.journals import opened_journal
 from tests.topologies import committing
 from txtopo import BatchBolt, Config, Fields, ICommitter
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.journal.journal import find_journal, read_journal
+from txtopo.transactional.journal.journal import read_journal
 
 ROWS = [["a", 1], ["b", 1], ["a", 2], ["a", 0], ["b", 5], ["c", 3], ["a", 7], ["a", 8]]
 
@@ -83,9 +84,7 @@ def test_groups(command_line, run, tmp_path):
     run(group=4)
     told = command_line.told("blame", "out", "b")
     groups = {
-        entry.first: entry.last
-        for part in read_journal(find_journal(tmp_path / "out" / "_txtopo"))
-        for entry in part.entries
+        entry.first: entry.last for part in read_journal(opened_journal(tmp_path / "out")) for entry in part.entries
     }
     expected = [(5, "5"), (2, "1")]
     shown = [line.split() for line in told.splitlines()[2:-1]]

@@ -16,13 +16,14 @@ from deltalake import DeltaTable
 from state import read_table, read_tables
 from tests.acceptance.topologies import CountWords, counts_of, make_data, read_words, words_topology
 from tests.crashes import dying
+from tests.journals import opened_journal
 from tests.state.delta.two_tables import two_tables
 from txtopo import Config
 from txtopo.errors import ConfigError
 from txtopo.failpoints import ProcessDeath, armed
 from txtopo.testing.inline import run_inline
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.transactional.journal.journal import counting_entries, find_journal, read_journal
+from txtopo.transactional.journal.journal import counting_entries, read_journal
 from txtopo.transactional.run.forking import moved
 
 DATA = make_data(2, 20)
@@ -40,6 +41,7 @@ WITH_OWN_VALUES = """
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, TransactionalState
 from tests.acceptance.topologies import CountTuples
+from tests.journals import opened_journal
 from txtopo import Coordinator, Fields, TransactionalTopologyBuilder
 
 class Keeping(Coordinator):
@@ -94,7 +96,7 @@ class Both:
         return {name: sorted(map(str, rows.to_pylist())) for name, rows in view.tables.items()}
 
     def journal(self, of: str):
-        return read_journal(find_journal(self.folder / of / "_txtopo"))
+        return read_journal(opened_journal(self.folder / of))
 
     def planned(self, of: str):
         """Return each transaction with its metadata, and when it was planned."""

@@ -14,6 +14,7 @@ from state.transactional import TransactionalState
 from tests.cli.test_repair import MODULE
 from tests.crashes import Crash, CrashError, dying
 from tests.engine.backfills import history_of
+from tests.journals import journal_in
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
 from tests.variants import variants
 from txtopo import Config
@@ -443,7 +444,7 @@ def test_a_journal_that_no_longer_has_what_would_run_again(command_line, place):
     """Where nobody knows which input the transactions had, nobody can say that it is there: nothing is changed."""
     place.run(3)
     place.run()
-    first, *_ = sorted((place.metadata_dir / "journal").iterdir())
+    first, *_ = sorted(journal_in(place.folder).iterdir())
     first.unlink()
     before = place.seen()
     for dry in ([], ["--dry-run"]):

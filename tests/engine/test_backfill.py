@@ -397,7 +397,7 @@ def test_a_backfill_that_runs_is_left_alone(place, point):
 def test_the_audit_finds_a_backfill_of_other_transactions(place, command_line):
     """Its journal is evidence only as far as it says what the topology's says."""
     place.backfill("lengths", "words", "lengths")
-    (journal,) = (place.folder / "_txtopo" / "backfill" / "t" / "lengths" / "journal").iterdir()
+    (journal,) = (place.folder / "_txtopo" / "backfill" / "t" / "lengths" / "journal" / "t").iterdir()
     text = journal.read_text()
     journal.write_text(text.replace('"metadata":{"end":4}', '"metadata":{"end":3}', 1))
     audited(command_line, place, "transaction 4, state 'lengths': in its backfill", status=1)

@@ -14,6 +14,7 @@ from spouts import MemoryTransactionalSpout
 from state import DeltaState, SqliteStore, read_table, read_tables
 from tests.acceptance.topologies import CountTuples
 from tests.cli.conftest import command_line
+from tests.journals import journal_in
 from tests.topologies import committing
 from txtopo import Fields, Topology
 from txtopo.api.store import Put
@@ -41,7 +42,7 @@ def written_by_a_newer_version(output: Path, what: str) -> None:
                 lead = store.take_lead("one", "a newer version")
                 lead.write([Put("one/format", json.dumps(to_json(NEWER)).encode())])
         case "journal":
-            (path,) = (output / "_txtopo" / "journal").glob("*.jsonl")
+            (path,) = journal_in(output).glob("*.jsonl")
             first, *others = path.read_text().splitlines()
             header = {**json.loads(first), "format": to_json(NEWER)}
             path.write_text("\n".join([json.dumps(header), *others, ""]))
@@ -84,7 +85,7 @@ def test_readers_refuse_it_too(tmp_path: Path, command_line, what: str) -> None:
 def test_each_says_its_format(tmp_path: Path) -> None:
     """Coordinator state, journal and table carry their format from the first write on."""
     run_inline(topology(tmp_path), until=1)
-    (path,) = (tmp_path / "_txtopo" / "journal").glob("*.jsonl")
+    (path,) = journal_in(tmp_path).glob("*.jsonl")
     assert json.loads(path.read_text().splitlines()[0])["format"] == {"number": 3, "needs": "0.2.0"}
     with closing(SqliteStore(tmp_path / "_txtopo" / "coordinator.sqlite")) as store:
         assert json.loads(store.read("one/format") or b"null") == {"number": 4, "needs": "0.2.0"}

@@ -85,7 +85,7 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
     )
 
 
-def _evidence(metadata_dir: Path, topology_id: str | None, *, with_rows: bool) -> Evidence:
+def _evidence(metadata_dir: Path, topology_id: str, *, with_rows: bool) -> Evidence:
     """Read journal and tables so that they agree, even if a coordinator writes meanwhile.
 
     1. Read the journal, and how far its run says that it is.

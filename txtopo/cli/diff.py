@@ -12,7 +12,7 @@ import pyarrow as pa
 from rich.text import Text
 
 from state.delta.log.location import LOG_FOLDER
-from state.delta.read.consistent import committed_in_tables, end_of, read_tables
+from state.delta.read.consistent import ConsistentView, committed_in_tables, end_of, read_tables
 from state.delta.read.difference import TableDifference, difference
 from state.delta.read.history import last_transaction, read_table
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
@@ -21,10 +21,12 @@ from txtopo.cli.display.wording import count_of
 from txtopo.errors import ConfigError
 from txtopo.printable import escaped
 from txtopo.transactional.journal.backfills import backfills_of
-from txtopo.transactional.journal.ending import metadata_dir_below
+from txtopo.transactional.journal.ending import journal_below
 from txtopo.transactional.journal.journal import JournalPart, counting_parts, find_journal, read_journal
 
 SAMPLES_SHOWN = 5
+
+_SIDES = 2
 
 _Tables = Mapping[str, pa.Table]
 
@@ -50,6 +52,13 @@ class _Comparison(Command):
     default=SAMPLES_SHOWN,
     help="Show at most N rows of a kind. Default: 5.",
 )
+@click.option(
+    "--topology",
+    "topologies",
+    multiple=True,
+    metavar="ID",
+    help="The topology's id, if a folder has records of several. Given twice: first that of A, then that of B.",
+)
 @click.pass_context
 def diff(  # noqa: PLR0913, PLR0917 - one for each option
     ctx: click.Context,
@@ -59,6 +68,7 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
     since: int | None,
     with_txids: bool,  # noqa: FBT001 - an option
     limit: int,
+    topologies: tuple[str, ...],
 ) -> None:
     """Compare the tables of two outputs, for example of a topology and its fork, as of the same transaction.
 
@@ -73,12 +83,18 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
         raise CommandLineError(f"--from {since} is after --to {to}")
     if _is_table(a) != _is_table(b):
         raise CommandLineError("A and B must both be tables, or both be folders with the tables of a topology")
+    if len(topologies) > _SIDES or (topologies and _is_table(a)):
+        raise CommandLineError("--topology is for two folders, once for both or twice: first that of A, then that of B")
     console = Console()
 
     def say(text: str, style: str = "") -> None:
         console.print(Text(text, style), soft_wrap=True)
 
-    tables_a, tables_b = _tables(a, b, to, say) if _is_table(a) else _outputs(a, b, to, say)
+    if _is_table(a):
+        tables_a, tables_b = _tables(a, b, to, say)
+    else:
+        own_a, own_b = (topologies or (None,))[0], (topologies or (None,))[-1]
+        tables_a, tables_b = _outputs(_Folder.of(a, own_a), _Folder.of(b, own_b), to, say)
     found = {name: difference(tables_a[name], tables_b[name], since=since, with_txids=with_txids) for name in tables_a}
     for name, each in found.items():
         say(f"{name}: {_numbers(each)}", "bold" if each.count else "")
@@ -91,8 +107,30 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
 
 
 @attrs.frozen
+class _Folder:
+    """A topology's output folder."""
+
+    path: str
+    metadata_dir: Path
+    topology_id: str
+
+    @classmethod
+    def of(cls, path: str, topology_id: str | None) -> _Folder:
+        """Find the journal of the topology that is meant."""
+        return cls(path, *journal_below(path, topology_id))
+
+    def states(self) -> list[str]:
+        """Return the states with a table that the topology has now."""
+        return list(end_of(self.metadata_dir, self.topology_id).header.tables)
+
+    def read(self, txid: int | None, states: Collection[str] | None = None) -> ConsistentView:
+        """Read the tables."""
+        return read_tables(self.path, txid, states=states, topology=self.topology_id)
+
+
+@attrs.frozen
 class _Output:
-    """A topology's output folder, as far as it is committed."""
+    """An output folder, as far as it is committed."""
 
     committed: int
     """The last transaction that all tables have."""
@@ -100,15 +138,15 @@ class _Output:
     """The transactions up to it that end a commit group, as far as the journal goes back."""
 
     @classmethod
-    def of(cls, folder: str, states: Collection[str]) -> _Output:
+    def of(cls, folder: _Folder, states: Collection[str]) -> _Output:
         """Look at the tables of some states."""
-        metadata_dir = metadata_dir_below(folder)
-        found = committed_in_tables(metadata_dir, None)
+        place = folder.metadata_dir, folder.topology_id
+        found = committed_in_tables(*place)
         # If it can't be told, reading the tables says why.
-        committed = read_tables(folder).txid if found is None else found[0]
-        parts = counting_parts(read_journal(find_journal(metadata_dir)), lambda entry: entry.last <= committed)
+        committed = folder.read(None).txid if found is None else found[0]
+        parts = counting_parts(read_journal(find_journal(*place)), lambda entry: entry.last <= committed)
         ends = {end for end in _ends_in(parts) if end <= committed}
-        for name, filled in backfills_of(metadata_dir, parts).items() if parts else ():
+        for name, filled in backfills_of(folder.metadata_dir, parts).items() if parts else ():
             # Up to where it joined, the groups of its backfill are those that a state's table can show.
             if name in states:
                 own = _ends_in(filled)
@@ -125,12 +163,12 @@ def _ends_in(parts: Sequence[JournalPart]) -> set[int]:
     return ends
 
 
-def _outputs(a: str, b: str, to: int | None, say: Callable[[str], None]) -> tuple[_Tables, _Tables]:
+def _outputs(a: _Folder, b: _Folder, to: int | None, say: Callable[[str], None]) -> tuple[_Tables, _Tables]:
     """Return the tables of both folders that both have, as of the same transaction."""
-    states_a, states_b = (list(end_of(metadata_dir_below(each)).header.tables) for each in (a, b))
+    states_a, states_b = a.states(), b.states()
     states = [name for name in states_a if name in states_b]
     if not states:
-        raise ConfigError(f"{a} and {b} have no state in common")
+        raise ConfigError(f"{a.path} and {b.path} have no state in common")
     for here, which in ((states_a, "A"), (states_b, "B")):
         if len(here) > len(states):
             missing = ", ".join(name for name in here if name not in states)
@@ -140,15 +178,16 @@ def _outputs(a: str, b: str, to: int | None, say: Callable[[str], None]) -> tupl
         common = found_a.ends & found_b.ends
         if not common:
             raise ConfigError(
-                f"no transaction ends a commit group in both {a} and {b}: name one with --to that both can show"
+                f"no transaction ends a commit group in both {a.path} and {b.path}: name one with --to that both can "
+                "show"
             )
         to = max(common)
-        say(f"A, {a}, is at transaction {found_a.committed}; B, {b}, at {found_b.committed}")
+        say(f"A, {a.path}, is at transaction {found_a.committed}; B, {b.path}, at {found_b.committed}")
         behind, ahead = sorted((found_a, found_b), key=lambda each: each.committed)
         later = min((end for end in ahead.ends if end > behind.committed), default=None)
         if to < behind.committed and later is not None:
             say(f"to compare them later, run {'A' if behind is found_a else 'B'} with --until {later}")
-    tables = read_tables(a, to, states=states).tables, read_tables(b, to, states=states).tables
+    tables = a.read(to, states).tables, b.read(to, states).tables
     say(f"as of transaction {to}")
     return tables
 

@@ -22,7 +22,7 @@ from txtopo.topology.loading import Target
 from txtopo.transactional.core.events import NEVER, Turn
 from txtopo.transactional.core.history import ABRIDGED_FIRST, HistoryEntry, HistoryEvent
 from txtopo.transactional.core.transitions import Status
-from txtopo.transactional.journal.ending import METADATA_DIR, metadata_dir_below
+from txtopo.transactional.journal.ending import METADATA_DIR, chosen, metadata_dir_below
 from txtopo.transactional.journal.journal import (
     JournalEntry,
     JournalPart,
@@ -64,7 +64,7 @@ class Known:
     snapshot: Snapshot | None
 
     @classmethod
-    def of(cls, metadata_dir: Path, topology_id: str | None, found: tuple[Writer, Snapshot] | None) -> Known:
+    def of(cls, metadata_dir: Path, topology_id: str, found: tuple[Writer, Snapshot] | None) -> Known:
         """Merge journal, tables and snapshot. The snapshot may be a second behind: drop what is committed since."""
         parts = read_journal(find_journal(metadata_dir, topology_id))
         if found is None or (parts and not found[0].wrote(parts[-1].header)):
@@ -123,18 +123,17 @@ def explain_command(target: OutputFolder | Target, txid: int) -> None:
 def _known(target: OutputFolder | Target) -> Known:
     """Read journal and snapshot of a topology's current incarnation; raise ConfigError if there is neither."""
     metadata_dir, topology_id = _metadata_dir(target)
-    found = None if topology_id is None else read_snapshot(snapshots_in(metadata_dir), topology_id)
-    return Known.of(metadata_dir, topology_id, found)
+    return Known.of(metadata_dir, topology_id, read_snapshot(snapshots_in(metadata_dir), topology_id))
 
 
-def _metadata_dir(target: OutputFolder | Target) -> tuple[Path, str | None]:
-    """Return the metadata directory of a topology, and its id if one is known."""
+def _metadata_dir(target: OutputFolder | Target) -> tuple[Path, str]:
+    """Return the metadata directory of a topology, and its id."""
     if isinstance(target, OutputFolder):
         both = (target.path / METADATA_DIR, target.path)
         with_snapshot = (each for each in both if topologies_with_snapshot(snapshots_in(each)))
         metadata_dir = next(with_snapshot, None) or metadata_dir_below(target.path)  # a run may keep no journal
         known = {*topologies_with_journal(metadata_dir), *topologies_with_snapshot(snapshots_in(metadata_dir))}
-        return metadata_dir, target.choose(sorted(known))
+        return metadata_dir, chosen(target.path, sorted(known), target.topology_id)
     return metadata_dir_of(target.plan, target.config), target.topology.id
 
 

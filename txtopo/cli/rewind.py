@@ -149,7 +149,7 @@ def _show_nothing(_diagnosis: Diagnosis) -> None:
 
 
 def _journal(subject: RepairSubject) -> list[JournalPart]:
-    metadata_dir_with_journal(subject.metadata_dir)
+    metadata_dir_with_journal(subject.metadata_dir, subject.topology_id)
     return read_journal(find_journal(subject.metadata_dir, subject.topology_id))
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from state.delta.keyed.state import read_table
-from state.delta.read.consistent import read_tables
+from state.delta.read.consistent import ConsistentView, read_tables
 from txtopo.cli.command import Command, CommandLineError, WholeNumber, format_option
 from txtopo.cli.console import Console, table_console
 from txtopo.errors import ConfigError
@@ -32,6 +32,9 @@ ROWS_SHOWN = 20
     is_flag=True,
     help="Show all tables of a topology as of one transaction; TABLE is the folder that holds them.",
 )
+@click.option(
+    "--topology", metavar="ID", help="With --consistent: the topology's id, if the folder has records of several."
+)
 @click.option("--nearest", is_flag=True, help="With --txid: if it can't be shown, show the nearest one before it.")
 @click.option("--limit", type=WholeNumber(0), metavar="N", help="Show at most N rows. Default for --format table: 20.")
 @click.option("--key", "keys", multiple=True, metavar="VALUE", help="Show only this key; once for each key field.")
@@ -41,6 +44,7 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
     txid: int | None,
     nearest: bool,  # noqa: FBT001 - an option
     consistent: bool,  # noqa: FBT001 - an option
+    topology: str | None,
     limit: int | None,
     keys: tuple[str, ...],
     form: str,
@@ -58,8 +62,12 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
     """
     if nearest and txid is None:
         raise CommandLineError("--nearest needs --txid")
+    if topology is not None and not consistent:
+        raise CommandLineError("--topology needs --consistent")
     if consistent:
-        _show_all(table, txid, limit, keys, form, nearest=nearest)
+        if keys:
+            raise CommandLineError("--key needs a single table; leave out --consistent and name the table")
+        _show_all(read_tables(table, txid, nearest, topology=topology), limit, form)
         return
     rows = read_table(table, txid, nearest)
     found = sorted_rows(with_keys(rows, keys))
@@ -67,12 +75,7 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
     _say(f"{_count(shown, found, rows)}; {_written(rows)}")
 
 
-def _show_all(  # noqa: PLR0913 - as above
-    output: str, txid: int | None, limit: int | None, keys: tuple[str, ...], form: str, *, nearest: bool
-) -> None:
-    if keys:
-        raise CommandLineError("--key needs a single table; leave out --consistent and name the table")
-    view = read_tables(output, txid, nearest)
+def _show_all(view: ConsistentView, limit: int | None, form: str) -> None:
     if form == "csv" and len(view.tables) > 1:
         raise CommandLineError(
             f"CSV can hold only one table, but there are {', '.join(view.tables)}; use --format jsonl"

@@ -16,8 +16,7 @@ from txtopo.cli.command import GIVEN, parse_pairs
 from txtopo.errors import ConfigError, NoTopology
 from txtopo.topology.loading import NoModule, Target, load_target
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.transactional.journal.ending import METADATA_DIR, metadata_dir_below, metadata_dir_with_journal
-from txtopo.transactional.journal.journal import topologies_with_journal
+from txtopo.transactional.journal.ending import METADATA_DIR, journal_below, metadata_dir_with_journal
 from txtopo.transactional.run.forking import moved
 from txtopo.transactional.run.storage import metadata_dir_of
 
@@ -32,31 +31,17 @@ class OutputFolder:
     topology_id: str | None
     """The value of ``--topology``; None where it is not given."""
 
-    def choose(self, topologies: Sequence[str]) -> str | None:
-        """Return the topology that is meant, of those that the folder has records of; None if it has none.
 
-        Raises:
-            ConfigError: there are several and none is named, or the named one is not among them.
-        """
-        listed = ", ".join(repr(topology_id) for topology_id in topologies)
-        if self.topology_id is not None and self.topology_id not in topologies:
-            known = f"; it has records of {listed}" if topologies else ""
-            raise ConfigError(f"{self.path} has no record of a topology {self.topology_id!r}{known}")
-        if self.topology_id is None and len(topologies) > 1:
-            raise ConfigError(f"{self.path} has records of several topologies: {listed}; choose one with --topology")
-        return self.topology_id or next(iter(topologies), None)
-
-
-def journal_place(target: OutputFolder | Target) -> tuple[Path, str | None]:
-    """Return the metadata directory with a target's journal, and the topology; None if a folder has records of none.
+def journal_place(target: OutputFolder | Target) -> tuple[Path, str]:
+    """Return the metadata directory with a target's journal, and the topology.
 
     Raises:
-        ConfigError: a folder has records of several topologies and none is named, or not of the named one.
+        ConfigError: there is no journal; or a folder has those of several topologies and none is named.
     """
     if isinstance(target, OutputFolder):
-        metadata_dir = metadata_dir_below(target.path)
-        return metadata_dir, target.choose(topologies_with_journal(metadata_dir))
-    return metadata_dir_with_journal(metadata_dir_of(target.plan, target.config)), target.topology.id
+        return journal_below(target.path, target.topology_id)
+    topology_id = target.topology.id
+    return metadata_dir_with_journal(metadata_dir_of(target.plan, target.config), topology_id), topology_id
 
 
 def takes_target(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -34,6 +34,7 @@ from txtopo.transactional.journal.journal import (
     PART_BYTES_MAX,
     JournalHeader,
     JournalWriter,
+    begin_journal,
     find_journal,
     journal_files,
 )
@@ -179,7 +180,7 @@ def _run(  # noqa: PLR0913, PLR0917 - what a run takes
         place.topology.epoch_min = header.epoch + 1
         sources[0].follow(place.journal, header)
         bytes_max = max(config["topology.journal.bytes.max"], PART_BYTES_MAX)
-        own = JournalWriter(find_journal(place.folder, header.topology), header, bytes_max)
+        own = JournalWriter(begin_journal(place.folder, header.topology, header.incarnation), header, bytes_max)
         return CheckedJournal(own, recorded, place.part.components)
 
     own = attrs.evolve(

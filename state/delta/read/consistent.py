@@ -54,7 +54,7 @@ from state.delta.log.ownership import WORLD_ERRORS, Owner, epoch_of, rolled_back
 from state.delta.read.history import rows_between, shown_schema, version_as_of
 from state.delta.read.reading import read_rows
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError, TxtopoError
-from txtopo.transactional.journal.ending import JournalEnd, last_writes, metadata_dir_below, read_end, table_path
+from txtopo.transactional.journal.ending import JournalEnd, journal_below, last_writes, read_end, table_path
 from txtopo.transactional.journal.journal import JournalHeader, find_journal
 
 __all__ = ["ConsistentView", "committed_in_tables", "end_of", "read_tables"]
@@ -87,12 +87,13 @@ class _Handle:
         return self.table.transaction_version(self.application)
 
 
-def read_tables(
+def read_tables(  # noqa: PLR0913 - all but two by name
     output: str | os.PathLike[str],
     txid: int | None = None,
     nearest: bool = False,  # noqa: FBT001, FBT002 - a flag that reads well by name
     *,
     states: Collection[str] | None = None,
+    topology: str | None = None,
     storage_options: dict[str, str] | None = None,
 ) -> ConsistentView:
     """Return all tables of a topology as of one transaction, without the topology and while it may be running.
@@ -103,6 +104,7 @@ def read_tables(
         nearest: whether to return the nearest kept moment before ``txid`` if that of ``txid`` itself is not kept;
             transactions that were written together are then seen together.
         states: the names of those to read; None: all. So a moment that another table does not keep can be seen.
+        topology: the id of the topology; needed only if the folder has records of several.
         storage_options: options for tables in an object store.
 
     Returns:
@@ -111,15 +113,15 @@ def read_tables(
 
     Raises:
         ConfigError: there is no journal, which is needed to find the last transaction that all tables have; or the
-            topology has no table of a state that is asked for.
+            topology has no table of a state that is asked for; or there are several topologies and none is named.
         StateAccessError: the transaction is not committed yet, or the tables do not keep that moment: it was removed,
             or was written together with others, or is before the begin of a state that was begun empty.
         DivergenceError: a table is not the one that the journal knows, or was restored or changed by somebody else.
     """
-    metadata_dir = metadata_dir_below(output)
+    metadata_dir, topology_id = journal_below(output, topology)
     cause: Exception | None = None
     for _ in range(TRIES_MAX):
-        end = end_of(metadata_dir)
+        end = end_of(metadata_dir, topology_id)
         try:
             handles = _take_handles(metadata_dir, end.header, storage_options)
             bound = end.bound({name: handle.txid for name, handle in handles.items()})
@@ -142,7 +144,7 @@ def read_tables(
             continue
         if view is None:
             cause = None
-        elif end_of(metadata_dir).header.epoch == end.header.epoch:
+        elif end_of(metadata_dir, topology_id).header.epoch == end.header.epoch:
             return view
     raise StateAccessError(
         f"the tables of {metadata_dir.parent} could not be read together in {TRIES_MAX} tries"
@@ -152,7 +154,7 @@ def read_tables(
     )
 
 
-def committed_in_tables(metadata_dir: Path, topology_id: str | None) -> tuple[int, int] | None:
+def committed_in_tables(metadata_dir: Path, topology_id: str) -> tuple[int, int] | None:
     """Return the last transactions that every and that any table of a journal has; None if they can't be determined."""
     journal = find_journal(metadata_dir, topology_id)
     try:
@@ -169,13 +171,13 @@ def committed_in_tables(metadata_dir: Path, topology_id: str | None) -> tuple[in
     return (end.bound(txids), max((txid or 0 for txid in txids.values()), default=0)) if is_current else None
 
 
-def end_of(metadata_dir: Path) -> JournalEnd:
-    """Return the end of the journal in a metadata directory.
+def end_of(metadata_dir: Path, topology_id: str) -> JournalEnd:
+    """Return the end of a topology's journal.
 
     Raises:
         StateAccessError: the first coordinator has not begun it yet.
     """
-    end = read_end(find_journal(metadata_dir))
+    end = read_end(find_journal(metadata_dir, topology_id))
     if end is None:
         raise StateAccessError(f"the first coordinator is still creating its journal in {metadata_dir}; try again")
     return end
@@ -253,7 +255,7 @@ def _refuse_torn(metadata_dir: Path, found: Mapping[str, _Handle], header: Journ
     Raises:
         DivergenceError: some tables do; the message names each with its txids.
     """
-    writes = last_writes(find_journal(metadata_dir), header.epoch, found.keys(), txid)
+    writes = last_writes(find_journal(metadata_dir, header.topology), header.epoch, found.keys(), txid)
     faults = []
     for name, handle in found.items():
         at = handle.txid or 0

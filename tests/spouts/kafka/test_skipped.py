@@ -7,9 +7,9 @@ import pytest
 
 from state import DeltaState, StateKind, read_table
 from tests.crashes import dying
+from tests.journals import opened_journal
 from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
-from txtopo.files.folder import LocalFolder
 from txtopo.testing import MemoryLog
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal.journal import read_journal
@@ -95,7 +95,7 @@ def test_records_that_no_transaction_had(place, command_line):
     output = command_line.told("audit", str(place.folder))
     skipped = sum(
         end - start
-        for part in read_journal(LocalFolder(place.folder / "_txtopo" / "journal"))
+        for part in read_journal(opened_journal(place.folder))
         for entry in part.entries
         for transaction in entry.transactions
         for start, end in transaction.skipped.get("t-0", ())

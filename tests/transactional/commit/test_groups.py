@@ -19,6 +19,7 @@ from state.delta.upkeep import LogUpkeep
 from tests.acceptance.topologies import CountTuples
 from tests.bolts import Take
 from tests.crashes import dying
+from tests.journals import opened_journal
 from tests.topologies import committing
 from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
 from txtopo import Config, Fields, ICommitter
@@ -26,7 +27,7 @@ from txtopo.api.state import StateKind
 from txtopo.errors import ClusterError, FailedException, FieldsError, InternalError, RuleError, StopError
 from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.journal.journal import find_journal, read_journal
+from txtopo.transactional.journal.journal import read_journal
 
 
 def test_the_order_of_a_groups_steps(tmp_path):
@@ -126,7 +127,7 @@ def test_what_each_transaction_of_a_group_took(tmp_path):
     spout = OpaqueMemoryTransactionalSpout({0: [["a"]], 1: [["b"]] * 5}, Fields("word"), 1)
     total = DeltaState(tmp_path / "total", Fields("name: string"), Fields("n: long"), StateKind.OPAQUE)
     run_inline(committing(spout, CountTuples(), total=total), Config(max_spout_pending=6))
-    (part,) = read_journal(find_journal(tmp_path / "_txtopo"))
+    (part,) = read_journal(opened_journal(tmp_path))
     taken = [transaction.ranges for entry in part.entries for transaction in entry.transactions]
     assert len(part.entries) < len(taken), "some transactions share a group"
     assert taken[:5] == [{"0": (0, 1), "1": (0, 1)}, *({"1": (at, at + 1)} for at in range(1, 5))]

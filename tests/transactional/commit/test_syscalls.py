@@ -93,5 +93,5 @@ def test_a_group_is_synced_before_it_is_decided_and_decided_before_it_is_publish
         synced(trace, table, lambda table: rf"rename \S+ {table}/_data/\S+\.parquet", deciding)
     entered = trace.where(r"fdatasync _txtopo/journal/\S+\.jsonl", "end", deciding)
     trace.where(f"fsync {re.escape(str(tmp_path))}", "end", deciding)  # the output folder's own name
-    header = trace.where(r"rename \S+ _txtopo/journal/\S+\.jsonl", "end", entered)
-    assert header < trace.where("fsync _txtopo/journal", "end", entered)
+    header = trace.where(r"link \S+ _txtopo/journal/\S+\.jsonl", "end", entered)
+    assert header < trace.where(r"fsync _txtopo/journal/\S+", "end", entered)

@@ -13,8 +13,8 @@ from state import DeltaState, read_tables
 from tests.acceptance.topologies import CountTuples
 from tests.full_disk import no_file_larger_than
 from tests.topologies import committing
-from txtopo import Fields, Topology
-from txtopo.errors import StopError
+from txtopo import Config, Fields, Topology
+from txtopo.errors import ConfigError, DivergenceError, StopError
 from txtopo.files.folder import LocalFolder
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.core.events import Planned, Turn
@@ -29,6 +29,7 @@ from txtopo.transactional.journal.journal import (
     find_journal,
     journal_files,
     read_journal,
+    topologies_with_journal,
 )
 
 
@@ -46,7 +47,139 @@ def test_two_topologies_in_one_folder(tmp_path: Path) -> None:
         parts = read_journal(find_journal(tmp_path / "_txtopo", name))
         assert [part.header.topology for part in parts] == [name, name]
         assert [each.txid for part in parts for e in part.entries for each in e.transactions] == [1, 2, 3]
-    assert read_tables(tmp_path).txid == 3
+        assert read_tables(tmp_path, topology=name).txid == 3
+
+
+def txids_in(parts: list[JournalPart]) -> list[int]:
+    return [each.txid for part in parts for entry in part.entries for each in entry.transactions]
+
+
+@pytest.mark.parametrize("anew", ["one", "two"])
+def test_a_topology_begun_anew_leaves_the_journals_of_others(command_line, tmp_path: Path, anew: str) -> None:
+    """Names depend on no other topology: neither takes the other's place, and both are proved to the end."""
+    command_line.write_module(
+        "both",
+        f"""
+from pathlib import Path
+from tests.transactional.journal.test_journal import topology as one_of
+def topology(name: str):
+    return one_of(name, Path({str(tmp_path)!r}))
+""",
+    )
+    other = "two" if anew == "one" else "one"
+    for name in ("one", "two"):
+        run_inline(topology(name, tmp_path), until=2)
+    command_line.told("repair", "both", "--start-anew", "--yes", "--set", f"name={anew}")
+    for name in (other, anew):
+        run_inline(topology(name, tmp_path))
+        assert txids_in(read_journal(find_journal(tmp_path / "_txtopo", name))) == [1, 2, 3]
+        assert "3 transactions, 1 to 3, each once" in command_line.told("audit", ".", "--topology", name)
+    assert journal.asides(tmp_path / "_txtopo", anew) == [1]
+    assert journal.asides(tmp_path / "_txtopo", other) == []
+    aside = tmp_path / "_txtopo" / "journal.before-repair-1" / anew
+    assert txids_in(read_journal(LocalFolder(aside))) == [1, 2]
+
+
+def as_before(metadata_dir: Path, plain: str, *others: str) -> None:
+    """Bring a metadata directory into the form of earlier versions: one topology had the plain name."""
+    for name in others:
+        (metadata_dir / "journal" / name).rename(metadata_dir / f"journal.of-{name}")
+    for path in (metadata_dir / "journal" / plain).iterdir():
+        path.rename(metadata_dir / "journal" / path.name)
+    (metadata_dir / "journal" / plain).rmdir()
+
+
+@pytest.mark.parametrize("plain", ["one", "two"])
+@pytest.mark.parametrize("carried", range(4))
+def test_a_journal_of_an_earlier_version_is_carried_over(tmp_path: Path, plain: str, carried: int) -> None:
+    """It is read where it lies, and the next start brings it to its own name, from wherever a crash left it."""
+    metadata_dir, other = tmp_path / "_txtopo", "two" if plain == "one" else "one"
+    for until in (1, 2, None):
+        for name in ("one", "two"):
+            run_inline(topology(name, tmp_path), until=until)
+    as_before(metadata_dir, plain, other)
+    assert topologies_with_journal(metadata_dir) == ("one", "two")
+    for name in ("one", "two"):
+        assert txids_in(read_journal(find_journal(metadata_dir, name))) == [1, 2, 3]
+        assert read_tables(tmp_path, topology=name).txid == 3
+    (metadata_dir / "journal" / plain).mkdir()
+    for path in sorted((metadata_dir / "journal").glob("*.jsonl"))[:carried]:
+        path.rename(metadata_dir / "journal" / plain / path.name)
+    assert read_tables(tmp_path, topology=plain).txid == 3
+    for name in ("one", "two"):
+        run_inline(topology(name, tmp_path))
+        parts = read_journal(find_journal(metadata_dir, name))
+        assert (txids_in(parts), len(parts)) == ([1, 2, 3], 4)
+        run_inline(topology(name, tmp_path))
+    assert sorted(path.name for path in (metadata_dir / "journal").iterdir()) == ["one", "two"]
+    assert [path.name for path in metadata_dir.glob("journal*")] == ["journal"]
+
+
+def test_a_journal_in_two_places_of_an_earlier_version(tmp_path: Path) -> None:
+    """Where another topology's plain name was taken over, what came before it is found again."""
+    metadata_dir = tmp_path / "_txtopo"
+    for until in (1, 2):
+        run_inline(topology("one", tmp_path), until=until)
+    as_before(metadata_dir, "one")
+    first, _ = sorted((metadata_dir / "journal").iterdir())
+    (metadata_dir / "journal.of-one").mkdir()
+    first.rename(metadata_dir / "journal.of-one" / first.name)
+    run_inline(topology("one", tmp_path))
+    parts = read_journal(find_journal(metadata_dir, "one"))
+    assert ([part.header.epoch for part in parts], txids_in(parts)) == ([1, 2, 3], [1, 2, 3])
+
+
+def test_starting_anew_with_a_journal_of_an_earlier_version(tmp_path: Path) -> None:
+    """It is moved aside as today's is, beside those that earlier versions have moved."""
+    metadata_dir = tmp_path / "_txtopo"
+    run_inline(topology("one", tmp_path), until=2)
+    as_before(metadata_dir, "one")
+    shutil.copytree(metadata_dir / "journal", metadata_dir / "journal.before-repair-1")
+    shutil.copytree(metadata_dir / "journal", metadata_dir / "journal.of-one.before-repair-3")
+    shutil.copytree(metadata_dir / "journal", metadata_dir / "journal.of-two.before-repair-8")
+    assert sorted(journal.asides(metadata_dir, "one")) == [1, 3]
+    journal.set_aside(metadata_dir, "one", 4)
+    assert sorted(journal.asides(metadata_dir, "one")) == [1, 3, 4]
+    assert topologies_with_journal(metadata_dir) == ()
+
+
+def test_racing_first_starts(tmp_path: Path) -> None:
+    """A second coordinator of the same epoch, of another store, replaces nothing of the first one's."""
+    header = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {})
+    writer = JournalWriter(LocalFolder(tmp_path), header, 1 << 20)
+    writer.enter(JournalEntry({}, (JournalTransaction(1, 1, None, {}),)))
+    with pytest.raises(StopError, match="another coordinator has epoch 1"):
+        JournalWriter(LocalFolder(tmp_path), header, 1 << 20)
+    writer.enter(JournalEntry({}, (JournalTransaction(2, 1, None, {}),)))
+    assert txids_in(read_journal(LocalFolder(tmp_path))) == [1, 2]
+
+
+def test_dead_letters_of_two_topologies(tmp_path: Path) -> None:
+    """By default both would be in one table: the second one is told which setting gives them another."""
+    config = Config(transaction_max_attempts=2, transaction_max_attempts_policy="SKIP")
+    run_inline(topology("one", tmp_path), config)
+    with pytest.raises(DivergenceError, match=r"topology 'one'.*; set topology\.dead\.letter\.path to another one"):
+        run_inline(topology("two", tmp_path), config)
+    run_inline(topology("two", tmp_path), config.with_settings({"topology.dead.letter.path": str(tmp_path / "other")}))
+
+
+def test_readers_say_which_topology(command_line, tmp_path: Path) -> None:
+    """Where a folder has the tables of several, none is chosen by chance."""
+    (tmp_path / "a").mkdir()
+    for name, until in (("one", 1), ("two", 2)):
+        run_inline(topology(name, tmp_path / "a"), until=until)
+    run_inline(topology("one", tmp_path / "b"), until=2)
+    with pytest.raises(ConfigError, match=r"several topologies: 'one', 'two'; choose one .* topology="):
+        read_tables(tmp_path / "a")
+    with pytest.raises(ConfigError, match="no record of a topology 'six'; it has records of 'one', 'two'"):
+        read_tables(tmp_path / "a", topology="six")
+    assert [read_tables(tmp_path / "a", topology=name).txid for name in ("one", "two")] == [1, 2]
+    for words in (("state", "a", "--consistent"), ("diff", "a", "b"), ("audit", "a"), ("explain", "a", "1")):
+        assert "several topologies: 'one', 'two'; choose one with --topology" in command_line(*words).output
+    assert "as of transaction 2" in command_line.told("state", "a", "--consistent", "--topology", "two")
+    assert "the same" in command_line.told("diff", "a", "b", "--topology", "one")
+    beside = command_line.told("diff", "a", "a", "--topology", "one", "--topology", "two")
+    assert "A, a, is at transaction 1; B, a, at 2" in beside
 
 
 def test_a_new_life_begins_a_new_journal(tmp_path: Path) -> None:

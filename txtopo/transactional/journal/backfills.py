@@ -31,8 +31,9 @@ def backfills_of(metadata_dir: Path, parts: Sequence[JournalPart]) -> dict[str, 
     """
     known = identities_in(parts)
     found: dict[str, list[JournalPart]] = {}
-    for folder in sorted(backfills_in(metadata_dir, parts[-1].header.topology).glob("*")):
-        own = read_journal(find_journal(folder))
+    topology_id = parts[-1].header.topology
+    for folder in sorted(backfills_in(metadata_dir, topology_id).glob("*")):
+        own = read_journal(find_journal(folder, topology_id))
         for name, table in own[-1].header.tables.items() if own else ():
             if known.get(name) == table.identity:  # that of a scratch table is another one
                 found[name] = _counting(own, parts, name)
@@ -57,7 +58,7 @@ def unfinished_backfills(metadata_dir: Path, topology_id: str, joined: Mapping[s
     """
     found: dict[str, int] = {}
     for folder in sorted(backfills_in(metadata_dir, topology_id).glob("*")):
-        for part in read_journal(find_journal(folder)):
+        for part in read_journal(find_journal(folder, topology_id)):
             last = max([part.header.committed, *(entry.last for entry in part.entries)])
             tables = part.header.tables
             found |= {n: last for n in _states_of(folder) if n in tables and joined.get(n) != tables[n].identity}

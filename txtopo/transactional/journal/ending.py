@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -18,6 +18,7 @@ from txtopo.files.folder import Folder, Item
 from txtopo.files.records import DAMAGE, from_json
 from txtopo.transactional.journal.journal import (
     BLOCK_BYTES,
+    FOLDER,
     JournalEntry,
     JournalHeader,
     JournalTable,
@@ -25,6 +26,7 @@ from txtopo.transactional.journal.journal import (
     first_line,
     header_of,
     journal_files,
+    topologies_with_journal,
 )
 
 METADATA_DIR = "_txtopo"
@@ -113,27 +115,54 @@ def metadata_dir_below(output: str | os.PathLike[str]) -> Path:
     """
     folder = Path(output)
     for metadata_dir in (folder / METADATA_DIR, folder):
-        if journal_files(find_journal(metadata_dir)):
+        if topologies_with_journal(metadata_dir):
             return metadata_dir
     metadata_dir = folder if folder.name == METADATA_DIR else folder / METADATA_DIR
     raise ConfigError(
-        f"there is no journal in {find_journal(metadata_dir)}: pass the folder that contains a topology's tables and "
-        f"its folder {METADATA_DIR!r}; a topology has a journal unless topology.journal.bytes.max is 0"
+        f"there is no journal in {metadata_dir.absolute() / FOLDER}: pass the folder that contains a topology's tables "
+        f"and its folder {METADATA_DIR!r}; a topology has a journal unless topology.journal.bytes.max is 0"
     )
 
 
-def metadata_dir_with_journal(metadata_dir: Path) -> Path:
-    """Return the metadata directory if there is a journal in it.
+def metadata_dir_with_journal(metadata_dir: Path, topology_id: str) -> Path:
+    """Return the metadata directory if the journal of a topology is in it.
 
     Raises:
         ConfigError: there is no journal.
     """
-    if journal_files(find_journal(metadata_dir)):
+    journal = find_journal(metadata_dir, topology_id)
+    if journal_files(journal):
         return metadata_dir
     raise ConfigError(
-        f"there is no journal in {find_journal(metadata_dir)}: run the topology first, from the same folder and with "
-        "the same settings; it has a journal unless topology.journal.bytes.max is 0"
+        f"there is no journal in {journal}: run the topology first, from the same folder and with the same settings; "
+        "it has a journal unless topology.journal.bytes.max is 0"
     )
+
+
+def journal_below(output: str | os.PathLike[str], topology_id: str | None) -> tuple[Path, str]:
+    """Return the metadata directory in an output folder, and the topology there that is meant; see :func:`chosen`.
+
+    Raises:
+        ConfigError: there is no journal, or several and none is named, or not the named one.
+    """
+    metadata_dir = metadata_dir_below(output)
+    return metadata_dir, chosen(output, topologies_with_journal(metadata_dir), topology_id)
+
+
+def chosen(output: str | os.PathLike[str], topologies: Sequence[str], topology_id: str | None) -> str:
+    """Return the topology that is meant, of those that a folder has records of.
+
+    Raises:
+        ConfigError: there are none, or several and none is named, or the named one is not among them.
+    """
+    listed = ", ".join(repr(each) for each in topologies)
+    if topology_id is not None and topology_id not in topologies:
+        known = f"; it has records of {listed}" if topologies else ""
+        raise ConfigError(f"{output} has no record of a topology {topology_id!r}{known}")
+    if topology_id is None and len(topologies) != 1:
+        several = f"records of several topologies: {listed}; choose one with --topology, in Python with topology="
+        raise ConfigError(f"{output} has {several if topologies else 'no record of a topology'}")
+    return topology_id or topologies[0]
 
 
 def table_path(metadata_dir: Path, table: JournalTable) -> str:

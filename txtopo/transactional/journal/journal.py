@@ -1,8 +1,8 @@
 """The journal: a record of the transactions that each coordinator has committed, with their input and tables.
 
-It is a folder of JSON-lines files, ``<epoch>-<part>.jsonl``. Each file is written by one coordinator, so a coordinator
-that has lost the lead cannot damage another's files. The first line of a file is its header, each further line a commit
-group:
+It is a folder of JSON-lines files, ``<epoch>-<part>.jsonl``, in ``_txtopo/journal`` by the topology's id. Each file is
+written by one coordinator, so a coordinator that has lost the lead cannot damage another's files. The first line of a
+file is its header, each further line a commit group:
 
 1. A group is entered before its first table is written, so an entry alone does not prove that it was committed.
 2. A new coordinator finishes or drops the group that the last one left, and begins a file whose header says what is
@@ -32,7 +32,7 @@ from txtopo.transactional.core.events import NEVER, Planned
 from txtopo.transactional.journal.turns import Turn
 
 FOLDER = "journal"
-"""The journal's folder in the metadata directory."""
+"""The folder in the metadata directory that has a folder for each topology, by its id, with its journal."""
 
 DEAD_LETTERS = "dead-letters"
 """The name of the state for dead letters."""
@@ -180,9 +180,15 @@ class JournalWriter:
         self._path = f"{self._header.epoch:010d}-{self._part:06d}.jsonl"
         line = _line(self._header)
         try:
-            self._folder.put(self._path, line)
+            is_first = self._folder.put_if_absent(self._path, line)
         except OSError as error:
             raise self._not_written(error) from error
+        if not is_first:
+            raise StopError(
+                f"the journal's file {self._folder}/{self._path} exists already: another coordinator has epoch "
+                f"{self._header.epoch}, of another store or before this one's was restored; nothing was written. Start "
+                "again with the store that belongs to the journal; each start has a higher epoch"
+            )
         self._size = len(line)
 
     def _next_part(self) -> None:
@@ -209,40 +215,51 @@ def _line(record: JournalHeader | JournalEntry) -> bytes:
     return json.dumps(to_json(record), separators=(",", ":")).encode() + b"\n"
 
 
-def find_journal(metadata_dir: Path, topology_id: str | None = None) -> Folder:
-    """Return the folder of a topology's journal; it may not exist.
-
-    The first topology in an output folder uses the plain name; the names for further ones contain their ids.
-    """
-    return _folder_in(metadata_dir, _name_of(metadata_dir, topology_id))
+def find_journal(metadata_dir: Path, topology_id: str) -> Folder:
+    """Return the folder of a topology's journal; it may not exist."""
+    *earlier, own = _names_of(metadata_dir, topology_id)
+    return _folder_in(metadata_dir, earlier[-1] if earlier else own)
 
 
 def topologies_with_journal(metadata_dir: Path) -> tuple[str, ...]:
     """Return the ids of the topologies that keep a journal in a metadata directory, sorted."""
-    names = [FOLDER, *(path.name for path in metadata_dir.glob(f"{FOLDER}.of-*") if ".before-" not in path.name)]
-    owners = {_owner_of(_folder_in(metadata_dir, name)) for name in names}
-    return tuple(sorted(owner for owner in owners if owner is not None))
+    folders = [path for path in metadata_dir.absolute().glob(f"{FOLDER}/*") if path.is_dir()]
+    ids = [urllib.parse.unquote(path.name) for path in folders if journal_files(LocalFolder(path))]
+    earlier = [FOLDER, *(path.name for path in metadata_dir.glob(f"{FOLDER}.of-*"))]
+    owners = {name: _owner_of(_folder_in(metadata_dir, name)) for name in earlier}
+    return tuple(sorted({*ids, *(own for name, own in owners.items() if own and name in _earlier_names(own))}))
 
 
-def set_aside(metadata_dir: Path, topology_id: str, suffix: str) -> None:
-    """Move a topology's journal aside if there is one."""
-    name = _name_of(metadata_dir, topology_id)
-    LocalFolder(metadata_dir).move(name, f"{name}.{suffix}")
+def begin_journal(metadata_dir: Path, topology_id: str, incarnation: str) -> Folder:
+    """Return the folder where a coordinator goes on with its topology's journal.
+
+    What an earlier version of txtopo has elsewhere is carried over to there. The journal of an earlier incarnation is
+    moved aside: its tables are gone, and the epochs start again.
+    """
+    *_, own = names = _names_of(metadata_dir, topology_id)
+    for name in names:
+        header = _newest_header(_folder_in(metadata_dir, name))
+        if header is not None and header[LIFE] != incarnation:
+            # A crash after this leaves no journal, and the next start begins one.
+            _move(metadata_dir, name, _aside_name(topology_id, f"before-life-{incarnation[:12]}"))
+        elif name != own:
+            _move(metadata_dir, name, own)
+    return _folder_in(metadata_dir, own)
+
+
+def set_aside(metadata_dir: Path, topology_id: str, number: int) -> None:
+    """Move a topology's journal aside if there is one, for the repair of that number."""
+    for name in _names_of(metadata_dir, topology_id):
+        _move(metadata_dir, name, _aside_name(topology_id, f"{BEFORE_REPAIR}{number}"))
 
 
 def asides(metadata_dir: Path, topology_id: str) -> list[int]:
     """Return the numbers of the repairs that have set a topology's journal aside."""
-    begin = f"{_name_of(metadata_dir, topology_id)}.{BEFORE_REPAIR}"
-    found = (path.name.removeprefix(begin) for path in metadata_dir.glob(f"{begin}*"))
-    return [int(number) for number in found if number.isdecimal()]
-
-
-def set_aside_former_incarnation(metadata_dir: Path, topology_id: str, incarnation: str) -> None:
-    """Move the journal of an earlier incarnation aside: its tables are gone, and the epochs start again."""
-    header = _newest_header(find_journal(metadata_dir, topology_id))
-    if header is not None and header[LIFE] != incarnation:
-        # A crash after this leaves no journal, and the next start begins one.
-        set_aside(metadata_dir, topology_id, f"before-life-{incarnation[:12]}")
+    found = [path.parent for path in metadata_dir.glob(_aside_name(topology_id, f"{BEFORE_REPAIR}*"))]
+    for name in _earlier_names(topology_id):
+        found += [path for path in metadata_dir.glob(f"{name}.{BEFORE_REPAIR}*") if journal_files(LocalFolder(path))]
+    numbers = (path.name.rpartition(BEFORE_REPAIR)[2] for path in found)
+    return [int(number) for number in numbers if number.isdecimal()]
 
 
 def check_format(folder: Folder) -> None:
@@ -254,10 +271,32 @@ def _folder_in(metadata_dir: Path, name: str) -> Folder:
     return LocalFolder(metadata_dir.absolute() / name)
 
 
-def _name_of(metadata_dir: Path, topology_id: str | None) -> str:
-    if topology_id is None or _owner_of(_folder_in(metadata_dir, FOLDER)) in {None, topology_id}:
-        return FOLDER
-    return f"{FOLDER}.of-{urllib.parse.quote(topology_id, safe='')}"
+def _names_of(metadata_dir: Path, topology_id: str) -> list[str]:
+    """Return where files of a topology's journal lie, the newest of an earlier version last, and then where they go."""
+    earlier = [name for name in _earlier_names(topology_id) if _owner_of(_folder_in(metadata_dir, name)) == topology_id]
+    return [*earlier, f"{FOLDER}/{_quoted(topology_id)}"]
+
+
+def _earlier_names(topology_id: str) -> tuple[str, str]:
+    """Return where versions before 0.2 kept a journal: the first topology in a folder had the plain name."""
+    return f"{FOLDER}.of-{_quoted(topology_id)}", FOLDER
+
+
+def _aside_name(topology_id: str, suffix: str) -> str:
+    return f"{FOLDER}.{suffix}/{_quoted(topology_id)}"
+
+
+def _quoted(topology_id: str) -> str:
+    return urllib.parse.quote(topology_id, safe="")
+
+
+def _move(metadata_dir: Path, name: str, to: str) -> None:
+    """Move the files of a journal, oldest first: what a crash leaves reads as a journal that was shortened."""
+    files = LocalFolder(metadata_dir.absolute())
+    for file in journal_files(_folder_in(metadata_dir, name)):
+        files.move(f"{name}/{file.path}", f"{to}/{file.path}")
+    with contextlib.suppress(OSError):  # other journals are in it, or it does not exist
+        (metadata_dir / name).rmdir()
 
 
 def _owner_of(folder: Folder) -> str | None:

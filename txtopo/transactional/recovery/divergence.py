@@ -25,7 +25,7 @@ import attrs
 
 from txtopo.api.state import OpenedState, StateTable, TableDescription
 from txtopo.errors import DivergenceError
-from txtopo.transactional.journal.journal import JournalPart
+from txtopo.transactional.journal.journal import DEAD_LETTERS, JournalPart
 from txtopo.transactional.journal.turns import UNKNOWN, Timeline
 from txtopo.transactional.recovery.checkpoints import departures_in, topology_of_group
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark
@@ -343,7 +343,8 @@ def _of_other_owner(
     if (description.topology_id, description.state) == (record.topology_id, name):
         return None
     owner = f"state {description.state!r} of topology {description.topology_id!r}"
-    return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}; {record.text(name)}; give the state another path"
+    way = "set topology.dead.letter.path to another one" if name == DEAD_LETTERS else "give the state another path"
+    return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}; {record.text(name)}; {way}"
 
 
 def _compare(record: CoordinatorRecord, name: str, description: TableDescription) -> tuple[DivergenceKind, str] | None:

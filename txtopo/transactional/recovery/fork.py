@@ -328,7 +328,7 @@ def _clear(folder: Path, fork: Fork) -> None:
     """Remove the tables and the journal of a fork that is not finished."""
     for path in fork.tables.values():
         shutil.rmtree(folder / path, ignore_errors=True)
-    shutil.rmtree(str(find_journal(folder / METADATA_DIR)), ignore_errors=True)
+    shutil.rmtree(str(find_journal(folder / METADATA_DIR, fork.topology)), ignore_errors=True)
 
 
 def _encoded(fork: Fork) -> bytes:

@@ -24,7 +24,6 @@ from txtopo.errors import StateAccessError
 from txtopo.failpoints import durable_step
 from txtopo.transactional.journal.backfills import set_backfills_aside
 from txtopo.transactional.journal.journal import (
-    BEFORE_REPAIR,
     PART_BYTES_MAX,
     JournalHeader,
     JournalTable,
@@ -142,7 +141,7 @@ def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, pla
         set_backfills_aside(subject.metadata_dir, subject.topology_id, None, plan.number)
     # After a crash the journal is aside already, and the next repair finds none.
     with durable_step("repair.journal"):
-        set_aside(subject.metadata_dir, subject.topology_id, f"{BEFORE_REPAIR}{plan.number}")
+        set_aside(subject.metadata_dir, subject.topology_id, plan.number)
     # Last, because the plan is in it. A crash before this leaves the plan, and tables and journal aside already.
     with durable_step("repair.end"):
         coordinator_state.set_aside(plan.number)

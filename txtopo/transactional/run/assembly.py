@@ -39,10 +39,10 @@ from txtopo.transactional.journal.journal import (
     JournalPart,
     JournalTable,
     JournalWriter,
+    begin_journal,
     check_format,
     find_journal,
     read_journal,
-    set_aside_former_incarnation,
 )
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, drafts_of
 from txtopo.transactional.recovery.membership import Membership
@@ -309,8 +309,7 @@ def _begin_journal(header: JournalHeader, plan: Plan, config: Config, environmen
     if not _has_metadata_dir(header, config) or not bytes_max:
         return None
     metadata_dir = metadata_dir_of(plan, config)
-    set_aside_former_incarnation(metadata_dir, plan.topology_id, header.incarnation)
-    return JournalWriter(find_journal(metadata_dir, plan.topology_id), header, bytes_max)
+    return JournalWriter(begin_journal(metadata_dir, plan.topology_id, header.incarnation), header, bytes_max)
 
 
 def _has_metadata_dir(header: JournalHeader, config: Config) -> bool:

@@ -116,7 +116,8 @@ def make_fork(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) -
 
 
 def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) -> tuple[ForkSubject, tuple[str, ...]]:
-    metadata_dir, states = metadata_dir_with_journal(metadata_dir_of(plan, config)), states_of(plan, config)
+    metadata_dir = metadata_dir_with_journal(metadata_dir_of(plan, config), plan.topology_id)
+    states = states_of(plan, config)
     origin = RepairSubject(
         plan.topology_id, plan.semantics.name, states, metadata_dir, {}, optional_states(plan, states)
     )

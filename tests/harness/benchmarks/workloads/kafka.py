@@ -44,9 +44,8 @@ from txtopo import (
     TransactionalTopologyBuilder,
     run,
 )
-from txtopo.files.folder import LocalFolder
 from txtopo.testing.kafka import KafkaBroker
-from txtopo.transactional.journal.journal import FOLDER, counting_entries, read_journal
+from txtopo.transactional.journal.journal import counting_entries, find_journal, read_journal
 
 MESSAGES = 2_000_000
 PARTITIONS = 4
@@ -183,9 +182,10 @@ class _Trickle(Thread):
 
     def sample(self, folder: Path, topology: TransactionalTopology, report: RunReport) -> Sample:
         """Return how long each arrival took, by the transactions that took it and the Delta log."""
+        journal = find_journal(folder / "_txtopo", topology.plan.topology_id)
         ends = [
             (transaction.txid, transaction.ranges or {})
-            for entry in counting_entries(read_journal(LocalFolder(folder / "_txtopo" / FOLDER)), lambda _entry: True)
+            for entry in counting_entries(read_journal(journal), lambda _entry: True)
             for transaction in entry.transactions
         ]
         taken_by = []

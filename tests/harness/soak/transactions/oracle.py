@@ -11,12 +11,12 @@ import attrs
 import pyarrow as pa
 
 from state import ConsistentView, read_tables
-from tests.harness.soak.transactions.topology import BUCKET_SIZE, SPOUT, Setup, batches_of, data_of, moves
+from tests.harness.soak.transactions.topology import BUCKET_SIZE, SPOUT, TOPOLOGY_ID, Setup, batches_of, data_of, moves
 from txtopo.api.values import TransactionalValue
 from txtopo.errors import ConfigError, StateAccessError
-from txtopo.files.folder import Folder, LocalFolder
+from txtopo.files.folder import Folder
 from txtopo.testing.checkers import Key, Oracle, Rows, TableChecker, Violation, check_input, check_journal
-from txtopo.transactional.journal.journal import FOLDER, JournalEntry, counting_entries, read_journal
+from txtopo.transactional.journal.journal import JournalEntry, counting_entries, find_journal, read_journal
 
 TABLES = ("words", "buckets")
 SHOWN_MAX = 20
@@ -107,7 +107,7 @@ class Judge:
 
     @property
     def journal(self) -> Folder:
-        return LocalFolder(Path(self.setup.output) / "_txtopo" / FOLDER)
+        return find_journal(Path(self.setup.output) / "_txtopo", TOPOLOGY_ID)
 
     def check_view(self) -> None:
         """Read all tables as of one transaction; raise a Violation if they are torn, wrong, or older than before."""

@@ -13,13 +13,13 @@ from state.delta.log.data_files import DataFolder, files_of
 from state.delta.log.location import Location
 from state.delta.read.audit import read_histories
 from tests.crashes import Crash, run_with_crash
+from tests.journals import opened_journal
 from tests.state.delta.two_tables import two_tables
 from txtopo import Config, Fields
 from txtopo.errors import ConfigError
-from txtopo.files.folder import LocalFolder
 from txtopo.transactional.audit.checks import audit
 from txtopo.transactional.journal.ending import METADATA_DIR
-from txtopo.transactional.journal.journal import FOLDER, read_journal
+from txtopo.transactional.journal.journal import read_journal
 
 ODD = ["with spaces", "größe 日本", "100%", "a#b?c&d=e", "it's a (box) {1}", "plus+colon:semi;comma,"]
 
@@ -31,7 +31,7 @@ def test_a_topology_runs_in_a_folder_of_any_name(tmp_path, name):
     options = {"upkeep_every_writes": 2, "files_max": 1}
     assert run_with_crash(lambda: two_tables(output, **options), Crash(), Config(group_transactions_max=1))
     assert sum(read_table(output / "words")["n"].to_pylist()) == sum(read_table(output / "total")["n"].to_pylist()) > 0
-    parts = read_journal(LocalFolder(output / METADATA_DIR / FOLDER))
+    parts = read_journal(opened_journal(output))
     assert not audit(parts, read_histories(output / METADATA_DIR, parts[-1].header.tables, with_rows=True)).findings
 
 

@@ -16,19 +16,19 @@ from state.delta.log.entries import log_entries
 from state.delta.read.history import version_as_of
 from tests.acceptance.topologies import counts_of
 from tests.crashes import Crash, run_with_crash
+from tests.journals import journal_in, opened_journal
 from tests.state.delta.delta_tables import maintain
 from tests.state.delta.two_tables import DATA, Reader, two_tables
 from txtopo import Fields
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
-from txtopo.files.folder import LocalFolder
 from txtopo.transactional.journal.ending import METADATA_DIR, read_end
 from txtopo.transactional.journal.journal import (
-    FOLDER,
     JournalEntry,
     JournalHeader,
     JournalTable,
     JournalTransaction,
     JournalWriter,
+    find_journal,
 )
 
 
@@ -115,7 +115,7 @@ class Tables:
         tables = {name: JournalTable(name, opened.identity) for name, opened in self.opened.items()}
         states = {name: opened.last_txid for name, opened in self.opened.items()}
         header = JournalHeader("t", "life", epoch, "repeatable", committed, None, tables, states)
-        return JournalWriter(LocalFolder(self.folder / METADATA_DIR / FOLDER), header, 1 << 30)
+        return JournalWriter(find_journal(self.folder / METADATA_DIR, "t"), header, 1 << 30)
 
     def enter(self, journal, first, last, *names):
         transactions = tuple(JournalTransaction(txid, 1, None, {}) for txid in range(first, last + 1))
@@ -221,7 +221,7 @@ def test_a_reader_that_was_overtaken_begins_anew(tables, monkeypatch):
     """A reader that has the old end of the journal finds a newer coordinator's writes, and does not believe them."""
     journal = tables.lead(1, 0)
     tables.enter(journal, 1, 8, "x")
-    old = read_end(LocalFolder(tables.folder / METADATA_DIR / FOLDER))
+    old = read_end(opened_journal(tables.folder))
     newer = tables.lead(2, 0)
     tables.enter(newer, 1, 8, "x", "y")
     tables.write("x", 8)
@@ -240,9 +240,9 @@ def test_a_header_that_was_cut_off_does_not_count(tables):
     journal = tables.lead(1, 0)
     tables.enter(journal, 1, 1, "x")
     tables.write("x", 1)
-    with (tables.folder / METADATA_DIR / FOLDER / "0000000001-000000.jsonl").open("ab") as file:
+    with (journal_in(tables.folder) / "0000000001-000000.jsonl").open("ab") as file:
         file.write(b'{"states":{')
-    (tables.folder / METADATA_DIR / FOLDER / "0000000002-000000.jsonl").write_bytes(b'{"topology":"t"')
+    (journal_in(tables.folder) / "0000000002-000000.jsonl").write_bytes(b'{"topology":"t"')
     assert tables.seen() == (1, {"x": [1], "y": []})
 
 
@@ -252,7 +252,7 @@ def test_the_end_of_a_long_file(tables):
     for txid, length in enumerate((1, 200_000, 70_000, 5, 130_000), 1):
         metadata = "m" * length
         journal.enter(JournalEntry({}, (JournalTransaction(txid, 1, metadata, {}),)))
-        end = read_end(LocalFolder(tables.folder / METADATA_DIR / FOLDER))
+        end = read_end(opened_journal(tables.folder))
         assert (end.last.first, end.last.transactions[0].metadata) == (txid, metadata)
 
 
@@ -267,7 +267,7 @@ def test_what_is_no_output_folder_is_refused(tmp_path):
 def test_a_table_that_was_replaced_is_refused(tables, tmp_path):
     """A table that another incarnation of the topology has made in the same place is not taken for the journal's."""
     tables.lead(1, 0)
-    file = next((tmp_path / METADATA_DIR / FOLDER).iterdir())
+    file = next(journal_in(tmp_path).iterdir())
     header = json.loads(file.read_text())
     header["tables"]["x"]["identity"] = "another"
     file.write_text(json.dumps(header) + "\n")
@@ -361,7 +361,7 @@ def test_a_table_that_rests_was_restored(tables):
     folder = tables.folder / "y"
     shutil.rmtree(folder)
     first = tables.states["y"].open("t", "y", "life", 1)
-    file = next((tables.folder / METADATA_DIR / FOLDER).glob("0000000002-*"))
+    file = next(journal_in(tables.folder).glob("0000000002-*"))
     file.write_text(file.read_text().replace(tables.opened["y"].identity, first.identity))
     with pytest.raises(DivergenceError, match=r"state 'y': .* is at transaction 0, but the journal .* has it at 1"):
         tables.seen()
