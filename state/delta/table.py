@@ -10,6 +10,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from state.delta.alteration import Alteration
 from state.delta.former import content_of
 from state.delta.log.damage import empty_version, state_failure
 from state.delta.log.data_files import DataFile, DataFolder, files_in, files_of
@@ -18,6 +19,7 @@ from state.delta.log.growth import Growth, columns_misfit, field_text, lacking
 from state.delta.log.location import Location
 from state.delta.log.ownership import (
     WORLD_ERRORS,
+    Fence,
     Owner,
     epoch_of,
     not_empty,
@@ -25,14 +27,20 @@ from state.delta.log.ownership import (
     rolled_back_application,
     state_application,
 )
+from state.delta.log.put import unknown
 from txtopo.api.state import StateKind, StateTable, TableDescription
 from txtopo.api.values import ROWS_KINDS
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, StateFailure
 from txtopo.files.folder import LocalFolder
 
 __all__ = ["DeltaStateTable", "kept_version"]
 
 _ASIDE = ".before-repair-"
+_TAKE_BACK_TRIES_MAX = 10
+"""The maximum number of tries to make a table as it was if other writers take the version."""
+
+_UNSUPPORTED = "Unsupported: Feature"
+"""In delta-rs' error for a table with a feature of readers that it does not know."""
 
 
 class DeltaStateTable(StateTable):
@@ -63,7 +71,13 @@ class DeltaStateTable(StateTable):
         try:
             table = self._location.existing()
         except WORLD_ERRORS as error:
-            raise state_failure(f"the table at {self.address} cannot be opened", error, self._location.root) from error
+            what = f"the table at {self.address} cannot be opened"
+            if _UNSUPPORTED in str(error):
+                what += (
+                    ": somebody has given it a feature that neither txtopo nor delta-rs knows, so txtopo has no way "
+                    "back from there. Drop the feature with what has set it, or restore the table from a backup"
+                )
+            raise state_failure(what, error, self._location.root) from error
         if table is None:
             foreign = self._location.foreign_file()
             if foreign is not None:
@@ -72,6 +86,7 @@ class DeltaStateTable(StateTable):
         owner = Owner.of(table)
         if owner is None:
             raise not_ours(self._location)
+        alteration = self._alteration(table, owner)
         return TableDescription(
             topology_id=owner.topology_id,
             state=owner.state,
@@ -80,10 +95,32 @@ class DeltaStateTable(StateTable):
             last_txid=table.transaction_version(state_application(owner.topology_id, owner.state)),
             epoch=epoch_of(table, owner.topology_id),
             version=table.version(),
-            misfit=self._misfit(table, owner),
+            misfit=self._misfit(table, owner) if alteration is None else None,
             lacks=self._lacking(table),
             damage=None if self._location.root is None else empty_version(self._location.root, table.version()),
+            alteration=None if alteration is None else alteration.text,
         )
+
+    def take_back(self, epoch: int) -> None:
+        """Put a version that equals the last own one; see :meth:`StateTable.take_back`."""
+        try:
+            for _ in range(_TAKE_BACK_TRIES_MAX):
+                table = self._location.existing()
+                owner = None if table is None else Owner.of(table)
+                alteration = None if table is None or owner is None else self._alteration(table, owner)
+                if owner is None or alteration is None:
+                    return
+                fence = Fence(owner.topology_id, owner.state, epoch)
+                if alteration.take_back(self._location, fence, self._partition_by):
+                    return
+        except WORLD_ERRORS as error:
+            raise state_failure(
+                f"the table at {self.address} can't be as it was", error, self._location.root
+            ) from error
+        raise StateFailure(f"the table at {self.address}: other writers were faster {_TAKE_BACK_TRIES_MAX} times")
+
+    def _alteration(self, table: DeltaTable, owner: Owner) -> Alteration | None:
+        return Alteration.of(self._location, table, lambda handle: self._misfit(handle, owner))
 
     def foreign_change(self, since: int | None) -> str | None:
         """Describe a change by somebody else, or return None; see :meth:`StateTable.foreign_change`."""
@@ -169,6 +206,9 @@ class DeltaStateTable(StateTable):
     def _misfit(self, table: DeltaTable, owner: Owner) -> str | None:
         if owner.kind is not self._kind:
             return f"its kind is {owner.kind.value!r}, not {self._kind.value!r}"
+        asked = unknown(table.protocol(), table.metadata().configuration, table.schema().to_json())
+        if asked is not None:
+            return f"it has {asked}, which txtopo does not write"
         return columns_misfit(table, self._schema, self._partition_by, self._growth)
 
     def _lacking(self, table: DeltaTable) -> tuple[str, ...]:

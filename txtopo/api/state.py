@@ -594,13 +594,16 @@ class TableDescription:
     """A problem with its files that does not prevent reading it, in words; None if there is none."""
     lacks: tuple[str, ...] = ()
     """The columns, ``name: type``, that the declaration has and the table lacks, if it can get them."""
+    alteration: str | None = None
+    """How another writer has changed the table itself, in words, so that it can't be opened before
+    :meth:`StateTable.take_back`; None if nobody has."""
 
 
 class StateTable(ABC):
     """The table of a state that outlives its process.
 
-    *An implementation* must change nothing in any method but :meth:`set_aside`. *txtopo* guarantees to call
-    :meth:`set_aside` only while it holds the lead and nobody has the state open.
+    *An implementation* must change nothing in any method but :meth:`set_aside` and :meth:`take_back`. *txtopo*
+    guarantees to call these only while it holds the lead and nobody has the state open.
     """
 
     @property
@@ -647,6 +650,16 @@ class StateTable(ABC):
     def kept(self, txids: Collection[int]) -> set[int]:
         """Return those of many transactions that :meth:`is_kept` finds complete; override it to ask once for all."""
         return {txid for txid in txids if self.is_kept(txid)}
+
+    def take_back(self, epoch: int) -> None:
+        """Make the table as it was before the alteration in its description, in rows, columns and features.
+
+        Does nothing if there is none. Override it if :meth:`look` finds alterations. ``epoch`` is that of the lead.
+
+        Raises:
+            LostLead: a newer epoch has opened the table.
+            StateAccessError: what it had before is gone.
+        """
 
     @abstractmethod
     def asides(self) -> list[int]:

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, Schema
 
 from txtopo.api.types import ddl_name
 
-__all__ = ["Growth", "columns_misfit", "field_text", "growth_of", "lacking"]
+__all__ = ["Growth", "columns_misfit", "field_text", "growth_of", "lacking", "metadata_of", "protocol_of"]
 
 
 class Growth(enum.Enum):
@@ -84,18 +84,37 @@ def growth_of(table: DeltaTable, schema: pa.Schema) -> list[Mapping[str, Any]]:
     Source: the actions ``metaData`` and ``protocol`` of
     https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
     """
+    metadata = metadata_of(table, Schema.from_arrow(schema).to_json())
+    return [*_protocol_with(table, schema), {"metaData": metadata}]
+
+
+def metadata_of(table: DeltaTable, schema_json: str) -> Mapping[str, Any]:
+    """Return the metadata of a handle's version, with a schema, as the log has it."""
     known = table.metadata()
-    metadata = {
+    return {
         "id": str(known.id),
         "name": known.name,
         "description": known.description,
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": Schema.from_arrow(schema).to_json(),
+        "schemaString": schema_json,
         "partitionColumns": list(known.partition_columns),
         "configuration": dict(known.configuration),
         "createdTime": known.created_time,
     }
-    return [*_protocol_of(table, schema), {"metaData": metadata}]
+
+
+def protocol_of(table: DeltaTable) -> Mapping[str, Any]:
+    """Return the protocol of a handle's version, as the log has it."""
+    found = table.protocol()
+    protocol: dict[str, Any] = {
+        "minReaderVersion": found.min_reader_version,
+        "minWriterVersion": found.min_writer_version,
+    }
+    if found.min_reader_version >= _READER_VERSION:
+        protocol["readerFeatures"] = sorted(found.reader_features or ())
+    if found.min_writer_version >= _WRITER_VERSION:
+        protocol["writerFeatures"] = sorted(found.writer_features or ())
+    return protocol
 
 
 def field_text(field: pa.Field) -> str:
@@ -107,7 +126,7 @@ def _columns_text(schema: pa.Schema) -> str:
     return "(" + ", ".join(f"{field.name}: {field.type}" for field in schema) + ")"
 
 
-def _protocol_of(table: DeltaTable, schema: pa.Schema) -> list[Mapping[str, Any]]:
+def _protocol_with(table: DeltaTable, schema: pa.Schema) -> list[Mapping[str, Any]]:
     """Return the action for a protocol that has timestamps without a time zone, if they are new to the table."""
     found = table.protocol()
     readers, writers = {*(found.reader_features or ())}, {*(found.writer_features or ())}

@@ -24,7 +24,7 @@ import attrs
 from state.delta.log.data_files import DataFile
 from txtopo.errors import ConfigError
 
-__all__ = ["Change", "entry_of", "refuse_unknown"]
+__all__ = ["Change", "entry_of", "refuse_unknown", "unknown"]
 
 READER_VERSION_MAX, WRITER_VERSION_MAX = 3, 7
 KNOWN_READER_FEATURES = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
@@ -45,7 +45,8 @@ class Change:
         removed: data files that the version no longer has.
         is_of_rows: whether rows are added or removed; False if they only move between files.
         taken: the time up to which expired rows are taken out; None if that stays.
-        growth: the log's actions that add columns.
+        growth: the log's actions that change the table itself: those that add columns, or take back what others did.
+        vectors: the deletion vectors that removed files have, as in the log, by path.
     """
 
     added: Sequence[DataFile] = ()
@@ -53,12 +54,13 @@ class Change:
     is_of_rows: bool = True
     taken: int | None = None
     growth: Sequence[Mapping[str, Any]] = ()
+    vectors: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
 
     @property
     def operation(self) -> str:
         """Delta's word for it."""
         if self.growth:
-            return "ADD COLUMNS"
+            return "RESTORE" if self.is_of_rows else "ADD COLUMNS"
         return "WRITE" if self.is_of_rows else "OPTIMIZE"
 
 
@@ -91,6 +93,7 @@ def entry_of(change: Change, notes: Mapping[str, str], applications: Mapping[str
                     "extendedFileMetadata": True,
                     "partitionValues": dict(file.partition),
                     "size": file.size,
+                    **({"deletionVector": change.vectors[file.path]} if file.path in change.vectors else {}),
                 }
             }
             for file in change.removed
@@ -124,16 +127,16 @@ def refuse_unknown(address: str, protocol: Any, configuration: Mapping[str, str 
     Raises:
         ConfigError: names what the table asks for.
     """
-    found = _unknown(protocol, configuration, json.loads(schema_json))
+    found = unknown(protocol, configuration, schema_json)
     if found is not None:
         raise ConfigError(
-            f"the table at {address} has {found}, which txtopo does not write; it was changed after txtopo made it, "
-            "so take that back, or give the state another path"
+            f"the table at {address} has {found}, which txtopo does not write; it was changed after txtopo made it. "
+            "'txtopo repair' takes that back"
         )
 
 
-def _unknown(protocol: Any, configuration: Mapping[str, str | None], schema: Mapping[str, Any]) -> str | None:
-    """Describe what a table asks for beyond what is known; return None if nothing."""
+def unknown(protocol: Any, configuration: Mapping[str, str | None], schema_json: str) -> str | None:
+    """Describe what a table asks of a writer beyond what txtopo gives; return None if nothing."""
     reader, writer = protocol.min_reader_version, protocol.min_writer_version
     if reader > READER_VERSION_MAX or writer > WRITER_VERSION_MAX:
         return f"the protocol ({reader}, {writer})"
@@ -150,7 +153,7 @@ def _unknown(protocol: Any, configuration: Mapping[str, str | None], schema: Map
     constraint = next((name for name in configuration if name.startswith("delta.constraints.")), None)
     if constraint is not None:
         return f"the constraint {constraint.removeprefix('delta.constraints.')!r}"
-    for field in schema["fields"]:
+    for field in json.loads(schema_json)["fields"]:
         for name in field["metadata"]:
             if name in {_GENERATED, _INVARIANTS} or name.startswith(_IDENTITY):
                 return f"a column {field['name']!r} with {name}"

@@ -225,7 +225,8 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage
         held = {} if go_to.is_as_it_is else _held(checkpoints, parts, go_to.incarnation)
         go_to = attrs.evolve(go_to, until=until, held=held)
     foreign = tuple(each.state for each in divergences if each.kind is DivergenceKind.FOREIGN_CHANGE)
-    can_adopt = bool(foreign) and all(each.kind in _ADOPTABLE for each in divergences) and not damage
+    is_writable = all(each.alteration is None for each in descriptions.values())
+    can_adopt = bool(foreign) and is_writable and not damage and all(each.kind in _ADOPTABLE for each in divergences)
     can_move = all(each.kind not in _NOT_OURS for each in divergences) and _all_movable(subject)
     return Diagnosis(
         record=record,

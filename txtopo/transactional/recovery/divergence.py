@@ -418,6 +418,8 @@ def _look_closer(
     change = table.foreign_change(mark.version if mark is not None else None) if is_noted else None
     if change is not None:
         rolled = "'txtopo repair' undoes the change, 'txtopo repair --accept-foreign-writes' accepts it"
+        if description.alteration is not None:
+            change, rolled = f"{change}, and now {description.alteration}", "'txtopo repair' undoes the change"
         return (
             DivergenceKind.FOREIGN_CHANGE,
             f", and another writer has changed it since: {change}; {known}; {rolled}",

@@ -124,13 +124,13 @@ def fence_former_table(
 ) -> None:
     """Open a table that is about to be set aside, so that no older coordinator writes to it any more.
 
-    A table with other columns or of another kind can't be opened, and stays without a fence.
+    A table with other columns or of another kind can't be opened, and stays without a fence; so does an altered one.
     """
-    if description.misfit is None:
+    if description.misfit is None and description.alteration is None:
         state.open(coordinator_state.topology_id, name, description.incarnation, coordinator_state.epoch).close()
 
 
 def _is_fresh(description: TableDescription, table: StateTable, incarnation: str) -> bool:
     """Whether a table is empty and fits, so that it need not be set aside."""
-    is_ours = description.incarnation == incarnation and description.misfit is None
+    is_ours = description.incarnation == incarnation and description.misfit is None and description.alteration is None
     return is_ours and description.last_txid is None and table.foreign_change(None) is None

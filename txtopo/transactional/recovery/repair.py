@@ -1,12 +1,14 @@
 """Repair: carries out a plan of a diagnosis or of a rewind, safely even if it crashes.
 
 1. It takes the lead with an epoch that no table has seen, so nobody else can write.
-2. It records the plan in the coordinator state. From now on no run starts until the repair is done, and an interrupted
+2. It opens the tables that the plan brings to a transaction: what prevents that is found before anything is recorded.
+   If somebody else has altered a table so that it can't be opened, it first takes that back.
+3. It records the plan in the coordinator state. From now on no run starts until the repair is done, and an interrupted
    repair is finished from this record.
-3. It brings each table to its transaction in the plan, in one Delta write; it does not change a table that is there
+4. It brings each table to its transaction in the plan, in one Delta write; it does not change a table that is there
    already, nor one of a state that the plan does not know. A rewind moves tables aside that were backfilled later.
-4. It adds a part to the journal, with a header that describes the new state.
-5. It replaces the coordinator state and the spout's own values, and removes the plan, in one step. The old values are
+5. It adds a part to the journal, with a header that describes the new state.
+6. It replaces the coordinator state and the spout's own values, and removes the plan, in one step. The old values are
    kept aside.
 """
 
@@ -58,7 +60,6 @@ def carry_out(
     match plan:
         case GoTo():
             plan = plan if plan.epoch else attrs.evolve(plan, epoch=coordinator_state.epoch)
-            _note(coordinator_state, plan)
             _go_to(subject, coordinator_state, plan, of_spout)
         case StartAnew():
             _note(coordinator_state, plan)
@@ -78,8 +79,13 @@ def _note(coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:
 def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo, of_spout: Sequence[Change]) -> None:
     names = _not_beginning(subject, coordinator_state) if plan.is_as_it_is else list(subject.tables())
     known = [name for name in names if name in plan.states]
+    # A crash after this leaves the rows that others have changed refused, as they were, in a table that can be opened.
+    for name in known:
+        with durable_step("repair.table"):
+            subject.tables()[name].take_back(coordinator_state.epoch)
     # All tables are fenced before the first is rolled back, so no older coordinator writes to any of them in between.
     with _opened(subject, coordinator_state, plan.incarnation, known) as opened:
+        _note(coordinator_state, plan)
         _set_forgotten_aside(subject, coordinator_state, plan)
         # After a crash, some tables are at their transaction and others are not; the next repair rolls back the rest.
         for name, state in opened.items():

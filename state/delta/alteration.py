@@ -1,0 +1,117 @@
+"""What others have changed of a table itself, so that txtopo can't write to it any more, and how that is taken back.
+
+Somebody who turns on deletion vectors, a change data feed, column mapping or row tracking, or adds a column or a
+constraint, makes a table to which txtopo could only write wrong rows. So it is refused, and a repair takes the change
+back: it puts one version that equals the last one of txtopo in rows, columns, properties and features. Delta calls that
+RESTORE, and lets it lower the protocol.
+
+Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md, "Action Reconciliation" and "Deletion Vectors".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from deltalake import DeltaTable
+
+from state.delta.log.data_files import DataFile, DataFolder, files_of, with_stats
+from state.delta.log.entries import actions_of, entry_path, log_entries
+from state.delta.log.growth import metadata_of, protocol_of
+from state.delta.log.location import Location
+from state.delta.log.ownership import Fence
+from state.delta.log.put import Change, entry_of
+from txtopo.errors import StateAccessError
+
+__all__ = ["Alteration"]
+
+
+@attrs.frozen
+class Alteration:
+    """A change of a table itself by somebody else, which can be taken back."""
+
+    text: str
+    """What of the table txtopo can't write to, in words."""
+    head: int
+    """The version in which it was found."""
+    former: DeltaTable
+    """A handle of the version before it."""
+
+    @staticmethod
+    def of(location: Location, table: DeltaTable, misfit: Callable[[DeltaTable], str | None]) -> Alteration | None:
+        """Return the alteration of a table since its last transaction; None if it has none that can be taken back.
+
+        Args:
+            location: where the table is.
+            table: a handle of its newest version.
+            misfit: says why txtopo can't write to the table of a handle; None if it can.
+        """
+        text = misfit(table)
+        before = None if text is None else _before_others(location, table.version())
+        former = None if before is None else location.handle(before)
+        if text is None or former is None or misfit(former) is not None:
+            return None
+        is_whole = DataFolder(location).missing(files_of(former).values()) is None
+        return Alteration(text, table.version(), former) if is_whole else None
+
+    def take_back(self, location: Location, fence: Fence, partition_by: tuple[str, ...]) -> bool:
+        """Put a version that equals the one before; return False if somebody else was faster.
+
+        A crash before the put leaves the table as it was, and one after it a table that can be opened.
+        """
+        table = location.handle()
+        fence.check(table)
+        kept, version = files_of(self.former, partition_by), self.head + 1
+        touched, gone, vectors = self._moved(location, kept)
+        missing = DataFolder(location).missing(kept.values())
+        if missing is not None:
+            raise StateAccessError(f"the table at {location.address} can't be as it was: it needs {missing}")
+        again = {path: file for path, file in kept.items() if path in touched}
+        change = Change(
+            list(with_stats(self.former, again)) if again else (),
+            gone,
+            growth=[
+                {"protocol": protocol_of(self.former)},
+                {"metaData": metadata_of(self.former, self.former.schema().to_json())},
+            ],
+            vectors=vectors,
+        )
+        txid, restored = fence.last_txid(table) or 0, self.former.version()
+        entry = entry_of(
+            change, fence.notes(txid, restored), fence.applications(txid, version), time.time_ns() // 1_000_000
+        )
+        return location.folder.put_if_absent(entry_path(version), entry)
+
+    def _moved(
+        self, location: Location, kept: dict[str, DataFile]
+    ) -> tuple[set[str], list[DataFile], dict[str, dict[str, Any]]]:
+        """Return what others have moved since: paths touched, files to remove, and their deletion vectors by path."""
+        touched: set[str] = set()
+        live: dict[str, dict[str, Any]] = {}
+        for version in range(self.former.version() + 1, self.head + 1):
+            for removed in actions_of(location, version, "remove"):
+                touched.add(removed["path"])
+                live.pop(removed["path"], None)
+            for added in actions_of(location, version, "add"):
+                touched.add(added["path"])
+                live[added["path"]] = added
+        vectors = {path: added["deletionVector"] for path, added in live.items() if added.get("deletionVector")}
+        gone = [
+            DataFile(path, added["size"], 0, partition=added["partitionValues"])
+            for path, added in live.items()
+            if path in vectors or path not in kept
+        ]
+        return touched, gone, vectors
+
+
+def _before_others(location: Location, latest: int) -> int | None:
+    """Return the version before the first one of somebody else since the last transaction; None if it is not known."""
+    first: int | None = None
+    for entry in log_entries(location, latest):
+        if entry.txid is not None or entry.version == 0:
+            return None if first is None else first - 1
+        if entry.foreign_change is not None:
+            first = entry.version
+    return None
