@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -20,13 +20,23 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from txtopo.errors import StateFailure
+from txtopo.files.folder import Folder
 
-__all__ = ["LOG_FOLDER", "damage_of_data", "damage_of_log", "empty_version", "plain_text", "state_failure"]
+__all__ = [
+    "LOG_FOLDER",
+    "damage_of_data",
+    "damage_of_log",
+    "empty_version",
+    "plain_text",
+    "set_checkpoints_aside",
+    "state_failure",
+]
 
 LOG_FOLDER = "_delta_log"
 """The folder of a table's log; its presence makes a folder a Delta table."""
 
 _VERSION = re.compile(r"^(\d{20})\.json$")
+_LAST_CHECKPOINT = "_last_checkpoint"
 _CHECKPOINT = re.compile(r"^\d{20}\.checkpoint(\..*)?\.parquet$")
 _FRAME = re.compile(r"^\s*\d+: \S")
 """A line of a native backtrace."""
@@ -49,7 +59,7 @@ def damage_of_log(folder: Path) -> str | None:
         return None
     names = sorted((path.name for path in log.iterdir()), reverse=True)
     for name in names:
-        if _CHECKPOINT.match(name) and not _is_parquet(log / name):
+        if _CHECKPOINT.match(name) and not _is_parquet(str(log / name)):
             return f"{log / name} is damaged: it is not a complete Parquet file"
     versions = [name for name in names if _VERSION.match(name)]
     for name in versions:
@@ -60,7 +70,46 @@ def damage_of_log(folder: Path) -> str | None:
     for later, earlier in itertools.pairwise(numbers):
         if later != earlier + 1:
             return f"{log / f'{later - 1:020d}.json'} is missing"
+    if numbers and numbers[-1] > 0 and not any(_CHECKPOINT.match(name) for name in names):
+        return f"the checkpoint of {log} is missing, and so is all that came before {log / versions[-1]}"
     return None
+
+
+def set_checkpoints_aside(folder: Folder) -> bool:
+    """Set aside what keeps a log from being read although it has all entries; return whether there was any.
+
+    A power failure may leave ``_last_checkpoint`` without the checkpoint that it names, or a checkpoint that is not
+    complete. The one only saves readers a look at the log's folder. The other is set aside if the log's entries and an
+    older checkpoint are enough without it. Whoever reads may do it, at any moment: nothing is lost by it.
+    """
+    names = sorted(item.path.removeprefix(f"{LOG_FOLDER}/") for item in folder.list(LOG_FOLDER))
+    checkpoints = [name for name in names if _CHECKPOINT.match(name)]
+    damaged = [name for name in checkpoints if not _is_parquet(pa.BufferReader(folder.get(f"{LOG_FOLDER}/{name}")))]
+    whole = {int(name[:20]) for name in checkpoints} - {int(name[:20]) for name in damaged}
+    aside = damaged if _is_complete([int(name[:20]) for name in names if _VERSION.match(name)], whole) else []
+    if _LAST_CHECKPOINT in names and not _names_one_of(folder.get(f"{LOG_FOLDER}/{_LAST_CHECKPOINT}"), whole):
+        aside = [*aside, _LAST_CHECKPOINT]
+    for name in aside:
+        # A crash after this leaves both, and the next reader begins again.
+        folder.put(f"{LOG_FOLDER}/{name.replace('checkpoint', 'aside')}", folder.get(f"{LOG_FOLDER}/{name}"))
+        folder.delete(f"{LOG_FOLDER}/{name}")
+    return bool(aside)
+
+
+def _is_complete(entries: Sequence[int], checkpoints: Collection[int]) -> bool:
+    """Whether the newest version can be read from a log's entries and some checkpoints."""
+    if not entries:
+        return False
+    newest = max(checkpoints, default=None)
+    needed = range(0 if newest is None else newest + 1, max(entries) + 1)
+    return set(needed) <= set(entries)
+
+
+def _names_one_of(hint: bytes, checkpoints: Collection[int]) -> bool:
+    try:
+        return json.loads(hint)["version"] in checkpoints
+    except (ValueError, TypeError, KeyError):
+        return False
 
 
 def empty_version(folder: Path, version: int) -> str | None:
@@ -112,10 +161,12 @@ def _damage_of_version(path: Path) -> str | None:
     return None
 
 
-def _is_parquet(path: Path) -> bool:
+def _is_parquet(source: str | pa.BufferReader) -> bool:
+    """Whether all of a file can be read."""
     try:
-        with path.open("rb") as file:
-            pq.ParquetFile(file)
+        with pq.ParquetFile(source) as file:
+            for _ in file.iter_batches():
+                pass
     except (OSError, pa.ArrowException):
         return False
     return True

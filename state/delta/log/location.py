@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -10,7 +11,7 @@ import attrs
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from state.delta.log.damage import LOG_FOLDER, damage_of_log, plain_text
+from state.delta.log.damage import LOG_FOLDER, damage_of_log, plain_text, set_checkpoints_aside
 from state.delta.log.object_folder import ObjectFolder
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
@@ -68,14 +69,20 @@ class Location:
             deltalake.exceptions.DeltaError: there is no table, or this version no longer exists.
         """
         try:
-            return DeltaTable(self.address, version=version, storage_options=self.options)
+            return self._handle(version)
         except TableNotFoundError:
             raise
         except DeltaError as error:
+            with contextlib.suppress(OSError, DeltaError):
+                if set_checkpoints_aside(self.folder):
+                    return self._handle(version)
             found = None if self.root is None else damage_of_log(self.root)
             if found is None:
                 raise
             raise DeltaError(f"{found} ({plain_text(error)})") from None
+
+    def _handle(self, version: int | None) -> DeltaTable:
+        return DeltaTable(self.address, version=version, storage_options=self.options)
 
     def existing(self) -> DeltaTable | None:
         """Return a fresh handle of the table, or None if there is no table."""
