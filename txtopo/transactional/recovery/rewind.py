@@ -306,7 +306,11 @@ def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, 
     wanted = range(plan.txid + 1, max([plan.until, *known]) + 1)
     lost = [txid for txid in wanted if txid not in known]
     if lost:
-        raise StateAccessError(_lost_text(lost[0], lost[-1], plan.txid), txid=plan.txid)
+        raise StateAccessError(
+            f"{_lost_text(lost[0], lost[-1], plan.txid)}. If the journal was restored from a backup, restore the "
+            "coordinator state and all tables from the same one",
+            txid=plan.txid,
+        )
     return [metadata for metadata, planned in (known[txid] for txid in wanted) if planned.has_input]
 
 
