@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 
 import pytest
 
-from txtopo.network.channel import Backlog, Channel, ChannelClosed
+from txtopo.network.channel import SILENCE_SECS, Backlog, Channel, ChannelClosed
 
 
 @pytest.fixture
@@ -117,3 +118,18 @@ def test_send_to_nobody(pair: tuple[Channel, Channel]) -> None:
     with pytest.raises(ChannelClosed):
         for _ in range(1_000):
             one.send(b"x" * 10_000)
+
+
+def test_silence(pair: tuple[Channel, Channel]) -> None:
+    """The kernel asks a silent other side, so that a network that has gone away ends the channel; and it does not end
+    that of a process that reads nothing.
+    """
+    for channel in pair:
+        with socket.socket(fileno=os.dup(channel.fileno())) as same:
+            assert same.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            idle, every, count = (
+                same.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            )
+            assert idle + every * count <= SILENCE_SECS
+            assert same.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -14,9 +15,12 @@ import pytest
 from tests.waiting import wait_for
 from tests.workers.holding import Idle
 from txtopo.errors import UserCodeError
+from txtopo.network.channel import Channel
+from txtopo.workers import meetings
 from txtopo.workers.control import ControlServer, JobStarter
 from txtopo.workers.handshake import Listener, new_secret
-from txtopo.workers.messages import Welcome
+from txtopo.workers.meetings import Incoming, Meetings, Outgoing, Unreached
+from txtopo.workers.messages import Peer, Welcome
 from txtopo.workers.process import WorkerJob, run_worker
 from txtopo.workers.supervisor import Supervisor
 
@@ -243,3 +247,95 @@ def test_worker_that_fails_is_replaced() -> None:
     assert record.begun == {0: 1, 1: 2}
     assert record.replaced == [(1, 1, 2)]
     assert all(record.received[0, number] >= 1 for number in range(FRAMES))
+
+
+@pytest.fixture
+def links(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, int], dict[type, Channel]]:
+    """By sender and receiver, both incarnations, the two ends of each channel between workers."""
+    found: dict[tuple[int, int], dict[type, Channel]] = {}
+    senders: dict[Meetings, int] = {}
+    connect, take = Meetings.connect, Meetings.take
+
+    def noting(self: Meetings, peer: Peer, incarnation: int) -> None:
+        senders[self] = incarnation
+        connect(self, peer, incarnation)
+
+    def taking(self: Meetings) -> list[Incoming | Outgoing | Unreached]:
+        taken = take(self)
+        for ready in taken:
+            if isinstance(ready, Outgoing):
+                found.setdefault((senders[self], ready.peer.incarnation), {})[Outgoing] = ready.channel
+            elif isinstance(ready, Incoming):
+                ends = ready.introduction.sender, ready.introduction.receiver
+                found.setdefault(ends, {})[Incoming] = ready.channel
+        return taken
+
+    monkeypatch.setattr(Meetings, "connect", noting)
+    monkeypatch.setattr(Meetings, "take", taking)
+    return found
+
+
+def cut(channel: Channel) -> None:
+    """End a connection under both of its processes, as ``ss -K`` does."""
+    with socket.socket(fileno=os.dup(channel.fileno())) as same:
+        same.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("end", [Incoming, Outgoing])
+@pytest.mark.parametrize("ways", [[(0, 1)], [(1, 0)], [(0, 1), (1, 0)]])
+def test_broken_link(links: dict[tuple[int, int], dict[type, Channel]], end: type, ways: list[tuple[int, int]]) -> None:
+    """One end starts again, everything is sent to it again, nobody else is ended, and the run ends by itself."""
+    record = Record()
+    held = threading.Event()
+
+    class Held(Exchange):
+        """Sends half of all frames before the links are cut."""
+
+        def run_pass(self) -> bool:
+            return (self.sent < FRAMES // 2 or held.is_set()) and super().run_pass()
+
+        def idle_secs(self) -> float:
+            return 0.01
+
+    server = begin(3, record, {}, body=Held)
+    wait_for("half of the frames", lambda: sum(record.received.values()) >= 3 * FRAMES)
+    for way in ways:
+        cut(links[way][end])
+    held.set()
+    assert server.join(60)
+    assert server.error is None
+    assert record.begun == {0: 1, 1: 2, 2: 1}
+    assert sorted(record.replaced) == [(1, 1, 3), (1, 1, 3)]
+
+
+@pytest.mark.parametrize("way", [(1, 0), (0, 1)])
+def test_congestion_ends_with_its_link(links: dict[tuple[int, int], dict[type, Channel]], way: tuple[int, int]) -> None:
+    """A worker that has told of its congestion, and can't take it back, pauses nobody for ever."""
+    Congested.anew()
+    server = begin(2, Record(), {}, body=Congested)
+    wait_for("congestion", lambda: Congested.throttled == {0: True, 1: True})
+    cut(links[way][Incoming])
+    wait_for("end of the congestion", lambda: Congested.throttled == {0: False, 1: False})
+    Congested.is_over.set()
+    assert server.join(30)
+
+
+def test_peer_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody dials for ever: the worker tells, one of the two starts again, and that one is reached."""
+    monkeypatch.setattr(meetings, "REACH_SECS", 0.5)
+    connect = meetings.handshake.connect
+    lost: list[tuple[str, int]] = []
+
+    def refused(address: tuple[str, int], secret: bytes) -> socket.socket:
+        if threading.current_thread().name == "txtopo-connect" and (not lost or address in lost):
+            lost.append(address)
+            raise ConnectionRefusedError("nobody there")
+        return connect(address, secret)
+
+    monkeypatch.setattr(meetings.handshake, "connect", refused)
+    record = Record()
+    server = begin(2, record, {})
+    assert server.join(60)
+    assert server.error is None
+    assert sum(record.begun.values()) <= 4
+    wait_for("ends of all threads", lambda: all(each.name != "txtopo-connect" for each in threading.enumerate()))

@@ -59,3 +59,12 @@ def test_a_peer_that_joins_keeps_its_incarnation(roster: Roster) -> None:
     roster.join(Peer(0, 1, ("host", 9)))
     assert roster[0].address == ("host", 9)
     assert len(roster) == len(list(roster)) == 2
+
+
+def test_lost_channel(roster: Roster) -> None:
+    """The driver is told, unless it knows better; nobody waits for the end of a congestion that can't be told."""
+    roster.congested.update({1, 2})
+    assert roster.lose(1)
+    assert roster.congested == {2}
+    roster.replace(2, Peer(2, 4, None))
+    assert not roster.lose(2)

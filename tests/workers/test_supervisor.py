@@ -38,6 +38,7 @@ from txtopo.workers.messages import (
     Health,
     Heartbeat,
     Hello,
+    LinkBroken,
     Peer,
     PeerJoined,
     PeerReplaced,
@@ -48,7 +49,7 @@ from txtopo.workers.messages import (
     Told,
     Welcome,
 )
-from txtopo.workers.supervisor import RunPhase, Supervisor
+from txtopo.workers.supervisor import LINK_SECS, RunPhase, Supervisor
 
 ADDRESS = ("127.0.0.1", 1)
 
@@ -500,3 +501,94 @@ def test_an_owner_ends_a_worker() -> None:
     assert actions[-2:] == [ReportLost(1, 1, ""), CancelJob(1, 0)]
     assert story.tell(EndAsked(1, 1, "it hangs")) == []
     assert StartJob(1, 1) in story.tell(JobEnded(1, 0, RuntimeError("cancelled")))
+
+
+def broken(peer: int) -> LinkBroken:
+    """Say that the channel with an incarnation has ended."""
+    return LinkBroken(peer, "reset")
+
+
+def three() -> Story:
+    """Return the story of three running workers, on the channels 10, 11 and 12."""
+    story = Story(3).running()
+    story.greet(2, 12)
+    return story
+
+
+@pytest.mark.parametrize("tellers", [(10,), (11,), (10, 11), (11, 10, 10)])
+def test_broken_link(tellers: tuple[int, ...]) -> None:
+    """Whoever tells, and however often: the younger end is ended by name and replaced, and nobody else."""
+    story = three()
+    for channel in tellers:
+        assert story.tell(Received(channel, broken(1 if channel == 10 else 0))) == []
+    story.now += LINK_SECS
+    why = "the connection between workers 0 and 1 has broken: reset"
+    assert story.tell(Ticked()) == [
+        Warn(f"worker 1 is ended: {why}"),
+        Close(11),
+        Send(10, PeerReplaced(1, Peer(1, 3, None))),
+        Send(12, PeerReplaced(1, Peer(1, 3, None))),
+        CancelJob(1, 0),
+    ]
+    assert story.tell(Ticked(), after=2 * LINK_SECS) == []
+    assert story.tell(JobEnded(1, 0, RuntimeError("cancelled"))) == [
+        Warn(f"worker 1 died: {why}; it is started again"),
+        StartJob(1, 1),
+    ]
+    assert story.supervisor.last_error == f"JobFailure: {why}"
+
+
+def test_broken_link_of_the_dead() -> None:
+    """A channel that breaks because its other end has died costs nothing more, whichever is heard first."""
+    story = three()
+    story.tell(Received(10, broken(1)))
+    assert story.tell(Ticked(), after=LINK_SECS / 2) == []
+    story.tell(ChannelLost(11))
+    story.tell(Received(12, broken(1)))  # it had not heard of the death yet
+    assert story.tell(Ticked(), after=2 * LINK_SECS) == []
+    story.greet(1, 13)
+    assert story.tell(Ticked(), after=2 * LINK_SECS) == []
+
+
+def test_worker_that_is_cut_off_from_all() -> None:
+    """If all channels of a worker break, it is the one that starts again, although it is the oldest."""
+    story = three()
+    for channel, peer in ((11, 0), (10, 2), (12, 0)):
+        story.tell(Received(channel, broken(peer)))
+    actions = story.tell(Ticked(), after=LINK_SECS)
+    assert [action for action in actions if isinstance(action, CancelJob)] == [CancelJob(0, 0)]
+    assert story.tell(Ticked(), after=2 * LINK_SECS) == []
+
+
+def test_links_that_break_while_the_run_ends() -> None:
+    """Workers end one after another, and close their channels: nobody is ended for it."""
+    story = Story().running()
+    story.tell(StopAsked(0.0))
+    story.tell(Received(10, broken(1)))
+    assert story.tell(Ticked(), after=2 * LINK_SECS) == []
+
+
+def test_link_that_breaks_again_and_again() -> None:
+    """Its two ends start again in turn; then it fails the run, by name. What a worker was at is no excuse."""
+    story = Story(is_owned=True).running()
+    incarnations, channels, jobs = [0, 1], [10, 11], [0, 0]
+    ended = []
+    for count in range(10):
+        teller = count % 2
+        story.tell(Received(channels[teller], broken(incarnations[1 - teller])))
+        told = story.tell(Ticked(), after=LINK_SECS)
+        [lost] = [action for action in told if isinstance(action, ReportLost)]
+        assert lost.error == "the connection between workers 0 and 1 has broken: reset"
+        ended.append(lost.worker)
+        story.tell(Excused(lost.worker, lost.incarnation))
+        done = story.tell(JobEnded(lost.worker, jobs[lost.worker], RuntimeError("cancelled")))
+        if any(isinstance(action, Send) and action.message == Stop() for action in done):
+            break
+        incarnations[lost.worker], channels[lost.worker] = 2 + count, 12 + count
+        jobs[lost.worker] += 1
+        story.greet(lost.worker, channels[lost.worker], job=jobs[lost.worker])
+    assert ended == [1, 0, 0, 0, 0]
+    story.tell(Received(channels[1], Stopped(health())))
+    finished = story.tell(JobEnded(1, jobs[1], None))
+    assert isinstance(finished[-1], Finish)
+    assert str(finished[-1].error) == "the connection between workers 0 and 1 has broken: reset"

@@ -18,6 +18,9 @@ _LENGTH = struct.Struct("!I")
 LENGTH_BYTES = _LENGTH.size
 """The bytes in front of each message, which have its length, the highest first."""
 _READ_BYTES = 1 << 18
+SILENCE_SECS = 20
+"""A receiver's channel ends after so long without a sign of the other side's kernel."""
+
 MESSAGE_BYTES_MAX = (1 << 32) - 1
 """The largest message: its length travels as four bytes."""
 
@@ -110,16 +113,32 @@ class Backlog:
         self.bytes = 0
 
 
+def _keep_alive(connection: socket.socket) -> None:
+    """Let the kernel ask a silent other side whether it is there; its kernel answers, whatever its process does.
+
+    The kernel does not ask while what it has sent is not acknowledged, which may last a quarter of an hour. So the
+    receiver of a one-way stream notices. A bound on the sender (``TCP_USER_TIMEOUT``) would also end the channel to a
+    process that is slow to read.
+    """
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE_SECS // 4)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE_SECS // 4)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+
+
 class Channel:
     """Sends and receives whole messages. What the socket does not take at once waits in a backlog.
 
     Any thread may send, only one may receive. The channel owns the connection, which is past its handshake. A message
-    longer than ``message_bytes_max`` from the other side ends the channel.
+    longer than ``message_bytes_max`` from the other side ends the channel, and so does a network that has not carried a
+    byte for ``SILENCE_SECS``, even if neither side says anything.
     """
 
     def __init__(self, connection: socket.socket, message_bytes_max: int = MESSAGE_BYTES_MAX) -> None:
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _keep_alive(connection)
         self._connection = connection
         self._message_bytes_max = message_bytes_max
         self._begun = memoryview(b"")

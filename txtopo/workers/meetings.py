@@ -7,6 +7,7 @@ import logging
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable
 
 import attrs
@@ -17,6 +18,9 @@ from txtopo.workers.handshake import Listener
 from txtopo.workers.messages import Introduction, Peer, dump, load
 
 logger = logging.getLogger(__name__)
+
+REACH_SECS = 30.0
+"""How long a worker tries to reach a peer that is announced and not dead."""
 
 _RETRY_SECS = 0.2
 
@@ -37,26 +41,40 @@ class Outgoing:
     channel: Channel
 
 
+@attrs.frozen
+class Unreached:
+    """A peer that could not be reached for ``REACH_SECS``."""
+
+    peer: Peer
+    why: str
+
+
 class Meetings:
     """Accepts connections of peers, and connects to peers, in threads. They call ``wake`` when a channel is ready."""
 
     def __init__(self, host: str, secret: bytes, wake: Callable[[], None]) -> None:
         self._secret = secret
         self._wake = wake
-        self._ready: queue.SimpleQueue[Incoming | Outgoing] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[Incoming | Outgoing | Unreached] = queue.SimpleQueue()
         self._is_closed = threading.Event()
+        self._dead: set[int] = set()
+        """The incarnations that are not to be reached any more."""
         self._listener = Listener(host, secret, is_introduced=True)
         self.address = self._listener.address
         """Where peers reach this worker."""
         self._listener.start(self._introduce)
 
     def connect(self, peer: Peer, incarnation: int) -> None:
-        """Start to connect to a peer, as this worker's ``incarnation``. If the peer has died, no channel follows."""
+        """Start to connect to a peer, as this worker's ``incarnation``."""
         thread = threading.Thread(target=self._connect, args=(peer, incarnation), name="txtopo-connect", daemon=True)
         thread.start()
 
-    def take(self) -> list[Incoming | Outgoing]:
-        """Remove and return the channels that are ready."""
+    def give_up(self, dead: int) -> None:
+        """Connect to an incarnation no longer: it has died."""
+        self._dead.add(dead)
+
+    def take(self) -> list[Incoming | Outgoing | Unreached]:
+        """Remove and return the channels that are ready, and the peers that can't be reached."""
         taken = []
         with contextlib.suppress(queue.Empty):
             while True:
@@ -74,13 +92,19 @@ class Meetings:
 
     def _connect(self, peer: Peer, incarnation: int) -> None:
         assert peer.address is not None, "a peer that has started"
-        while not self._is_closed.is_set():
+        end = time.monotonic() + REACH_SECS
+        while not self._is_closed.is_set() and peer.incarnation not in self._dead:
             try:
                 channel = Channel(handshake.connect(peer.address, self._secret))
                 channel.send(dump(Introduction(incarnation, peer.incarnation)))
             except (OSError, ChannelClosed, handshake.HandshakeError) as error:
                 logger.debug("no connection to worker %d yet: %s", peer.worker, error)
                 # The driver has announced the peer, so it listens, or it has died; only the driver knows.
+                if time.monotonic() > end:
+                    host, port = peer.address
+                    self._ready.put(Unreached(peer, f"{host}:{port} can't be reached: {error}"))
+                    self._wake()
+                    return
                 self._is_closed.wait(_RETRY_SECS)
                 continue
             self._ready.put(Outgoing(peer, channel))

@@ -79,6 +79,14 @@ class Failed:
 
 
 @attrs.frozen
+class LinkBroken:
+    """The channel from or to incarnation ``peer`` has ended, or can't be opened; nothing was heard of its death."""
+
+    peer: int
+    why: str
+
+
+@attrs.frozen
 class Stopped:
     """A worker ends because it was told to."""
 
@@ -144,7 +152,7 @@ class Told:
     message: Any = attrs.field(repr=False)
 
 
-FromWorker = Hello | Heartbeat | Failed | Stopped | Told
+FromWorker = Hello | Heartbeat | Failed | LinkBroken | Stopped | Told
 ToWorker = Welcome | PeerJoined | PeerReplaced | SetActive | Stop | Tell
 
 

@@ -5,7 +5,6 @@ Everything here runs in the worker's one thread, and never waits for a peer: wha
 
 from __future__ import annotations
 
-import contextlib
 import selectors
 from collections import Counter
 from collections.abc import Callable
@@ -13,20 +12,23 @@ from functools import partial
 from typing import assert_never
 
 from txtopo.network.channel import Backlog, Channel, ChannelClosed
-from txtopo.workers.meetings import Incoming, Meetings, Outgoing
+from txtopo.workers.meetings import Incoming, Meetings, Outgoing, Unreached
 from txtopo.workers.messages import Peer, Welcome
 from txtopo.workers.roster import Arrival, Roster
 
 _FRAME = b"f"
 _CONGESTED = b"c"
 _FREE = b"u"
+_READ_AND_WRITE = selectors.EVENT_READ | selectors.EVENT_WRITE
 
 
 class Peers:
     """Exchanges frames with the peers that the driver has announced, in channels that are registered in ``selector``.
 
     The registered data of a channel is what to call when it is ready. ``receive`` is called with each frame that has
-    come, and ``wake``, in any thread, when :meth:`take_ready` has something to take.
+    come, and ``wake``, in any thread, when :meth:`take_ready` has something to take. ``broken`` is called with the
+    incarnation of a peer that has no channel any more, and why, unless the driver has said that it is dead: what was on
+    its way is lost, so one of the two ends must start again, and the driver decides which.
     """
 
     def __init__(
@@ -35,11 +37,13 @@ class Peers:
         selector: selectors.BaseSelector,
         watermark_bytes: int,
         receive: Callable[[bytes], None],
+        broken: Callable[[int, str], None],
     ) -> None:
         self._meetings = meetings
         self._selector = selector
         self._watermark_bytes = watermark_bytes
         self._receive = receive
+        self._broken = broken
         self._roster = Roster()
         self._outgoing: dict[int, Channel] = {}
         self._unconnected: dict[int, Backlog] = {}
@@ -94,15 +98,21 @@ class Peers:
                 self._drop(self._outgoing.pop(worker))
         if dead in self._incoming:
             self._drop(self._incoming.pop(dead))
+        self._meetings.give_up(dead)
         self._roster.replace(dead, successor)
 
     def take_ready(self) -> None:
         """Take the channels on which peers have been met."""
         for ready in self._meetings.take():
-            if isinstance(ready, Outgoing):
-                self._take_outgoing(ready)
-            else:
-                self._take_incoming(ready)
+            match ready:
+                case Outgoing():
+                    self._take_outgoing(ready)
+                case Incoming():
+                    self._take_incoming(ready)
+                case Unreached(peer, why):
+                    self._tell_broken(peer.incarnation, why)
+                case _:
+                    assert_never(ready)
 
     def send(self, worker: int, frame: bytes) -> None:
         """Send a frame to a worker; it waits here while that worker has no channel, or does not read."""
@@ -115,7 +125,7 @@ class Peers:
                 self._unconnected[worker] = Backlog(self._unsent_memory_max())
             self._unconnected[worker].append(message)
         else:
-            self._put(channel, message)
+            self._put(worker, channel, message)
 
     def weigh(self, queued_bytes: int) -> None:
         """Tell the peers when more than the watermark waits here, and when no more than half of it does.
@@ -127,8 +137,8 @@ class Peers:
         is_congested = waiting > (low if self._is_congested else self._watermark_bytes)
         if is_congested != self._is_congested:
             self._is_congested = is_congested
-            for channel in self._outgoing.values():
-                self._put(channel, _CONGESTED if is_congested else _FREE)
+            for worker, channel in list(self._outgoing.items()):
+                self._put(worker, channel, _CONGESTED if is_congested else _FREE)
 
     def close(self) -> None:
         """Close all channels, and drop what waits."""
@@ -153,16 +163,17 @@ class Peers:
         if self._roster[worker] != ready.peer:  # it has died since
             ready.channel.close()
             return
-        self._outgoing[worker] = ready.channel
-        # If the peer closes this channel, it is gone or counts us as dead. The driver will say which.
-        ready.channel.limit_memory(self._unsent_memory_max())
+        channel = self._outgoing[worker] = ready.channel
+        channel.limit_memory(self._unsent_memory_max())
+        # The peer says nothing here: the channel is only ever readable at its end.
+        self._selector.register(channel, selectors.EVENT_READ, partial(self._serve, worker, channel))
         waiting = self._unconnected.pop(worker, Backlog())
-        while waiting:
-            self._put(ready.channel, waiting.popleft())
+        while waiting and worker in self._outgoing:
+            self._put(worker, channel, waiting.popleft())
         waiting.close()
         # weigh() has told only the peers that were connected then.
-        if self._is_congested:
-            self._put(ready.channel, _CONGESTED)
+        if self._is_congested and worker in self._outgoing:
+            self._put(worker, channel, _CONGESTED)
 
     def _take_incoming(self, incoming: Incoming) -> None:
         sender, channel = incoming.introduction.sender, incoming.channel
@@ -178,10 +189,13 @@ class Peers:
                 assert_never(verdict)
 
     def _hear(self, sender: int, channel: Channel) -> None:
+        if self._incoming.get(sender) is not channel:  # as in _serve()
+            return
         try:
             messages = channel.receive()
-        except ChannelClosed:  # not yet a death: the driver decides on that
-            self._drop(channel)
+        except ChannelClosed as error:
+            self._drop(self._incoming.pop(sender))
+            self._tell_broken(sender, str(error))
             return
         for message in messages or ():
             kind = message[:1]
@@ -193,30 +207,40 @@ class Peers:
             else:
                 self._roster.congested.discard(sender)
 
-    def _put(self, channel: Channel, message: bytes) -> None:
+    def _put(self, worker: int, channel: Channel, message: bytes) -> None:
         try:
             channel.send(message)
-        except ChannelClosed:
-            return  # the peer has died, as the driver will say; the message is lost with it
+        except ChannelClosed as error:  # the message is lost with the channel
+            self._lose(worker, channel, error)
+            return
         if channel.unsent_bytes:
-            with contextlib.suppress(KeyError):  # it is registered already
-                self._selector.register(channel, selectors.EVENT_WRITE, partial(self._flush, channel))
+            self._selector.modify(channel, _READ_AND_WRITE, partial(self._serve, worker, channel))
 
-    def _flush(self, channel: Channel) -> None:
+    def _serve(self, worker: int, channel: Channel) -> None:
+        """Send what waits for a peer, or find that its channel has ended."""
+        if self._outgoing.get(worker) is not channel:  # dropped by what was ready just before
+            return
         try:
-            if not channel.flush():
-                return
-        except ChannelClosed:  # nothing more can be sent; the driver will say that the peer has died
-            pass
-        self._unregister(channel)
+            is_all_sent = channel.flush()
+            channel.receive()
+        except ChannelClosed as error:
+            self._lose(worker, channel, error)
+            return
+        if is_all_sent:
+            self._selector.modify(channel, selectors.EVENT_READ, partial(self._serve, worker, channel))
+
+    def _lose(self, worker: int, channel: Channel, error: ChannelClosed) -> None:
+        del self._outgoing[worker]
+        self._drop(channel)
+        self._tell_broken(self._roster[worker].incarnation, str(error))
+
+    def _tell_broken(self, incarnation: int, why: str) -> None:
+        if self._roster.lose(incarnation):
+            self._broken(incarnation, why)
 
     def _drop(self, channel: Channel) -> None:
-        self._unregister(channel)
+        self._selector.unregister(channel)
         channel.close()
-
-    def _unregister(self, channel: Channel) -> None:
-        with contextlib.suppress(KeyError, ValueError):  # not registered, or closed before
-            self._selector.unregister(channel)
 
     def _unsent_memory_max(self) -> int:
         """Return how many bytes may wait in memory for one peer: all peers share the watermark."""

@@ -29,6 +29,7 @@ from txtopo.workers.messages import (
     Health,
     Heartbeat,
     Hello,
+    LinkBroken,
     PeerJoined,
     PeerReplaced,
     SetActive,
@@ -186,7 +187,7 @@ class _Loop:
         self._selector = selectors.DefaultSelector()
         self._wake_up = WakeUp()
         self._meetings = Meetings(host, job.secret, self._wake_up.wake)
-        self._peers = Peers(self._meetings, self._selector, job.watermark_bytes, self._receive)
+        self._peers = Peers(self._meetings, self._selector, job.watermark_bytes, self._receive, self._tell_broken)
         self._make_body = make_body
         self._body: Body | None = None
         self._watcher: Watcher | None = None
@@ -253,7 +254,13 @@ class _Loop:
                 self._flush_control()
 
     def _tell(self, message: Any) -> None:
-        self._control.send(dump(Told(message)))
+        self._say(Told(message))
+
+    def _tell_broken(self, peer: int, why: str) -> None:
+        self._say(LinkBroken(peer, why))
+
+    def _say(self, message: Told | LinkBroken) -> None:
+        self._control.send(dump(message))
         if self._control.unsent_bytes:
             self._selector.modify(self._control, _READ_AND_WRITE, self._hear_driver)
 

@@ -68,6 +68,15 @@ class Roster:
         self.congested.discard(dead)
         self._peers[successor.worker] = successor
 
+    def lose(self, incarnation: int) -> bool:
+        """Note that a channel from or to an incarnation has ended; return whether the driver must be told.
+
+        It is, unless it has announced the death of that incarnation, which is the usual cause.
+        """
+        # It can't take its congestion back: as in replace().
+        self.congested.discard(incarnation)
+        return any(peer.incarnation == incarnation for peer in self)
+
     def judge(self, sender: int, receiver: int) -> Arrival:
         """Return what happens to frames from incarnation ``sender`` for incarnation ``receiver``."""
         if self.incarnation < 0:  # before the welcome, nobody is known

@@ -18,6 +18,14 @@ The others learn of a death at once, with the number of the next incarnation, lo
 3. Spark reports that the job has failed, and the next one is submitted.
 4. It says hello and is told that it is incarnation 3; the others are told its address.
 
+A channel between two workers may break while both live. What was on its way is lost then, and each end knows at most
+that something is. So the ends tell, and one of the two is counted as dead, which the others know how to live with:
+
+1. The channel from worker 0 to worker 2 breaks. Both tell it, or one.
+2. If worker 2 has died, its own channel ends, too, and it is replaced as above. So the driver waits for ``LINK_SECS``.
+3. Both still run: worker 2, the younger incarnation, is ended by name. If more channels of worker 0 have broken, worker
+   0 is, and no other.
+
 The workers of a transactional topology have an *owner*, which gives their bodies work. It is told who joins and who is
 lost, and what bodies say; what a dead incarnation says does not reach it. Only the owner knows what a worker was at
 when it died. If it was at the owner's work, the owner excuses it: the work has bounds of its own, and a transaction
@@ -28,12 +36,13 @@ from __future__ import annotations
 
 import enum
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 import attrs
 
-from txtopo.errors import StopError, UserCodeError
+from txtopo.errors import JobFailure, StopError, UserCodeError
 from txtopo.workers.actions import (
     Action,
     CancelJob,
@@ -67,6 +76,7 @@ from txtopo.workers.messages import (
     FromWorker,
     Health,
     Hello,
+    LinkBroken,
     Peer,
     PeerJoined,
     PeerReplaced,
@@ -81,6 +91,9 @@ from txtopo.workers.messages import (
 
 SILENCE_SECS = 5.0
 """A worker that is silent for longer counts as dead, whatever its process does."""
+
+LINK_SECS = 1.0
+"""After a channel between two workers has broken, one of the two ends is ended if neither has died after so long."""
 
 STALL_LOGGED_SECS = 10.0
 """A call that keeps a worker's interpreter is logged after this long."""
@@ -138,6 +151,10 @@ class _Worker:
     """The task whose turn it is while no heartbeat arrives."""
     is_stall_logged: bool = False
     is_cancelled: bool = False
+    is_cut_off: bool = False
+    """Whether it was ended because a channel to another worker has broken: that is no fault of what it was at."""
+    cut_off_from: int | None = None
+    """The last worker whose channel it was ended for."""
     has_stopped: bool = False
     reminded_at: float = -math.inf
     health: Health | None = None
@@ -160,6 +177,14 @@ class _Worker:
             and health.is_idle
             and health.activity == before.activity
         )
+
+
+@attrs.frozen
+class _Break:
+    """The end of a channel between two workers."""
+
+    at: float
+    why: str
 
 
 class Supervisor:
@@ -192,6 +217,8 @@ class Supervisor:
         self._phase = RunPhase.WORKING
         self._deadline = 0.0
         self._error: Exception | None = None
+        self._broken: dict[tuple[int, int], _Break] = {}
+        """By the two incarnations, the lower first, the channels between workers that have broken."""
         self._now = now
         self._actions: list[Action] = []
         self.restarts = 0
@@ -255,7 +282,8 @@ class Supervisor:
             case EndAsked(number, incarnation, reason):
                 self._end_now(self._workers[number], incarnation, reason)
             case Excused(number, incarnation):
-                self._workers[number].excused = incarnation
+                if not self._workers[number].is_cut_off:
+                    self._workers[number].excused = incarnation
             case Ticked():
                 self._tick()
             case _:
@@ -296,6 +324,10 @@ class Supervisor:
             worker.heard_at, worker.stalled_in, worker.is_stall_logged = self._now, "", False
             if isinstance(message, Told):
                 self._do(Deliver(worker.number, worker.incarnation, message.message))
+                continue
+            if isinstance(message, LinkBroken):
+                ends = sorted((worker.incarnation, message.peer))
+                self._broken.setdefault((ends[0], ends[1]), _Break(self._now, message.why))
                 continue
             health = message.health
             if health is not None:
@@ -389,7 +421,8 @@ class Supervisor:
         self.restarts += 1
         what = "ended" if cause is None else f"died: {first_line(cause)}"
         self._do(Warn(f"worker {worker.number} {what}; it is started again"))
-        worker.state, worker.since, worker.error, worker.is_cancelled = WorkerState.STARTING, self._now, None, False
+        worker.state, worker.since, worker.error = WorkerState.STARTING, self._now, None
+        worker.is_cancelled = worker.is_cut_off = False
         worker.job += 1
         worker.excused = None  # of one death: a job that does not come up has no excuse
         self._do(StartJob(worker.number, worker.job))
@@ -427,6 +460,40 @@ class Supervisor:
                 self._cancel(worker)
             elif worker.state is WorkerState.STARTING:
                 self._remind_of_slots(worker)
+        self._judge_links()
+
+    def _judge_links(self) -> None:
+        """End one of the two ends of each channel that has broken between living workers."""
+        while True:
+            by_incarnation = {each.incarnation: each for each in self._workers if each.state is WorkerState.RUNNING}
+            self._broken = {
+                ends: each for ends, each in self._broken.items() if all(end in by_incarnation for end in ends)
+            }
+            due = [ends for ends, each in self._broken.items() if self._now - each.at >= LINK_SECS]
+            if not due or self._phase is RunPhase.STOPPING:
+                return
+            # One end that is in many of them is more probably the cause than each of the others.
+            breaks = Counter(end for ends in self._broken for end in ends)
+            most = max(breaks[end] for ends in due for end in ends)
+            ends = next(ends for ends in due if any(breaks[end] == most for end in ends))
+            one, other = (by_incarnation[end] for end in ends)
+            self._cut_off(*self._blamed(one, other, breaks), self._broken[ends].why)
+
+    @staticmethod
+    def _blamed(older: _Worker, younger: _Worker, breaks: Mapping[int, int]) -> tuple[_Worker, _Worker]:
+        """Return which end of a broken channel is ended, and the other one."""
+        if breaks[older.incarnation] != breaks[younger.incarnation]:
+            is_older = breaks[older.incarnation] > breaks[younger.incarnation]
+        else:  # the younger has less to lose; if its last start has not helped, the cause is in the other
+            is_older = younger.cut_off_from == older.number and older.cut_off_from != younger.number
+        return (older, younger) if is_older else (younger, older)
+
+    def _cut_off(self, worker: _Worker, other: _Worker, why: str) -> None:
+        worker.is_cut_off, worker.excused, worker.cut_off_from = True, None, other.number
+        first, second = sorted((worker.number, other.number))
+        error = JobFailure(f"the connection between workers {first} and {second} has broken: {why}")
+        self._blame(worker, error)
+        self._end(worker, f"is ended: {first_line(error)}")
 
     def _remind_of_slots(self, worker: _Worker) -> None:
         secs = SLOTS_SECS if worker.job == 0 else RESTART_SLOTS_SECS

@@ -70,6 +70,8 @@ class Fault(enum.Enum):
     """In real-time mode, a worker dies: anywhere, or around an answer."""
     SILENTWORKERS = "silentworkers"
     """In real-time mode, a worker counts as dead, and works on for a while."""
+    BROKENLINKS = "brokenlinks"
+    """In real-time mode, the connection between two workers breaks while both live; one of them is ended for it."""
     DOUBLEDFRAMES = "doubledframes"
     """In real-time mode, what a worker says comes twice: to the pool, or to another worker."""
 
@@ -91,6 +93,7 @@ RATES: dict[Fault, float] = {
     Fault.OTHERTUPLES: 0.1,
     Fault.DEADWORKERS: 0.02,
     Fault.SILENTWORKERS: 0.02,
+    Fault.BROKENLINKS: 0.02,
     Fault.DOUBLEDFRAMES: 0.1,
 }
 """The middle rate of each kind, where it can strike; a schedule draws its own around it."""
@@ -106,7 +109,7 @@ MOVING: dict[Fault, str] = {
 """The kinds that strike between two moves, with what the log says."""
 ANSWERING = frozenset({Fault.LATEANSWERS, Fault.LOSTANSWERS, Fault.DOUBLEDANSWERS})
 """The kinds that strike at the answers of a job."""
-OF_WORKERS = frozenset({Fault.DEADWORKERS, Fault.SILENTWORKERS, Fault.DOUBLEDFRAMES})
+OF_WORKERS = frozenset({Fault.DEADWORKERS, Fault.SILENTWORKERS, Fault.BROKENLINKS, Fault.DOUBLEDFRAMES})
 """The kinds that strike in real-time mode only."""
 
 

@@ -1,4 +1,4 @@
-"""Real-time mode in one process: the pool and the bodies of its workers, with deaths, zombies and doubled messages.
+"""Real-time mode in one process: the pool and its workers' bodies, with deaths, zombies, broken links and doubles.
 
 Everything travels as bytes, in order between any two processes, and the world's randomness picks what comes next.
 :class:`PooledRunner` is a job runner: it makes moves until a job has ended.
@@ -130,6 +130,8 @@ class PooledRunner(JobRunner):
         self._now = 0.0
         self._living: dict[int, _Worker] = {}
         self._zombies: list[_Worker] = []
+        self._broken: tuple[_Worker, _Worker] | None = None
+        """The sender and the receiver of a link that is broken, until one of them is ended."""
         self._joining = [(number, number) for number in range(workers)]
         self._seen: deque[Action] = deque()
         """The pool's actions for whoever waits for a job."""
@@ -214,6 +216,8 @@ class PooledRunner(JobRunner):
             self._lose(self._random.choice(list(self._living.values())), is_silent=False)
         elif may_die and self.strikes(Fault.SILENTWORKERS):
             self._lose(self._random.choice(list(self._living.values())), is_silent=True)
+        elif may_die and len(self._living) > 1 and self._broken is None and self.strikes(Fault.BROKENLINKS):
+            self._break_link(*self._random.sample(list(self._living.values()), 2))
         else:
             choices = list(self._choices())
             if choices:
@@ -243,6 +247,8 @@ class PooledRunner(JobRunner):
             yield self._join
         if self.told:
             yield self._deliver
+        if self._broken is not None:
+            yield self._end_of_link
         for worker in (*self._living.values(), *self._zombies):
             if worker.orders:
                 yield worker.take_order
@@ -291,6 +297,20 @@ class PooledRunner(JobRunner):
         self._handle(Lost(worker.number, worker.incarnation, "killed"))
         self._joining.append((worker.number, successor.incarnation))
 
+    def _break_link(self, sender: _Worker, receiver: _Worker) -> None:
+        """Break a link; of the frames on it, the first ones arrive."""
+        frames = receiver.frames[sender.incarnation]
+        for _ in range(self._random.randint(0, len(frames))):
+            frames.pop()
+        self._broken = sender, receiver
+
+    def _end_of_link(self) -> None:
+        """End one of the two ends of the broken link, as supervision does, unless one has died."""
+        assert self._broken is not None, "chosen while one is"
+        ends, self._broken = self._broken, None
+        if not any(end.is_dead for end in ends):
+            self._lose(self._random.choice(ends), is_silent=False)
+
     def _deliver(self) -> None:
         worker, incarnation, message = self.told.popleft()
         living = self._living.get(worker)
@@ -303,6 +323,8 @@ class PooledRunner(JobRunner):
     def send(self, sender: _Worker, worker: int, frame: bytes) -> None:
         """Put a frame on its way to the incarnation that the sender knows."""
         receiver = self._living.get(worker)
+        if self._broken == (sender, receiver):
+            return
         expected = next(peer.incarnation for peer in sender.roster if peer.worker == worker)
         if receiver is not None and receiver.incarnation == expected:
             for _ in range(1 + self.strikes(Fault.DOUBLEDFRAMES)):

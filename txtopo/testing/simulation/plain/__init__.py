@@ -7,6 +7,7 @@ delivers frames and messages in any order that sockets allow, and draws faults:
 - *Kills*: a worker dies. All or some of the frames that it has sent arrive. Spark may start the same job again.
 - *Errors*: a component raises an exception in the middle of its work, which ends its worker.
 - *Pauses*: a worker stops for a while. After a long pause it counts as dead, and yet it resumes.
+- *Links*: the connection between two living workers breaks. The first frames on it arrive. One end notices, or both.
 - *Losses* and *Doubles*: a frame never arrives, or arrives twice.
 - *Failures*: a bolt fails a tuple, or a slow call of a bolt fails.
 - *ClockJumps*: time passes, so that roots time out.

@@ -20,6 +20,7 @@ from txtopo.workers.messages import (
     Health,
     Heartbeat,
     Hello,
+    LinkBroken,
     PeerJoined,
     PeerReplaced,
     SetActive,
@@ -41,6 +42,7 @@ class Fault(enum.Enum):
     KILLS = "kills"
     ERRORS = "errors"
     PAUSES = "pauses"
+    LINKS = "links"
     LOSSES = "losses"
     DOUBLES = "doubles"
     FAILURES = "failures"
@@ -134,6 +136,11 @@ class Process:
         assert self.worker is not None, "frames are read after the welcome"
         self.roster.received[sender] += 1
         self.worker.receive(frame)
+
+    def lose_link(self, peer: int) -> None:
+        """Find that the channel from or to another incarnation has ended."""
+        if self.roster.lose(peer):
+            self.to_driver.append(Received(self.channel, LinkBroken(peer, "a simulated end")))
 
     def _take(self, message: ToWorker) -> None:
         match message:

@@ -28,7 +28,7 @@ from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
 from txtopo.workers.events import StopAsked, Ticked
 from txtopo.workers.roster import Arrival
-from txtopo.workers.supervisor import SILENCE_SECS, RunPhase
+from txtopo.workers.supervisor import LINK_SECS, SILENCE_SECS, RunPhase
 
 ROOTS = 12
 """Roots that the spouts of a schedule emit; many short schedules find more than a few long ones."""
@@ -64,6 +64,7 @@ RATES = {
     Fault.KILLS: 0.01,
     Fault.ERRORS: 0.004,
     Fault.PAUSES: 0.008,
+    Fault.LINKS: 0.008,
     Fault.LOSSES: 0.02,
     Fault.DOUBLES: 0.02,
     Fault.FAILURES: 0.03,
@@ -71,7 +72,7 @@ RATES = {
 }
 """The middle rate of each kind, where it can strike; a schedule draws its own around it."""
 
-MOVING = (Fault.KILLS, Fault.PAUSES, Fault.CLOCKJUMPS)
+MOVING = (Fault.KILLS, Fault.PAUSES, Fault.LINKS, Fault.CLOCKJUMPS)
 """The kinds that strike between two moves; the others strike where a process asks."""
 
 
@@ -207,6 +208,10 @@ class PlainWorld(Schedule):
         self._incarnations: dict[int, Process] = {}
         self._links: dict[tuple[int, int], deque[bytes]] = {}
         """By the incarnations of sender and receiver, the frames in transit."""
+        self._cut: set[tuple[int, int]] = set()
+        """The links that are broken: what is sent on them is lost."""
+        self._unnoticed: list[tuple[int, tuple[int, int]]] = []
+        """The ends of broken links, each with its link, that are about to notice it."""
 
     def run(self) -> None:
         """Make moves while faults strike, and then run until nothing is left to do; see :meth:`Schedule.run`."""
@@ -250,7 +255,9 @@ class PlainWorld(Schedule):
         self.log(f"worker {process.number} begins as incarnation {process.life.incarnation}")
 
     def send(self, sender: int, receiver: int, frame: bytes) -> None:
-        """Put a frame in transit."""
+        """Put a frame in transit, or lose it with its link."""
+        if (sender, receiver) in self._cut:
+            return
         link = self._links.get((sender, receiver))
         if link is None:
             link = self._links[sender, receiver] = deque()
@@ -287,6 +294,8 @@ class PlainWorld(Schedule):
                     self._kill(process)
                 case Fault.PAUSES:
                     process.wakes_at = self._now + self.random.choice([0.5, 2, SILENCE_SECS + 2, 4 * SILENCE_SECS])
+                case Fault.LINKS:
+                    self._break_link(process)
                 case _:
                     self._let_pass(self.random.choice([LOOK_SECS, 1, TIMEOUT_SECS / 2, TIMEOUT_SECS]))
             return
@@ -299,6 +308,37 @@ class PlainWorld(Schedule):
                 for _ in range(self.random.randint(0, len(frames)) if self.random.random() < 0.5 else 0):  # noqa: PLR2004
                     frames.pop()
         self.end_process(process, RuntimeError("killed"))
+
+    def _break_link(self, sender: Process) -> None:
+        """Break the link to another process; of the frames on it, the first ones arrive."""
+        receivers = [each for each in self.processes if each is not sender and each.life.incarnation >= 0]
+        if sender.life.incarnation < 0 or not receivers:
+            return
+        link = sender.life.incarnation, self.random.choice(receivers).life.incarnation
+        self._cut.add(link)
+        frames = self._links.get(link, deque())
+        for _ in range(self.random.randint(0, len(frames))):
+            frames.pop()
+        self._unnoticed.append((link[1], link))  # who reads always notices, who sends perhaps
+        if self.random.random() < 0.5:  # noqa: PLR2004
+            self._unnoticed.append((link[0], link))
+
+    def _notice(self) -> bool:
+        """Let one end of a broken link notice it; return whether one has."""
+        for each in self._unnoticed:
+            end, (sender, receiver) = each
+            process = self._incarnations[end]
+            if process.is_alive and process.wakes_at is not None:
+                continue
+            if process.is_alive and end == receiver and process.roster.judge(sender, receiver) is Arrival.EARLY:
+                continue  # not read yet
+            self._unnoticed.remove(each)
+            if end == receiver:
+                self._links.pop((sender, receiver), None)
+            if process.is_alive:
+                process.lose_link(sender if end == receiver else receiver)
+            return True
+        return False
 
     # -- moves
 
@@ -336,6 +376,8 @@ class PlainWorld(Schedule):
             process.obey()
         if chance > 0.95 and process.is_alive:  # noqa: PLR2004
             process.beat()
+        if self._unnoticed and chance < 0.1:  # noqa: PLR2004
+            self._notice()
 
     def _deliver(self, link: tuple[int, int]) -> bool:
         """Deliver the next frame of a link, or drop frames that the receiver finds stale; return whether it did."""
@@ -397,6 +439,10 @@ class PlainWorld(Schedule):
 
     def _come_to_an_end(self) -> None:
         """Run until nothing is left to do, check that nothing is left in maps and queues, and stop."""
+        if self._cut:
+            if not self._rest():
+                return
+            self._let_pass(2 * LINK_SECS)  # then one end of each broken link has been replaced
         for secs in (0.0, TIMEOUT_SECS / 4):  # by the second time, a tick has come to bolts that settle inputs on ticks
             self._let_pass(secs)
             if not self._rest():
@@ -465,7 +511,7 @@ class PlainWorld(Schedule):
     def _rest(self) -> bool:
         """Deliver everything, and run until no process does anything; return whether the run goes on."""
         for _ in range(ROUNDS_MAX):
-            is_working = False
+            is_working = self._notice()
             while self._driver.run():
                 is_working = True
             for process in list(self.processes):
