@@ -120,7 +120,7 @@ def test_what_happened(served):
     assert (header["status"], header["committed"], header["failures"]) == ("ended", TRANSACTIONS, 2)
     (group,) = served.json(f"{TOPOLOGY}/errors")["groups"]
     assert (group["component"], group["count"]) == ("fails", 2)
-    assert group["errors"][0]["text"].endswith("in a second line")
+    assert group["errors"][0]["text"].endswith(f"in a second line\nat the tuple (word='{SCRIPT}')")
     failed = served.json(f"{TOPOLOGY}/transactions?failed=1&limit=1")
     assert [each["txid"] for each in failed["transactions"]] == [6]
     assert failed["isCut"]

@@ -215,6 +215,8 @@ def _committed_lines(
     for partition, gaps in transaction.skipped.items():
         spans = ", ".join(f"{start} to {end}" for start, end in gaps)
         lines.append(f"skipped   {partition}: {spans}: the records were gone, and the spout went on")
+    if transaction.failure:
+        lines.append(f"failed    before, at last by: {transaction.failure}")
     if not transaction.planned.has_input:
         lines.append(f"input     none: {_WITHOUT_INPUT[transaction.planned.turn]}")
     elif not transaction.ranges:
@@ -251,6 +253,7 @@ def _pending_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: bo
     if is_live and status in {Status.PROCESSING, Status.COMMITTING}:
         idle_ms = snapshot.now_ms - found.progress_ms
         lines.append(f"progress  {idle_ms / 1000:.1f} s ago; the timeout is {snapshot.timeout_ms / 1000:g} s")
+    lines += [f"input     {partition}: {start} to {end}" for partition, (start, end) in found.ranges.items()]
     failure = found.history.last_failure
     if failure is not None:
         lines.append(f"failed    {_failure(failure, writer, snapshot)}")

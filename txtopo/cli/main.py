@@ -37,6 +37,7 @@ _COMMANDS = {
     "settings": "settings_command:settings_command",
     "show": "show:show",
     "simulate": "simulate:simulate",
+    "skip": "skip:skip",
     "state": "state:state",
     "submit": "cluster.submit:submit",
     "supervisor": "cluster.daemons:supervisor",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import reprlib
 import traceback
+from collections.abc import Iterable
 from threading import current_thread, get_ident, main_thread
 from typing import Any
 
@@ -46,20 +48,45 @@ class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with 
             raise blamed from None
 
 
+_TUPLE = "at the tuple "
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 200
+_short.maxdict = _short.maxlist = _short.maxtuple = _short.maxset = 16
+
+
+def note_tuple(error: Exception, fields: Iterable[str], values: Iterable[Any]) -> None:
+    """Note in an exception of user code which tuple it executed, in a text of bounded length; see :func:`blame`."""
+    named = ", ".join(f"{name}={_short.repr(value)}" for name, value in zip(fields, values, strict=False))
+    error.add_note(f"{_TUPLE}({named})")
+
+
 def blame(error: BaseException, remedy: str, where: str = "", **origin: Any) -> TxtopoError:
     """Return what user code has raised as an error with its origin: the component and, if known, txid and attempt.
 
     An error of txtopo's is returned itself, with what its origin lacks. The message of another one begins with
-    ``where`` and ends with ``remedy``, which says what to do instead of raising it.
+    ``where`` and ends with ``remedy``, which says what to do instead of raising it. The tuple is in either.
     """
+    at = next((note for note in getattr(error, "__notes__", ()) if note.startswith(_TUPLE)), "")
     if isinstance(error, TxtopoError):
         for name, value in origin.items():
             if getattr(error, name) is None:
                 setattr(error, name, value)
+        if at:
+            error.message += f"\n{at}"  # in a line of its own: failures that differ in it alone are one for a display
+            del error.__notes__
         return error
-    name, message = type(error).__name__, str(error)
+    name, message = type(error).__name__, _text_of(error)
     what = f"{name}: {message}" if message else name
+    what = f"{what}, {at}" if at else what
     return UserCodeError(f"{where}{what}; {remedy}", **origin, cause="".join(traceback.format_exception(error)))
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001 - its own class has a bug, too
+        return f"(its text can't be had: {type(broken).__name__})"
 
 
 def is_not_of_the_code(error: BaseException) -> bool:

@@ -428,7 +428,7 @@ def test_wait_commits_what_is_before_and_stops() -> None:
         assert isinstance(stop.error, PoisonTransaction)
         assert (stop.error.txid, stop.error.cause) == (2, "bad record")
         assert "it failed 2 times" in stop.error.message
-        assert "set the policy to SKIP" in stop.error.message
+        assert "set it aside with 'txtopo skip MODULE 2'" in stop.error.message
 
 
 def test_skip_writes_a_dead_letter_in_its_turn() -> None:

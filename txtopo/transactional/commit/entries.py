@@ -13,8 +13,12 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.topology.plan import PlannedComponent
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.core.actions import AssignedAttempt
+from txtopo.transactional.core.history import shortened
 from txtopo.transactional.journal.journal import JournalEntry, JournalTransaction
 from txtopo.transactional.tasks.fingerprint import Fingerprint, Fingerprints
+
+FAILURE_CHARACTERS_MAX = 400
+"""Characters of a failure in the journal, which keeps many transactions."""
 
 _Spans = Mapping[str, Sequence[tuple[Any, Any]]]
 """(start, end) of parts of the input, by partition."""
@@ -45,11 +49,26 @@ def entry_of(
                 is_dead_letter=fingerprints is None,
                 skipped=gaps,
                 planned=assigned.planned,
+                failure=shortened(" ".join(assigned.failure.split()), FAILURE_CHARACTERS_MAX),
             )
         )
         previous = assigned.metadata
     states = {name: put_and_removed(values) for name, values in writes.items()}
     return JournalEntry(states, tuple(transactions))
+
+
+def input_ranges(spout: PlannedComponent, metadata: Any, previous: Any) -> dict[str, tuple[Any, Any]]:
+    """Return the input of a transaction that is not committed, by partition, for a display; empty if it is not known.
+
+    It is between ``previous``, the metadata of the transaction before it, and its own, which an opaque one gets late.
+    """
+    if metadata is None:
+        return {}
+    try:
+        ranges = call_if_there(spout.component, "input_ranges", copied_json(metadata), copied_json(previous))
+        return {str(name): (start, end) for name, (start, end) in (copied_json(ranges) or {}).items()}
+    except Exception:  # noqa: BLE001 - the spout's; the entry for the journal reports it
+        return {}
 
 
 def _input(

@@ -36,7 +36,8 @@ from txtopo.errors import (
     TxtopoError,
 )
 from txtopo.failpoints import durable_step
-from txtopo.transactional.commit.entries import entry_of
+from txtopo.secrecy import without_secrets
+from txtopo.transactional.commit.entries import entry_of, input_ranges
 from txtopo.transactional.commit.phases import GroupOutcome, RunCommitPhases, run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter
 from txtopo.transactional.core.events import Committed, Event, Fenced, GroupEnded, RuleBroken
@@ -159,6 +160,10 @@ class GroupCommitter:
         self._run_phases = run_phases
         self._on_write = on_write
 
+    def input_ranges(self, metadata: Any, previous: Any) -> dict[str, tuple[Any, Any]]:
+        """Return the input of a transaction that is not committed, by partition; see :func:`input_ranges`."""
+        return input_ranges(self._task_factory.plan.spout, metadata, previous)
+
     def commit(
         self,
         action: Commit,
@@ -186,6 +191,7 @@ class GroupCommitter:
         kind, txid = self._states[self._dead_letters].declared.kind, given_up.attempt.txid
         error = action.error.encode(errors="backslashreplace").decode()  # a quoted name of a file may be no UTF-8
         letter = (given_up.attempt.attempt, action.tries, json.dumps(given_up.metadata), error)
+        given_up = attrs.evolve(given_up, failure=error)
         events: list[Event] = []
         with self._ending(events, action.group_id):
             self._write((given_up,), {self._dead_letters: {txid: stored_value(kind, txid, letter)}}, None)
@@ -261,7 +267,8 @@ class GroupCommitter:
             functools.partial(self._prepare, prepared, notes, name, last, values) for name, values in writes.items()
         ]
         if self._journal is not None:
-            entry = entry_of(self._task_factory.plan.spout, group, self._committed.metadata, writes, fingerprints)
+            told = [self._discreet(each) for each in group]
+            entry = entry_of(self._task_factory.plan.spout, told, self._committed.metadata, writes, fingerprints)
             steps.append(functools.partial(self._enter, self._journal, entry))
         with self._timed("preparing"):
             self._threads.together(steps)
@@ -288,6 +295,12 @@ class GroupCommitter:
         for own in (fingerprints or {}).values():
             for component, each in own.items():
                 self.emitted[component] = self.emitted.get(component, 0) + each.tuples
+
+    def _discreet(self, assigned: AssignedAttempt) -> AssignedAttempt:
+        """Return an attempt whose failure may be read by anybody."""
+        if not assigned.failure:
+            return assigned
+        return attrs.evolve(assigned, failure=without_secrets(assigned.failure, self._task_factory.config))
 
     def _prepare(self, spans: _Spans, notes: dict[str, Any], name: str, txid: int, values: Writes) -> None:
         began = self._now_secs()

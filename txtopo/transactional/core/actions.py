@@ -35,6 +35,8 @@ class AssignedAttempt:
     attempt: TransactionAttempt
     metadata: Any
     planned: Planned
+    failure: str = attrs.field(default="", eq=False)
+    """In a commit, why the attempt before it failed in this run, for people; empty if none did."""
 
 
 @attrs.frozen

@@ -144,6 +144,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, assert_never
 
+import attrs
+
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InternalError, JobFailure, PoisonTransaction
 from txtopo.transactional.core.actions import (
@@ -249,6 +251,10 @@ class Coordinator:
     def failures(self) -> tuple[FailedAttempt, ...]:
         """The attempts that failed in the last call of :meth:`handle`, for logs and displays."""
         return tuple(self._failures)
+
+    def metadata_of(self, txid: int) -> Any:
+        """Return the metadata of a pending transaction, or of the last committed one."""
+        return self._committed_metadata if txid == self.committed else self._pending[txid].metadata
 
     def history(self, txid: int) -> History:
         """Return the history of a transaction in this run; without entries if nothing is known about it.
@@ -593,7 +599,9 @@ class Coordinator:
                 transaction.move(Trigger.COMMIT)
                 self._renew(transaction)
             self._group = self._take_group_id()
-            actions.append(Commit(self._group, _assigned(group)))
+            failures = [transaction.tries.error for transaction in group]
+            told = zip(_assigned(group), failures, strict=True)
+            actions.append(Commit(self._group, tuple(attrs.evolve(each, failure=why) for each, why in told)))
 
     def _ask_source(self, actions: list[Action]) -> None:
         if not self._is_active:
@@ -610,7 +618,7 @@ class Coordinator:
             self._source_asked = True
             last = self._last_begun
             planned = self._committed_planned if last == self.committed else self._pending[last].planned
-            actions.append(CreateMetadata(last + 1, count, self._metadata_of(last), planned))
+            actions.append(CreateMetadata(last + 1, count, self.metadata_of(last), planned))
 
     def _process_next(self, actions: list[Action]) -> None:
         for job_id in self._jobs.useless(self._is_processing):
@@ -633,16 +641,13 @@ class Coordinator:
                 transaction.job_id = job_id
                 transaction.started_ms = self._now_ms
                 self._renew(transaction)
-            actions.append(Process(job_id, _assigned(job), self._metadata_of(job[0].txid - 1)))
+            actions.append(Process(job_id, _assigned(job), self.metadata_of(job[0].txid - 1)))
 
     # Helpers.
 
     @property
     def _last_begun(self) -> int:
         return self.committed + len(self._pending)
-
-    def _metadata_of(self, txid: int) -> Any:
-        return self._committed_metadata if txid == self.committed else self._pending[txid].metadata
 
     def _tries_of(self, txid: int) -> Tries:
         return self._tries.setdefault(txid, Tries())
@@ -679,7 +684,7 @@ class Coordinator:
         transaction.deadline_ms = self._now_ms + self.limits.timeout_ms
 
     def _poison(self, transaction: Transaction) -> PoisonTransaction:
-        advice = "or set the policy to SKIP"
+        advice = f"or set it aside with 'txtopo skip MODULE {transaction.txid}', as the policy SKIP does by itself"
         if transaction.planned.turn is Turn.END:
             advice = "as it can't be skipped: it ends event time"
         elif self.limits.give_up_policy is GiveUpPolicy.SKIP:

@@ -102,6 +102,8 @@ class JournalTransaction:
     """The gaps, (start, end) by partition, in that input: the spout went on without input that was gone."""
     planned: Planned = NEVER
     """When and why it began."""
+    failure: str = ""
+    """Why the attempt before the one that was committed failed, in a line; empty if it did not, or in another run."""
 
 
 @attrs.frozen

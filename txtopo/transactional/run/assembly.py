@@ -20,16 +20,19 @@ from state.stores.memory import MemoryStore
 from txtopo.api.fields import Fields
 from txtopo.api.state import KeepsHistory, OpenedState, State, UsesExecutors
 from txtopo.api.store import Store
+from txtopo.attempts import TransactionAttempt, attempt_number, transactions_words
 from txtopo.config import Config
-from txtopo.errors import ConfigError, DivergenceError
+from txtopo.errors import ConfigError, DivergenceError, InternalError, StopError
 from txtopo.failpoints import durable_step
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code import user_code
+from txtopo.transactional.commit.entries import input_ranges
 from txtopo.transactional.commit.groups import GroupCommitter, Journal
 from txtopo.transactional.commit.phases import RunCommitPhases, run_commit_phases
+from txtopo.transactional.core.actions import AssignedAttempt, DeadLetter
 from txtopo.transactional.core.coordinator import Coordinator
-from txtopo.transactional.core.events import Recovered
+from txtopo.transactional.core.events import Fenced, Recovered, RuleBroken, TransactionMetadata, Turn
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.jobs.jobs import JobPlanner
@@ -51,7 +54,14 @@ from txtopo.transactional.run.parts import Observer, OnProgress, Parts
 from txtopo.transactional.run.run_loop import RunLoop
 from txtopo.transactional.run.snapshot import SnapshotWriter, snapshots_in
 from txtopo.transactional.run.source import Begins, Source
-from txtopo.transactional.run.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
+from txtopo.transactional.run.storage import (
+    address_from,
+    dead_letters_of,
+    make_store,
+    metadata_dir_of,
+    optional_states,
+    states_of,
+)
 from txtopo.transactional.run.threads import ThreadPools, Threads
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
@@ -132,6 +142,10 @@ def assembled(
             check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
         coordinator_state = _take_lead(plan, config, store, stack)
         environment.observer.leads(coordinator_state.incarnation, coordinator_state.epoch)
+        group = coordinator_state.group()
+        if group is not None and DEAD_LETTERS in group.states and DEAD_LETTERS not in states:
+            # A skip was killed after its decision, or the policy was changed after a crash.
+            states |= dead_letters_of(plan, config, environment.make_dead_letters)
         recovered = _recover(plan, config, states, coordinator_state, stack)
         source.open_store(*coordinator_state.source_place)
         header = _journal_header(plan, config, states, recovered, coordinator_state)
@@ -237,6 +251,85 @@ def recover_alone(plan: Plan, config: Config, states: Mapping[str, State]) -> No
         stack.callback(store.close)
         check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
         _recover(plan, config, states, _take_lead(plan, config, store, stack), stack)
+
+
+@attrs.frozen
+class SetAside:
+    """A transaction that is to be set aside."""
+
+    transaction: TransactionMetadata
+    ranges: Mapping[str, tuple[Any, Any]]
+    """Its input, (start, end) by partition; empty if the spout does not report it."""
+    table: str
+    """Where its dead letter goes."""
+
+
+def skip(plan: Plan, config: Config, txid: int, reason: str, agree: Callable[[SetAside], None]) -> None:
+    """Set the first transaction that is not committed aside, as the policy SKIP does, while the topology doesn't run.
+
+    Args:
+        plan: the topology's.
+        config: its configuration, whatever its policy.
+        txid: the transaction.
+        reason: what its dead letter gives as the error.
+        agree: is told what will be done before anything is, and raises StopError if that is not to be.
+
+    Raises:
+        StopError: it is not the first one that is not committed, or can't be skipped; nothing was written.
+    """
+    settings = {"topology.transaction.max.attempts.policy": "SKIP", "topology.transaction.max.attempts": 1}
+    config = config.with_settings(settings)
+    states = states_of(plan, config)
+    environment = Environment(_no_runner)
+    with ExitStack() as stack:
+        task_factory = TaskFactory(plan, config, {})
+        stack.callback(task_factory.close)
+        store = make_store(plan, config)
+        stack.callback(store.close)
+        check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
+        coordinator_state = _take_lead(plan, config, store, stack)
+        recovered = _recover(plan, config, states, coordinator_state, stack)
+        transaction = _to_skip(recovered, txid)
+        ranges = input_ranges(plan.spout, transaction.metadata, recovered.committed.metadata)
+        agree(SetAside(transaction, ranges, str(states[DEAD_LETTERS].address)))
+        header = _journal_header(plan, config, states, recovered, coordinator_state)
+        journal = _begin_journal(header, plan, config, environment)
+        threads = ThreadPools(1)
+        stack.callback(threads.shut_down, lambda: None)
+        committer = _make_committer(environment, threads, task_factory, recovered, coordinator_state, journal)
+        attempt = TransactionAttempt(txid, attempt_number(coordinator_state.epoch, 0))
+        given_up = AssignedAttempt(attempt, transaction.metadata, transaction.planned)
+        for event in committer.write_dead_letter(DeadLetter(0, given_up, 0, reason)):
+            if isinstance(event, (Fenced, RuleBroken)):
+                raise event.error
+        committer.flush()
+
+
+def _no_runner(*_: Any) -> AbstractContextManager[JobRunner]:
+    raise InternalError("nothing is processed")
+
+
+def _to_skip(recovered: RecoveredRun, txid: int) -> TransactionMetadata:
+    committed = recovered.committed.txid
+    if txid <= committed:
+        raise StopError(f"transaction {txid} is committed; nothing was written", txid=txid)
+    if txid > committed + 1:
+        before = transactions_words(committed + 1, txid - 1)
+        raise StopError(
+            f"it is not the first that is not committed: commit {before} with 'txtopo run MODULE --until {txid - 1}', "
+            "or set aside what keeps that from its end; nothing was written",
+            txid=txid,
+        )
+    found = next((each for each in recovered.begun if each.txid == txid), None)
+    if found is None:
+        raise StopError(
+            "it has not begun, or it is one of an opaque spout and the end of its batch is unknown; nothing was "
+            "written",
+            txid=txid,
+        )
+    if found.planned.turn is Turn.END:
+        raise StopError("it can't be skipped: it ends event time; nothing was written", txid=txid)
+    return found
 
 
 def _take_lead(plan: Plan, config: Config, store: Store, stack: ExitStack) -> CoordinatorState:

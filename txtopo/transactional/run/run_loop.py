@@ -163,12 +163,18 @@ class RunLoop:
         return self._statistics.report(self._stop.reason)
 
     def _add_history(self, error: Exception) -> None:
-        """Add the history of an error's transaction to the error, if it is more than a single attempt."""
+        """Add to an error the history of its transaction, if it is more than a single attempt, and the input."""
         if isinstance(error, TxtopoError) and error.txid is not None:
             history = self._core.history(error.txid)
             is_long = isinstance(error, (StalledCommit, PoisonTransaction))
+            story = []
             if history.has_trouble_besides(str(error)) or (is_long and history.entries):
-                error.story = str(history)
+                story.append(str(history))
+            if error.txid in self._core.pending:
+                before = self._core.metadata_of(error.txid - 1)
+                ranges = self._parts.committer.input_ranges(self._core.metadata_of(error.txid), before)
+                story += [f"its input: {partition}: {start} to {end}" for partition, (start, end) in ranges.items()]
+            error.story = "\n".join(story) or None
 
     # The loop.
 

@@ -59,6 +59,8 @@ class TransactionSnapshot:
     component: str | None
     """The component whose code is running for it, in the driver or for a while on an executor; None if unknown."""
     history: History = attrs.field(metadata=written_as("story"))
+    ranges: Mapping[str, tuple[Any, Any]] = attrs.field(factory=dict)
+    """The input that it takes, (start, end) by partition; empty if the spout does not report it, or not yet."""
 
 
 @attrs.frozen

@@ -182,13 +182,15 @@ class RunStatistics:
     def _transaction_snapshot(
         self, transaction: Transaction, components: Mapping[TransactionAttempt, str]
     ) -> TransactionSnapshot:
-        attempt = transaction.attempt
+        attempt, core = transaction.attempt, self._core
+        metadata, previous = core.metadata_of(transaction.txid), core.metadata_of(transaction.txid - 1)
         return TransactionSnapshot(
             txid=transaction.txid,
             status=transaction.status.value,
-            progress_ms=max(0, transaction.deadline_ms - self._core.limits.timeout_ms),
+            progress_ms=max(0, transaction.deadline_ms - core.limits.timeout_ms),
             component=None if attempt is None else components.get(attempt),
-            history=self._core.history(transaction.txid).abridged(),
+            history=core.history(transaction.txid).abridged(),
+            ranges=self._parts.committer.input_ranges(metadata, previous),
         )
 
     def _elapsed_secs(self) -> float:

@@ -73,17 +73,20 @@ def states_of(
     plan: Plan, config: Config, make_dead_letters: Callable[[Any, Fields, Fields], State] = DeltaState
 ) -> dict[str, State]:
     """Return a topology's states, with the one for dead letters if transactions may be skipped."""
-    states = dict(plan.states)
     if config.transaction_max_attempts_policy == "SKIP" and config.transaction_max_attempts is not None:
-        if DEAD_LETTERS in states:
-            raise ConfigError(f"state name {DEAD_LETTERS!r} is reserved for txtopo; give that state another name")
-        path = config.dead_letter_path or metadata_dir_of(plan, config).parent / "dead_letters"
-        states[DEAD_LETTERS] = make_dead_letters(
-            path,
-            Fields("transaction: long"),
-            Fields("attempt: long", "tries: long", "metadata: string", "error: string"),
-        )
-    return states
+        return {**plan.states, **dead_letters_of(plan, config, make_dead_letters)}
+    return dict(plan.states)
+
+
+def dead_letters_of(
+    plan: Plan, config: Config, make_dead_letters: Callable[[Any, Fields, Fields], State] = DeltaState
+) -> dict[str, State]:
+    """Return the state for dead letters, by its name."""
+    if DEAD_LETTERS in plan.states:
+        raise ConfigError(f"state name {DEAD_LETTERS!r} is reserved for txtopo; give that state another name")
+    path = config.dead_letter_path or metadata_dir_of(plan, config).parent / "dead_letters"
+    value = Fields("attempt: long", "tries: long", "metadata: string", "error: string")
+    return {DEAD_LETTERS: make_dead_letters(path, Fields("transaction: long"), value)}
 
 
 def optional_states(plan: Plan, states: Mapping[str, State]) -> frozenset[str]:

@@ -17,7 +17,7 @@ from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.failpoints import reach
 from txtopo.topology.kinds import takes_batches
 from txtopo.topology.plan import ComponentKind, PlannedComponent
-from txtopo.topology.user_code import user_code
+from txtopo.topology.user_code import note_tuple, user_code
 from txtopo.transactional.tasks.collector import TaskCollector
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskBindings, TaskFactory
@@ -110,11 +110,15 @@ class _BatchTask(BoltTask):
         self._probe.rows = rows = iter(chunk.handed_rows(self._attempt))
         one = Tuple((), source)
         unshared = getrefcount(one)  # a bolt that keeps the Tuple holds one more reference to it
-        for values in rows:  # reuse the Tuple unless the bolt has kept it: creating one is half of the cost
-            if getrefcount(one) != unshared:
-                one = Tuple((), source)
-            one.values = values
-            execute(one)
+        try:
+            for values in rows:  # reuse the Tuple unless the bolt has kept it: creating one is half of the cost
+                if getrefcount(one) != unshared:
+                    one = Tuple((), source)
+                one.values = values
+                execute(one)
+        except Exception as error:
+            _note(error, one)
+            raise
 
     def _as_batch(self, chunk: Chunk) -> pa.RecordBatch | None:
         """Return a chunk's columns without the attempt if the bolt takes columns; None to execute tuple by tuple."""
@@ -145,11 +149,15 @@ class _BasicTask(BoltTask):
         self._probe.rows = rows = iter(chunk.handed_rows(self._attempt))
         one = Tuple((), source)
         unshared = getrefcount(one)
-        for values in rows:  # as in _BatchTask
-            if getrefcount(one) != unshared:
-                one = Tuple((), source)
-            one.values = values
-            execute(one, collector)
+        try:
+            for values in rows:  # as in _BatchTask
+                if getrefcount(one) != unshared:
+                    one = Tuple((), source)
+                one.values = values
+                execute(one, collector)
+        except Exception as error:
+            _note(error, one)
+            raise
 
     def _finish(self) -> None:
         self._bolt.cleanup()
@@ -158,6 +166,11 @@ class _BasicTask(BoltTask):
         """Clean up and return None: the commit phase creates a fresh bolt."""
         self._finish()
         return None
+
+
+def _note(error: Exception, executed: Tuple) -> None:
+    """Note in an error which tuple was executed, without the attempt."""
+    note_tuple(error, executed.fields.names[1:], executed.values[1:])
 
 
 _TASKS: dict[ComponentKind, type[BoltTask]] = {
