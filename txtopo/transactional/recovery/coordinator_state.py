@@ -347,7 +347,9 @@ class CoordinatorState:
 
     def transaction_us(self) -> int | None:
         """Return the stored share of a job's time that a transaction takes, in microseconds; None if unknown."""
-        value = self._read(_TRANSACTION_TIME, int)
+        value = None
+        with contextlib.suppress(DivergenceError):  # nothing depends on it
+            value = self._read(_TRANSACTION_TIME, int)
         return value if value is not None and value > 0 else None
 
     def note_transaction_us(self, transaction_us: int | None) -> None:
