@@ -53,7 +53,7 @@ def test_a_change_among_harmless_versions(state, tmp_path, monkeypatch, is_seen,
                 state.publish(2, note)
             monkeypatch.setattr(writer.time, "time", lambda passed=step: now + 3600 * passed)
     before = DeltaTable(tmp_path).version()
-    for _ in range(2):
+    for write in (lambda: state.publish(2, note), lambda: state.write(2, {"a": TransactionalValue(2, 2)})):
         with pytest.raises(DivergenceError, match="UPDATE made version"):
-            state.publish(2, note)
+            write()
     assert DeltaTable(tmp_path).version() == before
