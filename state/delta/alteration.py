@@ -72,9 +72,9 @@ class Alteration:
         change = Change(
             list(with_stats(self.former, again)) if again else (),
             gone,
-            growth=[
+            metadata=[
                 {"protocol": protocol_of(self.former)},
-                {"metaData": metadata_of(self.former, self.former.schema().to_json())},
+                {"metaData": metadata_of(self.former)},
             ],
             vectors=vectors,
         )
@@ -112,6 +112,6 @@ def _before_others(location: Location, latest: int) -> int | None:
     for entry in log_entries(location, latest):
         if entry.txid is not None or entry.version == 0:
             return None if first is None else first - 1
-        if entry.foreign_change is not None:
+        if not entry.is_harmless:
             first = entry.version
     return None

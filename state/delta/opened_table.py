@@ -6,14 +6,15 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+import attrs
 import pyarrow as pa
 
 from state.delta.former import content_of, remove_former
 from state.delta.log.data_files import DataFile, DataFolder, files_in, with_stats
-from state.delta.log.entries import foreign_change
-from state.delta.log.growth import growth_of, lacking
+from state.delta.log.growth import growth_of, lacking, metadata_of
 from state.delta.log.ownership import WORLD_ERRORS, state_application
 from state.delta.log.put import Change
+from state.delta.read.foreign import foreign_change
 from state.delta.read.history import read_snapshot, shown_schema
 from state.delta.table import kept_version
 from state.delta.upkeep import LogUpkeep, Upkeep, compacted
@@ -221,8 +222,9 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
             if self._is_undisturbed():
                 writer.make_durable()
                 return
-            # A crash before this leaves the foreign rows refused, as they were; after it, the next repair finds the
+            # A crash before the put leaves the foreign rows refused, as they were; after it, the next repair finds the
             # table undisturbed.
+            writer.foreign_change = None
             if writer.put_next(Change(), writer.last_txid or 0):
                 return
         raise writer.overtaken(None)
@@ -244,7 +246,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
                 growth = growth_of(table, self._schema)
                 # The files are added once more, with their numbers of rows alone: bounds without the new columns' would
                 # tell readers that the files have no rows where these are null.
-                is_put = writer.put_next(Change(list(writer.files.values()), is_of_rows=False, growth=growth), None)
+                is_put = writer.put_next(Change(list(writer.files.values()), is_of_rows=False, metadata=growth), None)
             if is_put:
                 self._landed(None)
                 return
@@ -272,9 +274,11 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
             log_upkeep.end()
             # A crash before the put leaves new files that no version names, and one after it the old ones, which the
             # version no longer has: vacuum removes both, each when its retention is over.
-            change = self._compacted()
-            if change is not None and writer.put_next(change, None):
-                self._landed(None)
+            change = writer.reading(self._compacted)
+            if change is not None:
+                metadata = [] if change.is_of_rows else [{"metaData": metadata_of(writer.table)}]
+                if writer.put_next(attrs.evolve(change, metadata=metadata), None):
+                    self._landed(None)
         except WORLD_ERRORS as error:
             writer.fence.check(writer.fresh_handle())
             raise writer.failure("upkeep failed", error) from error

@@ -14,7 +14,7 @@ from state.delta.alteration import Alteration
 from state.delta.former import content_of
 from state.delta.log.damage import empty_version, state_failure
 from state.delta.log.data_files import DataFile, DataFolder, files_in, files_of
-from state.delta.log.entries import complete_transactions, foreign_change, stale, undone_to, version_after
+from state.delta.log.entries import complete_transactions, undone_to, version_after
 from state.delta.log.growth import Growth, columns_misfit, field_text, lacking
 from state.delta.log.location import Location
 from state.delta.log.ownership import (
@@ -28,6 +28,7 @@ from state.delta.log.ownership import (
     state_application,
 )
 from state.delta.log.put import unknown
+from state.delta.read.foreign import foreign_change, stale
 from txtopo.api.state import StateKind, StateTable, TableDescription
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, StateFailure

@@ -25,11 +25,12 @@ from deltalake.exceptions import TableNotFoundError
 
 from state.delta.log.damage import state_failure
 from state.delta.log.data_files import DATA_FOLDER, DataFile, files_of
-from state.delta.log.entries import change_since, entry_path
+from state.delta.log.entries import entry_path
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import WORLD_ERRORS, Fence
 from state.delta.log.put import Change, entry_of, refuse_unknown
 from state.delta.log.sync import sync_files, sync_log
+from state.delta.read.foreign import change_since
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import DivergenceError, FailedException, StateFailure
 from txtopo.failpoints import reach
@@ -177,11 +178,21 @@ class TableWriter:
     def put_next(self, change: Change, txid: int | None, restored: int | None = None) -> bool:
         """Put the version after the head; if that is taken, look, and return False.
 
+        It returns False, too, if it was worked out for an earlier head, and removes files that the head has no more.
+
         Args:
             change: what it changes.
             txid: the transaction that it makes visible; None for upkeep.
             restored: the version that it restores, if it is a roll-back.
+
+        Raises:
+            DivergenceError: somebody else has changed rows, and it is no roll-back; nothing was written.
         """
+        # A look while the change was worked out may have found either.
+        if restored is None:
+            self.refuse_foreign_change(txid)
+        if any(file.path not in self.files for file in change.removed):
+            return False
         before = self.version
         reach("delta.write.checked")
         try:
@@ -224,13 +235,14 @@ class TableWriter:
         self._known_secs = time.time()
         return True
 
-    def refuse_foreign_change(self, txid: int) -> None:
-        """Raise a DivergenceError if somebody else has changed rows."""
+    def refuse_foreign_change(self, txid: int | None) -> None:
+        """Raise a DivergenceError if somebody else has changed rows; ``txid`` is None for upkeep."""
         if self.foreign_change is not None:
+            what = "nothing" if txid is None else f"nothing of transaction {txid}"
             raise self.divergence(
                 txid,
                 f"somebody else has changed the table at {self.location.address} ({self.foreign_change}) since its "
-                f"last transaction, {self.last_txid}; nothing of transaction {txid} was written to it. Only txtopo may "
+                f"last transaction, {self.last_txid}; {what} was written to it. Only txtopo may "
                 "write to it; 'txtopo repair' undoes or accepts the change",
             )
 
@@ -299,7 +311,7 @@ class TableWriter:
         """Return the error for a write whose version was taken in every try."""
         return StateFailure(f"{self._where()}: other writers were faster {WRITE_TRIES_MAX} times", txid=txid)
 
-    def divergence(self, txid: int, what: str) -> DivergenceError:
+    def divergence(self, txid: int | None, what: str) -> DivergenceError:
         """Return the error for a table on which a transaction can't be written."""
         return DivergenceError(f"state {self.fence.state!r}: {what}", txid=txid)
 

@@ -259,8 +259,9 @@ class OpenedDeltaExpiringRows(KeylessRows, OpenedDeltaTable, TakesRows, ExpiresR
         That happens once it saves ``files_max`` files, or more rows are gone than left, by at least a file's number. So
         a row is not written again for a few others, and what is gone takes no more room than what is left.
         """
+        runs = self._held()
         taken, files = self._writer.taken, self._writer.files
-        left = {path: run.count(taken) for path, run in self._held().items()}
+        left = {path: run.count(taken) for path, run in runs.items()}
         small = sorted(
             (path for path in left if left[path] * 2 < max(files[path].rows, FILE_ROWS)), key=left.__getitem__
         )
@@ -270,7 +271,7 @@ class OpenedDeltaExpiringRows(KeylessRows, OpenedDeltaTable, TakesRows, ExpiresR
         saved = len(chosen) - -(-sum(left[path] for path in chosen) // FILE_ROWS)
         if saved < self._upkeep.files_max and rows - rows_left <= rows_left + FILE_ROWS:
             return None
-        parts = [self._runs[path].between(taken, AFTER_ALL) for path in chosen]
+        parts = [runs[path].between(taken, AFTER_ALL) for path in chosen]
         added = self._put(self._run(pa.concat_tables(parts)).rows, "compacted")
         return Change(added, [files[path] for path in chosen], is_of_rows=False)
 

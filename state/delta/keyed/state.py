@@ -17,9 +17,9 @@ from state.delta.keyed.cache import ROWS_PER_KEY, TableCache
 from state.delta.keyed.folding import Reducer, TooManyKeys
 from state.delta.keyed.past import PastDeltaState
 from state.delta.keyed.writing import FileWrites, RowWrites, over_files, whole_table
-from state.delta.log.entries import stale
 from state.delta.log.put import Change
 from state.delta.opened_table import OpenedDeltaTable
+from state.delta.read.foreign import stale
 from state.delta.read.history import read_table
 from state.delta.schema import FittedRows, RowFormat, checked_fields
 from state.delta.upkeep import Upkeep
@@ -286,8 +286,8 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
                 f"the write of transaction {txid} to the table at {self._location.address} was {reason}; nothing was "
                 "written. Run 'txtopo repair'",
             )
-        with writer.failing("what others have moved cannot be read", txid):
-            return FileWrites.of_note(note).change(self._data, self._rows, writer.files)
+        write = FileWrites.of_note(note)
+        return writer.reading(lambda: write.change(self._data, self._rows, writer.files))
 
     def _compacted(self) -> Change | None:
         return self._without_expired() or super()._compacted()

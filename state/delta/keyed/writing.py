@@ -13,8 +13,8 @@ It is computed from the rows of one version. When it is published, others may ha
 1. A newer coordinator's marker, or a vacuum: the same files are replaced.
 2. An OPTIMIZE has moved rows to other files, but every row is as it was. So the new rows stay, and what else the
    table's files hold of the replaced ones is worked out again.
-3. Somebody has changed rows: it is refused, see :func:`~state.delta.log.entries.stale`, even if the change was accepted
-   since. If it was rolled back, the rows are those that the write was computed from, so it is made.
+3. Somebody has changed rows: it is refused, see :func:`~state.delta.read.foreign.stale`, even if the change was
+   accepted since. If it was rolled back, the rows are those that the write was computed from, so it is made.
 """
 
 from __future__ import annotations

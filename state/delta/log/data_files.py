@@ -158,19 +158,14 @@ class DataFolder:
     def portions(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
         """Yield the rows of a file in portions, each as :meth:`read` returns them."""
         for batch in self._open(file).iter_batches(PORTION_ROWS, columns=schema.names):
-            yield fitted(pa.Table.from_batches([batch]), schema)
+            yield _of_table(file, pa.Table.from_batches([batch]), schema)
 
     def read(self, file: DataFile, schema: pa.Schema) -> pa.Table:
         """Return the columns of ``schema`` from a file, with the schema's types.
 
         The values of partition columns that the file lacks, as those of other writers do, are the log's.
         """
-        rows = self._open(file).read(columns=schema.names)
-        for name, text in file.partition.items():
-            if name not in rows.column_names and name in schema.names:
-                values = pa.repeat(pa.scalar(text, pa.string()), rows.num_rows)
-                rows = rows.append_column(name, values.cast(schema.field(name).type))
-        return fitted(rows, schema)
+        return _of_table(file, self._open(file).read(columns=schema.names), schema)
 
     def missing(self, files: Iterable[DataFile]) -> str | None:
         """Describe the first of some files that is not there with its size, after "it needs"; None if all are."""
@@ -230,6 +225,14 @@ class DataFolder:
     def _root(self) -> Path:
         assert self.location.root is not None, "the table is in a local folder"
         return self.location.root
+
+
+def _of_table(file: DataFile, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    for name, text in file.partition.items():
+        if name not in rows.column_names and name in schema.names:
+            values = pa.repeat(pa.scalar(text, pa.string()), rows.num_rows)
+            rows = rows.append_column(name, values.cast(schema.field(name).type))
+    return fitted(rows, schema)
 
 
 def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -1,7 +1,7 @@
-"""Read the versions in a Delta table's log, and find those in which another writer changed rows.
+"""Read the versions in a Delta table's log.
 
 Each Delta write of txtopo records its epoch, and the txid that it makes visible, in the log. So a version without
-an epoch is another writer's.
+an epoch is another writer's; :mod:`state.delta.read.foreign` says whether that changed rows.
 
 The log's files are read directly, because delta-rs' ``history`` numbers its entries down from the handle's version,
 even if the log has grown since, and leaves out versions without commit information.
@@ -23,13 +23,10 @@ __all__ = [
     "TXID_NOTE",
     "LogEntry",
     "actions_of",
-    "change_on_top",
-    "change_since",
     "complete_transactions",
     "entry_path",
-    "foreign_change",
     "log_entries",
-    "stale",
+    "read_entry",
     "undone_to",
     "version_after",
 ]
@@ -51,6 +48,7 @@ class LogEntry:
         epoch: the epoch of the coordinator that made it; None if somebody else made it.
         txid: the transaction that it makes visible; None for a marker, for upkeep, and for foreign versions.
         restored: the version whose rows a roll-back has restored; None for another operation.
+        is_harmless: whether it leaves the rows as they are, by its own account: it is txtopo's, or moves rows at most.
     """
 
     version: int
@@ -58,6 +56,7 @@ class LogEntry:
     epoch: int | None
     txid: int | None
     restored: int | None = None
+    is_harmless: bool = True
 
     @property
     def is_own(self) -> bool:
@@ -65,10 +64,9 @@ class LogEntry:
         return self.epoch is not None
 
     @property
-    def foreign_change(self) -> str | None:
-        """A change of rows by somebody else, in words; None if it is none."""
-        is_harmless = self.is_own or self.operation in _HARMLESS
-        return None if is_harmless else f"{self.operation} made version {self.version}"
+    def text(self) -> str:
+        """It in words."""
+        return f"{self.operation} made version {self.version}"
 
 
 def entry_path(version: int) -> str:
@@ -90,7 +88,7 @@ def actions_of(location: Location, version: int, kind: str) -> list[dict[str, An
 def log_entries(location: Location, latest: int, first: int = 0) -> Iterator[LogEntry]:
     """Yield the versions up to ``latest``, newest first, down to ``first`` or to the oldest entry that is kept."""
     for version in range(latest, first - 1, -1):
-        entry = _entry(location, version)
+        entry = read_entry(location, version)
         if entry is None:  # whoever cleaned the log of it has taken what is older, too
             return
         yield entry
@@ -174,7 +172,7 @@ def _first_readable(location: Location, missing: int, latest: int) -> int:
     return min((version for version in checkpoints if version >= missing), default=latest)
 
 
-def _entry(location: Location, version: int) -> LogEntry | None:
+def read_entry(location: Location, version: int) -> LogEntry | None:
     """Return a version's entry; None if its log file is missing."""
     content = _content(location, version)
     return None if content is None else _entry_of(location, version, content)
@@ -188,9 +186,34 @@ def _content(location: Location, version: int) -> bytes | None:
 
 
 def _entry_of(location: Location, version: int, content: bytes) -> LogEntry:
-    information = _information(f"{location.address}/{entry_path(version)}", content)
+    path = f"{location.address}/{entry_path(version)}"
+    information = _information(path, content)
     epoch, txid, restored = (_number(information, name) for name in (EPOCH_NOTE, TXID_NOTE, RESTORED_NOTE))
-    return LogEntry(version, str(information.get("operation", "an unknown operation")), epoch, txid, restored)
+    is_harmless = epoch is not None or _is_harmless(path, content)
+    operation = str(information.get("operation", "an unknown operation"))
+    return LogEntry(version, operation, epoch, txid, restored, is_harmless)
+
+
+def _is_harmless(path: str, content: bytes) -> bool:
+    """Whether a version of somebody else's changes no row by its own account, whatever it is called."""
+    return bool(content) and all(
+        kind == "commitInfo" or (kind in {"add", "remove"} and _moves(action))
+        for line in content.splitlines()
+        if line.strip()
+        for kind, action in _parsed(path, line).items()
+    )
+
+
+def _moves(action: Mapping[str, Any]) -> bool:
+    return action.get("dataChange") is False and not action.get("deletionVector")
+
+
+def _parsed(path: str, line: bytes) -> Mapping[str, Any]:
+    try:
+        action: Any = json.loads(line)
+    except ValueError as error:
+        raise OSError(f"{path} is damaged: it was truncated or overwritten") from error
+    return action if isinstance(action, dict) else {}
 
 
 def _number(information: Mapping[str, Any], name: str) -> int | None:
@@ -200,96 +223,9 @@ def _number(information: Mapping[str, Any], name: str) -> int | None:
 
 def _information(path: str, content: bytes) -> Mapping[str, Any]:
     """Return the commit information in a log file, empty if it has none."""
-    try:
-        for line in content.splitlines():
-            if _INFORMATION in line:
-                information: Any = json.loads(line).get("commitInfo")
-                if isinstance(information, dict):
-                    return information
-    except ValueError as error:
-        raise OSError(f"{path} is damaged: it was truncated or overwritten") from error
+    for line in content.splitlines():
+        if _INFORMATION in line:
+            information = _parsed(path, line).get("commitInfo")
+            if isinstance(information, dict):
+                return information
     return {} if content else {"operation": f"what has emptied {path}"}
-
-
-_HARMLESS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END"})
-"""Delta operations that change no row."""
-
-_LOOK_BACK_VERSIONS = 1_000
-"""The number of versions that a reader checks if it knows no version of txtopo's."""
-
-
-def foreign_change(location: Location, latest: int, since: int | None) -> str | None:
-    """Describe a change by somebody else up to the version ``latest``; return None if there is none.
-
-    ``since`` is a version that is known to be txtopo's; it is checked too. If it is None, or the table has not reached
-    it, the last version that made a transaction visible is used.
-    """
-    known = since if since is not None and since <= latest else None
-    below = latest
-    for entry in log_entries(location, latest, known or 0):
-        below = entry.version - 1
-        if entry.version == known:
-            is_ours = entry.is_own or entry.version == 0
-            return None if is_ours else f"{entry.operation} made version {entry.version}, in place of our own"
-        if entry.is_own and known is None and entry.txid is not None:
-            return None
-        # Whoever made version 0 made the table, and Owner says whether that is ours.
-        if entry.foreign_change is not None and entry.version > 0:
-            return entry.foreign_change
-    # If the loop stopped above version 0, the older log is gone, and with it the proof that nobody else wrote.
-    return None if below < 0 else _missing(below)
-
-
-def change_on_top(location: Location, latest: int) -> str | None:
-    """Describe a change by somebody else between the last transaction and the version ``latest``; None if none.
-
-    The search goes back as far as the log, but at most 1,000 versions.
-    """
-    for entry in log_entries(location, latest, max(0, latest - _LOOK_BACK_VERSIONS)):
-        if entry.txid is not None or entry.version == 0:
-            return None
-        if entry.foreign_change is not None:
-            return entry.foreign_change
-    return None
-
-
-def change_since(location: Location, latest: int, version: int) -> str | None:
-    """Describe a change of rows by somebody else after a version; None if there is none, or it was rolled back."""
-    at = latest
-    while at > version:
-        entry = _entry(location, at)
-        if entry is None:
-            return _missing(at)
-        if entry.foreign_change is not None:
-            return entry.foreign_change
-        # A roll-back shows the rows of the version that it restored, whatever came in between: without this jump, a
-        # change that a repair has undone would be reported for ever.
-        at = at - 1 if entry.restored is None else entry.restored
-    return None
-
-
-def stale(location: Location, latest: int, last_txid: int | None, note: Mapping[str, Any]) -> str | None:
-    """Describe why the rows of the version ``latest`` may differ from those that a note was computed from; None if not.
-
-    The text follows "was".
-
-    Args:
-        location: the table's location.
-        latest: the version.
-        last_txid: the last transaction in it.
-        note: has the ``version`` of the rows that it was computed from, and their last transaction as ``base``, unless
-            an earlier version of txtopo made it.
-    """
-    version, base = note.get("version"), note.get("base")
-    if version == latest:
-        return None
-    change = foreign_change(location, latest, None) if version is None else change_since(location, latest, version)
-    if change is not None:
-        return f"computed before somebody else changed the table ({change})"
-    if base is not None and base != (last_txid or 0):
-        return f"computed on top of transaction {base}, but the last one in the table is {last_txid}"
-    return None
-
-
-def _missing(version: int) -> str:
-    return f"somebody made version {version + 1}, and the log before it is missing"

@@ -84,19 +84,18 @@ def growth_of(table: DeltaTable, schema: pa.Schema) -> list[Mapping[str, Any]]:
     Source: the actions ``metaData`` and ``protocol`` of
     https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
     """
-    metadata = metadata_of(table, Schema.from_arrow(schema).to_json())
-    return [*_protocol_with(table, schema), {"metaData": metadata}]
+    return [*_protocol_with(table, schema), {"metaData": metadata_of(table, Schema.from_arrow(schema))}]
 
 
-def metadata_of(table: DeltaTable, schema_json: str) -> Mapping[str, Any]:
-    """Return the metadata of a handle's version, with a schema, as the log has it."""
+def metadata_of(table: DeltaTable, schema: Schema | None = None) -> Mapping[str, Any]:
+    """Return the metadata of a handle's version, as the log has it; with ``schema`` if that is given."""
     known = table.metadata()
     return {
         "id": str(known.id),
         "name": known.name,
         "description": known.description,
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": schema_json,
+        "schemaString": (schema or table.schema()).to_json(),
         "partitionColumns": list(known.partition_columns),
         "configuration": dict(known.configuration),
         "createdTime": known.created_time,

@@ -45,7 +45,10 @@ class Change:
         removed: data files that the version no longer has.
         is_of_rows: whether rows are added or removed; False if they only move between files.
         taken: the time up to which expired rows are taken out; None if that stays.
-        growth: the log's actions that change the table itself: those that add columns, or take back what others did.
+        metadata: the log's actions ``protocol`` and ``metaData``, by which columns are added, or others' changes taken
+            back; or, if rows move, the table's ``metaData`` as it is. That makes an OPTIMIZE of somebody else fail that
+            has read the files before: delta-rs does not look for files that were moved meanwhile, and would put their
+            rows in once more.
         vectors: the deletion vectors that removed files have, as in the log, by path.
     """
 
@@ -53,15 +56,15 @@ class Change:
     removed: Sequence[DataFile] = ()
     is_of_rows: bool = True
     taken: int | None = None
-    growth: Sequence[Mapping[str, Any]] = ()
+    metadata: Sequence[Mapping[str, Any]] = ()
     vectors: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
 
     @property
     def operation(self) -> str:
         """Delta's word for it."""
-        if self.growth:
-            return "RESTORE" if self.is_of_rows else "ADD COLUMNS"
-        return "WRITE" if self.is_of_rows else "OPTIMIZE"
+        if self.is_of_rows:
+            return "RESTORE" if self.metadata else "WRITE"
+        return "OPTIMIZE" if self.removed else "ADD COLUMNS"
 
 
 def entry_of(change: Change, notes: Mapping[str, str], applications: Mapping[str, int], time_ms: int) -> bytes:
@@ -82,7 +85,7 @@ def entry_of(change: Change, notes: Mapping[str, str], applications: Mapping[str
     }
     actions: list[Mapping[str, Any]] = [
         {"commitInfo": information},
-        *change.growth,
+        *change.metadata,
         *({"txn": {"appId": name, "version": number}} for name, number in applications.items()),
         *(
             {

@@ -48,9 +48,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from state.delta.log.damage import plain_text
-from state.delta.log.entries import change_on_top
 from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner, epoch_of, rolled_back_application, state_application
+from state.delta.read.foreign import change_on_top
 from state.delta.read.history import rows_between, shown_schema, version_as_of
 from state.delta.read.reading import read_rows
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError, TxtopoError

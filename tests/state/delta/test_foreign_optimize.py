@@ -1,0 +1,297 @@
+"""An OPTIMIZE by somebody else, at any moment of ours, with every kind of table: no row is lost or doubled."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from state import DeltaExpiringRows, DeltaRows, DeltaState
+from state.delta.keyed import state as delta_opened
+from state.delta.log import data_files
+from state.delta.log.entries import entry_path
+from tests.state.delta.delta_tables import maintain
+from tests.state.delta.foreign import live_files, move_rows, rows_in
+from tests.variants import variants
+from txtopo import Fields
+from txtopo.api.reduction import RowsMode, TransactionRows
+from txtopo.api.values import TransactionalValue
+from txtopo.errors import DivergenceError
+from txtopo.failpoints import armed
+
+KINDS = ("whole", "files", "rows", "partitioned", "expiring")
+OFTEN = {"upkeep_every_writes": 1, "files_max": 1}
+HOUR_US = 3_600_000_000
+
+
+class Table:
+    """A table of one kind, which transaction N gives the row N, and a plain list of what it should hold."""
+
+    def __init__(self, path, kind: str) -> None:
+        self.path = path
+        self.kind = kind
+        self.state = self._state()
+        self.epoch = 0
+        self.opened = self.open()
+        self.model: Counter = Counter()
+        self.models: dict[int, Counter] = {}
+
+    def _state(self):
+        match self.kind:
+            case "rows":
+                return DeltaRows(self.path, Fields("k: string", "n: long"), **OFTEN)
+            case "partitioned":
+                return DeltaRows(self.path, Fields("k: string", "n: long"), partition_by="k", **OFTEN)
+            case "expiring":
+                return DeltaExpiringRows(self.path, Fields("k: string", "n: long", "at: timestamp"), "at", **OFTEN)
+            case _:
+                return DeltaState(self.path, Fields("k: string"), Fields("n: long"), **OFTEN)
+
+    def open(self):
+        self.epoch += 1
+        self.opened = self.state.open("topology", "s", "life", self.epoch)
+        return self.opened
+
+    def prepare(self, txid: int):
+        """Prepare transaction N: it puts a row of its own, and changes one that is there if the kind can."""
+        if self.kind in {"whole", "files"}:
+            values = {f"w{txid}": TransactionalValue(txid, 1)}
+            if txid > 1:
+                values["w1"] = TransactionalValue(txid, txid)
+            return self.opened.prepare(txid, values)
+        columns = {"k": [f"w{txid % 2}"], "n": [txid]}
+        if self.kind == "expiring":
+            columns["at"] = pa.array([txid * HOUR_US], pa.timestamp("us", "UTC"))
+        mode = RowsMode.REPLACE if self.kind == "partitioned" and not txid % 3 else RowsMode.APPEND
+        return self.opened.prepare(txid, self.opened.write_rows([TransactionRows(txid, pa.table(columns), mode)]))
+
+    def publish(self, txid: int, note) -> None:
+        self.opened.publish(txid, note)
+        self.count(txid)
+
+    def count(self, txid: int) -> None:
+        """Take note that a transaction is in the table."""
+        self._count(txid)
+        self.models[txid] = self.model.copy()
+
+    def _count(self, txid: int) -> None:
+        if self.kind in {"whole", "files"}:
+            self.model = Counter({key: n for key, n in self.model.items() if key[0] != "w1"})
+            self.model["w1", txid, txid] = 1
+            if txid > 1:
+                self.model[f"w{txid}", 1, txid] = 1
+            return
+        if self.kind == "partitioned" and not txid % 3:
+            self.model = Counter({key: n for key, n in self.model.items() if key[0] != f"w{txid % 2}"})
+        self.model[f"w{txid % 2}", txid, txid] += 1
+
+    def go_back(self, txid: int) -> None:
+        """Take note that the table is as of a transaction again."""
+        self.model = self.models[txid]
+
+    def write(self, txid: int) -> None:
+        self.publish(txid, self.prepare(txid))
+
+    def rows(self) -> Counter:
+        found = DeltaTable(self.path).to_pyarrow_dataset().to_table().select(["k", "n", "txid"])
+        return Counter(zip(*found.to_pydict().values(), strict=True))
+
+
+@pytest.fixture(params=KINDS)
+def table(request, tmp_path, monkeypatch) -> Table:
+    """A table with three transactions, in several files."""
+    if request.param != "whole":
+        monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
+    monkeypatch.setattr(data_files, "BUCKET_ROWS", 1)
+    made = Table(tmp_path / "t", request.param)
+    for txid in (1, 2, 4):
+        made.write(txid)
+    return made
+
+
+def compact(table: DeltaTable) -> None:
+    table.optimize.compact()
+
+
+def order(table: DeltaTable) -> None:
+    table.optimize.z_order(["n"])
+
+
+@pytest.mark.parametrize("optimize", [compact, order])
+@pytest.mark.parametrize("deed", ["write", "upkeep", "opening", "roll back"])
+def test_one_that_has_looked_before_us(table, deed, optimize):
+    """Somebody's OPTIMIZE may begin before our version and end after it: it fails, or leaves every row once."""
+    other = DeltaTable(table.path)
+    match deed:
+        case "write":
+            table.write(5)
+        case "upkeep":
+            files = live_files(table.path)
+            maintain(table.opened)
+            assert live_files(table.path) != files
+        case "opening":
+            table.open()
+        case "roll back":
+            table.opened.roll_back(4)
+            table.opened.roll_back(2)
+            table.go_back(2)
+    try:
+        optimize(other)
+    except CommitFailedError:
+        assert deed != "opening"
+    assert table.rows() == table.model
+    table.write(7)
+    assert table.rows() == table.model
+
+
+MOMENTS = ("before the note", "after the note", "before the put", "in our upkeep", "after the put")
+
+
+@pytest.mark.parametrize(("optimize", "is_vacuumed"), variants((compact, True), long=[(compact, False), (order, True)]))
+def test_one_between_our_steps(table, optimize, is_vacuumed):
+    """Between our note, our put and our own upkeep; twice in a row, with a vacuum that keeps nothing, too."""
+
+    def tidy_up(moment):
+        if moment != due:
+            return
+        done.append(moment)
+        for _ in range(2):
+            optimize(DeltaTable(table.path))
+            if is_vacuumed:
+                DeltaTable(table.path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+
+    def meanwhile(moment):
+        return armed(lambda name: tidy_up(moment) if name == "delta.write.checked" and moment not in done else None)
+
+    for txid, due in enumerate(MOMENTS, 5):
+        done = []
+        tidy_up("before the note")
+        note = table.prepare(txid)
+        tidy_up("after the note")
+        with meanwhile("before the put"):
+            table.publish(txid, note)
+        tidy_up("after the put")
+        with meanwhile("in our upkeep"):
+            maintain(table.opened)
+        assert done == [due]
+        assert table.rows() == table.model
+
+
+def double(table: Table) -> None:
+    """Let two writers of delta-rs compact at once, which puts the rows in twice."""
+    other = DeltaTable(table.path)
+    compact(DeltaTable(table.path))
+    order(other)
+
+
+def lose(table: Table) -> None:
+    """Call it an OPTIMIZE, and leave a row out."""
+    files = live_files(table.path)
+    rows = rows_in(table.path, files)
+    move_rows(table.path, files, rows.slice(1))
+
+
+def exchange(table: Table) -> None:
+    """Call it an OPTIMIZE, and put one row in another's place."""
+    files = live_files(table.path)
+    rows = rows_in(table.path, files)
+    move_rows(table.path, files, rows.take(pa.array([1, *range(1, rows.num_rows)])))
+
+
+def remove(table: Table) -> None:
+    """Remove files without another word, and bring the rows of one of them back."""
+    files = live_files(table.path)
+    move_rows(table.path, files, rows_in(table.path, files[:1]), "VACUUM START")
+
+
+def alter(table: Table) -> None:
+    """Change a row, and call it an OPTIMIZE."""
+    DeltaTable(table.path).update({"txid": "0"}, predicate="n = 1")
+    entry = table.path / entry_path(DeltaTable(table.path).version())
+    entry.write_text(entry.read_text().replace("UPDATE", "OPTIMIZE"))
+
+
+@pytest.mark.parametrize("change", [double, lose, exchange, remove, alter])
+@pytest.mark.parametrize("after", variants("another", "start", long=["nothing", "upkeep"]))
+def test_one_that_changes_rows(table, change, after):
+    """It is believed by what it did, and not by its name, whatever follows; and once it is taken back, the run goes on."""
+    if table.kind == "partitioned" and change not in {double, alter}:
+        pytest.skip("files moved by hand have no partition")
+    change(table)
+    rows = table.rows()
+    if after == "another":
+        compact(DeltaTable(table.path))
+    if after == "upkeep":
+        with contextlib.suppress(DivergenceError):
+            maintain(table.opened)
+    if after == "start":
+        assert table.state.table().foreign_change(table.opened.version) is not None
+        assert table.state.table().foreign_change(None) is not None
+        return
+    with pytest.raises(DivergenceError, match="made version"):
+        table.write(5)
+    assert table.rows() == rows
+    table.opened.roll_back(4)
+    table.write(5)
+    assert table.rows() == table.model
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_one_whose_old_files_are_gone(table, is_same):
+    """If a vacuum has removed what it replaced, the number of rows tells whether it is believed."""
+    compact(DeltaTable(table.path))
+    assert table.state.table().foreign_change(table.opened.version) is None
+    table.open()
+    files = live_files(table.path)
+    if is_same:
+        order(DeltaTable(table.path))
+    elif table.kind == "partitioned":
+        pytest.skip("files moved by hand have no partition")
+    else:
+        lose(table)
+    for file in files:
+        (table.path / file).unlink()
+    if is_same:
+        table.write(5)
+        assert table.rows() == table.model
+    else:
+        with pytest.raises(DivergenceError, match="its files are gone"):
+            table.write(5)
+
+
+@pytest.mark.parametrize("operation", ["OPTIMIZE", "CLUSTER BY", "an unknown operation"])
+def test_one_by_another_name(table, operation):
+    """What moves rows and does nothing else is harmless, whatever it is called."""
+    if table.kind == "partitioned":
+        pytest.skip("files moved by hand have no partition")
+    move_rows(table.path, live_files(table.path), operation=operation)
+    table.write(5)
+    assert table.rows() == table.model
+
+
+def test_a_change_that_is_found_as_we_read_for_a_write(table):
+    """Whoever looks again because files have been moved finds what came after that, and writes nothing on top of it."""
+    before = set((table.path / "_data").iterdir())
+    note = table.prepare(5)
+    again = table.open()
+    compact(DeltaTable(table.path))
+    kept = {*(table.path / "_data").iterdir()} - before
+    kept |= {table.path / file for file in live_files(table.path)}
+    row = {"k": ["x"], "n": [9], "txid": [1]}
+    write_deltalake(table.path, pa.table(row), mode="append", schema_mode="merge")
+    for file in (table.path / "_data").iterdir():
+        if file not in kept:
+            file.unlink()
+    rows = table.rows()
+    with contextlib.suppress(DivergenceError):
+        maintain(again)
+    with pytest.raises(DivergenceError, match="WRITE made version"):
+        again.publish(5, note)
+    with contextlib.suppress(DivergenceError):
+        again.write(5, {})
+        maintain(again)
+    assert table.rows() == rows
