@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 from state.delta.alteration import Alteration
 from state.delta.former import content_of
 from state.delta.log.damage import empty_version, state_failure
-from state.delta.log.data_files import DataFile, DataFolder, files_in, files_of
+from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder, files_in, files_of
 from state.delta.log.entries import complete_transactions, undone_to, version_after
 from state.delta.log.growth import Growth, columns_misfit, field_text, lacking
 from state.delta.log.location import Location
@@ -32,7 +32,7 @@ from state.delta.read.foreign import foreign_change, stale
 from txtopo.api.state import StateKind, StateTable, TableDescription
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, StateFailure
-from txtopo.files.folder import LocalFolder
+from txtopo.files.folder import Folder, LocalFolder
 
 __all__ = ["DeltaStateTable", "kept_version"]
 
@@ -181,6 +181,10 @@ class DeltaStateTable(StateTable):
         files = (file.path for file in files_of(table, self._partition_by).values())
         complete = complete_transactions(self._location, table.version(), files, folder.presence())
         return complete.intersection(txids) | {0}.intersection(txids)
+
+    def notes(self) -> Folder:
+        """Return the folder of its data files, which vacuum skips; see :meth:`StateTable.notes`."""
+        return self._location.below(DATA_FOLDER)
 
     def asides(self) -> list[int]:
         """Return the numbers of the folders to which this table was moved aside."""

@@ -45,6 +45,7 @@ from txtopo.api.reduction import (
 from txtopo.api.time_to_live import TimeToLive
 from txtopo.api.values import KEYED_KINDS, StateKind, StateValue, stored_values
 from txtopo.errors import InternalError
+from txtopo.files.folder import Folder
 
 __all__ = [
     "KEYED_KINDS",
@@ -660,6 +661,14 @@ class StateTable(ABC):
             LostLead: a newer epoch has opened the table.
             StateAccessError: what it had before is gone.
         """
+
+    def notes(self) -> Folder | None:
+        """Return a folder for notes that are too large for the coordinator's store; None if the table has no room.
+
+        What is put there must last as the table does, whatever becomes of the coordinator's machine. txtopo deletes its
+        files, and leaves alone those of others.
+        """
+        return None
 
     @abstractmethod
     def asides(self) -> list[int]:

@@ -23,7 +23,6 @@ from txtopo.transactional.recovery.coordinator_state import (
     CoordinatorState,
     all_values,
     damage_in,
-    drafts_of,
     set_damaged_aside,
 )
 from txtopo.transactional.recovery.diagnosis import (
@@ -158,8 +157,7 @@ def _lead(
     target: Target, subject: RepairSubject, owner: str, stack: contextlib.ExitStack, epoch_min: int
 ) -> CoordinatorState:
     store, lead = _store_and_lead(target, subject, owner, stack, epoch_min)
-    drafts = drafts_of(subject.metadata_dir, subject.topology_id)
-    return CoordinatorState(store, lead, subject.topology_id, drafts)
+    return CoordinatorState(store, lead, subject.topology_id, subject.rooms())
 
 
 def _store_and_lead(
@@ -186,8 +184,7 @@ def _looked_at(
     damage = damage_in(store, lead, topology_id)
     if damage is not None:
         return _as_if_aside(topology_id, owner, all_values(store, topology_id)), (damage,)
-    drafts = drafts_of(subject.metadata_dir, topology_id)
-    return CoordinatorState(store, lead, topology_id, drafts), ()
+    return CoordinatorState(store, lead, topology_id, subject.rooms()), ()
 
 
 def _as_if_aside(topology_id: str, owner: str, values: Sequence[Change]) -> CoordinatorState:

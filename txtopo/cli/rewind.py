@@ -175,7 +175,7 @@ class _Looked:
         subject = subject_of(target)
         store = make_store(target.plan, target.config)
         try:
-            coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id)
+            coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id, subject.rooms())
             refuse_other_store(subject.topology_id, incarnation_in(store, subject.topology_id), _journal(subject))
             unfinished = decode_plan(coordinator_state.repair())
             record = CoordinatorRecord.of(coordinator_state, 0, functools.partial(_journal, subject))
@@ -190,8 +190,9 @@ class _Looked:
         """Raise what a rewind would be refused with; nothing is written."""
         store = make_store(self.target.plan, self.target.config)
         try:
-            coordinator_state = CoordinatorState(store, GatheringLead(), self.subject.topology_id)
-            checked(self.target.plan, self.target.config, self.subject, coordinator_state, plan)
+            subject = self.subject
+            coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id, subject.rooms())
+            checked(self.target.plan, self.target.config, subject, coordinator_state, plan)
         finally:
             store.close()
 

@@ -62,6 +62,12 @@ class Location:
         # The sub-folders are made when the table is opened: a write must not begin a table anew that was removed.
         return LocalFolder(self.root, makes_folders=False)
 
+    def below(self, name: str) -> Folder:
+        """Return the files in a sub-folder of the table's folder."""
+        if self.root is None:
+            return ObjectFolder(f"{self.address}/{name}", tuple((self.options or {}).items()))
+        return LocalFolder(self.root / name, makes_folders=False)
+
     def handle(self, version: int | None = None) -> DeltaTable:
         """Return a fresh handle of the table, of its latest version or of ``version``.
 

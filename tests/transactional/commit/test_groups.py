@@ -6,16 +6,19 @@ import errno
 import itertools
 import operator
 import os
+import shutil
 import time
 from typing import ClassVar
 
+import attrs
 import pytest
 from deltalake import DeltaTable
 
 from committers import AppendCommitter
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
-from state import DeltaRows, DeltaState, SqliteStore, read_table
+from state import DeltaRows, DeltaState, MemoryStore, SqliteStore, read_table
 from state.delta.upkeep import LogUpkeep
+from state.stores.memory import MemoryPlace
 from tests.acceptance.topologies import CountTuples
 from tests.bolts import Take
 from tests.crashes import dying
@@ -24,9 +27,11 @@ from tests.topologies import committing
 from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
 from txtopo import Config, Fields, ICommitter
 from txtopo.api.state import StateKind
+from txtopo.engine.runner import run_with
 from txtopo.errors import ClusterError, FailedException, FieldsError, InternalError, RuleError, StopError
 from txtopo.failpoints import armed
-from txtopo.testing.inline import run_inline
+from txtopo.files.folder import LocalFolder
+from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.transactional.journal.journal import read_journal
 
 
@@ -55,35 +60,63 @@ def test_the_committed_mark_rides_on_the_next_write(tmp_path):
     assert riding.count("group.decide.before") >= TRANSACTIONS // 2
 
 
-def test_a_note_that_is_too_large_for_a_store_is_decided_by_its_draft(tmp_path, monkeypatch):
-    """Drafts go with the group after theirs; a crash before the last table is written loses nothing."""
+NOTES = "*/_data/note-*"
+
+
+def test_a_note_that_is_too_large_for_a_value_lies_beside_a_table(tmp_path, monkeypatch):
+    """Notes go with the group after theirs; a crash before the last table is written loses nothing."""
     monkeypatch.setattr("txtopo.transactional.recovery.coordinator_state.NOTE_BYTES_MAX", 0)
-    place, drafts = Place(tmp_path), set()
+    place, notes = Place(tmp_path), set()
 
     def handler(name):
         if name == "table.write.before":
-            drafts.update(path.name for path in place.store.parent.glob("notes/words/*"))
+            notes.update(path.name for path in tmp_path.glob(NOTES))
 
     place.crash("table.write.before")
     with armed(handler):
         place.run()
-    assert len(drafts) == TRANSACTIONS - 1
+    assert len(notes) == TRANSACTIONS - 1
     place.check_totals()
-    assert list(place.store.parent.glob("notes/words/*")) == []
+    assert list(tmp_path.glob(NOTES)) == []
 
 
-def test_a_draft_that_cannot_be_written_stops_the_run(tmp_path, monkeypatch):
+def test_a_note_that_cannot_be_written_stops_the_run(tmp_path, monkeypatch):
     """The error says what to do, and the next run goes on as if nothing had been."""
     monkeypatch.setattr("txtopo.transactional.recovery.coordinator_state.NOTE_BYTES_MAX", 0)
     place = Place(tmp_path)
-    notes = place.store.parent / "notes"
-    notes.parent.mkdir(parents=True, exist_ok=True)
-    notes.write_bytes(b"no folder")
-    with pytest.raises(StopError, match="Free some disk space"):
+
+    def no_space(folder, path, *arguments, **options):
+        if "note-" in path:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return put(folder, path, *arguments, **options)
+
+    put = LocalFolder.put
+    with monkeypatch.context() as patched, pytest.raises(StopError, match="Free some disk space"):
+        patched.setattr(LocalFolder, "put", no_space)
         place.run()
-    notes.unlink()
     place.run()
     place.check_totals()
+
+
+STEPS = ["group.decide.after", "table.write.before", "table.write.after", "group.commit.before", "group.commit.after"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("is_large", [False, True], ids=["note in a value", "note elsewhere"])
+def test_a_machine_lost_with_its_disk(tmp_path, monkeypatch, step, is_large):
+    """Where the store outlives it, whoever leads next finishes the group that it had decided."""
+    if is_large:
+        monkeypatch.setattr("txtopo.transactional.recovery.coordinator_state.NOTE_BYTES_MAX", 0)
+    place, store_place, disk = Place(tmp_path), MemoryPlace(), tmp_path / "disk of a machine"
+    environment = attrs.evolve(inline_environment(), make_store=lambda: MemoryStore(store_place))
+    config = Config(group_transactions_max=1, state_dir=str(disk))
+    for at in (2, 3):
+        with dying(step, at):
+            run_with(place.topology(), config, environment)
+        shutil.rmtree(disk)
+    run_with(place.topology(), config, environment)
+    place.check_totals()
+    assert list(tmp_path.glob(NOTES)) == []
 
 
 def test_nothing_is_kept_of_the_metadata_of_committed_transactions(tmp_path):

@@ -16,7 +16,7 @@ from tests.acceptance.topologies import counts_of, make_data, read_total, read_w
 from tests.crashes import dying
 from txtopo import Config
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState, drafts_of
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject, diagnose
 from txtopo.transactional.recovery.repair import carry_out
 from txtopo.transactional.run.storage import address_from, make_store, metadata_dir_of
@@ -59,9 +59,7 @@ class Place:
             lead = store.take_lead(subject.topology_id, "a look")
             diagnosis = diagnose(
                 subject,
-                CoordinatorState(
-                    store, lead, subject.topology_id, drafts_of(subject.metadata_dir, subject.topology_id)
-                ),
+                CoordinatorState(store, lead, subject.topology_id, subject.rooms()),
             )
             plan = choose(diagnosis)
             if plan is not None:
@@ -69,9 +67,7 @@ class Place:
                 lead = store.take_lead(subject.topology_id, "a repair", diagnosis.epoch_min)
                 carry_out(
                     subject,
-                    CoordinatorState(
-                        store, lead, subject.topology_id, drafts_of(subject.metadata_dir, subject.topology_id)
-                    ),
+                    CoordinatorState(store, lead, subject.topology_id, subject.rooms()),
                     plan,
                 )
         finally:

@@ -3,21 +3,99 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import attrs
 import pytest
 
-from state import MemoryStore
-from txtopo.api.store import VALUE_BYTES_MAX, Put
-from txtopo.errors import RuleError
+from state import MemoryStore, SqliteStore
+from state.stores.memory import MemoryPlace
+from txtopo.api.store import VALUE_BYTES_MAX, Delete, Put
+from txtopo.errors import DivergenceError, RuleError
 from txtopo.transactional.core.events import Planned, TransactionMetadata, Turn
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState, as_json
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, as_json
 
 
 def opened(store: MemoryStore) -> CoordinatorState:
     """Return it as the next leader finds it."""
     store.place.forget_holder("t")
     return CoordinatorState(store, store.take_lead("t", "test"), "t")
+
+
+NOTES = {"one": {"values": "é" * VALUE_BYTES_MAX}, "two": None}
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def reopened(request, tmp_path) -> Iterator[Callable[[], CoordinatorState]]:
+    """Return what opens a store again, as the next leader."""
+    place, stores = MemoryPlace(), []
+
+    def again() -> CoordinatorState:
+        if stores:
+            stores.pop().close()
+        stores.append(MemoryStore(place) if request.param == "memory" else SqliteStore(tmp_path / "store"))
+        return CoordinatorState(stores[0], stores[0].take_lead("t", "test"), "t")
+
+    yield again
+    stores.pop().close()
+
+
+def test_a_note_without_a_table_is_cut_into_values(reopened) -> None:
+    """It is whole for the next leader, and gone with the write that comes after its group."""
+    former = reopened()
+    former.decide(Group(1, 3, ("one", "two"), None, ("one", "two"), notes=NOTES))
+    leader = reopened()
+    group = leader.group()
+    assert group is not None
+    assert (group.notes, group.draft, group.parts) == (None, None, 7)
+    assert leader.notes_of(group) == NOTES
+    leader.commit(CommittedMark(3), 1)
+    # What was begun before the commit is durable is not taken with it.
+    leader.decide(Group(4, 4, ("one",), None, ("one",), notes=NOTES))
+    leader = reopened()
+    assert leader.notes_of(attrs.evolve(group, first=4, last=4)) == NOTES
+    leader.commit(CommittedMark(4), 4)
+    leader.flush()
+    leader.remove_notes()
+    store, *_ = leader.source_place
+    assert store.children("t/note") == []
+
+
+def test_the_values_of_a_note_that_was_decided_by_this_leader_go_with_its_group() -> None:
+    """Not only a recovery removes them."""
+    store = MemoryStore()
+    leader = opened(store)
+    for txid in (1, 2, 3):
+        leader.decide(Group(txid, txid, ("one",), None, ("one",), notes=NOTES))
+        leader.commit(CommittedMark(txid), txid)
+        assert [int(name) for name in store.children("t/note")] == [txid]
+    leader.flush()
+    assert store.children("t/note") == []
+
+
+def test_a_note_that_was_cut_off_is_of_no_group() -> None:
+    """A crash between its values leaves some, and the group undecided; the next recovery removes them."""
+    store = MemoryStore()
+    leader = opened(store)
+    leader._lead.write([Put("t/note/00000000000000000001/000000", b"x")])
+    leader = opened(store)
+    assert leader.group() is None
+    leader.remove_notes()
+    assert store.children("t/note") == []
+
+
+def test_a_part_of_a_note_is_lost() -> None:
+    """Then the group can't be finished, and the error says where the note was."""
+    store = MemoryStore()
+    leader = opened(store)
+    leader.decide(Group(1, 3, ("one",), None, ("one",), notes=NOTES))
+    leader._lead.write([Delete("t/note/00000000000000000003/000001")])
+    leader = opened(store)
+    group = leader.group()
+    assert group is not None
+    with pytest.raises(DivergenceError, match=r"in 7 values of the store, can't be read \(1 are missing\)"):
+        leader.notes_of(group)
 
 
 @pytest.mark.parametrize("metadata", [None, {"a\nb": ["\n", 1]}, "line\n", 0.5])

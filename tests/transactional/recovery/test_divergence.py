@@ -539,13 +539,13 @@ def test_a_prepared_write_that_is_gone(place):
 
 
 @pytest.mark.slow
-def test_a_note_whose_draft_is_gone(place, monkeypatch):
+def test_a_note_whose_file_is_gone(place, monkeypatch):
     """So is a group whose note was too large for the store, and is lost."""
     monkeypatch.setattr("txtopo.transactional.recovery.coordinator_state.NOTE_BYTES_MAX", 0)
     place.run(3)
     place.crash("table.write.after")
-    (draft,) = place.metadata_dir.glob("notes/words/*")
-    draft.unlink()
+    (note,) = place.folder.glob("*/_data/note-*")
+    note.unlink()
     with pytest.raises(
         DivergenceError, match=r"the group of transaction 4 .* is decided, but the note .* can't be read"
     ):

@@ -31,8 +31,8 @@ from txtopo.transactional.recovery.coordinator_state import (
     CoordinatorState,
     StateMark,
     committed_in,
-    drafts_of,
     incarnation_in,
+    rooms_of,
 )
 from txtopo.transactional.recovery.membership import Membership
 from txtopo.transactional.recovery.recover import recover
@@ -138,7 +138,8 @@ class JoinedTopology:
             self._lead = None
 
     def _coordinator_state(self, lead: Lead) -> CoordinatorState:
-        return CoordinatorState(self.store, lead, self.topology_id, drafts_of(self.metadata_dir, self.topology_id))
+        rooms = rooms_of(self.states, self.metadata_dir, self.topology_id)
+        return CoordinatorState(self.store, lead, self.topology_id, rooms)
 
 
 def mark_of(name: str, state: State, here: StateMark) -> StateMark:

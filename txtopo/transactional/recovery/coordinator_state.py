@@ -6,7 +6,8 @@
 ``<topology>/spout``      the kind of the spout: repeatable or opaque
 ``<topology>/committed``  the last committed txid, its metadata, and each state's table and txid
 ``<topology>/metadata/N`` the metadata of transaction N, begun and not yet committed; below it, when it was planned
-``<topology>/group``      the last decided commit group: its note, or the path of the draft that holds the note
+``<topology>/group``      the last decided commit group: its note, or where it lies
+``<topology>/note/N/…``   the parts of the note of the group that ends with transaction N, if no table has room for it
 ``<topology>/repair``     the plan of the repair in progress, if any
 ``…/before-repair-N/…``   the values that the N-th repair has replaced
 ``<topology>/recovered``  the last epoch that has completed its recovery
@@ -19,6 +20,9 @@ The note decides a group: whoever leads publishes a group with a note, and one w
 states are published, the group is committed, and the committed mark goes to the store with the next write, whatever
 that is for. So a group costs one write here. Until then the note is above the mark; a note that is not above it is of a
 group that is committed, and means nothing any more.
+
+A note that is too large for a value lies beside the first table that it concerns, because the machine that the
+coordinator runs on may be lost with its disk; without such a table it is cut into several values.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from txtopo.api.state import State
 from txtopo.api.store import VALUE_BYTES_MAX, Change, Delete, Lead, Put, Store
 from txtopo.attempts import transactions_words
 from txtopo.errors import DivergenceError, RuleError, StopError
@@ -49,18 +54,25 @@ METADATA_BYTES_MAX = VALUE_BYTES_MAX - 100
 """A transaction's metadata may have as many bytes; the rest of the value is for when it was planned."""
 
 NOTE_BYTES_MAX = VALUE_BYTES_MAX
-"""A note of more bytes becomes a draft."""
+"""A note of more bytes does not go into the group's value."""
 
 _COPY_TRIES_MAX = 20
 
 _FORMAT = "format"
 _INCARNATION, _SPOUT, _COMMITTED, _METADATA, _GROUP = "life", "spout", "committed", "metadata", "group"
+_NOTE = "note"
 _REPAIR = "repair"
 _ASIDE = "before-repair-"
 _RECOVERED = "recovered"
 _TIMELINE = "timeline"
 _SOURCE = "source"
 _TRANSACTION_TIME = "pace"
+
+_NOTE_FILE = "note-"
+"""Begins the name of a note's file, so that it can be told from a table's files."""
+
+_FORMER = ""
+"""Instead of a state's name: the topology's metadata directory, where versions up to 0.2.0.dev1 put notes."""
 
 
 T = TypeVar("T")
@@ -109,9 +121,13 @@ class Group:
     topology: tuple[str, ...]
     """All states of the topology, written or not; empty if a version that did not record them began the group."""
     notes: Mapping[str, Any] | None = None
-    """By state, what to publish; None if the draft holds it."""
+    """By state, what to publish; None if it lies elsewhere."""
     draft: str | None = None
-    """The path of the draft, in the folder of drafts."""
+    """The name of the file with the notes."""
+    beside: str = _FORMER
+    """The state beside whose table that file is."""
+    parts: int = 0
+    """The number of values of the store that hold the notes, if no file does."""
     planned: Planned = NEVER
     """When its last transaction was planned."""
     is_decided: bool = True
@@ -125,22 +141,22 @@ class CoordinatorState:
         store: where it is.
         lead: the right to write it.
         topology_id: the topology.
-        drafts: the folder for notes that are too large for a store; None: there are none.
+        rooms: by state, the folder beside its table for notes that are too large for a value; see :func:`rooms_of`.
 
     Raises:
         StopError: a newer version of txtopo has written it, in a format that this one does not know.
         DivergenceError: a value can't be read, here or in any other method that reads one.
     """
 
-    def __init__(self, store: Store, lead: Lead, topology_id: str, drafts: Folder | None = None) -> None:
+    def __init__(self, store: Store, lead: Lead, topology_id: str, rooms: Mapping[str, Folder] | None = None) -> None:
         self._store = store
         self._lead = lead
-        self._drafts = drafts
+        self._rooms = rooms or {}
         self._lock = threading.Lock()
         self._unsaved: list[Change] = []
         """The changes that make the last group committed, and have not reached the store yet."""
-        self._draft: str | None = None
-        """The draft of the last group; removed once the store has that it is committed."""
+        self._apart: Group | None = None
+        """The last group if its notes lie elsewhere; they are removed once the store has that it is committed."""
         self.topology_id = topology_id
         self._format = self._read(_FORMAT, Format) or FIRST
         refuse_newer(f"the coordinator state of topology {topology_id!r}", self._format, COORDINATOR_STATE)
@@ -246,20 +262,32 @@ class CoordinatorState:
         """Return what to publish of a decided group, by state.
 
         Raises:
-            DivergenceError: it is in a draft, and the draft is gone or damaged.
+            DivergenceError: it lies elsewhere, and is gone or damaged.
         """
         if group.notes is not None:
             return group.notes
+        where = f"in {group.parts} values of the store"
+        if group.draft is not None:
+            where = f"{self._rooms.get(group.beside, f'the table of state {group.beside!r}')}/{group.draft}"
         try:
-            assert self._drafts is not None, "there is a draft, so there is a folder of drafts"
-            notes: Mapping[str, Any] = json.loads(self._drafts.get(str(group.draft)))
-        except (OSError, ValueError) as error:
+            notes: Mapping[str, Any] = json.loads(self._get_apart(group))
+        except (OSError, KeyError, ValueError) as error:
             raise DivergenceError(
                 f"the group of {transactions_words(group.first, group.last)} of topology {self.topology_id!r} is "
-                f"decided, but the note to finish it from, {group.draft}, can't be read ({error}); restore the file, "
-                "or run 'txtopo repair'"
+                f"decided, but the note to finish it from, {where}, can't be read ({error}); restore it, or run "
+                "'txtopo repair'"
             ) from error
         return notes
+
+    def _get_apart(self, group: Group) -> bytes:
+        """Return the notes of a group that lie elsewhere."""
+        if group.draft is not None:
+            return self._rooms[group.beside].get(group.draft)
+        parts = [self._store.read(self._part_path(group.last, at)) for at in range(group.parts)]
+        found = [part for part in parts if part is not None]
+        if len(found) < len(parts):
+            raise FileNotFoundError(f"{len(parts) - len(found)} are missing")
+        return b"".join(found)
 
     def save_metadata(self, begun: Sequence[TransactionMetadata]) -> None:
         """Make durable the metadata of begun transactions, and when they were planned."""
@@ -268,30 +296,47 @@ class CoordinatorState:
     def decide(self, group: Group) -> None:
         """Decide a group, whose writes are prepared: from here on it will be finished, whoever leads.
 
-        The group before must be committed. A note that is too large for a store becomes a draft, which is durable
-        before the store names it.
+        The group before must be committed. A note that is too large for a value is durable elsewhere before the value
+        names it.
         """
-        value, draft = _ENCODER.encode(to_json(group)).encode(), None
-        if len(value) > NOTE_BYTES_MAX and self._drafts is not None:
-            # A crash after this leaves a draft that no group names; the next recovery removes it.
-            draft = f"{self.epoch:010d}-{group.last:020d}.json"
-            try:
-                self._drafts.put(draft, _ENCODER.encode(group.notes).encode())
-            except OSError as error:
-                raise StopError(
-                    f"the note of the group can't be written to {self._drafts}/{draft}: {error}; the group is not "
-                    "decided, and the next start drops it. Free some disk space and start again",
-                    txid=group.first,
-                ) from error
-            value = _encode(to_json(attrs.evolve(group, notes=None, draft=draft)))
+        value, apart = _ENCODER.encode(to_json(group)).encode(), None
+        if len(value) > NOTE_BYTES_MAX:
+            # A crash after this leaves a note that no group names; the next recovery removes it.
+            apart = self._put_apart(group)
+            value = _encode(to_json(apart))
         self._write([Put(self._path(_GROUP), value)])
-        self._draft = draft
+        self._apart = apart
 
-    def remove_drafts(self) -> None:
-        """Remove the drafts of this epoch and of earlier ones; no group may be decided and uncommitted."""
-        for item in () if self._drafts is None else list(self._drafts.list()):
-            if item.path <= f"{self.epoch:010d}~" and self._drafts is not None:
-                self._drafts.delete(item.path)
+    def _put_apart(self, group: Group) -> Group:
+        """Make the notes of a group durable elsewhere; return the group that says where."""
+        content = _ENCODER.encode(group.notes).encode()
+        beside = next((name for name in group.states if name in self._rooms), None)
+        if beside is None:
+            starts = range(0, len(content), VALUE_BYTES_MAX)
+            for at, start in enumerate(starts):
+                part = content[start : start + VALUE_BYTES_MAX]
+                self._lead.write([Put(self._part_path(group.last, at), part)])
+            return attrs.evolve(group, notes=None, parts=len(starts))
+        name, room = f"{_NOTE_FILE}{self.epoch:010d}-{group.last:020d}.json", self._rooms[beside]
+        try:
+            room.put(name, content)
+        except OSError as error:
+            raise StopError(
+                f"the note of the group can't be written to {room}/{name}: {error}; the group is not decided, and the "
+                "next start drops it. Free some disk space and start again",
+                txid=group.first,
+            ) from error
+        return attrs.evolve(group, notes=None, draft=name, beside=beside)
+
+    def remove_notes(self) -> None:
+        """Remove notes of this epoch and of earlier ones elsewhere; no group may be decided and uncommitted."""
+        for state, room in self._rooms.items():
+            begin = "" if state == _FORMER else _NOTE_FILE
+            for item in list(room.list(after=begin)):
+                if begin <= item.path <= f"{begin}{self.epoch:010d}~":
+                    room.delete(item.path)
+        if self._store.children(self._path(_NOTE)):
+            self._lead.write([Delete(self._path(_NOTE))])
 
     def confirm_recovery(self) -> None:
         """Record that this epoch has recovered. The write needs the lead, so the values that were read are current."""
@@ -319,6 +364,7 @@ class CoordinatorState:
                 Put(self._path(_COMMITTED), _encode(to_json(mark))),
                 *(change for change in self._unsaved if isinstance(change, Delete)),
                 *(Delete(self._metadata_path(txid)) for txid in range(first, mark.txid + 1)),
+                *([Delete(self._note_path(mark.txid))] if self._apart is not None and self._apart.parts else []),
             ]
 
     def flush(self) -> None:
@@ -337,9 +383,9 @@ class CoordinatorState:
             if self._unsaved:
                 with durable_step("group.commit"):
                     self._lead.write([*self._unsaved, *changes, *times])
-                if self._draft is not None and self._drafts is not None:
-                    self._drafts.delete(self._draft)
-                    self._draft = None
+                if self._apart is not None and self._apart.draft is not None:
+                    self._rooms[self._apart.beside].delete(self._apart.draft)
+                self._apart = None
             elif changes or times:
                 self._lead.write([*changes, *times])
             self._unsaved = []
@@ -447,7 +493,7 @@ class CoordinatorState:
 
         ``of_spout`` are changes of the spout's own values, whose former state is kept there too.
         """
-        names = (_INCARNATION, _SPOUT, _COMMITTED, _TIMELINE, _GROUP, _METADATA)
+        names = (_INCARNATION, _SPOUT, _COMMITTED, _TIMELINE, _GROUP, _NOTE, _METADATA)
         changes: list[Change] = [
             *self._set_aside_changes(names, number),
             Put(self._path(_INCARNATION), _encode(incarnation)),
@@ -496,6 +542,12 @@ class CoordinatorState:
 
     def _metadata_path(self, txid: int) -> str:
         return self._path(f"{_METADATA}/{txid:020d}")
+
+    def _note_path(self, txid: int) -> str:
+        return self._path(f"{_NOTE}/{txid:020d}")
+
+    def _part_path(self, txid: int, at: int) -> str:
+        return f"{self._note_path(txid)}/{at:06d}"
 
     def _read(self, name: str, kind: type[T]) -> T | None:
         return _value(self._store, self._path(name), kind)
@@ -597,9 +649,11 @@ def _naming_damage(path: str) -> Iterator[None]:
         ) from error
 
 
-def drafts_of(metadata_dir: Path, topology_id: str) -> Folder:
-    """Return the folder for notes that are too large for a store, in a topology's metadata directory."""
-    return LocalFolder(metadata_dir.absolute() / "notes" / urllib.parse.quote(topology_id, safe=""))
+def rooms_of(states: Mapping[str, State], metadata_dir: Path, topology_id: str) -> dict[str, Folder]:
+    """Return the folders that may hold notes which are too large for a value, by state, in the order of declaration."""
+    tables = {name: table for name, state in states.items() if (table := state.table()) is not None}
+    former = LocalFolder(metadata_dir.absolute() / "notes" / urllib.parse.quote(topology_id, safe=""))
+    return {name: room for name, table in tables.items() if (room := table.notes()) is not None} | {_FORMER: former}
 
 
 def _former_group(value: Mapping[str, Any]) -> Group:

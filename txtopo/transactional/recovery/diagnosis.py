@@ -22,13 +22,14 @@ import attrs
 
 from txtopo.api.state import State, StateTable, TableDescription
 from txtopo.errors import DivergenceError
+from txtopo.files.folder import Folder
 from txtopo.files.records import WRITTEN_AS_LIFE, from_json, to_json
 from txtopo.transactional.core.events import NEVER, Planned
 from txtopo.transactional.journal.backfills import identities_in, unfinished_backfills
 from txtopo.transactional.journal.journal import JournalPart, asides as journal_asides, find_journal, read_journal
 from txtopo.transactional.journal.turns import Turn
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoint_of, checkpoints_in
-from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark, rooms_of
 from txtopo.transactional.recovery.divergence import (
     CoordinatorRecord,
     Divergence,
@@ -59,6 +60,10 @@ class RepairSubject:
     def tables(self) -> dict[str, StateTable]:
         """Return the tables that can be inspected, by state."""
         return {name: table for name, state in self.states.items() if (table := state.table()) is not None}
+
+    def rooms(self) -> dict[str, Folder]:
+        """Return the folders that may hold notes of its coordinator state; see :func:`rooms_of`."""
+        return rooms_of(self.states, self.metadata_dir, self.topology_id)
 
 
 @attrs.frozen

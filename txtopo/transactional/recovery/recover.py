@@ -197,7 +197,7 @@ class _Recovery:
         # of it, which the next recovery removes.
         for state in self.opened.values():
             state.clean_up()
-        self.coordinator_state.remove_drafts()
+        self.coordinator_state.remove_notes()
         # Last: nothing refuses this run any more, and what was prepared before is in its table.
         for state in self.opened.values():
             if isinstance(state, GrowsColumns):

@@ -16,7 +16,6 @@ from typing import Any
 import attrs
 
 from state.delta.keyed.state import DeltaState
-from state.stores.memory import MemoryStore
 from txtopo.api.fields import Fields
 from txtopo.api.state import KeepsHistory, OpenedState, State, UsesExecutors
 from txtopo.api.store import Store
@@ -47,7 +46,7 @@ from txtopo.transactional.journal.journal import (
     find_journal,
     read_journal,
 )
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState, drafts_of
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState, rooms_of
 from txtopo.transactional.recovery.membership import Membership
 from txtopo.transactional.recovery.recover import RecoveredRun, recover
 from txtopo.transactional.run.parts import Observer, OnProgress, Parts
@@ -140,7 +139,7 @@ def assembled(
         environment.on_stage("recovering")
         if environment.make_journal is None:
             check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
-        coordinator_state = _take_lead(plan, config, store, stack)
+        coordinator_state = _take_lead(plan, config, states, store, stack)
         environment.observer.leads(coordinator_state.incarnation, coordinator_state.epoch)
         group = coordinator_state.group()
         if group is not None and DEAD_LETTERS in group.states and DEAD_LETTERS not in states:
@@ -250,7 +249,7 @@ def recover_alone(plan: Plan, config: Config, states: Mapping[str, State]) -> No
         store = make_store(plan, config)
         stack.callback(store.close)
         check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
-        _recover(plan, config, states, _take_lead(plan, config, store, stack), stack)
+        _recover(plan, config, states, _take_lead(plan, config, states, store, stack), stack)
 
 
 @attrs.frozen
@@ -287,7 +286,7 @@ def skip(plan: Plan, config: Config, txid: int, reason: str, agree: Callable[[Se
         store = make_store(plan, config)
         stack.callback(store.close)
         check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
-        coordinator_state = _take_lead(plan, config, store, stack)
+        coordinator_state = _take_lead(plan, config, states, store, stack)
         recovered = _recover(plan, config, states, coordinator_state, stack)
         transaction = _to_skip(recovered, txid)
         ranges = input_ranges(plan.spout, transaction.metadata, recovered.committed.metadata)
@@ -332,14 +331,16 @@ def _to_skip(recovered: RecoveredRun, txid: int) -> TransactionMetadata:
     return found
 
 
-def _take_lead(plan: Plan, config: Config, store: Store, stack: ExitStack) -> CoordinatorState:
+def _take_lead(
+    plan: Plan, config: Config, states: Mapping[str, State], store: Store, stack: ExitStack
+) -> CoordinatorState:
     # A crash before this step leaves nothing. After it, the epoch has risen, which fences all earlier coordinators; the
     # store frees the lead of a dead process, and a gap in the epochs harms nobody.
     with durable_step("lead.take"):
         lead = store.take_lead(plan.topology_id, pathlib.Path(sys.argv[0]).name or "python")
     stack.callback(lead.release)
-    drafts = None if isinstance(store, MemoryStore) else drafts_of(metadata_dir_of(plan, config), plan.topology_id)
-    coordinator_state = CoordinatorState(store, lead, plan.topology_id, drafts)
+    rooms = rooms_of(states, metadata_dir_of(plan, config), plan.topology_id)
+    coordinator_state = CoordinatorState(store, lead, plan.topology_id, rooms)
     coordinator_state.check_spout(plan.semantics.name)
     return coordinator_state
 

@@ -35,7 +35,6 @@ from txtopo.transactional.recovery.coordinator_state import (
     CoordinatorState,
     committed_in,
     copy_of,
-    drafts_of,
     incarnation_in,
     source_in,
 )
@@ -99,7 +98,7 @@ def make_fork(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) -
         store = make_store(*_moved(plan, config, folder, subject.fork))
         try:
             lead = store.take_lead(fork.topology, OWNER)
-            state = CoordinatorState(store, lead, fork.topology, drafts_of(subject.metadata_dir, fork.topology))
+            state = CoordinatorState(store, lead, fork.topology)
             state.check_spout(plan.semantics.name)
             make(subject, state)
         finally:
