@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pajson
 
-from spouts.files.format import check_decimals
+from spouts.text_values import fitted, parsed_schema
 from txtopo.errors import FieldsError
 
 BLANKS = b" \t\r"
@@ -19,18 +19,26 @@ BLANKS = b" \t\r"
 _ROW = re.compile(r" in row (\d+)$")
 _VALUE = re.compile(r"couldn't parse: ?(.+)$|\): (\S+) requires|'(.+)'")
 
+_ZEROS = b"0" * 300
+_SMALL = re.compile(rb"[eE]-\d{3}|0{300}")
+"""What a number that is not zero has if a double would be."""
+
+_NONZERO = re.compile("[^eE]*[1-9]")
+
 
 class JsonRecords:
     """Parses JSON objects, one a line, into the columns of a schema, which must not have maps.
 
     A missing member is null; extra members and blank lines are ignored. Values must have their column's type;
-    timestamps and dates are ISO 8601 strings.
+    timestamps and dates are ISO 8601 strings, with a zone for ``timestamp`` and without one for ``timestamp_ntz``.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        # Arrow parses dates only from numbers of days, so they are parsed as strings and then cast.
-        read_schema = pa.schema([(field.name, _read_type(field.type)) for field in schema])
+        self._parsed = parsed_schema(schema)
+        # Arrow parses dates only from numbers of days, and timestamps with or without a zone for either type. So both
+        # are parsed as strings and then cast.
+        read_schema = pa.schema([(field.name, _read_type(field.type)) for field in self._parsed])
         self._options = pajson.ParseOptions(
             explicit_schema=read_schema, newlines_in_values=False, unexpected_field_behavior="ignore"
         )
@@ -45,7 +53,8 @@ class JsonRecords:
             read_options=pajson.ReadOptions(use_threads=False, block_size=len(content) + 1),
             parse_options=self._options,
         )
-        return check_decimals(table.select(self.schema.names).cast(self.schema))
+        _check_small(content)
+        return fitted(table.select(self.schema.names).cast(self._parsed), self.schema)
 
     def parse_each(self, records: Sequence[bytes]) -> pa.Table:
         """Return one object for each record; raises one of ``MISFITS`` if a record is not one object that fits."""
@@ -102,8 +111,22 @@ def is_json(record: bytes) -> bool:
     return True
 
 
+def _check_small(content: bytes) -> None:
+    """Raise ArrowInvalid for a number that a double would keep as zero: of one that it can't keep, Arrow does so."""
+    if b"e-" not in content and b"E-" not in content and _ZEROS not in content:
+        return
+    if _SMALL.search(content) is None:
+        return
+    for row, line in enumerate(content.split(b"\n")):
+        if _SMALL.search(line) is not None and is_json(line):
+            found: list[str] = []
+            json.loads(line, parse_float=found.append)
+            if any(float(text) == 0 and _NONZERO.match(text) for text in found):
+                raise pa.ArrowInvalid(f"JSON parse error: Number too small to be stored in double. in row {row}")
+
+
 def _read_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_date(kind):
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return pa.string()
     if pa.types.is_list(kind):
         return pa.list_(_read_type(kind.value_type))

@@ -11,10 +11,11 @@ import codecs
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO
+from typing import IO, Any
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from spouts.files.bad_records import KEPT_BYTES, MISFITS, TOO_LONG, BadRecords, Record, read_each
@@ -23,19 +24,24 @@ from spouts.files.format import (
     RECORD_BYTES_MAX,
     ByteRangeFormat,
     Span,
-    check_decimals,
     in_batches,
     typed_schema,
 )
 from spouts.files.lines import Lines, file_start, read_lines, records_of
 from spouts.files.listing import FileRange, InputFile
+from spouts.text_values import fitted, parsed_schema
 from txtopo.api.fields import Fields
 from txtopo.errors import ConfigError, FieldsError, InputError
 
 _HEADER_SHOWN = 1000
 """The maximum length of a header in an error."""
 
-_ROW = re.compile(r"Row #(\d+): ")
+_ROW = re.compile(r"Row #(\d+): | in row (\d+)$")
+
+_HEXADECIMAL = r"^\s*0[xX]"
+
+_NEITHER = r"(?i)^[^ine]*[1-9]"
+"""A number that is neither infinite, nor none, nor zero."""
 
 
 @attrs.frozen
@@ -78,12 +84,9 @@ class CsvFormat(ByteRangeFormat):
             double_quote=quote is not None,
             newlines_in_values=quote is not None,
         )
-        self._convert_options = pacsv.ConvertOptions(
-            column_types=self._schema,
-            include_columns=self._schema.names,
-            null_values=[""],
-            strings_can_be_null=False,
-        )
+        self._parsed = parsed_schema(self._schema)
+        self._integers = [field.name for field in self._parsed if pa.types.is_integer(field.type)]
+        self._floats = [field.name for field in self._parsed if pa.types.is_floating(field.type)]
 
     def next_span(self, file: InputFile, start: int, bytes_max: int) -> Span | None:
         """Return the next bytes of a file without quotes, or the whole of a file with quotes."""
@@ -154,13 +157,40 @@ class CsvFormat(ByteRangeFormat):
         if content.startswith(codecs.BOM_UTF8):
             # Arrow would remove it, but a byte order mark is one only at a file's beginning. A blank line protects it.
             content = b"\n" + content
-        table = pacsv.read_csv(
+        table = self._columns(content, names, self._parsed)
+        self._check_numbers(content, names, table)
+        return fitted(table, self._schema)
+
+    def _columns(self, content: bytes, names: Sequence[str], schema: pa.Schema) -> pa.Table:
+        return pacsv.read_csv(
             pa.BufferReader(content),
             read_options=pacsv.ReadOptions(use_threads=False, block_size=len(content) + 1, column_names=list(names)),
             parse_options=self._parse_options,
-            convert_options=self._convert_options,
+            convert_options=pacsv.ConvertOptions(
+                column_types=schema, include_columns=schema.names, null_values=[""], strings_can_be_null=False
+            ),
         )
-        return check_decimals(table.select(self._schema.names))
+
+    def _check_numbers(self, content: bytes, names: Sequence[str], table: pa.Table) -> None:
+        """Raise ArrowInvalid for a number that Arrow has read as another one: 0x10 as 16, 1e400 as infinity."""
+        doubtful = {name: _infinite_or_zero(table[name]) for name in self._floats}
+        doubtful = {name: is_doubtful for name, is_doubtful in doubtful.items() if pc.any(is_doubtful).as_py()}
+        if b"0x" in content or b"0X" in content:
+            doubtful.update(dict.fromkeys(self._integers))
+        if not doubtful:
+            return
+        texts = self._columns(content, names, pa.schema([(name, pa.string()) for name in doubtful]))
+        for name, is_doubtful in doubtful.items():
+            if is_doubtful is None:
+                is_wrong = pc.match_substring_regex(texts[name], _HEXADECIMAL)
+            else:
+                is_wrong = pc.and_(is_doubtful, pc.match_substring_regex(texts[name], _NEITHER))
+            row = pc.index(is_wrong, value=True).as_py()
+            if row >= 0:
+                raise pa.ArrowInvalid(
+                    f"In CSV column #{names.index(name)}: Row #{row + 1}: CSV conversion error to "
+                    f"{self._parsed.field(name).type}: invalid value '{texts[name][row].as_py()}'"
+                )
 
     def _header(self, handle: IO[bytes], bad: BadRecords) -> tuple[Sequence[str], int] | None:
         """Return a file's column names and where its records begin; None if there is no header, and so nothing."""
@@ -255,8 +285,14 @@ def _length_fault(record: Record) -> str | None:
     return TOO_LONG.format(RECORD_BYTES_MAX) if record.is_too_long else None
 
 
+def _infinite_or_zero(column: Any) -> Any:
+    return pc.or_(pc.is_inf(column), pc.equal(column, 0.0))
+
+
 def _suspect(message: str, records: Sequence[bytes]) -> int | None:
     """Return the index of the record that Arrow's error is probably about: by its row."""
     row = _ROW.search(message)
-    index = int(row.group(1)) - 1 if row is not None else len(records)
+    if row is None:
+        return None
+    index = int(row.group(2)) if row.group(1) is None else int(row.group(1)) - 1
     return index if index < len(records) else None

@@ -115,21 +115,6 @@ def typed_schema(fields: Fields, format_name: str) -> pa.Schema:
     return fields.arrow_schema()
 
 
-def check_decimals(table: pa.Table) -> pa.Table:
-    """Return the table; raise pyarrow.ArrowInvalid if a decimal does not fit its precision."""
-    # Arrow's parsers check only the scale, and the value would be truncated when the table is written.
-    for column in table.columns:
-        if _holds_decimals(column.type):
-            column.validate(full=True)
-    return table
-
-
-def _holds_decimals(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_holds_decimals(kind.field(index).type) for index in range(kind.num_fields))
-    return bool(pa.types.is_decimal(kind))
-
-
 def in_batches(table: pa.Table | pa.RecordBatch) -> Iterable[pa.RecordBatch]:
     """Return the rows as record batches of at most ``BATCH_ROWS_MAX`` rows."""
     whole = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()

@@ -21,7 +21,7 @@ from spouts.files.format import (
 )
 from spouts.files.listing import FileRange, InputFile
 from txtopo.api.fields import Fields
-from txtopo.columnar.conversion import cast_array, misfit_in
+from txtopo.columnar.conversion import cast_array, has_years, misfit_in
 from txtopo.errors import InputError
 
 
@@ -83,6 +83,11 @@ class ParquetFormat(FileFormat):
                     f"{path}, column {field.name!r}, row group {group}: a value of type {column.type} does "
                     f"not fit {field.type}; fix the file or the spout's fields",
                     cause=misfit_in(column, field.type, is_part=True).why,
+                )
+            if not has_years(made):
+                raise InputError(
+                    f"{path}, column {field.name!r}, row group {group}: a time is not of the years 1 to 9999 in UTC; "
+                    "fix the file"
                 )
             columns.append(made)
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)

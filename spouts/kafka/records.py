@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spouts.bad_records import BadRecordRows
 from spouts.files.bad_records import MISFITS, sieve
@@ -31,7 +32,7 @@ RECORD_FIELDS = Fields(
     "headers: array<struct<key:string,value:binary>>",
 )
 """A record's own columns. The topic's settings say whether the timestamp is the producer's or the broker's; it is null
-if there is none, or if it is after the year 9999."""
+if there is none; a record with one after the year 9999 is a bad one, if a field wants it."""
 
 PLACE_FIELDS = ("topic", "partition", "offset", "timestamp")
 """The record's own fields that may stand beside the members of its JSON value."""
@@ -45,6 +46,7 @@ _SHOWN_BYTES = 200
 _ask_for_headers = operator.methodcaller("headers")
 _NO_TIMESTAMP = 0
 """confluent-kafka's type of a missing timestamp."""
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _TIMESTAMP_MS_MAX = 253_402_300_799_999
 """The end of the year 9999, the last of ``datetime``. A producer may write any number, for example microseconds."""
 
@@ -171,6 +173,7 @@ class _OwnFormat(RecordFormat):
                     "with that name, give deserializer='json'"
                 )
         self._texts = [name for name in ("key", "value") if name in fields and _type_of(fields, name) == pa.string()]
+        self._has_time = "timestamp" in fields
 
     def tables(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[pa.Table]:
         schema = self.fields.arrow_schema()
@@ -179,11 +182,13 @@ class _OwnFormat(RecordFormat):
             return [_own_table(messages, schema, headers)]
         except (pa.ArrowInvalid, UnicodeDecodeError):
             # Only now look at each record: checking all of them first would slow down the usual case, without bad ones.
-            good = [index for index, message in enumerate(messages) if self._is_text(message, bad)]
+            good = [index for index, message in enumerate(messages) if self.is_good(message, bad)]
             found = [headers[index] for index in good] if headers else ()
             return [_own_table([messages[index] for index in good], schema, found)] if good else []
 
     def rows(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[Sequence[Any]]:
+        if self._has_time:
+            messages = [message for message in messages if self.is_good(message, bad)]
         messages, headers = self._with_headers(messages, bad)
         columns = (headers if name == "headers" else _own_values(messages, name) for name in self.fields)
         return zip(*columns, strict=True)
@@ -202,7 +207,11 @@ class _OwnFormat(RecordFormat):
                 good.append(message)
         return good, headers
 
-    def _is_text(self, message: Message, bad: BadRecords) -> bool:
+    def is_good(self, message: Message, bad: BadRecords) -> bool:
+        """Whether the fields can hold a record's own columns; if not, it is passed on."""
+        if self._has_time and _time_ms(message) > _TIMESTAMP_MS_MAX:
+            bad.add(message, f"its timestamp, {_time_ms(message)} ms since 1970, is after the year 9999")
+            return False
         for name in self._texts:
             content = message.key() if name == "key" else message.value()
             try:
@@ -229,10 +238,12 @@ class _JsonFormat(RecordFormat):
         members = [name for name in fields if name not in own]
         if not members:
             raise FieldsError(f"all of {fields} are a record's own; leave the deserializer out")
-        self._own = _OwnFormat(fields.subset(own)).fields.arrow_schema() if own else None
+        self._own = _OwnFormat(fields.subset(own)) if own else None
         self._records = JsonRecords(fields.subset(members).arrow_schema())
 
     def tables(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[pa.Table]:
+        if self._own is not None:
+            messages = [message for message in messages if self._own.is_good(message, bad)]
         values = [message.value() for message in messages]
         contents = [b"{}" if value is None else value for value in values]
         table = self._whole(contents)
@@ -271,7 +282,7 @@ class _JsonFormat(RecordFormat):
     def _with_own(self, table: pa.Table, messages: Sequence[Message]) -> pa.Table:
         if self._own is None:
             return table
-        own = _own_table(messages, self._own, ())
+        own = _own_table(messages, self._own.fields.arrow_schema(), ())
         columns = [(own if name in own.column_names else table)[name] for name in self.fields]
         return pa.Table.from_arrays(columns, schema=self.fields.arrow_schema())
 
@@ -359,8 +370,11 @@ def _own_table(messages: Sequence[Message], schema: pa.Schema, headers: Sequence
     arrays = []
     for field in schema:
         if field.name == "timestamp":
-            milliseconds = [_timestamp_ms(message) for message in messages]
-            arrays.append(pa.array(milliseconds, pa.timestamp("ms", tz="UTC")).cast(field.type))
+            milliseconds = pa.array([_time_ms(message) for message in messages], pa.int64())
+            if (pc.max(milliseconds).as_py() or 0) > _TIMESTAMP_MS_MAX:
+                raise pa.ArrowInvalid("a time after the year 9999")
+            times = pc.if_else(pc.less(milliseconds, 0), None, milliseconds)
+            arrays.append(times.cast(pa.timestamp("ms", tz="UTC")).cast(field.type))
         elif field.name == "headers":
             arrays.append(pa.array(headers, field.type))
         elif field.name == "topic":
@@ -407,13 +421,14 @@ def record_of(message: Message) -> KafkaRecord:
 
 
 def _timestamp(message: Message) -> dt.datetime | None:
-    at_ms = _timestamp_ms(message)
-    return None if at_ms is None else dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)
+    at_ms = _time_ms(message)
+    return _EPOCH + dt.timedelta(milliseconds=at_ms) if 0 <= at_ms <= _TIMESTAMP_MS_MAX else None
 
 
-def _timestamp_ms(message: Message) -> int | None:
+def _time_ms(message: Message) -> int:
+    """Return a message's time; a negative number if it has none."""
     kind, at_ms = message.timestamp()
-    return None if kind == _NO_TIMESTAMP or not 0 <= at_ms <= _TIMESTAMP_MS_MAX else at_ms
+    return -1 if kind == _NO_TIMESTAMP else at_ms
 
 
 class _LazyHeaders(Sequence[tuple[str, bytes | None]]):

@@ -39,6 +39,7 @@ __all__ = [
     "cast_rows",
     "fit_array",
     "fitted_array",
+    "has_years",
     "is_exact",
     "misfit_in",
     "misfit_of",
@@ -84,7 +85,7 @@ def fit_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
         return None
     try:
         array = pa.array(values, kind)
-        return array if _has_years(array) else None
+        return array if has_years(array) else None
     except REFUSALS:  # out of range
         return None
 
@@ -314,19 +315,22 @@ def _reason(value: Any, kind: pa.DataType) -> str:
     return ", whose values are of another kind"
 
 
-def _has_years(array: pa.Array) -> bool:
-    """Whether a column's times can be read: in UTC, those with a zone may be before the year 1 or after 9999."""
-    if pa.types.is_timestamp(array.type):
-        pc.min_max(array).as_py()  # an OverflowError, if not
-    elif pa.types.is_nested(array.type) and _holds(array.type, pa.types.is_timestamp):
-        array.to_pylist()
+def has_years(column: Any) -> bool:
+    """Whether Python can read a column's times: in UTC, they are of the years 1 to 9999."""
+    try:
+        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+            pc.min_max(column).as_py()
+        elif pa.types.is_nested(column.type) and _holds_times(column.type):
+            column.to_pylist()
+    except (OverflowError, ValueError):
+        return False
     return True
 
 
-def _holds(kind: pa.DataType, is_wanted: Callable[[pa.DataType], bool]) -> bool:
+def _holds_times(kind: pa.DataType) -> bool:
     if pa.types.is_nested(kind):
-        return any(_holds(kind.field(index).type, is_wanted) for index in range(kind.num_fields))
-    return is_wanted(kind)
+        return any(_holds_times(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def _is_time(kind: pa.DataType) -> bool:

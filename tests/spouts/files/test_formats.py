@@ -6,6 +6,7 @@ import decimal
 import io
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -214,6 +215,72 @@ def test_json_types(tmp_path):
         (True, 3, 1.0, decimal.Decimal("1.25"), moment, day, [day + dt.timedelta(1)], {"x": 1}),
         (None,) * 8,
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (
+            "double",
+            ["0.1", "-0.0", "0e5", "1e308", "9007199254740993"],
+            ["1e400", "-1e309", "1e-400", "0." + "0" * 330 + "1"],
+        ),
+        ("float", ["0.1", "0", "3.4e38"], ["1e39", "-1e39", "1e-60", "1e400"]),
+        ("int", ["7", "-7", "2147483647"], ["2147483648", "1.0", "1e3"]),
+    ],
+)
+@pytest.mark.parametrize("name", ["csv", "json"])
+def test_numbers_in_text(tmp_path, name, kind, good, bad):
+    """A number is the nearest one of its type, but never infinite or zero where the text is not, and never cut."""
+    fields = Fields("x: string", f"n: {kind}")
+    shape = "a,{}\n" if name == "csv" else '{{"x": "0x1e-400", "n": {}}}\n'
+    head = "x,n\n" if name == "csv" else ""
+    path = written(tmp_path / f"a.{name}", head + "".join(map(shape.format, good)))
+    expected = [float(np.float32(text)) if kind == "float" else float(text) for text in good]
+    assert [n for _, n in read(FilesTransactionalSpout(path, fields))] == expected
+    for text in bad:
+        path = written(tmp_path / f"a.{name}", head + "".join(map(shape.format, [*good, text, *good])))
+        with pytest.raises(InputError, match=rf"line {len(good) + (2 if head else 1)}: "):
+            read(FilesTransactionalSpout(path, fields))
+
+
+def test_infinite_numbers_in_csv(tmp_path):
+    """What is infinite, or no number, in the text is so in the column."""
+    path = written(tmp_path / "a.csv", "n\ninf\n-Infinity\nnan\n\n")
+    assert str(read(FilesTransactionalSpout(path, Fields("n: double")))) == "[(inf,), (-inf,), (nan,)]"
+
+
+@pytest.mark.parametrize("name", ["csv", "json"])
+@pytest.mark.parametrize(
+    ("kind", "text", "is_good"),
+    [
+        ("timestamp", "2024-02-03T04:05:06+02:00", True),
+        ("timestamp", "2024-02-03T04:05:06", False),
+        ("timestamp_ntz", "2024-02-03T04:05:06", True),
+        ("timestamp_ntz", "2024-02-03T04:05:06+02:00", False),
+        ("timestamp_ntz", "2024-02-03T04:05:06Z", False),
+        ("timestamp_ntz", "0000-12-31T00:00:00", False),
+        ("date", "2024-02-03T00:00:00", False),
+    ],
+)
+def test_times_in_text(tmp_path, name, kind, text, is_good):
+    """A timestamp has a zone, and one of the other type none; neither is shifted, and no time becomes a date."""
+    fields = Fields("x: string", f"t: {kind}")
+    content = f'{{"t": "{text}"}}\n' if name == "json" else f"x,t\n,{text}\n"
+    spout = FilesTransactionalSpout(written(tmp_path / f"a.{name}", content), fields)
+    if is_good:
+        assert read(spout)[0][1] == dt.datetime.fromisoformat(text)
+    else:
+        with pytest.raises(InputError, match="it does not fit"):
+            read(spout)
+
+
+def test_parquet_times_that_nothing_in_python_can_hold(tmp_path):
+    """A time of the year 10000 is refused by column."""
+    table = pa.table({"t": pa.array([253_402_300_800_000_000], pa.int64()).cast(pa.timestamp("us", tz="UTC"))})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="column 't', row group 0: a time is not of the years 1 to 9999"):
+        read(FilesTransactionalSpout(tmp_path, Fields("t: timestamp")))
 
 
 def test_row_groups_of_any_number_are_shared_among_any_number_of_tasks(tmp_path):

@@ -153,14 +153,26 @@ def test_a_record_has_fields_of_its_own():
     ]
 
 
-@pytest.mark.parametrize("fields", [Fields("timestamp: timestamp"), Fields("timestamp")])
-def test_a_time_that_is_none(fields):
-    """Microseconds for milliseconds, say: it is null, and a bad record has none in the table."""
-    messages = [Sent(b"x", sent_time=(1, at)) for at in (1_700_000_000_123_456, 2**62, -5)]
-    assert emitted(fields, messages) == [(None,)] * 3
+@pytest.mark.parametrize(
+    ("fields", "deserializer"),
+    [
+        (Fields("timestamp: timestamp"), None),
+        (Fields("timestamp"), None),
+        (Fields("timestamp: timestamp", "n: long"), "json+record"),
+    ],
+)
+@pytest.mark.parametrize("at", [1_700_000_000_123_456, 2**62, 253_402_300_800_000])
+def test_a_time_that_no_field_can_hold(fields, deserializer, at):
+    """Microseconds for milliseconds, say: the record is bad if a field wants its time, and its dead letter has none."""
+    last = dt.datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=dt.UTC)
+    messages = [Sent(b"{}", sent_time=(1, each)) for each in (253_402_300_799_999, at, -5)]
     letters: list = []
-    assert emitted(PAGES, messages, letters=letters) == []
-    assert [letter["timestamp"] for letter in letters] == [None] * 3
+    assert [values[0] for values in emitted(fields, messages, deserializer, letters)] == [last, None]
+    assert [letter["timestamp"] for letter in letters] == [None]
+    assert letters[0]["reason"] == f"its timestamp, {at} ms since 1970, is after the year 9999"
+    with pytest.raises(InputError, match="is after the year 9999"):
+        emitted(fields, messages, deserializer)
+    assert emitted(Fields("value: string"), messages) == [("{}",)] * 3
 
 
 def test_some_of_them_in_any_order():
