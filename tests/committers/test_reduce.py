@@ -424,3 +424,31 @@ def test_keys_when_clocks_go_back(tmp_path, folding, is_typed) -> None:
     spout = MemoryTransactionalSpout(rows, fields, 3)
     run_inline(committing(spout, ReduceCommitter("sums", "hour", **folding), by="hour", sums=sums))
     assert {row["hour"].hour: row["n"] for row in read_table(tmp_path / "sums").to_pylist()} == {0: 2, 1: 4}
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4])
+@pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
+@pytest.mark.parametrize(("function", "total"), [(operator.add, 6), (longest, 3), (max, 3)])
+def test_nulls_are_skipped(tmp_path, fields, function, total, batch) -> None:
+    """A function never gets a null, whether its key's values are in one transaction or in several."""
+    spout = MemoryTransactionalSpout(
+        {0: [["a", None], ["a", 1], ["a", 2], ["a", 3], ["b", None], ["a", None]]}, fields, batch
+    )
+    words = DeltaState(tmp_path / "words", key=Fields("word: string"), value=Fields("n: long"))
+    run_inline(committing(spout, ReduceCommitter("words", "word", "n", function), 1, by="word", name="r", words=words))
+    assert totals(tmp_path) == {"a": total, "b": None}
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+@pytest.mark.parametrize(("function", "largest"), [(max, "nan"), (min, "1.0")])
+def test_nan_is_the_largest_number(tmp_path, function, largest, batch) -> None:
+    """As in Spark, whatever the order and wherever transactions are cut."""
+    for number, values in enumerate(([1.0, np.nan, 2.0, 3.0], [np.nan, 3.0, 1.0, 2.0], [2.0, 1.0, 3.0, np.nan])):
+        output = tmp_path / str(number)
+        spout = MemoryTransactionalSpout(
+            {0: [["a", value] for value in values]}, Fields("word: string", "n: double"), batch
+        )
+        words = DeltaState(output / "words", key=Fields("word: string"), value=Fields("n: double"))
+        committer = ReduceCommitter("words", "word", "n", function)
+        run_inline(committing(spout, committer, 1, by="word", name="r", words=words))
+        assert str(totals(output)["a"]) == largest

@@ -105,10 +105,8 @@ class Reductions:
                 time = names.index(how.time)
                 choose = _FUNCTIONS[how.which]
                 made.append(choose((one[time], _place(a), a), (other[time], _place(b), b))[-1])
-            elif how is Reduction.SUM:
-                made.append(exact_sum(a, b))
             else:
-                made.append(_FUNCTIONS[how]((_place(a), a), (_place(b), b))[-1])
+                made.append(_COMBINING[how](a, b))
         return tuple(made)
 
 
@@ -117,15 +115,76 @@ def _place(value: Any) -> bool:
     return bool(value != value)  # noqa: PLR0124 - only NaN differs from itself
 
 
-_EXACT = decimal.Context(prec=100)
-"""Python's own context rounds to 28 digits."""
+_DIGITS_MAX = 100
+"""More digits than a sum of decimals of Arrow has. Python's own context rounds to 28."""
+
+_EXACT = decimal.Context(prec=_DIGITS_MAX)
+
+_HOLD_NO_DECIMAL = frozenset({int, float, str, bytes, bool, dt.date, dt.datetime})
 
 
-def exact_sum(one: Any, other: Any) -> Any:
-    """Return ``one + other``, exact for decimals, so that a sum does not depend on the order."""
+def _exact_sum(one: Any, other: Any) -> Any:
     if isinstance(one, decimal.Decimal) and isinstance(other, decimal.Decimal):
         return _EXACT.add(one, other)
     return one + other
+
+
+def _smaller(one: Any, other: Any) -> Any:
+    return other if other < one or one != one else one  # noqa: PLR0124 - only NaN differs from itself
+
+
+def _larger(one: Any, other: Any) -> Any:
+    return other if other > one or other != other else one  # noqa: PLR0124 - only NaN differs from itself
+
+
+_COMBINING: Mapping[Reduction, Callable[[Any, Any], Any]] = {
+    Reduction.SUM: _exact_sum,
+    Reduction.MIN: _smaller,
+    Reduction.MAX: _larger,
+}
+
+
+@attrs.frozen
+class _WithAllDigits:
+    function: Callable[[Any, Any], Any]
+
+    def __call__(self, one: Any, other: Any) -> Any:
+        with decimal.localcontext(prec=_DIGITS_MAX):
+            return self.function(one, other)
+
+
+@attrs.frozen
+class _Combining:
+    function: Callable[[Any, Any], Any]
+    exactly: Callable[[Any, Any], Any]
+    """The same for values that may hold decimals."""
+
+    def __call__(self, one: Any, other: Any) -> Any:
+        if one is None:
+            return other
+        if other is None:
+            return one
+        if one.__class__ in _HOLD_NO_DECIMAL and other.__class__ in _HOLD_NO_DECIMAL:
+            return self.function(one, other)
+        return self.exactly(one, other)
+
+
+def combining(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a function that folds two values of a state by a given one, to the same result in whatever steps.
+
+    A value that is None is skipped, as a state's old value is if there is none: the function never gets it. For ``min``
+    and ``max``, NaN is the largest number, as in Spark. Decimals are combined with 100 digits, where Python's context
+    would round to 28.
+    """
+    match Reduction.of(function):
+        case None:
+            return _Combining(function, _WithAllDigits(function))
+        case Reduction.SUM:
+            return _Combining(operator.add, _exact_sum)
+        case Reduction() as reduction:
+            return _Combining(_COMBINING[reduction], _COMBINING[reduction])
+        case Reductions() as reductions:
+            return _Combining(reductions, reductions)
 
 
 Folding: TypeAlias = Reduction | Reductions
