@@ -37,7 +37,7 @@ def with_features(*features: str, is_read: bool = True) -> Mapping[str, Any]:
 
 def with_properties(table: DeltaTable, schema_json: str | None = None, **properties: str) -> Mapping[str, Any]:
     """Return the action for metadata with some properties of Delta."""
-    metadata = dict(metadata_of(table, schema_json or table.schema().to_json()))
+    metadata = {**metadata_of(table), **({"schemaString": schema_json} if schema_json else {})}
     metadata["configuration"] |= {f"delta.{name}": value for name, value in properties.items()}
     return {"metaData": metadata}
 
