@@ -189,6 +189,14 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
             )
         raise writer.overtaken(txid)
 
+    def note_turn(self, txid: int) -> None:
+        """Mark that the topology has gone back to a transaction; see :meth:`CanBeRepaired.note_turn`."""
+        for _ in range(WRITE_TRIES_MAX):
+            self._writer.look()
+            if self._writer.put_next(Change(), None, turn=txid):
+                return
+        raise self._writer.overtaken(txid)
+
     def _restore(self, txid: int | None, version: int, files: Mapping[str, DataFile]) -> bool:
         """Put a version that equals ``version``, which has ``files``, as of a transaction; see :meth:`put_next`."""
         writer = self._writer

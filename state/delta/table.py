@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from state.delta.alteration import Alteration
 from state.delta.former import content_of
 from state.delta.log.damage import empty_version, state_failure
 from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder, files_in, files_of
-from state.delta.log.entries import complete_transactions, undone_to, version_after
+from state.delta.log.entries import LogEntry, complete_transactions, undone_to, version_after
 from state.delta.log.growth import Growth, columns_misfit, field_text, lacking
 from state.delta.log.location import Location
 from state.delta.log.ownership import (
@@ -26,6 +26,7 @@ from state.delta.log.ownership import (
     not_ours,
     rolled_back_application,
     state_application,
+    turned_application,
 )
 from state.delta.log.put import unknown
 from state.delta.read.foreign import foreign_change, stale
@@ -158,13 +159,24 @@ class DeltaStateTable(StateTable):
 
     def undone_to(self, epoch: int) -> int | None:
         """Return the lowest transaction to which a later epoch has rolled it back; see :meth:`StateTable.undone_to`."""
+        return self._gone_back(
+            epoch, rolled_back_application, lambda entry: None if entry.restored is None else entry.txid or 0
+        )
+
+    def turned_to(self, epoch: int) -> int | None:
+        """Return the lowest transaction to which the topology has gone back; see :meth:`StateTable.turned_to`."""
+        return self._gone_back(epoch, turned_application, lambda entry: entry.turn)
+
+    def _gone_back(
+        self, epoch: int, application_of: Callable[[str], str], txid_of: Callable[[LogEntry], int | None]
+    ) -> int | None:
         try:
             table = self._location.handle()
             owner = Owner.of(table)
             if owner is None:
                 raise not_ours(self._location)
-            application = rolled_back_application(state_application(owner.topology_id, owner.state))
-            return undone_to(self._location, table.version(), epoch, table.transaction_version(application))
+            last_at = table.transaction_version(application_of(state_application(owner.topology_id, owner.state)))
+            return undone_to(self._location, table.version(), epoch, last_at, txid_of)
         except WORLD_ERRORS as error:
             raise state_failure(f"the log of {self.address} cannot be read", error, self._location.root) from error
 

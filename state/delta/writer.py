@@ -175,7 +175,7 @@ class TableWriter:
                 return True
         raise self.overtaken(txid)
 
-    def put_next(self, change: Change, txid: int | None, restored: int | None = None) -> bool:
+    def put_next(self, change: Change, txid: int | None, restored: int | None = None, turn: int | None = None) -> bool:
         """Put the version after the head; if that is taken, look, and return False.
 
         It returns False, too, if it was worked out for an earlier head, and removes files that the head has no more.
@@ -184,6 +184,7 @@ class TableWriter:
             change: what it changes.
             txid: the transaction that it makes visible; None for upkeep.
             restored: the version that it restores, if it is a roll-back.
+            turn: the last transaction of the topology that stays, if it marks that the topology goes back.
 
         Raises:
             DivergenceError: somebody else has changed rows, and it is no roll-back; nothing was written.
@@ -196,7 +197,7 @@ class TableWriter:
         before = self.version
         reach("delta.write.checked")
         try:
-            is_put = self._put(change, txid, restored)
+            is_put = self._put(change, txid, restored, turn)
         except OSError as error:
             # Whether it was put is not known. If there is no new version it was not; otherwise the next try looks for
             # the transaction.
@@ -211,12 +212,12 @@ class TableWriter:
         self.writes += 1
         return True
 
-    def _put(self, change: Change, txid: int | None, restored: int | None = None) -> bool:
+    def _put(self, change: Change, txid: int | None, restored: int | None = None, turn: int | None = None) -> bool:
         version = self.version + 1
-        rolled_back_at = None if restored is None else version
+        rolled_back_at, turned_at = (None if each is None else version for each in (restored, turn))
         notes, applications = (
-            self.fence.notes(txid, restored),
-            self.fence.applications(txid, rolled_back_at, change.taken),
+            self.fence.notes(txid, restored, turn),
+            self.fence.applications(txid, rolled_back_at, change.taken, turned_at),
         )
         entry = entry_of(change, notes, applications, int(time.time() * 1000))
         # The step that makes a write visible. A crash before it leaves data files that no version names, for vacuum;

@@ -117,7 +117,7 @@ def test_nothing_is_lost_or_doubled(command_line, place, rewound, to, txid, kind
         # The tables are ahead by transactions that nobody knows the input of: all of the backup has to be restored.
         said = command_line.refusal("repair", "counting", "--yes", "--set", f"take={LATTER}")
         assert f"the journal no longer has transactions {txid + 1} to {to + 2}" in said
-        assert "restore coordinator state and all tables from the same one" in said
+        assert "restore the coordinator state and all tables from the same one" in said
         restore(place, txid, "words", "total")
     audited = check_repaired(command_line, place)
     # A journal that was restored alone lacks what was committed since, and the audit says so; otherwise all is proved.

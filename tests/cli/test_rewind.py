@@ -18,7 +18,7 @@ from tests.journals import journal_in
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
 from tests.variants import variants
 from txtopo import Config
-from txtopo.errors import StateAccessError
+from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline
 from txtopo.topology.loading import load_target
@@ -108,6 +108,28 @@ def test_a_last_transaction_that_wrote_to_no_table(command_line):
     command_line.told("fork", "bounded", "3", "apart")
     assert "transactions 3 to 3 run again" in command_line.told("rewind", "bounded", "2", "--yes")
     assert run_bounded(1000) == [1, 2, 500]
+
+
+@pytest.mark.parametrize("gone", ["store", "store and journal"])
+def test_a_store_from_before_a_rewind_that_rolled_back_no_table(command_line, tmp_path, gone):
+    """The tables know that the topology went back: what is restored is refused, however often it is tried."""
+    command_line.write_module("bounded", BOUNDED)
+    assert run_bounded(100) == [1, 2]
+    shutil.copytree(tmp_path / "_txtopo", tmp_path / "kept")
+    command_line.told("rewind", "bounded", "2", "--yes")
+    if gone == "store":
+        shutil.copytree(tmp_path / "_txtopo" / "journal", tmp_path / "kept" / "journal", dirs_exist_ok=True)
+    shutil.rmtree(tmp_path / "_txtopo")
+    (tmp_path / "kept").rename(tmp_path / "_txtopo")
+    for _ in range(4):
+        with pytest.raises(
+            DivergenceError, match=r"of another timeline: .* only up to transaction 2 are the two the same"
+        ):
+            run_bounded(1000)
+    told = command_line.told("repair", "bounded", "--yes")
+    assert "the coordinator state is rebuilt, at transaction 2" in told
+    assert run_bounded(1000) == [1, 2, 500]
+    command_line.told("audit", ".")
 
 
 def test_a_group_that_was_decided_and_not_published(command_line):

@@ -512,6 +512,15 @@ class CanBeRepaired(Protocol):
             LostLead: a newer epoch has opened the table; nothing was written.
         """
 
+    def note_turn(self, txid: int) -> None:
+        """Mark in the table that the topology has gone back to ``txid``, after which transactions begin anew.
+
+        Also where the table has none of the undone ones: nothing else in it would tell that they are.
+
+        Raises:
+            LostLead: a newer epoch has opened the table; nothing was written.
+        """
+
     def adopt(self) -> None:
         """Accept other writers' changes as this state's own, as of its last transaction.
 
@@ -643,6 +652,13 @@ class StateTable(ABC):
 
         0 if the table no longer knows.
         """
+
+    def turned_to(self, epoch: int) -> int | None:
+        """Return the lowest transaction to which the topology has gone back at a later epoch; None if it has not.
+
+        0 if the table no longer knows. Override it if opened tables have :meth:`CanBeRepaired.note_turn`.
+        """
+        return None
 
     @abstractmethod
     def is_kept(self, txid: int | None) -> bool:

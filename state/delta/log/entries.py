@@ -20,6 +20,7 @@ from state.delta.log.location import LOG_FOLDER, Location
 __all__ = [
     "EPOCH_NOTE",
     "RESTORED_NOTE",
+    "TURN_NOTE",
     "TXID_NOTE",
     "LogEntry",
     "actions_of",
@@ -34,6 +35,7 @@ __all__ = [
 EPOCH_NOTE = "txtopo.epoch"
 TXID_NOTE = "txtopo.txid"
 RESTORED_NOTE = "txtopo.restored"
+TURN_NOTE = "txtopo.turn"
 
 _INFORMATION = b"commitInfo"
 
@@ -49,6 +51,7 @@ class LogEntry:
         txid: the transaction that it makes visible; None for a marker, for upkeep, and for foreign versions.
         restored: the version whose rows a roll-back has restored; None for another operation.
         is_harmless: whether it leaves the rows as they are, by its own account: it is txtopo's, or moves rows at most.
+        turn: the last transaction of the topology that stayed when it went back, in the marker of that; else None.
     """
 
     version: int
@@ -57,6 +60,7 @@ class LogEntry:
     txid: int | None
     restored: int | None = None
     is_harmless: bool = True
+    turn: int | None = None
 
     @property
     def is_own(self) -> bool:
@@ -110,20 +114,28 @@ def version_after(location: Location, latest: int, txid: int) -> int | None:
     return None
 
 
-def undone_to(location: Location, latest: int, epoch: int, rolled_back_at: int | None) -> int | None:
-    """Return the lowest transaction to which an epoch after a given one has rolled a table back; None if none has.
+def undone_to(
+    location: Location, latest: int, epoch: int, last_at: int | None, txid_of: Callable[[LogEntry], int | None]
+) -> int | None:
+    """Return the lowest transaction to which an epoch after a given one has gone back; None if none has.
 
-    ``rolled_back_at`` is the version of the last roll-back. If the log no longer has it, it counts as one to 0.
+    Args:
+        location: the table.
+        latest: its newest version.
+        epoch: the epoch.
+        last_at: the last version of that kind. If the log no longer has it, it counts as one to 0.
+        txid_of: returns the transaction to which a version has gone back; None if it is none of that kind.
     """
     found: list[int] = []
     below = latest
-    for entry in log_entries(location, latest) if rolled_back_at is not None else ():
+    for entry in log_entries(location, latest) if last_at is not None else ():
         below = entry.version - 1
         if entry.epoch is not None and entry.epoch <= epoch:  # so are all versions before it
             return min(found, default=None)
-        if entry.restored is not None:
-            found.append(entry.txid or 0)
-    is_unknown = rolled_back_at is not None and 0 <= rolled_back_at <= below
+        txid = txid_of(entry)
+        if txid is not None:
+            found.append(txid)
+    is_unknown = last_at is not None and 0 <= last_at <= below
     return 0 if is_unknown else min(found, default=None)
 
 
@@ -188,10 +200,11 @@ def _content(location: Location, version: int) -> bytes | None:
 def _entry_of(location: Location, version: int, content: bytes) -> LogEntry:
     path = f"{location.address}/{entry_path(version)}"
     information = _information(path, content)
-    epoch, txid, restored = (_number(information, name) for name in (EPOCH_NOTE, TXID_NOTE, RESTORED_NOTE))
+    numbers = (_number(information, name) for name in (EPOCH_NOTE, TXID_NOTE, RESTORED_NOTE, TURN_NOTE))
+    epoch, txid, restored, turn = numbers
     is_harmless = epoch is not None or _is_harmless(path, content)
     operation = str(information.get("operation", "an unknown operation"))
-    return LogEntry(version, operation, epoch, txid, restored, is_harmless)
+    return LogEntry(version, operation, epoch, txid, restored, is_harmless, turn)
 
 
 def _is_harmless(path: str, content: bytes) -> bool:

@@ -33,7 +33,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 
-from state.delta.log.entries import EPOCH_NOTE, RESTORED_NOTE, TXID_NOTE
+from state.delta.log.entries import EPOCH_NOTE, RESTORED_NOTE, TURN_NOTE, TXID_NOTE
 from state.delta.log.growth import Growth, columns_misfit
 from state.delta.log.location import Location
 from txtopo.api.state import StateKind
@@ -54,6 +54,7 @@ __all__ = [
     "state_application",
     "taken_application",
     "taken_until",
+    "turned_application",
 ]
 
 _EPOCH = "epoch"
@@ -88,9 +89,9 @@ class Fence:
                 f"{marker}; this one has epoch {self.epoch} and writes nothing more",
             )
 
-    def notes(self, txid: int | None, restored: int | None = None) -> dict[str, str]:
+    def notes(self, txid: int | None, restored: int | None = None, turn: int | None = None) -> dict[str, str]:
         """Return what a version says of itself; see :class:`~state.delta.log.entries.LogEntry`."""
-        numbers = {EPOCH_NOTE: self.epoch, TXID_NOTE: txid, RESTORED_NOTE: restored}
+        numbers = {EPOCH_NOTE: self.epoch, TXID_NOTE: txid, RESTORED_NOTE: restored, TURN_NOTE: turn}
         return {name: str(number) for name, number in numbers.items() if number is not None}
 
     def taken_until(self, table: DeltaTable) -> int:
@@ -98,11 +99,16 @@ class Fence:
         return taken_until(table, state_application(self.topology_id, self.state))
 
     def applications(
-        self, txid: int | None, rolled_back_at: int | None = None, taken: int | None = None
+        self,
+        txid: int | None,
+        rolled_back_at: int | None = None,
+        taken: int | None = None,
+        turned_at: int | None = None,
     ) -> Mapping[str, int]:
         """Return the application transactions that a version must carry.
 
-        ``txid`` is None for a marker and for upkeep. A roll-back passes the number of the version that it makes.
+        ``txid`` is None for a marker and for upkeep. A roll-back passes the number of the version that it makes, and so
+        does the marker of a turn.
         ``taken`` is the time up to which the version has taken out expired rows; None if it takes out none.
         """
         own = state_application(self.topology_id, self.state)
@@ -110,6 +116,7 @@ class Fence:
             epoch_application(self.topology_id): self.epoch,
             own: txid,
             rolled_back_application(own): rolled_back_at,
+            turned_application(own): turned_at,
             taken_application(own): taken,
         }
         return {name: number for name, number in numbers.items() if number is not None}
@@ -128,6 +135,11 @@ def state_application(topology_id: str, state: str) -> str:
 def rolled_back_application(application: str) -> str:
     """Return the application id that carries the number of the last version made by a rollback."""
     return f"{application}/rolled-back"
+
+
+def turned_application(application: str) -> str:
+    """Return the application id that carries the number of the last version that marks a turn of the topology."""
+    return f"{application}/turned"
 
 
 def taken_until(table: DeltaTable, application: str) -> int:

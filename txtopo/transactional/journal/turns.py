@@ -9,9 +9,9 @@ turn has undone:
 3. The backup is restored. Tables and coordinator state are at 8, and the coordinator state's metadata says where the
    *former* transaction 8 ended: the next one would lose or double what lies between the two.
 
-A table knows the turns that rolled it back, and the newest epoch that has opened it. Coordinator state and journal know
-their last epoch and their turns, each with the tables that it opened. So both ways can be told: a table with a turn of
-a later epoch, and a table that a turn of theirs should have opened.
+A table knows the turns, with those that rolled it back, and the newest epoch that has opened it. Coordinator state and
+journal know their last epoch and their turns, each with the tables that it opened. So both ways can be told: a table
+with a turn of a later epoch, and a table that a turn of theirs should have opened.
 """
 
 from __future__ import annotations
@@ -46,19 +46,23 @@ class Timeline:
         """Return this timeline after a further turn."""
         return Timeline(turn.epoch, (*(each for each in self.turns if each.txid < turn.txid), turn))
 
-    def shared_until(self, table: StateTable, description: TableDescription) -> int | None:
-        """Return the last transaction up to which a table has the same past; None if it has in all.
+    def shared_until(self, table: StateTable, description: TableDescription, txid: int, last_txid: int) -> int | None:
+        """Return the last transaction up to which a table has the same past; None if it has up to ``txid``.
 
         Args:
             table: the table.
             description: its description.
+            txid: a transaction of this timeline.
+            last_txid: the last one up to it that has written to the table.
         """
-        undone_to = table.undone_to(self.epoch)
-        ends = [] if undone_to is None else [undone_to]
-        ends += [
+        undone = [
             turn.txid for turn in self.turns if turn.epoch > description.epoch and description.identity in turn.tables
         ]
-        return min(ends, default=None)
+        ends = [
+            (table.turned_to(self.epoch), txid),
+            *((end, last_txid) for end in (table.undone_to(self.epoch), *undone)),
+        ]
+        return min((end for end, last in ends if end is not None and last > end), default=None)
 
 
 UNKNOWN = Timeline()

@@ -322,7 +322,7 @@ class Choice:
                 obstacles.append(obstacle)
             elif description is None:
                 continue
-            elif (shared := self._shared_until(checkpoint, table, description)) is not None and wanted > shared:
+            elif (shared := self._shared_until(checkpoint, table, description, wanted)) is not None:
                 where = "a rewind or a repair has undone, or has not seen, what came after"
                 obstacles.append(
                     f"{name!r} has the same past as {checkpoint.source} only up to transaction {shared}: {where}"
@@ -339,8 +339,12 @@ class Choice:
                 rolled_back.append(name)
         return tuple(rolled_back), obstacles
 
-    def _shared_until(self, checkpoint: Checkpoint, table: StateTable, description: TableDescription) -> int | None:
-        return checkpoint.timeline.shared_until(table, description) if self.kept is None else None
+    def _shared_until(
+        self, checkpoint: Checkpoint, table: StateTable, description: TableDescription, wanted: int
+    ) -> int | None:
+        if self.kept is not None:
+            return None
+        return checkpoint.timeline.shared_until(table, description, checkpoint.txid, wanted)
 
     def _is_at(self, table: StateTable, description: TableDescription, txid: int) -> bool:
         is_sound = self.kept is not None

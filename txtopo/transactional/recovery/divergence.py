@@ -384,10 +384,10 @@ def _off_timeline(
     record: CoordinatorRecord, name: str, description: TableDescription, table: StateTable
 ) -> tuple[DivergenceKind, str] | None:
     """Look for a turn that only one of table and coordinator state has gone through, and that has undone the other."""
-    shared = record.timeline.shared_until(table, description)
     last, mark = description.last_txid or 0, record.committed.states.get(name)
     recorded = [(mark.txid if mark is not None else None) or 0, *(last for _ in record.allowed(name) & {last})]
-    if shared is None or max(recorded) <= shared:
+    shared = record.timeline.shared_until(table, description, record.committed.txid, max(recorded))
+    if shared is None:
         return None
     what = (
         f", of another timeline: a rewind or a repair went back, and only up to transaction {shared} are the two the "

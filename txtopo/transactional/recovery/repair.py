@@ -93,6 +93,8 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
                 if not isinstance(state, CanBeRepaired):
                     raise StateAccessError(f"state {name!r} keeps no earlier versions", txid=plan.txid)
                 state.roll_back(plan.states.get(name, 0))
+                if plan.until > plan.txid and not plan.is_as_it_is:
+                    state.note_turn(plan.txid)
         before = coordinator_state.committed()
         if plan.is_as_it_is:
             mark = attrs.evolve(before, states=_marks_as_they_are(before, opened))
