@@ -22,14 +22,21 @@ def choose_job(
 
     - Transactions beyond the bound of pending ones wait; an earlier run with a higher bound may have begun them.
     - A transaction whose job was lost runs in a job of its own.
+    - One whose loss is unproven waits for others; if all losses are, the one that was lost first is tried again first.
     - No transaction is chosen after one whose end the spout must know first.
     """
     job: list[Transaction] = []
+    unproven: list[Transaction] = []
+    has_witness = False
     end = pending_end(committed, limits)
     for transaction in _in_order(pending, committed):
-        is_due = transaction.status is Status.READY and transaction.tries.not_before_ms <= now_ms
-        fits = is_due and not (job and transaction.tries.is_suspect)
-        if fits and transaction.txid <= end:
+        is_ready = transaction.status is Status.READY and transaction.txid <= end
+        if is_ready and transaction.tries.is_unproven:
+            unproven.append(transaction)
+            is_ready = False
+        has_witness |= is_ready
+        fits = is_ready and transaction.tries.not_before_ms <= now_ms and not (job and transaction.tries.is_suspect)
+        if fits:
             job.append(transaction)
             if transaction.tries.is_suspect or len(job) >= transactions_max:
                 return job
@@ -38,7 +45,26 @@ def choose_job(
         # Later transactions of an opaque spout begin where this one ends, so none can start before it.
         elif transaction.status in limits.spout.unknown:
             return []
+    if unproven and not has_witness:
+        first = min(unproven, key=lambda transaction: (transaction.tries.not_before_ms, transaction.txid))
+        return [first] if first.tries.not_before_ms <= now_ms else []
     return job
+
+
+def witnesses(pending: Mapping[int, Transaction], committed: int, limits: Limits) -> list[Transaction]:
+    """Return the ready transactions; if one is processed, the loss of another one is not the fault of Spark.
+
+    None follow one whose end the spout must know first.
+    """
+    found = []
+    for transaction in _in_order(pending, committed):
+        if transaction.txid > pending_end(committed, limits):
+            break
+        if transaction.status is Status.READY:
+            found.append(transaction)
+        if transaction.status in limits.spout.unknown:
+            break
+    return found
 
 
 def choose_group(pending: Mapping[int, Transaction], committed: int, limits: Limits) -> list[Transaction]:

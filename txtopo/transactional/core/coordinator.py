@@ -33,13 +33,19 @@ individually (``Processed``, ``Failed``); an attempt without an answer when its 
 
 When a job is lost, it is unknown which transaction is to blame: one of the job, or one of another job that the same
 executor worked for. So each transaction of a lost job is a *suspect*: it runs in a job of its own, and no other job is
-in flight beside it. If that is lost, nothing else can have been the cause, and only then the loss counts as the
-transaction's own failure. Several losses in a row, with a growing pause between them, stop the run: then the fault is
-Spark's and not a transaction's. Jobs that were in flight together are lost together, which is one loss.
+in flight beside it. If that is lost, no other transaction can have been the cause, but the cluster can: a connection
+between two executors that breaks loses whatever is tried. So the loss is *unproven*, and another transaction is tried
+next. The loss counts as the transaction's own failure if others are processed just before it and just after it. If
+there is no other one to try, it counts at once. Several losses in a row, with a growing pause between them, stop the
+run: then the fault is Spark's and not a transaction's. Jobs that were in flight together are lost together, which is
+one loss.
 
 1. Jobs 4 and 5 hold transactions 7 and 8. Transaction 7 ends the process of the executor, and both jobs are lost.
-2. Transaction 7 runs alone, and its job is lost: its first failure. Transaction 8 waits.
-3. With two tries at most, 7 is given up when its job is lost once more. Then 8 runs, alone as well, and is processed.
+2. Transaction 7 runs alone, and its job is lost. Transaction 8 runs, alone as well, and is processed: the cluster works.
+3. Transaction 7 is lost again, and 9 is processed: its first failure. With two tries at most, 7 is given up when it is
+   lost once more, and 10 is processed.
+4. If it was a connection that had broken, 8 is lost like 7, and so are 9 and 10. Nobody is to blame, nothing is given
+   up, and the run stops after ``job_failures_max`` losses, or goes on as soon as one is processed.
 
 In real-time mode a job is not lost as a whole: its attempts are spread over workers that answer them one by one, and
 only the attempt that a worker died in is lost (``AttemptLost``). It is treated as a lost job of its own; the other
@@ -162,7 +168,7 @@ from txtopo.transactional.core.actions import (
     Stop,
     StopReason,
 )
-from txtopo.transactional.core.choosing import choose_group, choose_job, pending_end
+from txtopo.transactional.core.choosing import choose_group, choose_job, pending_end, witnesses
 from txtopo.transactional.core.events import (
     NEVER,
     Activated,
@@ -216,6 +222,8 @@ class Coordinator:
         self._stopping: Stop | None = None
         self._stopped = False
         self._failures: list[FailedAttempt] = []
+        self._is_cluster_well = True
+        """Whether something was processed since the last loss."""
         self._histories = Histories(saves_metadata=limits.spout.repeats)
 
     # Interface.
@@ -385,7 +393,17 @@ class Coordinator:
         transaction.move(Trigger.PROCESSED)
         transaction.processed_ms = self._now_ms
         transaction.metadata = self.limits.spout.metadata_after(transaction.metadata, event.metadata)
+        transaction.tries.is_unproven = False
         self._jobs.lost_in_a_row = 0  # Spark can run jobs, so earlier losses are not "in a row" any more
+        self._is_cluster_well = True
+        self._end_waits(is_proof=True)
+
+    def _end_waits(self, *, is_proof: bool) -> None:
+        """Let transactions whose loss is unproven be tried again; with a proof, those losses count that are charged."""
+        for transaction in [each for each in self._pending.values() if each.tries.is_unproven]:
+            transaction.tries.is_unproven = False
+            transaction.tries.failures += is_proof and transaction.tries.is_charged
+            self._give_up_if_due(transaction)
 
     def _failed(self, event: Failed) -> None:
         for transaction in self._live([event.attempt]):
@@ -396,6 +414,7 @@ class Coordinator:
                 continue
             self._note_begun(transaction.job_id)
             transaction.tries.failures += 1
+            self._end_waits(is_proof=False)  # or a transaction that fails for ever would be waited for
             was_processed = transaction.status is not Status.PROCESSING
             if event.metadata is not None:
                 transaction.metadata = self.limits.spout.metadata_after(transaction.metadata, event.metadata)
@@ -434,7 +453,15 @@ class Coordinator:
             self._failures.append(failure)
         self._note(transaction, HistoryEvent.FAILED, error, component)
         transaction.move(Trigger.FAIL)
-        # After FAIL it is READY, from where the table lets it be given up.
+        self._give_up_if_due(transaction, was_emitted=was_emitted)
+        # A given-up transaction stays pending until its turn to end; only later ones may have to begin again.
+        is_given_up = transaction.status is Status.DEAD
+        first = self.limits.spout.roll_back_from(transaction.txid, is_given_up=is_given_up)
+        if first is not None:
+            self._roll_back(first, transaction.txid)
+
+    def _give_up_if_due(self, transaction: Transaction, *, was_emitted: bool = False) -> None:
+        """Give up a transaction that is ready and has failed as often as it may."""
         gives_up = self.limits.tries_max is not None and transaction.tries.failures >= self.limits.tries_max
         # Nobody would end event time again: what its last windows hold would never be said.
         can_skip = self.limits.spout.can_skip(was_emitted=was_emitted) and transaction.planned.turn is not Turn.END
@@ -443,11 +470,6 @@ class Coordinator:
             transaction.move(Trigger.GIVE_UP)
         elif gives_up:
             self._stop(Stop(StopReason.FAILED, self._poison(transaction)))
-        # A given-up transaction stays pending until its turn to end; only later ones may have to begin again.
-        is_given_up = transaction.status is Status.DEAD
-        first = self.limits.spout.roll_back_from(transaction.txid, is_given_up=is_given_up)
-        if first is not None:
-            self._roll_back(first, transaction.txid)
 
     def _roll_back(self, first_txid: int, failed_txid: int) -> None:
         for txid in [txid for txid in self._pending if txid >= first_txid]:
@@ -484,11 +506,12 @@ class Coordinator:
     def _is_to_blame(self, job_id: int) -> bool:
         """Whether a lost job is the fault of one transaction, which was alone and has failed before.
 
-        With bounded tries that transaction will be given up, so the loss must not stop the run.
+        While others can still prove it, that is unknown. With bounded tries that transaction will be given up, so the loss must not stop the run.
         """
         transaction = self._pending.get(self._jobs.txids[job_id][0])
         failed_before = transaction is not None and transaction.tries.failures > 0
-        return self._jobs.was_alone(job_id) and failed_before and self.limits.tries_max is not None
+        is_proven = not witnesses(self._pending, self.committed, self.limits)
+        return self._jobs.was_alone(job_id) and failed_before and is_proven and self.limits.tries_max is not None
 
     def _end_job(self, job_id: int, error: str) -> None:
         is_alone = self._jobs.was_alone(job_id)
@@ -501,8 +524,12 @@ class Coordinator:
                 continue
             transaction = self._pending[txid]
             transaction.tries.not_before_ms = self._now_ms + self._jobs.pause_ms
-            transaction.tries.failures += is_alone  # beside others, the one at fault is unknown
+            # Beside others, the one at fault is unknown.
+            is_unproven = is_alone and bool(witnesses(self._pending, self.committed, self.limits))
+            transaction.tries.failures += is_alone and not is_unproven
+            transaction.tries.is_unproven, transaction.tries.is_charged = is_unproven, self._is_cluster_well
             transaction.tries.is_suspect = True
+            self._is_cluster_well = False
             self._fail(transaction, error)
 
     def _commit(self, event: Committed, actions: list[Action]) -> None:

@@ -25,6 +25,10 @@ class Tries:
     failures: int = 0
     is_suspect: bool = False
     """A job of it was lost: from then on it runs alone, to find the transaction at fault."""
+    is_unproven: bool = False
+    """It was lost alone, and nothing was processed since: it waits for that, if another one can be tried."""
+    is_charged: bool = False
+    """Whether that loss counts as its failure then: just before it, too, something had been processed."""
     not_before_ms: int = 0
     error: str = ""
     failed_attempts: int = 0
