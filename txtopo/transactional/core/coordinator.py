@@ -41,7 +41,7 @@ run: then the fault is Spark's and not a transaction's. Jobs that were in flight
 one loss.
 
 1. Jobs 4 and 5 hold transactions 7 and 8. Transaction 7 ends the process of the executor, and both jobs are lost.
-2. Transaction 7 runs alone, and its job is lost. Transaction 8 runs, alone as well, and is processed: the cluster works.
+2. Transaction 7 runs alone, and its job is lost. Then 8 runs, alone as well, and is processed: the cluster works.
 3. Transaction 7 is lost again, and 9 is processed: its first failure. With two tries at most, 7 is given up when it is
    lost once more, and 10 is processed.
 4. If it was a connection that had broken, 8 is lost like 7, and so are 9 and 10. Nobody is to blame, nothing is given
@@ -506,7 +506,8 @@ class Coordinator:
     def _is_to_blame(self, job_id: int) -> bool:
         """Whether a lost job is the fault of one transaction, which was alone and has failed before.
 
-        While others can still prove it, that is unknown. With bounded tries that transaction will be given up, so the loss must not stop the run.
+        While others can still prove it, that is unknown. With bounded tries that transaction will be given up, so the
+        loss must not stop the run.
         """
         transaction = self._pending.get(self._jobs.txids[job_id][0])
         failed_before = transaction is not None and transaction.tries.failures > 0
