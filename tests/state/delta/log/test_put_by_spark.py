@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,45 +16,12 @@ from state import DeltaRows, DeltaState
 from state.delta.keyed import state as delta_opened
 from tests.budgets import examples
 from tests.state.delta.log.test_put import Rows, comparable, tables, write
+from tests.state.delta.spark_session import rows_at, run_sql
 from txtopo import Fields
 from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.values import TransactionalValue
 
 pytestmark = pytest.mark.long
-
-
-_session: Any = None
-"""In the process with the session."""
-
-
-def begin_session() -> None:
-    """Begin a session with Delta, which lasts as long as the process."""
-    global _session  # noqa: PLW0603 - a process has one session
-    from tests.harness.benchmarks.session import benchmark_session
-
-    begun = benchmark_session()
-    _session = begun, begun.__enter__()
-
-
-def rows_at(root: Path, version: int) -> Rows:
-    """Return the rows that the session sees in a version."""
-    table = _session[1].read.format("delta").option("versionAsOf", version).load(str(root)).toArrow()
-    rows: Rows = table.to_pylist()
-    return rows
-
-
-def run_sql(statement: str) -> None:
-    """Run a statement in the session."""
-    _session[1].sql(statement)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[ProcessPoolExecutor]:
-    """A session with Delta, in a process of its own: a JVM takes JARs when it starts, or never."""
-    pytest.importorskip("delta")
-    spawned = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawned, initializer=begin_session) as pool:
-        yield pool
 
 
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,12 +1,13 @@
-"""The readers that people have, each as a function that returns the ids of the rows that pass a filter."""
+"""The readers that people have, each as a function that returns some columns of the rows that pass a filter."""
 
 from __future__ import annotations
 
 import datetime as dt
 import functools
 import json
+import operator
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,8 +33,25 @@ class Filter(NamedTuple):
             return f"{self.column} in ({', '.join(map(literal, self.value))})"
         return f"{self.column} {self.operator}" + ("" if "null" in self.operator else f" {literal(self.value)}")
 
+    def passes(self, value: Any) -> bool:
+        """Say whether a row with a value passes, as a plain computation does."""
+        if value is None or self.value is None:
+            return (value is None) == (self.operator == "is null")
+        compare = {"=": operator.eq, "<": operator.lt, ">=": operator.ge, "in": lambda each, of: each in of}
+        return bool(compare[self.operator](value, self.value))
 
-def delta_rs_dataset(path: Path, wanted: Filter | None) -> list[int]:
+
+Reader = Callable[[Path, Filter | None, Sequence[str]], pa.Table]
+
+ID = ("id",)
+
+
+def ids(rows: pa.Table) -> list[int]:
+    """Return the ids of rows, sorted."""
+    return sorted(rows["id"].to_pylist())
+
+
+def delta_rs_dataset(path: Path, wanted: Filter | None = None, columns: Sequence[str] = ID) -> pa.Table:
     """Read as ``to_pyarrow_table(filters=…)`` and ``to_pandas(filters=…)`` do."""
     condition = None
     if wanted is not None:
@@ -46,23 +64,23 @@ def delta_rs_dataset(path: Path, wanted: Filter | None) -> list[int]:
             "is null": field.is_null,
             "is not null": field.is_valid,
         }[wanted.operator]()
-    return DeltaTable(str(path)).to_pyarrow_dataset().to_table(columns=["id"], filter=condition)["id"].to_pylist()
+    return DeltaTable(str(path)).to_pyarrow_dataset().to_table(columns=list(columns), filter=condition)
 
 
-def delta_rs_scan(path: Path, wanted: Filter | None) -> list[int]:
+def delta_rs_scan(path: Path, wanted: Filter | None = None, columns: Sequence[str] = ID) -> pa.Table:
     """Read by ``scan``, delta-rs' own way."""
     predicate = None if wanted is None else wanted.sql(_data_fusion_literal)
-    return pa.table(DeltaTable(str(path)).scan(columns=["id"], predicate=predicate))["id"].to_pylist()
+    return pa.table(DeltaTable(str(path)).scan(columns=list(columns), predicate=predicate))
 
 
-def delta_rs_query(path: Path, wanted: Filter | None) -> list[int]:
+def delta_rs_query(path: Path, wanted: Filter | None = None, columns: Sequence[str] = ID) -> pa.Table:
     """Read by a query in SQL."""
     where = "" if wanted is None else f" where {wanted.sql(_data_fusion_literal)}"
-    query = QueryBuilder().register("t", DeltaTable(str(path))).execute(f"select id from t{where}")
-    return pa.table(query.read_all())["id"].to_pylist()
+    query = QueryBuilder().register("t", DeltaTable(str(path))).execute(f"select {', '.join(columns)} from t{where}")
+    return pa.table(query.read_all())
 
 
-def polars_scan(path: Path, wanted: Filter | None) -> list[int]:
+def polars_scan(path: Path, wanted: Filter | None = None, columns: Sequence[str] = ID) -> pa.Table:
     """Read by polars' ``scan_delta``."""
     rows = pl.scan_delta(str(path))
     if wanted is not None:
@@ -77,14 +95,13 @@ def polars_scan(path: Path, wanted: Filter | None) -> list[int]:
                 "is not null": column.is_not_null,
             }[wanted.operator]()
         )
-    return rows.select("id").collect()["id"].to_list()
+    return rows.select(columns).collect().to_arrow()
 
 
-def duck_db(path: Path, wanted: Filter | None) -> list[int]:
+def duck_db(path: Path, wanted: Filter | None = None, columns: Sequence[str] = ID) -> pa.Table:
     """Read by DuckDB's extension for Delta."""
     where = "" if wanted is None else f" where {wanted.sql(_standard_literal)}"
-    found = _duck_db().execute(f"select id from delta_scan('{path}'){where}").fetchall()
-    return [row[0] for row in found]
+    return _duck_db().execute(f"select {', '.join(columns)} from delta_scan('{path}'){where}").fetch_arrow_table()
 
 
 @functools.cache
@@ -97,7 +114,7 @@ def _duck_db() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-READERS: tuple[Callable[[Path, Filter | None], list[int]], ...] = (
+READERS: tuple[Reader, ...] = (
     delta_rs_dataset,
     delta_rs_scan,
     delta_rs_query,
@@ -127,6 +144,8 @@ def _standard_literal(value: Any) -> str:
             return f"date '{value.isoformat()}'"
         case str():
             return "'" + value.replace("'", "''") + "'"
+        case bytes():
+            return "'" + "".join(f"\\x{byte:02X}" for byte in value) + "'::blob"
         case float():
             return f"cast('{value}' as double)"
         case Decimal():
@@ -134,8 +153,22 @@ def _standard_literal(value: Any) -> str:
     return str(value)
 
 
+def spark_literal(value: Any) -> str:
+    """Return a value as a literal of Spark's SQL."""
+    match value:
+        case str():
+            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        case bytes():
+            return f"X'{value.hex()}'"
+        case dt.datetime():
+            return f"timestamp '{value.isoformat(sep=' ')}'"
+    return _standard_literal(value)
+
+
 def _data_fusion_literal(value: Any) -> str:
     if isinstance(value, dt.datetime):
         zone = "None" if value.tzinfo is None else 'Some("UTC")'
         return f"arrow_cast('{value.replace(tzinfo=None).isoformat()}', 'Timestamp(Microsecond, {zone})')"
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
     return _standard_literal(value)

@@ -1,0 +1,38 @@
+"""What the process with a session of Spark and Delta does for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+_session: Any = None
+"""In the process with the session."""
+
+
+def begin_session() -> None:
+    """Begin a session with Delta, which lasts as long as the process."""
+    global _session  # noqa: PLW0603 - a process has one session
+    from tests.harness.benchmarks.session import benchmark_session
+
+    begun = benchmark_session()
+    _session = begun, begun.__enter__()
+
+
+def rows_at(root: Path, version: int) -> list[dict[str, Any]]:
+    """Return the rows that the session sees in a version."""
+    table = _session[1].read.format("delta").option("versionAsOf", version).load(str(root)).toArrow()
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+def rows_where(root: Path, condition: str | None, columns: list[str]) -> pa.Table:
+    """Return columns of the rows that pass a condition of SQL."""
+    rows = _session[1].read.format("delta").load(str(root))
+    return (rows if condition is None else rows.where(condition)).select(*columns).toArrow()
+
+
+def run_sql(statement: str) -> None:
+    """Run a statement in the session."""
+    _session[1].sql(statement)
