@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 
+import pyarrow as pa
 import pytest
 
 from tests.acceptance.topologies import counts_of, make_data, read_words, words_topology
@@ -48,8 +49,9 @@ def run_stuck(output, on_progress=None, runners=None):
             runners.append(runner)
         yield runner
 
+    pa.array(["a"])  # the first one of a process imports pandas, which takes a busy machine longer than the timeout
     topology = words_topology(output, make_data(2, 20))
-    return run_with(topology, Config(message_timeout_secs=1), Environment(make_runner), on_progress=on_progress)
+    return run_with(topology, Config(message_timeout_secs=2), Environment(make_runner), on_progress=on_progress)
 
 
 def test_a_job_that_makes_no_progress_is_cancelled(tmp_path):

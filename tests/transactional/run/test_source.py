@@ -401,7 +401,16 @@ def test_a_clock_that_is_set_back() -> None:
 
 def test_a_clock_that_is_far_behind(caplog: pytest.LogCaptureFixture) -> None:
     """If a clock was years ahead once, the log says once, also where nothing comes, what waits for it, until when."""
-    source = Source("spout", Status(), REPEATABLE, wall_secs=lambda: NOW_SECS, quiet_after=dt.timedelta(seconds=1))
+    clock = Clock()
+    source = Source(
+        "spout",
+        Status(),
+        REPEATABLE,
+        lambda: clock.now,
+        clock.sleep,
+        wall_secs=lambda: NOW_SECS,
+        quiet_after=dt.timedelta(seconds=1),
+    )
     for secs in (60, 61, 200_000_000, 200_000_000):
         source.create(ask(8, 1, "before", Planned(round((NOW_SECS + secs) * 1_000))), committed=7)
     expected = (
