@@ -25,7 +25,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from state.delta.log.damage import state_failure
 from state.delta.log.data_files import DATA_FOLDER, DataFile, files_of
-from state.delta.log.entries import entry_path
+from state.delta.log.entries import entry_path, log_entries
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import WORLD_ERRORS, Fence
 from state.delta.log.put import Change, entry_of, refuse_unknown
@@ -90,6 +90,11 @@ class TableWriter:
         writer = cls(location, table, fence, partition_by)
         if location.root is not None:
             (location.root / DATA_FOLDER).mkdir(exist_ok=True)
+        newest = next(log_entries(location, writer.version), None)
+        if newest is None or not newest.is_own:
+            # Others may not have synced what the marker is put on top of. Later it is no longer told from our own.
+            writer.look()
+            writer.make_durable()
         for _ in range(_MARKER_TRIES_MAX):
             # Another Delta write that has taken the version may be the marker of a newer coordinator.
             writer.look()

@@ -216,8 +216,9 @@ def test_a_write_of_a_dead_coordinator(place, monkeypatch, lost):
         assert {place.path / entry_path(state.version), place.path / "_delta_log", *files} <= synced
 
 
-def test_what_a_write_stands_on_is_durable(tmp_path, monkeypatch):
-    """Versions of others, and their files, are synced before a write counts that comes after them."""
+@pytest.mark.parametrize("moment", ["before it is opened", "afterwards"])
+def test_what_a_write_stands_on_is_durable(tmp_path, monkeypatch, moment):
+    """Versions of others, and their files, are synced before a write or a marker counts that comes after them."""
     monkeypatch.setattr(data_files, "BUCKET_ROWS", 1)
     place = Place(tmp_path / "t", "whole")
     state = place.opened()
@@ -232,7 +233,10 @@ def test_what_a_write_stands_on_is_durable(tmp_path, monkeypatch):
 
     before = DeltaTable(place.path)
     monkeypatch.setattr(os, "fsync", noting)
-    state.publish(2, note)
+    if moment == "afterwards":
+        state.publish(2, note)
+    else:
+        place.opened()
     assert {place.path / entry_path(before.version()), *map(Path, before.file_uris())} <= synced
 
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 import attrs
 import pytest
 
-from txtopo.transactional.journal.ending import METADATA_DIR
-
 STORE = "coordinator.sqlite"
 
 
@@ -38,10 +36,13 @@ class Disk:
 
     def left(self) -> Left:
         """Return what a loss of power would leave now."""
-        store = self.folder / METADATA_DIR
-        entries = {path.stat().st_ino: path.read_bytes() for path in self.folder.glob("*/_delta_log/*.json")}
-        files = {path.name: path.read_bytes() for path in store.glob(f"{STORE}*") if not path.name.endswith(".lock")}
-        return Left(self.folder.stat().st_ino, dict(self.contents), {**self.names}, entries, store.stat().st_ino, files)
+        entries = {path.stat().st_ino: path.read_bytes() for path in self.folder.rglob("_delta_log/*.json")}
+        stores = {
+            path.relative_to(self.folder): path.read_bytes()
+            for path in self.folder.rglob(f"{STORE}*")
+            if not path.name.endswith(".lock")
+        }
+        return Left(self.folder.stat().st_ino, dict(self.contents), dict(self.names), entries, stores)
 
     def close(self) -> None:
         for descriptor in self.held:
@@ -76,8 +77,8 @@ class Left:
     names: dict[int, dict[str, int]]
     entries: dict[int, bytes]
     """Entries of Delta logs, synced or not."""
-    metadata_dir: int
-    store: dict[str, bytes]
+    stores: dict[pathlib.Path, bytes]
+    """The files of coordinator states, by their paths."""
 
     def lay_out(self, folder: pathlib.Path, *, are_entries_lucky: bool = False) -> None:
         """Make it a folder; a file whose content was not synced is empty.
@@ -91,16 +92,13 @@ class Left:
         for path, inode in self._files(folder, self.root):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(self.contents.get(inode, lucky.get(inode, b"")))
-        (folder / METADATA_DIR).mkdir(parents=True, exist_ok=True)
-        for name, content in self.store.items():
-            (folder / METADATA_DIR / name).write_bytes(content)
+        for path, content in self.stores.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
 
     def _files(self, folder: pathlib.Path, inode: int) -> Iterator[tuple[pathlib.Path, int]]:
-        names = dict(self.names.get(inode, {}))
-        if inode == self.root:
-            names[METADATA_DIR] = self.metadata_dir
-        for name, below in names.items():
-            if below in self.names or below == self.metadata_dir:
+        for name, below in self.names.get(inode, {}).items():
+            if below in self.names:
                 yield from self._files(folder / name, below)
             elif not name.startswith(STORE):
                 yield folder / name, below
