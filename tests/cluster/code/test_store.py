@@ -8,6 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from tests.transactional.recovery.power_loss import Disk
 from txtopo.cluster.code.store import CodeFile, CodeStore, Manifest, describe
 from txtopo.errors import CodeUnavailable, SubmissionError
 
@@ -33,6 +34,21 @@ def test_keep_and_find(tmp_path: Path) -> None:
     assert path.read_bytes() == b"code"
     for topology, name in [("words-1-9", "manifest.json"), ("words-1-9", "../x"), ("..", "code.zip"), ("no", "x")]:
         assert store.file(topology, name) is None
+
+
+def test_code_outlives_a_loss_of_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is kept, whoever counts on this copy finds it whole; also if it replaces what was there."""
+    disk = Disk(tmp_path / "disk")
+    disk.folder.mkdir()
+    with monkeypatch.context() as patched:
+        disk.watch(patched)
+        for content in (b"code", b"other code"):
+            manifest = _kept(CodeStore(disk.folder), content=content)
+            disk.left().lay_out(tmp_path / "left")
+            store = CodeStore(tmp_path / "left")
+            store.check({"words-1-9": manifest})
+            assert store.manifest("words-1-9") == manifest
+    disk.close()
 
 
 def test_draft_that_is_damaged_is_not_kept(tmp_path: Path) -> None:

@@ -115,6 +115,14 @@ def test_the_very_end_of_a_session(tmp_path: Path, lateness: float) -> None:
     assert said(tmp_path, "late") == []
 
 
+@pytest.mark.parametrize("lateness", [0, 5])
+def test_right_after_the_end_of_a_session(tmp_path: Path, lateness: float) -> None:
+    """It closes with the first watermark behind its end, not with the next one."""
+    script = [Planned(0, [at(0)]), Planned(1, [at(10.000001 + lateness, "other")])]
+    run_parts(tmp_path, script, (2, counting(Sessions(10 * SECOND), lateness)))
+    assert said(tmp_path) == [(2, 0, 10, 1)]
+
+
 def test_a_quiet_source(tmp_path: Path) -> None:
     """The last windows close although nothing comes any more: by transactions without input."""
     script = [Planned(0, [at(1), at(11)]), *(Planned(60 * minute, None) for minute in range(1, 4)), Planned(185, [])]
