@@ -23,7 +23,7 @@ from txtopo.api.context import TopologyContext
 from txtopo.api.tuples import Tuple
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure, TxtopoError
 from txtopo.network.client_properties import ClientProperties, Value
-from txtopo.network.kafka_connection import REPEAT_SECS, KafkaConnection
+from txtopo.network.kafka_connection import REPEAT_SECS, KafkaConnection, kafka_servers
 from txtopo.printable import escaped
 from txtopo.repeated import Repeated
 
@@ -270,14 +270,12 @@ class KafkaBolt(RichBolt):
         properties: Mapping[str, Value] | None = None,
         connect: Callable[[SenderSettings], KafkaSender] = ConfluentSender,
     ) -> None:
-        if not isinstance(servers, str) or not servers.strip():
-            raise ConfigError(f"servers must be host:port of a broker, or several separated by commas, not {servers!r}")
         if [topic is not None, topic_field is not None, mapper is not None].count(True) != 1:
             raise ConfigError("give one of topic, topic_field and mapper, so that each record has a topic")
         self._mapper: Mapper = mapper or FieldsMapper(
             topic, topic_field, key_field, value_field, key_serializer, value_serializer
         )
-        self._servers = servers
+        self._servers = kafka_servers(servers)
         self._properties = ClientProperties(properties, _RESERVED)
         self.connect = connect
 

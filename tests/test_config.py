@@ -50,7 +50,11 @@ def test_unknown_name(name: str, nearest: str) -> None:
         ("message_timeout_secs", None, "a number of seconds above 0"),
         ("debug", "perhaps", "true or false"),
         ("layout", "wide", "one of auto, together, spread"),
-        ("transactional.zookeeper.servers", 3, "host names, or host:port, separated by commas"),
+        (
+            "transactional.zookeeper.servers",
+            3,
+            "hosts, or host:port, separated by commas, with an IPv6 address in brackets: [::1]:2181",
+        ),
         ("topology.max.spout.pending", 0, "an integer of at least 1"),
         ("topology.transaction.max.attempts.policy", "GIVE UP", "one of WAIT, SKIP"),
         ("topology.acker.executors", True, "an integer of at least 0, or none"),

@@ -10,7 +10,8 @@ from __future__ import annotations
 import difflib
 import enum
 import math
-from collections.abc import Callable, ItemsView, Iterator, Mapping
+import re
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -97,12 +98,49 @@ def _to_flag(value: Any) -> bool:
     return value
 
 
-def _to_servers(value: Any) -> tuple[str, ...]:
+_SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::(\d{1,5}))?")
+"""A host, or an IPv6 address in brackets, with or without a port."""
+
+_PORT_MAX = 65_535
+
+
+def to_servers(value: Any) -> tuple[str, ...]:
+    """Return servers, each ``host`` or ``host:port``, from a text with commas between them or from several texts.
+
+    Raises:
+        ValueError: there is none, or one is no server; the message says which.
+    """
     parts = value.split(",") if isinstance(value, str) else list(value)
     servers = tuple(str(part).strip() for part in parts if str(part).strip())
     if not servers:
-        raise ValueError
+        raise ValueError("there is none")
+    for server in servers:
+        found = _SERVER.fullmatch(server)
+        if found is None or not 1 <= int(found[1] or 1) <= _PORT_MAX:
+            raise ValueError(f"{server!r} is none; write host:port, and an IPv6 address in brackets, as in [::1]:9092")
     return servers
+
+
+def with_ports(servers: Iterable[str], port: int) -> str:
+    """Return servers as a text with commas between them; one without a port gets this one."""
+    found = ((server, _SERVER.fullmatch(server)) for server in servers)
+    return ",".join(server if match is None or match[1] else f"{server}:{port}" for server, match in found)
+
+
+def _to_node(value: Any) -> str:
+    node = _to_text(value)
+    if not re.fullmatch(r"(/[^/\0]+)+", node) or {".", ".."}.intersection(node.split("/")):
+        raise ValueError(node)
+    return node
+
+
+def _to_credentials(value: Any) -> str | None:
+    if value is None:
+        return None
+    user, colon, _ = _to_text(str(value)).partition(":")
+    if not user or not colon:
+        raise ValueError("there is no colon behind a user")
+    return str(value)
 
 
 def _one_of(*choices: str) -> Kind:
@@ -127,7 +165,9 @@ FOLDER_OR_NONE = Kind("a path of a file system, not an address such as s3://…,
 FLAG = Kind("true or false", _to_flag)
 _any = Kind("anything", lambda value: value)
 _TXIDS = or_none(Kind("NAME=TXID pairs, separated by commas", _to_txids))
-SERVERS = Kind("host names, or host:port, separated by commas", _to_servers)
+SERVERS = Kind("hosts, or host:port, separated by commas, with an IPv6 address in brackets: [::1]:2181", to_servers)
+NODE = Kind("the path of a node below the root, such as /txtopo", _to_node)
+CREDENTIALS = Kind("user:password, or none", _to_credentials)
 
 
 class TopologyKind(enum.Enum):
@@ -283,11 +323,11 @@ SETTINGS: Mapping[str, Setting] = {
         ),
         Setting("transactional.zookeeper.servers", ("127.0.0.1",), SERVERS, "ZooKeeper servers"),
         Setting("transactional.zookeeper.port", 2181, whole(1), "port of servers given without one"),
-        Setting("transactional.zookeeper.root", "/txtopo", TEXT, "ZooKeeper node above all topologies"),
+        Setting("transactional.zookeeper.root", "/txtopo", NODE, "ZooKeeper node above all topologies"),
         Setting(
             "transactional.zookeeper.auth",
             None,
-            TEXT_OR_NONE,
+            CREDENTIALS,
             "user:password for digest ACLs on all nodes; none: open nodes",
         ),
         Setting(
@@ -503,7 +543,8 @@ def _check(name: str, value: Any) -> tuple[str, Any]:
     try:
         return setting.name, setting.kind.convert(value)
     except (ValueError, TypeError, LookupError, OverflowError):
-        raise ConfigError(f"{setting.name} is {value!r}; it must be {setting.kind.words} ({setting.purpose})") from None
+        given = repr(value) if shown(setting.name, value) == value else str(shown(setting.name, value))  # or a secret
+        raise ConfigError(f"{setting.name} is {given}; it must be {setting.kind.words} ({setting.purpose})") from None
 
 
 def _is_misspelt(name: str) -> bool:

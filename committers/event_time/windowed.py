@@ -17,6 +17,7 @@ from committers.event_time.times import TIMESTAMP, Micros, micros_in, micros_of,
 from committers.event_time.windows import END, START, Window, sessions, with_windows
 from state import DeltaExpiringRows, DeltaState
 from txtopo import Fields, OutputFieldsDeclarer
+from txtopo.api.fields import checked_fields_of
 from txtopo.api.reduction import Combiner, Reductions
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.errors import FieldsError
@@ -51,6 +52,9 @@ class WindowedCommitter(TimedCommitter):
         lateness: dt.timedelta = dt.timedelta(),
         late_rows: Fields | None = None,
     ) -> None:
+        for role, given in (("key", key), ("late_rows", late_rows)):
+            if given is not None:
+                checked_fields_of(role, given)
         own = Fields(f"{START}: timestamp", f"{END}: timestamp")
         aggregates = checked(aggregates)
         self._key = key or Fields()

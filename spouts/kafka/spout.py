@@ -48,6 +48,7 @@ from txtopo.api.spout import Coordinator, Emitter, Metadata, TransactionalSpout
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, InputError, SourceFailure
 from txtopo.network.client_properties import ClientProperties, Value
+from txtopo.network.kafka_connection import kafka_servers
 
 _TIMEOUT = "topology.message.timeout.secs"
 _TIMEOUT_SECS = 30.0
@@ -86,9 +87,7 @@ class KafkaInput(WithBadRecords):
             raise ConfigError(f"batch_records_max is {batch_records_max!r}; give a whole number of records, at least 1")
         if on_lost not in {each.value for each in OnLostRecords}:
             raise ConfigError(f"on_lost is {on_lost!r}; give 'fail' or 'skip'")
-        self.servers = servers if isinstance(servers, str) else ",".join(servers)
-        if not self.servers:
-            raise ConfigError("servers is empty; give host:port of some of Kafka's brokers")
+        self.servers = kafka_servers(servers)
         self.values = (fields or RECORD_FIELDS).with_attempt().without_attempt()
         """The fields after the attempt."""
         self.output_fields = self.values.with_attempt()

@@ -23,7 +23,7 @@ from typing import TypeVar
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from state.delta.log.damage import state_failure
+from state.delta.log.damage import is_of_full_disk, state_failure
 from state.delta.log.data_files import DATA_FOLDER, DataFile, files_of
 from state.delta.log.entries import entry_path, log_entries
 from state.delta.log.location import LOG_FOLDER, Location
@@ -310,7 +310,8 @@ class TableWriter:
             raise self.failure(what, error, txid) from error
 
     def failure(self, what: str, error: Exception, txid: int | None = None) -> StateFailure:
-        """Return the error for a failure of the table, with the damaged file if one is found."""
+        """Return the error for a failure of the table, with the damaged file if one is found, or a full disk."""
+        what = "the disk is full, so it cannot be written" if is_of_full_disk(error) else what
         return state_failure(f"{self._where()}: {what}", error, self.location.root, self._handle, txid=txid)
 
     def overtaken(self, txid: int | None) -> StateFailure:

@@ -192,7 +192,9 @@ def test_a_run_that_was_killed(tmp_path, command_line):
     assert ran("-c", program, tmp_path).returncode == 1
     rewrite_snapshot(tmp_path, {}, {"last_begun": 4})  # as it would have been a second later
     text = explained(command_line, tmp_path, 3)
-    assert "is dead, probably killed; its last report is 0:0" in text
+    assert (
+        "is dead: it was killed, or could not write its last report, as on a full disk; the one before is 0:0" in text
+    )
     assert "the next run resumes with transaction " in text
     run_inline(topology(tmp_path), Config())
     assert "transaction 3: committed\n  attempt   attempt 1, epoch 2" in explained(command_line, tmp_path, 3)
@@ -229,7 +231,7 @@ def test_a_process_number_that_came_again(tmp_path, command_line):
     run_inline(topology(tmp_path), Config(), until=2)
     goes_on = {"ended": "", "last_begun": 6}
     rewrite_snapshot(tmp_path, {"process_start": 1}, goes_on)
-    assert "is dead, probably killed" in explained(command_line, tmp_path, 3)
+    assert "is dead: it was killed" in explained(command_line, tmp_path, 3)
     rewrite_snapshot(tmp_path, {"host": "elsewhere", "written_secs": 0}, goes_on)
     assert "this machine can't see whether it is alive" in explained(command_line, tmp_path, 3)
 

@@ -133,6 +133,10 @@ def _parse_struct(tokens: list[str], text: str) -> tuple[pa.DataType, list[str]]
         if rest and rest[0] == ",":
             rest = rest[1:]
             continue
+        names = [field.name.lower() for field in fields]
+        twice = next((field.name for field in fields if names.count(field.name.lower()) > 1), None)
+        if twice is not None:  # Delta and Spark take names for the same in any case
+            raise FieldsError(f"{text.strip()!r} has the member {twice!r} twice, if only in other case; rename one")
         return pa.struct(fields), _expect(rest, ">", text)
 
 

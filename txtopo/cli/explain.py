@@ -33,6 +33,7 @@ from txtopo.transactional.journal.journal import (
     topologies_with_journal,
 )
 from txtopo.transactional.run.snapshot import (
+    WHY_DEAD,
     Snapshot,
     TransactionSnapshot,
     Writer,
@@ -312,7 +313,7 @@ def _run_lines(snapshot: Snapshot, writer: Writer, resumes: str) -> list[str]:
     alive = writer.is_alive
     if alive is False:
         return [
-            f"run       {who}, is dead, probably killed; its last report is {clock(age_secs)} old",
+            f"run       {who}, is dead: {WHY_DEAD}; the one before is {clock(age_secs)} old",
             f"next      {resumes}",
         ]
     if age_secs > SILENT_SECS:

@@ -19,7 +19,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from txtopo.config import FLAG, SECONDS, SERVERS, TEXT, TEXT_OR_NONE, Kind, Setting, or_none, whole
+from txtopo.config import (
+    CREDENTIALS,
+    FLAG,
+    NODE,
+    SECONDS,
+    SERVERS,
+    TEXT,
+    TEXT_OR_NONE,
+    Kind,
+    Setting,
+    or_none,
+    whole,
+    with_ports,
+)
 from txtopo.errors import ConfigError
 from txtopo.files.durable import sync_path
 from txtopo.secrecy import is_secret, shown
@@ -46,13 +59,15 @@ _wait = Kind("a number of seconds; 0: do not wait; -1: wait forever", _to_wait)
 
 _log_format = or_none(Kind("text or json", _to_log_format))
 
+_ZOOKEEPER_PORT = 2181
+
 CLUSTER_SETTINGS: Mapping[str, Setting] = {
     setting.name: setting
     for setting in (
         Setting("storm.zookeeper.servers", ("127.0.0.1:2181",), SERVERS, "ZooKeeper's servers, host:port"),
-        Setting("storm.zookeeper.root", "/txtopo-cluster", TEXT, "ZooKeeper node above all nodes of the cluster"),
+        Setting("storm.zookeeper.root", "/txtopo-cluster", NODE, "ZooKeeper node above all nodes of the cluster"),
         Setting("storm.zookeeper.session.timeout.secs", 10.0, SECONDS, "how long a silent daemon counts as alive"),
-        Setting("storm.zookeeper.auth", None, TEXT_OR_NONE, "user:password for digest ACLs on all nodes; none: open"),
+        Setting("storm.zookeeper.auth", None, CREDENTIALS, "user:password for digest ACLs on all nodes; none: open"),
         Setting("storm.local.dir", "txtopo-local", TEXT, "folder of a daemon's code, logs and records of processes"),
         Setting("cluster.token.file", "~/.txtopo/token", TEXT, "file of the token that requests need; made if missing"),
         Setting("nimbus.seeds", ("127.0.0.1:6627",), SERVERS, "nimbuses that commands ask for the leader"),
@@ -135,7 +150,7 @@ class ClusterConfig(Mapping[str, Any]):
     @property
     def zookeeper_hosts(self) -> str:
         """ZooKeeper's servers as ``"host:port,host:port"``."""
-        return ",".join(self["storm.zookeeper.servers"])
+        return with_ports(self["storm.zookeeper.servers"], _ZOOKEEPER_PORT)
 
     def made(self, setting: str, kind: type) -> Any:
         """Return an object of the class that a setting names as ``MODULE:CLASS``.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from txtopo.config import to_servers
 from txtopo.errors import ConfigError, InputError, SourceFailure
 from txtopo.extras import how_to_install
 from txtopo.network.client_properties import ClientProperties
@@ -29,7 +31,25 @@ _REFUSALS = frozenset(
     }
 )
 
+_PROTOCOL = re.compile(r"(?i)^(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://")
+
 _log = logging.getLogger("txtopo.kafka")
+
+
+def kafka_servers(given: str | Sequence[str]) -> str:
+    """Return servers as librdkafka takes them: each ``host:port``, which a protocol may precede, with commas between.
+
+    Raises:
+        ConfigError: there is none, or one is something else, of which librdkafka would make port 0.
+    """
+    try:
+        servers = given.split(",") if isinstance(given, str) else list(given)
+        to_servers([_PROTOCOL.sub("", server.strip()) for server in servers])
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"servers must be host:port of a broker, or several separated by commas, not {given!r} ({error})"
+        ) from error
+    return ",".join(server.strip() for server in servers)
 
 
 class KafkaConnection:

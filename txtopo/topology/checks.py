@@ -44,24 +44,37 @@ Streams = Mapping[str, Mapping[str, Fields]]
 
 def check_ids(graph: Graph) -> Iterator[str]:
     """Find ids that are missing, malformed or used twice."""
-    if not graph.topology_id or not isinstance(graph.topology_id, str) or "/" in graph.topology_id:
-        yield f"the topology id {graph.topology_id!r} must be a non-empty string without a slash"
-    elif graph.topology_id in {".", ".."}:
-        yield f"the topology id {graph.topology_id!r} is the name of a folder already; give the topology another"
-    elif (length := len(urllib.parse.quote(graph.topology_id, safe="", errors="replace"))) > ID_LENGTH_MAX:
-        yield (
-            f"the topology id {graph.topology_id[:_SHOWN]!r}… has {length} characters as part of a file's name, at "
-            f"most {ID_LENGTH_MAX} fit; give the topology a shorter one"
-        )
+    yield from _no_text("topology id", graph.topology_id) or _no_file(graph.topology_id)
     for declared in graph.declared:
-        if not declared.id or not isinstance(declared.id, str):
-            yield f"component id {declared.id!r} must be a non-empty string"
+        yield from _no_text("component id", declared.id)
+    for name, _ in graph.states:
+        yield from _no_text("state", name)
     for name, count in Counter(declared.id for declared in graph.declared).items():
         if count > 1:
             yield f"component id {name!r} is used {count} times; give each spout and bolt its own id"
     for name, count in Counter(name for name, _ in graph.states).items():
         if count > 1:
             yield f"state {name!r} is set {count} times; give each state its own name"
+
+
+def _no_text(what: str, name: Any) -> list[str]:
+    """Say why a name is none, if it is none."""
+    if not name or not isinstance(name, str):
+        return [f"{what} {name!r} must be a non-empty string"]
+    if any("\ud800" <= character <= "\udfff" for character in name):
+        return [f"{what} {name!r} has half of a surrogate pair, which no file can hold; write the whole character"]
+    return []
+
+
+def _no_file(topology_id: str) -> list[str]:
+    """Say why a topology id can't be a part of names of files, if it can't."""
+    if "/" in topology_id:
+        return [f"the topology id {topology_id!r} must be a non-empty string without a slash"]
+    if topology_id in {".", ".."}:
+        return [f"the topology id {topology_id!r} is the name of a folder already; give the topology another"]
+    length = len(urllib.parse.quote(topology_id, safe=""))
+    what = f"the topology id {topology_id[:_SHOWN]!r}… has {length} characters as part of a file's name"
+    return [f"{what}, at most {ID_LENGTH_MAX} fit; give the topology a shorter one"] * (length > ID_LENGTH_MAX)
 
 
 def own_tables_of(graph: Graph) -> Mapping[str, SpoutTable]:

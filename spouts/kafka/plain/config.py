@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Any, Self, TypeVar
 
@@ -22,6 +22,7 @@ from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
 from txtopo.errors import ConfigError
 from txtopo.network.client_properties import ClientProperties, Value
+from txtopo.network.kafka_connection import kafka_servers
 from txtopo.suggestions import did_you_mean
 
 _log = logging.getLogger(__name__)
@@ -185,10 +186,6 @@ def _positive_count(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None
         raise ConfigError(f"{attribute.name} must be an integer of at least 1, not {value!r}")
 
 
-def _servers(given: str | Sequence[str]) -> Any:
-    return given if given is None or isinstance(given, str) else ",".join(given)
-
-
 def _fields(given: Fields | None) -> Fields | None:
     if given is not None and not isinstance(given, Fields):
         raise ConfigError(f"fields must be a Fields, not {given!r}")
@@ -248,7 +245,7 @@ class KafkaSpoutConfig:
         ConfigError: a setting is unknown, or has a wrong value.
     """
 
-    servers: str = attrs.field(converter=_servers)
+    servers: str = attrs.field(converter=kafka_servers)
     topics: TopicFilter = attrs.field(converter=topic_filter)
     fields: Fields | None = attrs.field(default=None, converter=_fields)
     deserializer: Any = attrs.field(default=None, kw_only=True)
@@ -282,11 +279,6 @@ class KafkaSpoutConfig:
             if name not in _NAMES:
                 raise _unknown(name)
         return super().__new__(cls)
-
-    @servers.validator
-    def _has_servers(self, _: Any, value: Any) -> None:
-        if not isinstance(value, str) or not value.strip():
-            raise ConfigError(f"servers must be host:port of a broker, or several separated by commas, not {value!r}")
 
     def __attrs_post_init__(self) -> None:
         if self.translator is _FROM_FIELDS:

@@ -6,8 +6,10 @@ checked here. Only tables in local folders can be checked.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
+import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -133,6 +135,9 @@ def damage_of_data(folder: Path, table: DeltaTable) -> str | None:
     return None
 
 
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
 def state_failure(
     message: str, error: Exception, folder: Path | None, table: DeltaTable | None = None, *, txid: int | None = None
 ) -> StateFailure:
@@ -145,6 +150,11 @@ def state_failure(
         found = damage_of_log(folder) or (None if table is None else damage_of_data(folder, table))
     text = message if found is None else f"{message}: {found}; restore it, for example from a backup"
     return StateFailure(text, txid=txid, cause=f"{type(error).__name__}: {plain_text(error)}")
+
+
+def is_of_full_disk(error: Exception) -> bool:
+    """Whether an error says that the disk, or what the user may have of it, is full."""
+    return getattr(error, "errno", None) in _FULL or os.strerror(errno.ENOSPC) in str(error)
 
 
 def _damage_of_version(path: Path) -> str | None:

@@ -71,7 +71,7 @@ def test_a_data_file_that_is_gone_stops_the_run(tmp_path, caplog):
     with pytest.raises(StopError) as raised:
         run_inline(topology(delta(tmp_path)), BOUNDED)
     text = str(raised.value)
-    assert "could not be read in 5 tries" in text
+    assert "could not be read or written in 5 tries" in text
     assert f"state 'total' at {tmp_path / 'total'}" in text
     assert f"its data file {file} is missing" in text
     assert (raised.value.txid, sum("trying again" in each for each in caplog.messages)) == (3, 4)

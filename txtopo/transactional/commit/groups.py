@@ -240,8 +240,8 @@ class GroupCommitter:
                 failure = error
             if pause_secs is None:
                 raise StopError(
-                    f"a table could not be read in {WRITE_TRIES_MAX} tries; nothing of this transaction was written; "
-                    "start again when the table is readable",
+                    f"a table could not be read or written in {WRITE_TRIES_MAX} tries; nothing of this transaction was "
+                    "written; start again when it can be",
                     txid=txid,
                     cause=str(failure),
                 ) from failure

@@ -43,6 +43,9 @@ _PROC = Path("/proc")
 _DEAD = (["Z"], ["X"])
 """States of a process that is dead, although whoever started it has not asked for its end yet."""
 
+WHY_DEAD = "it was killed, or could not write its last report, as on a full disk"
+"""What is known of a process that has died without a word."""
+
 _START_TIME_FIELD = 19
 """The index of the process's start time in /proc/PID/stat, among the fields after the program's name."""
 

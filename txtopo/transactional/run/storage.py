@@ -13,7 +13,7 @@ from state.stores.sqlite import SqliteStore
 from txtopo.api.fields import Fields
 from txtopo.api.state import State
 from txtopo.api.store import Store
-from txtopo.config import Config
+from txtopo.config import Config, with_ports
 from txtopo.errors import ConfigError
 from txtopo.topology.plan import Plan
 from txtopo.transactional.journal.ending import METADATA_DIR
@@ -49,7 +49,7 @@ def make_store(plan: Plan, config: Config) -> Store:
     states = list(plan.states.values())
     if config.state_store == "zookeeper":
         port = config["transactional.zookeeper.port"]
-        hosts = ",".join(s if ":" in s else f"{s}:{port}" for s in config["transactional.zookeeper.servers"])
+        hosts = with_ports(config["transactional.zookeeper.servers"], port)
         from state.stores.zookeeper import ZooKeeperStore  # noqa: PLC0415 - kazoo only where ZooKeeper is used
 
         return ZooKeeperStore(

@@ -10,7 +10,7 @@ from txtopo.cli.display.wording import clock
 from txtopo.cli.explain import SILENT_SECS
 from txtopo.engine.timeline.records import DRIVER, RunRecord
 from txtopo.transactional.core.actions import StopReason
-from txtopo.transactional.run.snapshot import Snapshot, Writer
+from txtopo.transactional.run.snapshot import WHY_DEAD, Snapshot, Writer
 from txtopo.ui.answers.timeline import TimelineReader
 
 _ORDERLY = {reason.value for reason in StopReason} - {StopReason.FAILED.value}
@@ -84,7 +84,10 @@ def status_of(facts: Facts) -> tuple[str, str]:
         return word, f"{word} {clock(age_secs)} ago: {facts.ended}"
     alive = writer.is_alive
     if alive is False:
-        return "killed", f"process {writer.pid} is dead, probably killed; its last report is {clock(age_secs)} old"
+        return (
+            "killed",
+            f"process {writer.pid} is dead: {WHY_DEAD}; the one before is {clock(age_secs)} old",
+        )
     if age_secs > SILENT_SECS:
         where = "it is alive" if alive else f"it is on {writer.host}, so this machine can't see whether it is alive"
         return "silent" if alive else "unknown", f"silent: its last report is {clock(age_secs)} old; {where}"

@@ -181,7 +181,7 @@ def test_a_write_that_did_not_land_is_a_failure(path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "link", on_a_full_disk)
-        with pytest.raises(FailedException, match=r"could not be written\n.*No space left"):
+        with pytest.raises(FailedException, match=r"the disk is full, so it cannot be written\n.*No space left"):
             state.publish(1, note)
     state.publish(1, note)
     assert rows_of(state) == [("a", 1, 1)]
