@@ -193,11 +193,69 @@ def test_a_repair_that_goes_back_moves_it_aside_too(command_line, module, inline
     shutil.rmtree("words")
     shutil.move("former", "words")
     told = command_line.told("repair", module, "--yes")
-    assert "transactions 7 to 12 run again; unfinished backfills of 'lengths' are moved aside\n" in told
+    assert "transactions 7 to 12 run again; backfills of 'lengths', and their tables, are moved aside\n" in told
     run()
     pathlib.Path("lengths").rename("former")
     command_line.told("backfill", module, "lengths", *ADDED)
     assert tables() == {"words": 12, "lengths": 12}
+    command_line.told("audit", ".")
+
+
+@pytest.mark.parametrize("fault", ["table", "store", "store and table"])
+@pytest.mark.parametrize("point", [None, "group.decide.after", "backfill.enter.before", "backfill.enter.after"])
+def test_a_repair_with_the_new_code(command_line, module, inline, point, fault):
+    """A state that is new, or whose backfill has not joined, is in nobody's way, and no part of the repair."""
+    if "table" in fault:
+        command_line.told("rewind", module, "6", "--yes")
+        shutil.copytree("words", "former")
+        run()
+    if point is not None:
+        with armed(Crash(8 if point == "group.decide.after" else 1, only=point)):
+            command_line("backfill", module, "lengths", *ADDED)
+    if "store" in fault:
+        for path in pathlib.Path("_txtopo").glob("coordinator*"):
+            path.unlink()
+    if "table" in fault:
+        shutil.rmtree("words")
+        shutil.move("former", "words")
+    told = command_line.told("repair", module, "--yes", *ADDED)
+    assert ("backfills of 'lengths', and their tables, are moved aside\n" in told) == (
+        "table" in fault and point is not None
+    ), told
+    assert "nothing to repair" in command_line.told("repair", module)
+    run()
+    if fault != "store" or point != "backfill.enter.after":  # otherwise the journal says that it has joined
+        command_line.told("backfill", module, "lengths", *ADDED)
+    run("lengths")
+    assert tables() == {"words": 12, "lengths": 12}
+    command_line.told("audit", ".")
+
+
+def test_a_repair_to_before_a_backfill_joined(command_line, module, inline):
+    """As a rewind does, it moves the table aside, after a question: a backfill gives it its history again."""
+    command_line.told("rewind", module, "6", "--yes")
+    shutil.copytree("words", "former")
+    run()
+    WORLD.rows += ["w1", "w2"]
+    command_line.told("backfill", module, "lengths", *ADDED)
+    run("lengths")
+    shutil.rmtree("words")
+    shutil.move("former", "words")
+    assert "needs your agreement: " in command_line("repair", module, *ADDED).stdout
+    command_line.told("repair", module, "--yes", *ADDED)
+    run()
+    command_line.told("backfill", module, "lengths", *ADDED)
+    assert tables() == {"words": 14, "lengths": 14}
+    command_line.told("audit", ".")
+
+
+def test_a_state_that_was_left_out_after_it_joined_goes_on(command_line, module, inline):
+    """Its backfill has all that the topology has done without it, and the audit knows where it joined before."""
+    command_line.told("backfill", module, "lengths", *ADDED)
+    WORLD.rows += ["w1", "w2"]
+    run()
+    assert "joined the topology at transaction 14" in command_line.told("backfill", module, "lengths", *ADDED)
+    assert tables() == {"words": 14, "lengths": 14}
     command_line.told("audit", ".")
 
 

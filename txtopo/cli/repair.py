@@ -278,6 +278,9 @@ def _diagnosis_lines(subject: RepairSubject, diagnosis: Diagnosis) -> Iterator[s
             else f"at transaction {description.last_txid or 0}, version {description.version}"
         )
         yield f"  table of state {name!r}: {at}, {table.address}"
+    for name, last in diagnosis.apart.items():
+        history = "'txtopo backfill' gives it its history" if last is None else f"its backfill is at transaction {last}"
+        yield f"  state {name!r} is new, and no part of a repair: {history}"
     for divergence in diagnosis.divergences:
         yield f"found: {divergence.text}"
     for text in diagnosis.damage:
@@ -317,7 +320,7 @@ def _go_to_text(diagnosis: Diagnosis, plan: GoTo) -> str:
         ]
     )
     again = f", and transactions {plan.txid + 1} to {last} run again" if last > plan.txid else ""
-    aside = f"; unfinished backfills of {_names(plan.forgotten)} are moved aside" if plan.forgotten else ""
+    aside = f"; backfills of {_names(plan.forgotten)}, and their tables, are moved aside" if plan.forgotten else ""
     return f"{rolled_back or 'no table is changed; '}{made}{again}{aside}"
 
 

@@ -107,7 +107,10 @@ def _check_found(
     for name, txid in header.states.items():
         begun_after = header.begun_after.get(name, 0)
         entered_so_far = (*filled.get(name, ()), *counted)
-        own = [e.entry.last for e in entered_so_far if name in e.entry.states and e.entry.last > begun_after]
+        # A state that joined, and was left out for a while, may have what its backfill has run later.
+        until = max(header.committed, counted[-1].entry.last if counted else 0)
+        lasts = (each.entry.last for each in entered_so_far if name in each.entry.states)
+        own = [last for last in lasts if begun_after < last <= until]
         # A state that the epoch before did not have, or had in another table, may have any txid.
         is_known = name in old.states and old.tables.get(name) == header.tables.get(name)
         entered = own[-1] if own else None if begun_after else first.states.get(name)

@@ -25,7 +25,7 @@ from txtopo.errors import DivergenceError
 from txtopo.files.folder import Folder
 from txtopo.files.records import WRITTEN_AS_LIFE, from_json, to_json
 from txtopo.transactional.core.events import NEVER, Planned
-from txtopo.transactional.journal.backfills import identities_in, unfinished_backfills
+from txtopo.transactional.journal.backfills import backfills_of, identities_in, unfinished_backfills
 from txtopo.transactional.journal.journal import JournalPart, asides as journal_asides, find_journal, read_journal
 from txtopo.transactional.journal.turns import Turn
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoint_of, checkpoints_in
@@ -153,6 +153,9 @@ class Diagnosis:
 
     record: CoordinatorRecord
     descriptions: Mapping[str, TableDescription]
+    apart: Mapping[str, int | None]
+    """The states that are new in the code, and no part of what is to be repaired; each with the last transaction of its
+    backfill, if it has one that has not joined."""
     divergences: tuple[Divergence, ...]
     damage: tuple[str, ...]
     """Problems other than with the tables, in words."""
@@ -192,28 +195,46 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage
     """
     parts, journal_problem = _journal(subject)
     record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, lambda: parts)
-    tables = subject.tables()
-    settled = record.when_settled(tables)
-    strangers = tuple(find_strangers(settled, subject.states, subject.optional))
+    damage = (*damage, *_damage_of_state(coordinator_state, record))
+    unfinished = unfinished_backfills(subject.metadata_dir, subject.topology_id, _joined(record, parts))
+    every, all_descriptions = subject.tables(), descriptions_of(subject.tables())
+    apart = [name for name in every if name in unfinished and name not in record.committed.states]
+    settled = record.when_settled(every)
+    strangers = [each for each in find_strangers(settled, subject.states, subject.optional) if each.state not in apart]
     # The next run sets these tables aside, and strangers are reported as such, so neither is compared with its mark.
     to_begin = [name for name, mark in record.committed.states.items() if mark.is_beginning]
-    compared = find_divergences(record, tables, [*to_begin, *(each.state for each in strangers)])
-    divergences = (*compared, *strangers)
-    descriptions = descriptions_of(tables)
-    damage = (*damage, *_damage_of_state(coordinator_state, record))
+    others = {name: table for name, table in every.items() if name not in apart}
+    compared = find_divergences(record, others, [*to_begin, *(each.state for each in strangers)])
+    new = [each.state for each in strangers if each.kind is DivergenceKind.NEW]
+    if compared or damage or len(new) < len(strangers):
+        apart += new  # a repair of the others leaves them as they are: what they lack, a backfill gives them
+    descriptions = {name: each for name, each in all_descriptions.items() if name not in apart}
     checkpoints = _checkpoints(subject, record, descriptions, parts)
+    if record.incarnation is None and any(each.txid for each in checkpoints):
+        named = {name for each in checkpoints for name in each.states}
+        apart += [name for name in every if name not in named and name not in subject.optional and name not in apart]
+    tables = {name: table for name, table in every.items() if name not in apart}
+    descriptions = {name: each for name, each in descriptions.items() if name not in apart}
+    divergences = tuple(each for each in (*compared, *strangers) if each.state not in apart)
     # Higher than anything that is aside anywhere, so that no repair overwrites what an earlier one has kept.
     number = 1 + max(
         [
             0,
             *coordinator_state.asides(),
             *journal_asides(subject.metadata_dir, subject.topology_id),
-            *(n for t in tables.values() for n in t.asides()),
+            *(n for t in every.values() for n in t.asides()),
         ]
     )
     is_of_other_timeline = any(each.kind is DivergenceKind.OTHER_TIMELINE for each in divergences)
-    unfinished = unfinished_backfills(subject.metadata_dir, subject.topology_id, identities_in(parts))
-    choice = Choice(record, tables, descriptions, divergences, subject.optional, unfinished=unfinished)
+    choice = Choice(
+        record,
+        tables,
+        descriptions,
+        divergences,
+        subject.optional,
+        backfilled=backfills_of(subject.metadata_dir, parts) if parts else (),
+        unfinished=unfinished,
+    )
     go_to, rolled_back, obstacles = choice.best(checkpoints, subject.spout, number, is_damaged=bool(damage))
     if go_to is not None:
         # A table that has the last group proves that it was committed, also if another one was restored since. What a
@@ -235,19 +256,21 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage
     can_move = all(each.kind not in _NOT_OURS for each in divergences) and _all_movable(subject)
     return Diagnosis(
         record=record,
-        descriptions=descriptions,
+        descriptions=all_descriptions,
+        apart={name: unfinished.get(name) for name in apart},
         divergences=divergences,
         damage=damage,
         journal_txid=max((each.txid for each in checkpoints if each.source == "the journal"), default=None),
         journal_problem=journal_problem,
         epoch_min=1
-        + max(
-            [0, *(description.epoch for description in descriptions.values()), *(part.header.epoch for part in parts)]
-        ),
+        + max([0, *(each.epoch for each in all_descriptions.values()), *(part.header.epoch for part in parts)]),
         unfinished=decode_plan(coordinator_state.repair()),
         go_to=go_to,
         rolled_back=rolled_back,
-        is_safe=go_to is not None and not rolled_back and (is_of_other_timeline or _gives_up_nothing(go_to, record)),
+        is_safe=go_to is not None
+        and not rolled_back
+        and not go_to.forgotten
+        and (is_of_other_timeline or _gives_up_nothing(go_to, record)),
         obstacles=obstacles,
         adopt=Adopt(foreign) if can_adopt else None,
         anew=StartAnew(number, _present(checkpoints, parts)) if can_move else None,
@@ -407,6 +430,16 @@ class Choice:
             turns=checkpoint.timeline.turns,
             forgotten=tuple(forgotten),
         )
+
+
+def _joined(record: CoordinatorRecord, parts: Sequence[JournalPart]) -> dict[str, str]:
+    """Return the identities of the tables of all states that a topology has, or has had, by name.
+
+    The journal may name those of a backfill that died just before it joined. A header without entries alone means
+    nothing, unless there is no coordinator state that would know better.
+    """
+    meant = [part for part in parts if part.entries or (record.incarnation is None and part is parts[-1])]
+    return {**identities_in(meant), **{name: mark.identity for name, mark in record.committed.states.items()}}
 
 
 def _held(checkpoints: Sequence[Checkpoint], parts: Sequence[JournalPart], incarnation: str) -> dict[str, int]:

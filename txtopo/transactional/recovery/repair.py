@@ -171,9 +171,10 @@ def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Ad
 
 
 def _not_beginning(subject: RepairSubject, coordinator_state: CoordinatorState) -> list[str]:
-    """Return the states with tables that the next run does not set aside to begin them empty."""
-    marks = coordinator_state.committed().states
-    return [name for name in subject.tables() if name not in marks or not marks[name].is_beginning]
+    """Return the states with tables that the next run does not set aside to begin them empty, without new ones."""
+    committed = coordinator_state.committed()
+    marks = committed.states
+    return [n for n in subject.tables() if (not marks[n].is_beginning if n in marks else not committed.txid)]
 
 
 @contextlib.contextmanager
