@@ -101,11 +101,15 @@ def polars_scan(path: Path, wanted: Filter | None = None, columns: Sequence[str]
 def duck_db(path: Path, wanted: Filter | None = None, columns: Sequence[str] = ID) -> pa.Table:
     """Read by DuckDB's extension for Delta."""
     where = "" if wanted is None else f" where {wanted.sql(_standard_literal)}"
-    return _duck_db().execute(f"select {', '.join(columns)} from delta_scan('{path}'){where}").fetch_arrow_table()
+    return (
+        duck_db_connection()
+        .execute(f"select {', '.join(columns)} from delta_scan('{path}'){where}")
+        .fetch_arrow_table()
+    )
 
 
 @functools.cache
-def _duck_db() -> duckdb.DuckDBPyConnection:
+def duck_db_connection() -> duckdb.DuckDBPyConnection:
     """Connect once: to load the extension takes longer than all queries."""
     connection = duckdb.connect()
     extension = next(Path(duckdb_ext.__path__[0]).rglob("delta.duckdb_extension"))

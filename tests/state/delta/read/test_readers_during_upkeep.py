@@ -1,0 +1,216 @@
+"""Readers while a table is compacted, checkpointed and vacuumed: the rows of a version, or an error, never others."""
+
+from __future__ import annotations
+
+import os
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+import state.delta.upkeep
+import state.delta.writer
+from state import DeltaRows, DeltaState
+from tests.state.delta.delta_tables import hold_no_rows, maintain
+from tests.state.delta.read.readers import READERS, duck_db_connection, ids
+from tests.state.delta.rows.rows_tables import put
+from txtopo import Fields
+from txtopo.api.values import TransactionalValue
+from txtopo.files.folder import LocalFolder
+
+DAY_SECS = 24 * 3600
+RETENTION_DAYS = 7
+OFTEN: dict[str, Any] = {"upkeep_every_writes": 1, "files_max": 1, "vacuum_retention_hours": RETENTION_DAYS * 24}
+
+Read = Callable[[], pa.Table]
+
+_GONE = ("not found", "no such file", "cannot open file", "no files in log segment", "no table metadata or protocol")
+"""What readers say of a file or a version that is gone."""
+
+
+@pytest.fixture(autouse=True)
+def _clean_up_each_time(monkeypatch):
+    monkeypatch.setattr(state.delta.upkeep, "_CHECKPOINTS_PER_CLEAN_UP", 1)
+
+
+class History:
+    """A table with versions of many days, and the ids in each."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path = path
+        self._monkeypatch = monkeypatch
+        self._ids: dict[int, list[int]] = {}
+        self._days: dict[int, float] = {}
+        self.later_days = 0
+        """How many days have passed since the table was filled."""
+
+    def write(self, days: float, change: Callable[[], object], held: set[int]) -> None:
+        """Change the table as if so many days ago; after that it has these ids."""
+        secs, before = time.time() - days * DAY_SECS, {*self.path.rglob("*")}
+        with self._monkeypatch.context() as patch:
+            patch.setattr(state.delta.writer, "time", types.SimpleNamespace(time=lambda: secs))
+            change()
+        for file in {*self.path.rglob("*")} - before:
+            os.utime(file, (secs, secs))
+        self.note(days, held)
+
+    def note(self, days: float, held: set[int]) -> None:
+        """Take note that the newest version was made so many days ago, with these ids."""
+        version = DeltaTable(self.path).version()
+        self._ids[version], self._days[version] = sorted(held), days
+
+    @property
+    def held(self) -> set[int]:
+        """The ids in the newest version."""
+        return {*self._ids[max(self._ids)]}
+
+    @property
+    def versions(self) -> list[int]:
+        """The versions that were written."""
+        return list(self._ids)
+
+    def is_whole_for_sure(self, version: int) -> bool:
+        """Whether a version was the newest one within the retention."""
+        later = [days for other, days in self._days.items() if other > version]
+        return max(later, default=-self.later_days) + self.later_days < RETENTION_DAYS
+
+    def wrong(self, version: int, read: Read) -> str | None:
+        """Say what is wrong with a read of a version; None if nothing is."""
+        try:
+            found = ids(read())
+        except Exception as error:  # noqa: BLE001 - those of five readers
+            says_so = any(words in str(error).lower() for words in _GONE)
+            if self.is_whole_for_sure(version) or not says_so:
+                return f"{type(error).__name__}: {error}"
+            return None
+        return None if found == self._ids[version] else f"{found}, not {self._ids[version]}"
+
+
+def held_readers(path: Path, version: int) -> dict[str, Read]:
+    """Return readers that have opened a version, and have not read it yet."""
+    table = DeltaTable(path, version=version)
+    dataset = table.to_pyarrow_dataset()
+    builder = QueryBuilder().register("t", DeltaTable(path, version=version))
+    lazy = pl.scan_delta(str(path), version=version)
+    name = f"held_{path.parent.name}_{version}".replace("-", "_")
+    duck_db_connection().execute(f"attach '{path}' as {name} (type delta, version {version})")
+    return {
+        "dataset": lambda: dataset.to_table(columns=["id"]),
+        "scan": lambda: pa.table(table.scan(columns=["id"])),
+        "query": lambda: pa.table(builder.execute("select id from t").read_all()),
+        "polars": lambda: lazy.select("id").collect().to_arrow(),
+        "DuckDB": lambda: duck_db_connection().execute(f"select id from {name}").fetch_arrow_table(),
+    }
+
+
+def look_at_each_step(monkeypatch: pytest.MonkeyPatch, look: Callable[[str], None]) -> None:
+    """Call ``look`` after each step by which upkeep changes the table's folder."""
+
+    def patch(owner: type, name: str) -> None:
+        original = getattr(owner, name)
+
+        def stepping(self: Any, *arguments: Any) -> Any:
+            result = original(self, *arguments)
+            look(f"{name} {arguments[0] if arguments else ''}")
+            return result
+
+        monkeypatch.setattr(owner, name, stepping)
+
+    for name in ("put", "put_if_absent", "delete"):
+        patch(LocalFolder, name)
+    for name in ("create_checkpoint", "cleanup_metadata"):
+        patch(DeltaTable, name)
+
+
+def keys(history: History) -> tuple[Any, Callable[[], object]]:
+    """Fill a keyed table, in files that hold several keys each; return it, and how to add the key 0."""
+    declared = DeltaState(history.path, Fields("id: long"), Fields("n: long"), **OFTEN)
+    opened = declared.open("topology", "s", "life", 1)
+    held: set[int] = set()
+    for txid, days in enumerate((50, 45, 20, 9, 8, 6, 5, 1, 0.5), 1):
+        put_now = {*range(txid * 3, txid * 3 + 3), txid}
+        gone = txid * 3 - 2 if txid > 1 else None
+        values: dict[int, Any] = {key: TransactionalValue(txid, txid) for key in put_now}
+        if gone is not None:
+            values[gone] = None
+        held = (held | put_now) - {gone}
+        history.write(days, lambda txid=txid, values=values: opened.write(txid, values), held)
+        if days in {45, 9}:
+            history.write(days, DeltaTable(history.path).create_checkpoint, held)
+    return opened, lambda: opened.write(10, {0: TransactionalValue(10, 10)})
+
+
+def rows(history: History) -> tuple[Any, Callable[[], object]]:
+    """Fill a table of rows, whose small files upkeep combines; return it, and how to add the row 0."""
+    opened = DeltaRows(history.path, Fields("id: long"), **OFTEN).open("topology", "s", "life", 1)
+    for txid, days in enumerate((50, 45, 20, 9, 8, 6, 5, 1, 0.5), 1):
+        added = pa.table({"id": [txid * 2, txid * 2 + 1]})
+        history.write(
+            days, lambda txid=txid, added=added: put(opened, (txid, ("append", added))), {*range(2, txid * 2 + 2)}
+        )
+        if days in {45, 9}:
+            history.write(days, DeltaTable(history.path).create_checkpoint, {*range(2, txid * 2 + 2)})
+    return opened, lambda: put(opened, (10, ("append", pa.table({"id": [0]}))))
+
+
+@pytest.mark.parametrize(
+    ("fill", "log_hours"),
+    [
+        pytest.param(keys, None, id="keys, Delta cleans the log"),
+        pytest.param(rows, 31 * 24, id="rows, upkeep cleans the log"),
+        pytest.param(keys, 31 * 24, id="keys, upkeep cleans the log", marks=pytest.mark.long),
+        pytest.param(rows, None, id="rows, Delta cleans the log", marks=pytest.mark.long),
+    ],
+)
+def test_a_read_is_whole_or_an_error(tmp_path, monkeypatch, fill, log_hours):
+    """Readers that opened any version before, and that open one now, at each step of upkeep, twice."""
+    hold_no_rows(monkeypatch)
+    history = History(tmp_path / "t", monkeypatch)
+    opened, add_0 = fill(history)
+    if log_hours is not None:
+        opened.keep_history(log_hours)
+    held = {version: held_readers(history.path, version) for version in history.versions}
+    steps: list[str] = []
+    wrong: list[tuple[str, int, str, str]] = []
+
+    def look(step: str) -> None:
+        steps.append(step)
+        reads = [(version, name, read) for version, readers in held.items() for name, read in readers.items()]
+        newest = max(history.versions)
+        reads += [
+            (newest, f"now by {reader.__name__}", lambda reader=reader: reader(history.path)) for reader in READERS
+        ]
+        reads += [
+            (
+                version,
+                "opened now",
+                lambda version=version: DeltaTable(history.path, version=version).to_pyarrow_table(),
+            )
+            for version in history.versions
+        ]
+        for version, name, read in reads:
+            said = history.wrong(version, read)
+            if said is not None:
+                wrong.append((step, version, name, said))
+
+    look("before")
+    with monkeypatch.context() as patch:
+        look_at_each_step(patch, look)
+        maintain(opened)
+    history.note(0, history.held)
+    history.later_days = RETENTION_DAYS + 1
+    history.write(-history.later_days, add_0, history.held | {0})
+    later = types.SimpleNamespace(time=lambda: time.time() + history.later_days * DAY_SECS)
+    with monkeypatch.context() as patch:
+        patch.setattr(state.delta.upkeep, "time", later)
+        patch.setattr(state.delta.writer, "time", later)
+        look_at_each_step(patch, look)
+        maintain(opened)
+    assert {step.split()[0] for step in steps} >= {"put", "put_if_absent", "create_checkpoint", "delete"}
+    assert wrong == [], "\n".join(map(str, wrong))
