@@ -81,6 +81,8 @@ SKIPPING = 0.1
 PROCESSES_MAX = 40
 WALL_FROM_SECS = 4_102_444_800
 """When a schedule begins, in seconds since 1970: in the year 2100, so that no event time is too far ahead."""
+UNTIMED_SECS = 34_567_890
+"""How much later it begins, in seconds, unless the tables depend on the time: 400 days, 2 hours and some minutes."""
 
 
 @attrs.frozen
@@ -136,6 +138,8 @@ class World(Schedule):
         super().__init__(seed, only, log)
         kinds = subject.kinds if kinds is None else kinds
         self.clock = Clock()
+        self._asked = 0
+        """How often the time on the wall was asked for."""
         self.timeout_ms = TIMEOUT_MS
         self.on_version: Callable[[str, Version], None] | None = None
         """Called with the name and the new version of a table."""
@@ -260,7 +264,11 @@ class World(Schedule):
 
     def wall_secs(self) -> float:
         """Return the time that transactions are stamped with: it stands still if the tables depend on it."""
-        return WALL_FROM_SECS + (0 if self._subject.is_timed else self.clock.now_ms / 1000)
+        if self._subject.is_timed:
+            return WALL_FROM_SECS
+        # At another time of another day, and never one moment twice: so a run tells whether the tables depend on it.
+        self._asked += 1
+        return WALL_FROM_SECS + UNTIMED_SECS + (self.clock.now_ms + self._asked) / 1000
 
     def is_eager(self) -> bool:
         """Draw whether work runs the moment it is submitted, as it may on a thread."""
