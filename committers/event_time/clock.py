@@ -20,6 +20,9 @@ from txtopo.api.time_to_live import CLOCK_FIELD, CLOCK_KEY
 from txtopo.errors import TopologyError
 from txtopo.utc import MICROS_MIN, datetime_at, micros_at
 
+_REACHED_MAX = MICROS_MAX - 1
+"""The last watermark that event times can reach: that after all times is left to the end of a source."""
+
 _ALL = CLOCK_KEY
 """The key of the row that holds the watermark, and of the only row if the stream names no partition."""
 
@@ -28,8 +31,8 @@ _ALL = CLOCK_KEY
 class Watermark:
     """What a clock tells those below it, in microseconds since 1970.
 
-    ``before`` is the watermark after the transaction before, ``after`` that after this transaction; rows of a window
-    that starts after ``limit`` are too far ahead. None: there is no watermark yet.
+    ``before`` is the watermark after the transaction before, ``after`` that after this transaction; rows whose time is
+    after ``limit`` are too far ahead. None: there is no watermark yet. ``MICROS_MAX`` is after all times.
     """
 
     before: int | None
@@ -222,10 +225,10 @@ class EventClock(BatchBolt, ICommitter):
         idle_after = self._idle_after
         waited_for = [seen for seen, active in partitions if idle_after is None or now - active < idle_after]
         if waited_for:
-            return min(waited_for) - self._delay
+            return min(min(waited_for) - self._delay, _REACHED_MAX)
         # All are silent: event time goes on as fast as the clock on the wall, from where each of them has stopped.
         reached = [seen + now - active - (idle_after or 0) - self._delay for seen, active in partitions]
-        return min(max(reached), MICROS_MAX) if reached else None
+        return min(max(reached), _REACHED_MAX) if reached else None
 
     def _put(self, known: Mapping[str, tuple[int, int]], watermark: int | None) -> None:
         reached = None if watermark is None else datetime_at(watermark)

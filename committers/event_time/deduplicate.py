@@ -8,17 +8,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.event_time.timed import EXPIRES, LATE, UNTIMED, TimedCommitter, with_expiry
-from committers.event_time.times import Micros, micros_in, micros_of
+from committers.event_time.timed import AHEAD, EXPIRES, LATE, UNTIMED, TimedCommitter
+from committers.event_time.times import micros_of
 from state import DeltaExpiringRows
 from state.delta.columns import is_key_type, no_equality
 from txtopo import Fields, OutputFieldsDeclarer
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.api.types import ddl_name
 from txtopo.errors import FieldsError
+
+ALIKE = ":alike"
+"""The column of the number of rows that are alike in all fields."""
 
 FIRST_AT = "first_at"
 """The column of the state with the event time of a key's first row: when it is forgotten follows from ``within``."""
@@ -33,9 +37,9 @@ class Deduplicate(TimedCommitter):
     forgotten is emitted on the stream ``late`` instead, as is what is further ahead than the clock allows, and a row
     whose event time is null on ``untimed``.
 
-    It counts rows that it has ``passed`` on, keys that were ``repeated`` by a later transaction, each once a
-    transaction, keys that are ``forgotten``, and the rows that it emits on ``late`` and ``untimed``. The gauge
-    ``remembered`` is the number of keys that it remembers.
+    It counts rows that it has ``passed`` on, those that it has dropped because they ``repeated`` a key, keys that are
+    ``forgotten``, and the rows that it emits on ``late`` and ``untimed``. The gauge ``remembered`` is the number of
+    keys that it remembers.
 
     *You* subscribe it to the stream by ``fields_grouping`` on the key, and to an :class:`EventClock` by
     ``all_grouping``, and give its state, from :meth:`state`, to ``builder.set_state``. All bolts below it run in the
@@ -99,39 +103,42 @@ class Deduplicate(TimedCommitter):
         """The key's columns."""
         return self._key
 
-    def reduced(self, rows: pa.Table, times: pa.Array) -> pa.Table:
-        """Return the first row of each key and time, and all rows without a time."""
-        return self._merged(with_expiry(rows.select(self._inputs.names).cast(self._schema), times, 0))
+    def reduced(self, rows: pa.Table, times: pa.ChunkedArray) -> pa.Table:
+        """Return rows that are alike in all fields once, with their number."""
+        made = rows.select(self._inputs.names).cast(self._schema).append_column(EXPIRES, times)
+        ones = pa.array(np.ones(rows.num_rows, dtype=np.int64))
+        return self._merged(made.append_column(AHEAD, rows[AHEAD]).append_column(ALIKE, ones))
 
     def _merged(self, rows: pa.Table) -> pa.Table:
-        """Return the first row of each key and time, and all rows without a time.
+        """Return rows that are alike in all fields once, in the order of key, time and the other fields.
 
-        Of rows with different times, the first may be late and the second not: only the commit phase knows.
+        Others of one key stay, since the first may be late and the second not: only the commit phase knows.
         """
-        is_timed = rows[EXPIRES].is_valid()
-        timed = rows.filter(is_timed) if rows[EXPIRES].null_count else rows
         others = [name for name in self._inputs if name not in (*self._key, self._time)]
-        order = [(name, "ascending") for name in (*self._key, self._time, *others)]
-        first = _first_of_each(timed.sort_by(order), (*self._key, self._time))
-        return pa.concat_tables([first, rows.filter(pc.invert(is_timed))]) if rows[EXPIRES].null_count else first
-
-    def earliest(self, rows: pa.Table) -> Micros:
-        """Return each row's event time."""
-        return micros_in(rows[EXPIRES])
+        order = [*self._key, self._time, *others]
+        rows = rows.sort_by([(name, "ascending") for name in order])
+        first = np.flatnonzero(_begins(rows, (*order, AHEAD)))
+        if len(first) == rows.num_rows:
+            return rows
+        alike = np.add.reduceat(rows[ALIKE].to_numpy(), first)
+        return rows.take(first).drop_columns([ALIKE]).append_column(ALIKE, pa.array(alike))
 
     def add(self, rows: pa.Table) -> None:
         """Pass on the rows whose keys are not remembered, and remember these."""
-        rows = _first_of_each(rows, self._key)  # they are still in the order of _merged()
-        new = rows.filter(pc.invert(self._state.holds(rows.select(self._key))))
+        first = rows.filter(pa.array(_begins(rows, self._key)))  # they are still in the order of _merged()
+        new = first.filter(pc.invert(self._state.holds(first.select(self._key))))
         self.context.count("passed", new.num_rows)
-        self.context.count("repeated", rows.num_rows - new.num_rows)
+        self.context.count("repeated", pc.sum(rows[ALIKE]).as_py() - new.num_rows)
         if new.num_rows:
             self._state.append(new.select([*self._key, EXPIRES]).rename_columns([*self._key, FIRST_AT]))
-            self.emit(new.drop_columns([EXPIRES]), DEFAULT_STREAM)
+            self.emit(new.select(self._inputs.names), DEFAULT_STREAM)
 
-    def refuse(self, rows: pa.Table, stream: str) -> None:
-        """Emit rows that are not looked at."""
-        self.emit(rows.drop_columns([EXPIRES]), stream)
+    def refused(self, rows: pa.Table, stream: str) -> pa.Table:
+        """Return rows that are not looked at: each as often as it came."""
+        del stream
+        times = rows[ALIKE].to_numpy()
+        whole = rows.select(self._inputs.names)
+        return whole if (times == 1).all() else whole.take(np.repeat(np.arange(len(times)), times))
 
     def expire(self, until: int) -> None:
         """Forget keys."""
@@ -147,14 +154,14 @@ def _has_order(kind: pa.DataType) -> bool:
     return not pa.types.is_nested(kind)
 
 
-def _first_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return the first row of each key of rows that are sorted by it."""
-    if rows.num_rows < 2:  # noqa: PLR2004 - the first row is one
-        return rows
+def _begins(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return for each row whether it differs from the one before it in some columns."""
     begins = np.ones(rows.num_rows, dtype=bool)
+    if any(pa.types.is_nested(rows.schema.field(name).type) for name in names):  # Arrow does not compare them
+        return begins
     begins[1:] = False
-    for name in key:
+    for name in names:
         one, other = rows[name][1:], rows[name][:-1]
         begins[1:] |= pc.fill_null(pc.not_equal(one, other), False).to_numpy()
         begins[1:] |= pc.not_equal(one.is_valid(), other.is_valid()).to_numpy()
-    return rows.filter(pa.array(begins))
+    return begins

@@ -13,18 +13,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from committers.event_time.clock import FirstStep, Watermark, timed_input_mistakes
-from committers.event_time.times import TIMESTAMP, Micros, event_times, timestamps
+from committers.event_time.times import TIMESTAMP, event_times, in_known_years, lowered
 from committers.inputs import Inputs
 from committers.spill import ReducingCommitter
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.reduction import Combiner
 from txtopo.api.tuples import TupleSource
 from txtopo.columnar.conversion import fitted_array
+from txtopo.columnar.rows_by_time import are_after, are_up_to
 from txtopo.columnar.rows_file import read_rows_file
 from txtopo.errors import TopologyError
+from txtopo.utc import micros_at
 
 EXPIRES = "expires"
 """The column with the event time at which a row expires: its window ends, or its key is forgotten."""
+
+AHEAD = ":ahead"
+"""A column of rows of reduced form with the event time of those that are ahead of the time at which their transaction
+was planned, null for all others: only the commit phase knows how far ahead is too far. No field's name has a colon."""
+
+_NO_TIME = pa.scalar(None, TIMESTAMP)
 
 LATE, UNTIMED = "late", "untimed"
 
@@ -35,7 +43,8 @@ TUPLES_WAITING_MAX = 10_000
 class TimedCommitter(ReducingCommitter):
     """Reduces the rows of a batch, and splits what is left by the watermark in the commit phase.
 
-    Rows of reduced form have a column ``expires``, which is null if they have no event time.
+    Rows of reduced form have a column ``expires``, which is null if they have no event time, and a column
+    ``AHEAD``. They are merged only if all of them are late, too far ahead, or in time, whatever the watermark is.
 
     Args:
         state: the name of the state of rows that expire.
@@ -56,28 +65,28 @@ class TimedCommitter(ReducingCommitter):
         self._inputs = inputs if time in inputs else inputs + Fields(f"{time}: timestamp")
 
     @abstractmethod
-    def reduced(self, rows: pa.Table, times: pa.Array) -> pa.Table:
-        """Return input rows, whose event times are given, in reduced form."""
+    def reduced(self, rows: pa.Table, times: pa.ChunkedArray) -> pa.Table:
+        """Return input rows, which have a column ``AHEAD``, too, and whose event times are given, in reduced form."""
 
     @abstractmethod
     def _merged(self, rows: pa.Table) -> pa.Table:
         """Return rows of reduced form as fewer ones that say the same."""
 
     @abstractmethod
-    def earliest(self, rows: pa.Table) -> Micros:
-        """Return the smallest event time that each row of reduced form may have."""
-
-    @abstractmethod
     def add(self, rows: pa.Table) -> None:
         """Take rows that are in time."""
 
     @abstractmethod
-    def refuse(self, rows: pa.Table, stream: str) -> None:
-        """Emit rows that are late, too far ahead, or without a time."""
+    def refused(self, rows: pa.Table, stream: str) -> pa.Table:
+        """Return what is emitted of rows that are late, too far ahead, or without a time."""
 
     @abstractmethod
     def expire(self, until: int) -> None:
         """Take what expires up to a time, after all rows of the transaction were added."""
+
+    def changes_what_was_said(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
+        """Return for each row, of reduced form and with a time, whether it is late though its own time is not over."""
+        return np.zeros(rows.num_rows, dtype=bool)
 
     def taken_until(self) -> int | None:
         """Return the time up to which earlier transactions have taken what expires; None if nothing was taken."""
@@ -115,16 +124,19 @@ class TimedCommitter(ReducingCommitter):
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
         """Take rows of the stream as columns."""
-        rows = pa.Table.from_batches([batch])
-        self._wait_for(self.reduced(rows, event_times(rows, self._time)))
+        self._wait_for(self._reduced(pa.Table.from_batches([batch]), self.context.planned_at))
 
     def combiner(self) -> Combiner | None:
         """Return how a batch becomes rows of reduced form."""
+        return FirstStep(self.keys, self._inputs.names, self._reduced)
 
-        def reduced(rows: pa.Table, _planned_at: dt.datetime) -> pa.Table:
-            return self.reduced(rows, event_times(rows, self._time))
-
-        return FirstStep(self.keys, self._inputs.names, reduced)
+    def _reduced(self, rows: pa.Table, planned_at: dt.datetime) -> pa.Table:
+        raw = event_times(rows, self._time)
+        times = in_known_years(raw)
+        if not times.equals(raw):  # nobody can read the others in Python
+            rows = rows.set_column(rows.column_names.index(self._time), self._time, times)
+        is_ahead = pc.greater(raw.cast(pa.int64()), micros_at(planned_at))
+        return self.reduced(rows.append_column(AHEAD, pc.if_else(is_ahead, raw, _NO_TIME)), times)
 
     def execute_combined(self, batch: pa.RecordBatch) -> None:
         """Take rows of reduced form."""
@@ -141,7 +153,7 @@ class TimedCommitter(ReducingCommitter):
         tuples, self._tuples = self._tuples, []
         columns = zip(self._inputs.arrow_schema(), zip(*tuples, strict=True), strict=True)
         rows = pa.table({field.name: self._column(field, values) for field, values in columns})
-        self._wait_for(self.reduced(rows, event_times(rows, self._time)))
+        self._wait_for(self._reduced(rows, self.context.planned_at))
 
     def _column(self, field: pa.Field, values: Sequence[Any]) -> pa.Array:
         first = next((value for value in values if value is not None), None)
@@ -161,7 +173,7 @@ class TimedCommitter(ReducingCommitter):
             self._split(self._merged(pa.concat_tables(rows)), self._watermark)
         # All tasks write one state, one after another, so only the last one knows what the transaction has brought.
         if self._watermark.after is not None and is_last_task(context):
-            self.expire(self._watermark.after - self._lateness)
+            self.expire(lowered(self._watermark.after, self._lateness))
 
     def _split(self, rows: pa.Table, watermark: Watermark) -> None:
         is_timed = rows[EXPIRES].is_valid()
@@ -170,11 +182,13 @@ class TimedCommitter(ReducingCommitter):
             rows = rows.filter(is_timed)
         refused: list[npt.NDArray[np.bool_]] = []
         # With less lateness before the last restart, more was taken than follows from the watermark.
-        untils = [self.taken_until(), None if watermark.before is None else watermark.before - self._lateness]
+        untils = [self.taken_until(), None if watermark.before is None else lowered(watermark.before, self._lateness)]
         until = max((each for each in untils if each is not None), default=None)
         if until is not None:
-            refused.append(pc.less_equal(rows[EXPIRES], _scalar(until)).to_numpy())
-        refused.append(self.earliest(rows) > watermark.limit)
+            refused.append(are_up_to(rows, EXPIRES, until).to_numpy())
+        if rows[AHEAD].null_count < rows.num_rows:
+            refused.append(are_after(rows, AHEAD, watermark.limit).to_numpy())
+        refused.append(self.changes_what_was_said(rows))
         if any(each.any() for each in refused):
             is_refused = np.logical_or.reduce(refused)
             self._refuse(rows.filter(pa.array(is_refused)), LATE)
@@ -183,8 +197,9 @@ class TimedCommitter(ReducingCommitter):
             self.add(rows)
 
     def _refuse(self, rows: pa.Table, stream: str) -> None:
-        self.context.count(stream, rows.num_rows)
-        self.refuse(rows, stream)
+        refused = self.refused(rows, stream)
+        self.context.count(stream, refused.num_rows)
+        self.emit(refused, stream)
 
     def emit(self, rows: pa.Table, stream: str) -> None:
         """Emit rows as columns."""
@@ -219,12 +234,3 @@ def no_watermark(clock: str, context: TopologyContext) -> TopologyError:
         f"all_grouping({clock!r})",
         component=context.this_component_id,
     )
-
-
-def _scalar(micros: int) -> pa.Scalar:
-    return timestamps(np.array([micros]))[0]
-
-
-def with_expiry(rows: pa.Table, times: pa.ChunkedArray | pa.Array, micros: int) -> pa.Table:
-    """Return rows with a column ``expires``: some time after ``times``, null where these are."""
-    return rows.append_column(EXPIRES, pc.add(times, pa.scalar(micros, pa.duration("us"))).cast(TIMESTAMP))

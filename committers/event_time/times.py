@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.errors import ConfigError, FieldsError
-from txtopo.utc import MICROSECOND
+from txtopo.utc import MICROS_MIN, MICROSECOND
 
 Micros = npt.NDArray[np.int64]
 """Times in microseconds since 1970, UTC."""
@@ -19,17 +19,31 @@ Micros = npt.NDArray[np.int64]
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 MICROS_MAX = 253_402_300_799_999_999
-"""The last microsecond of the year 9999: the watermark after the end of a bounded source."""
+"""The last microsecond of the year 9999, which Python knows. As a watermark it is after all times, see `lowered`."""
 
 
 def micros_of(duration: dt.timedelta, what: str, *, may_be_zero: bool = False) -> int:
-    """Return a duration in microseconds; ``what`` names it in the error for one that is too short."""
+    """Return a duration in microseconds; ``what`` names it in the error for one that is too short.
+
+    One longer than from the year 1 to 9999, such as ``timedelta.max``, is as long: it is for ever.
+    """
     if not isinstance(duration, dt.timedelta):
         raise ConfigError(f"{what} is {duration!r}; give a datetime.timedelta, such as timedelta(minutes=1)")
     micros = duration // MICROSECOND
     if micros < (0 if may_be_zero else 1):
         raise ConfigError(f"{what} is {duration}; it must be {'at least' if may_be_zero else 'more than'} zero")
-    return micros
+    return min(micros, MICROS_MAX - MICROS_MIN)
+
+
+def lowered(watermark: int, lateness: int) -> int:
+    """Return up to which time rows are over at a watermark; at the one after all times, however late, all are."""
+    return watermark if watermark == MICROS_MAX else watermark - lateness
+
+
+def in_known_years(times: Any) -> Any:
+    """Return a column of timestamps in which those before the year 1 or after 9999 are its first or last moment."""
+    not_before = pc.max_element_wise(times.cast(pa.int64()), MICROS_MIN, skip_nulls=False)
+    return pc.min_element_wise(not_before, MICROS_MAX, skip_nulls=False).cast(TIMESTAMP)
 
 
 def timestamps(micros: Micros) -> pa.Array:

@@ -8,18 +8,21 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.aggregates import Aggregate, Aggregation, checked, fields_of
-from committers.event_time.timed import EXPIRES, LATE, UNTIMED, TimedCommitter, with_expiry
-from committers.event_time.times import TIMESTAMP, Micros, micros_in, micros_of, timestamps
-from committers.event_time.windows import END, START, Window, sessions, with_windows
+from committers.aggregates import Aggregate, Aggregation, checked, fields_of, merged_rows
+from committers.event_time.timed import AHEAD, EXPIRES, LATE, UNTIMED, TimedCommitter
+from committers.event_time.times import TIMESTAMP, in_known_years, micros_in, micros_of, timestamps
+from committers.event_time.windows import END, START, Window, key_ids, sessions, with_windows
 from state import DeltaExpiringRows, DeltaState
 from txtopo import Fields, OutputFieldsDeclarer
 from txtopo.api.fields import checked_fields_of
 from txtopo.api.reduction import Combiner, Reductions
 from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.columnar.rows_by_time import BEFORE_ALL, rows_after
 from txtopo.errors import FieldsError
 
 
@@ -116,10 +119,11 @@ class WindowedCommitter(TimedCommitter):
         """The key's columns."""
         return self._key.names
 
-    def reduced(self, rows: pa.Table, times: pa.Array) -> pa.Table:
+    def reduced(self, rows: pa.Table, times: pa.ChunkedArray) -> pa.Table:
         """Return the partial aggregates of rows by key and window; null windows for rows without a time.
 
-        If late rows stay whole, these are the rows themselves, once for each of their windows.
+        Rows of sessions have the window that they would have alone: by this one they are late or not. If late rows
+        stay whole, these are the rows themselves, once for each of their windows.
         """
         starts = ends = pa.nulls(rows.num_rows, TIMESTAMP)
         if not times.null_count:
@@ -128,39 +132,52 @@ class WindowedCommitter(TimedCommitter):
             is_timed = times.is_valid()
             found = map(timestamps, self._window.panes(micros_in(times.drop_null())))
             starts, ends = (pc.replace_with_mask(starts, is_timed.combine_chunks(), each) for each in found)
+        ahead = rows[AHEAD]
         if self._late_rows is not None:
             whole = rows.select(self._inputs.names).cast(self._inputs.arrow_schema())
-            whole = whole.append_column(START, starts).append_column(END, ends)
-            return self._closing(self._window.widened(whole, self.keys))
-        wanted = [name for name in self._inputs if name in self._aggregation.inputs]
-        panes = self._aggregation.partials(rows.select(wanted).append_column(START, starts).append_column(END, ends))
-        windows = self._window.widened(panes, self.keys)
-        return self._closing(panes if windows is panes else self._aggregation.merged(windows))
+            whole = whole.append_column(START, starts).append_column(END, ends).append_column(AHEAD, ahead)
+            return _closing(self._divided(whole))
+        wanted = rows.select([name for name in self._inputs if name in self._aggregation.inputs])
+        lifted = self._aggregation.lifted(wanted.append_column(START, starts).append_column(END, ends))
+        panes = self._by_window(lifted.append_column(AHEAD, ahead))
+        windows = self._divided(panes)
+        return _closing(panes if windows is panes else self._by_window(windows))
+
+    def _divided(self, panes: pa.Table) -> pa.Table:
+        return panes if self._window.merges else self._window.widened(panes, self.keys)
+
+    def _by_window(self, partials: pa.Table) -> pa.Table:
+        """Return partial aggregates merged to one for each key and window, and each time that is ahead."""
+        names = [*self._aggregation.partial_fields.names, AHEAD]
+        if partials[AHEAD].null_count == partials.num_rows:
+            merged = self._aggregation.merged(partials)
+            return merged.append_column(AHEAD, pa.nulls(merged.num_rows, TIMESTAMP))
+        keys = [*self._aggregation.key, AHEAD]
+        return merged_rows(partials.select(names), keys, self._aggregation.reductions).select(names)
 
     def _merged(self, rows: pa.Table) -> pa.Table:
-        """Return partial aggregates merged to one row for each key and window; whole rows with their windows."""
-        regrown = self._regrown(rows.drop_columns([EXPIRES]))
-        return self._closing(regrown if self._late_rows is not None else self._aggregation.merged(regrown))
+        """Return partial aggregates merged to one for each key and window; whole rows as they are."""
+        return rows if self._late_rows is not None else _closing(self._by_window(rows))
 
     def add(self, rows: pa.Table) -> None:
         """Take rows that are in time."""
-        self.fold(rows if self._late_rows is None else self._closing(self._aggregation.partials(rows)))
+        if self._window.merges:
+            rows = self._window.widened(rows, self.keys)
+        made = self._aggregation.merged(rows) if self._late_rows is None else self._aggregation.partials(rows)
+        self.fold(_closing(made))
 
-    def earliest(self, rows: pa.Table) -> Micros:
-        """Return the start of each window."""
-        return micros_in(rows[START])
+    def refused(self, rows: pa.Table, stream: str) -> pa.Table:
+        """Return rows that do not count, or their results by window."""
+        if self._late_rows is None:
+            rows = self._aggregation.results(self._aggregation.merged(rows))
+        return rows.select([name for name in self._refused_fields() if stream == LATE or name not in {START, END}])
 
-    def refuse(self, rows: pa.Table, stream: str) -> None:
-        """Emit rows that do not count, or their results."""
-        refused = self._aggregation.results(rows) if self._late_rows is None else rows
-        names = [name for name in self._refused_fields() if stream == LATE or name not in {START, END}]
-        self.emit(refused.select(names), stream)
 
-    def _regrown(self, rows: pa.Table) -> pa.Table:
-        return self._window.widened(rows, self.keys) if self._window.merges else rows
-
-    def _closing(self, windows: pa.Table) -> pa.Table:
-        return with_expiry(windows, windows[END], 0)
+def _closing(windows: pa.Table) -> pa.Table:
+    """Return rows of windows, cut to the years that Python knows, that expire with their window."""
+    for name in (START, END):
+        windows = windows.set_column(windows.column_names.index(name), name, in_known_years(windows[name]))
+    return windows.append_column(EXPIRES, windows[END])
 
 
 class WindowCommitter(WindowedCommitter):
@@ -170,6 +187,9 @@ class WindowCommitter(WindowedCommitter):
     passed it if the windows are sessions, to which a row at their very end still belongs. What N itself brings for it
     is in it. What a later transaction brings for it is late as a whole: it is emitted on the stream ``late``, and
     changes nothing. So what a window has said never changes, however often transactions are replayed.
+
+    A row of a session is late if the session that it would be alone has closed, or if it touches one of its key that
+    has: no session that is said touches another one.
 
     *You* subscribe it to the stream by ``fields_grouping`` on fields of the key, and to an :class:`EventClock` by
     ``all_grouping``; give its state, from :meth:`state`, to ``builder.set_state``; and put what it emits into a table
@@ -181,7 +201,7 @@ class WindowCommitter(WindowedCommitter):
     two times, the rows whose event time is null.
 
     It counts ``closed`` windows and the rows that it emits on ``late`` and ``untimed``; the gauge ``open_rows`` is the
-    number of partial aggregates of open windows, at least one for each.
+    number of partial aggregates of open windows, at least one for each, and of sessions that a row may still touch.
 
     At a restart the settings may change. With another size, windows that are open close as they were, beside those of
     the new size. With another gap, rows that came before keep the old one, and sessions that touch are one. Another
@@ -228,26 +248,50 @@ class WindowCommitter(WindowedCommitter):
         """Append partial aggregates to the open windows: nothing is read, and nothing is looked up."""
         self._state.append(partials)
 
+    def changes_what_was_said(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
+        """Return for each row whether it touches a session that was said. None is before it, or it would be late."""
+        if not self._window.merges:
+            return super().changes_what_was_said(rows)
+        said = self._state.rows_of(rows.select(self.keys))
+        said = said.filter(pc.is_null(said[START]))
+        ids = key_ids(pa.concat_tables([rows.select(self.keys), said.select(self.keys)]), self.keys)
+        ends = np.full(len(ids), BEFORE_ALL)
+        np.maximum.at(ends, ids[rows.num_rows :], micros_in(said[END]))
+        return micros_in(rows[START]) <= ends[ids[: rows.num_rows]]
+
     def expire(self, until: int) -> None:
         """Emit the windows that end up to a time."""
         rows = self._state.take_expired(until)
         if rows.num_rows and self._window.merges:
-            rows = self._ended(rows, until)
-        self.context.gauge("open_rows", self._state.rows_held())
+            rows = self._ended(rows.filter(pc.is_valid(rows[START])), until)
         if rows.num_rows:
             merged = self._aggregation.merged(rows.drop_columns([EXPIRES]))
+            if self._window.merges:
+                self._keep_ends(merged, until)
             self.context.count("closed", merged.num_rows)
             self.emit(self._aggregation.results(merged), DEFAULT_STREAM)
+        self.context.gauge("open_rows", self._state.rows_held())
+
+    def _keep_ends(self, said: pa.Table, until: int) -> None:
+        """Keep the ends of sessions for as long as a row that is in time may touch them, in rows without a start."""
+        _, expire = self._window.panes(micros_in(said[END]))
+        kept = {name: said[name] for name in (*self.keys, END)} | {EXPIRES: in_known_years(timestamps(expire))}
+        columns = [*self._aggregation.partial_fields, pa.field(EXPIRES, TIMESTAMP)]
+        rows = pa.table(
+            [kept.get(each.name, pa.nulls(said.num_rows, each.type)) for each in columns], pa.schema(columns)
+        )
+        self._state.append(rows_after(rows, EXPIRES, until))
 
     def _ended(self, rows: pa.Table, until: int) -> pa.Table:
         """Return the parts of sessions that are over, as rows of whole sessions; put back what the others have."""
         going_on = self._state.rows_of(rows.select(self.keys))
+        going_on = going_on.filter(pc.is_valid(going_on[START]))
         starts, ends = (each[: rows.num_rows] for each in sessions(pa.concat_tables([rows, going_on]), self.keys))
         rows, is_over = with_windows(rows, starts, ends), ends <= until
         if not is_over.all():
             # One row for each session, or one that never ends would be taken and put back with all its rows.
             others = rows.filter(pa.array(~is_over)).drop_columns([EXPIRES])
-            self._state.append(self._closing(self._aggregation.merged(others)))
+            self._state.append(_closing(self._aggregation.merged(others)))
         return rows.filter(pa.array(is_over))
 
 

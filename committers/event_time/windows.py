@@ -241,12 +241,12 @@ def _distinct(numbers: Micros) -> tuple[Micros, Micros]:
 
 def sessions(rows: pa.Table, keys: Sequence[str]) -> tuple[Micros, Micros]:
     """Return the start and the end of each row's session: that of all rows of its key that touch one another."""
-    starts, ends, key_ids = micros_in(rows[START]), micros_in(rows[END]), _key_ids(rows, keys)
+    starts, ends, ids = micros_in(rows[START]), micros_in(rows[END]), key_ids(rows, keys)
     count = len(starts)
     if not count:
         return starts, ends
-    order = np.lexsort((starts, key_ids))
-    own_keys, own_starts, own_ends = key_ids[order], starts[order], ends[order]
+    order = np.lexsort((starts, ids))
+    own_keys, own_starts, own_ends = ids[order], starts[order], ends[order]
     # The largest end so far of each key, in one sweep: as ranks, which leave room for the key above them.
     by_end = np.sort(own_ends)
     ranks = np.searchsorted(by_end, own_ends)
@@ -261,7 +261,7 @@ def sessions(rows: pa.Table, keys: Sequence[str]) -> tuple[Micros, Micros]:
     return found_starts, found_ends
 
 
-def _key_ids(rows: pa.Table, keys: Sequence[str]) -> Micros:
+def key_ids(rows: pa.Table, keys: Sequence[str]) -> Micros:
     """Return a number for each row's key, the same for equal keys; less than the number of rows."""
     ids = np.zeros(rows.num_rows, dtype=np.int64)
     for name in keys:

@@ -137,5 +137,6 @@ def check_state(tables: Mapping[str, Mapping[Any, Any]]) -> None:
 def _rows(tables: Mapping[str, Mapping[Any, Any]], kind: str) -> Iterator[int]:
     """Yield the numbers of rows in windows of a kind: open ones, closed ones, and late ones."""
     for name in (f"open-{kind}", kind, f"{kind}-late"):
-        for (_word, _start, _end, rows, *_), times in tables[name].items():
-            yield rows * times
+        for (_word, start, _end, rows, *_), times in tables[name].items():
+            if start is not None:  # not the end of a session that was said
+                yield rows * times

@@ -14,7 +14,7 @@ import attrs
 
 from txtopo.api.fields import Fields
 from txtopo.errors import ConfigError
-from txtopo.utc import EPOCH, MICROS_MIN, MICROSECOND, datetime_at
+from txtopo.utc import MICROS_MIN, MICROSECOND, datetime_at, micros_at
 
 __all__ = ["CLOCK_FIELD", "CLOCK_KEY", "Expiry", "TimeToLive"]
 
@@ -48,7 +48,7 @@ class TimeToLive:
     """How long the keys of a state live.
 
     Args:
-        duration: how long after its time a key expires.
+        duration: how long after its time a key expires; ``timedelta.max`` is for ever.
         clock: the name of the state with the watermark.
         field: the value field with the time of a key.
     """
@@ -72,7 +72,7 @@ class TimeToLive:
 
     def until(self, watermark: dt.datetime) -> int:
         """Return the time up to which keys have expired at a watermark, in µs since 1970 UTC."""
-        return (watermark - EPOCH - self.duration) // MICROSECOND
+        return max(micros_at(watermark) - self.duration // MICROSECOND, MICROS_MIN - 1)
 
     def expiry(self, until: int, fields: Fields) -> Expiry | None:
         """Return what tells expired values; None if none has.

@@ -15,7 +15,17 @@ import pyarrow.compute as pc
 from txtopo.columnar.key_index import HashedKeys, RowIndex
 from txtopo.columnar.taking import taken
 
-__all__ = ["AFTER_ALL", "BEFORE_ALL", "RowsByTime", "Run", "are_up_to", "held_in", "rows_after", "rows_of_keys"]
+__all__ = [
+    "AFTER_ALL",
+    "BEFORE_ALL",
+    "RowsByTime",
+    "Run",
+    "are_after",
+    "are_up_to",
+    "held_in",
+    "rows_after",
+    "rows_of_keys",
+]
 
 BEFORE_ALL = -(1 << 63)
 """A time in µs since 1970 that is before all others."""
@@ -23,15 +33,20 @@ BEFORE_ALL = -(1 << 63)
 AFTER_ALL = (1 << 63) - 1
 """A time in µs since 1970 that is not before any other."""
 
-_AT = "#"
-"""A column with the positions of keys: the name is no field's."""
+_AT = ":at"
+"""A column with the positions of keys; no field's name has a colon."""
 
 Held = npt.NDArray[np.bool_]
 
 
 def rows_after(rows: pa.Table, column: str, time: int) -> pa.Table:
     """Return the rows whose time in a column is after a time in µs since 1970 UTC."""
-    return rows.filter(pc.greater(rows[column].cast(pa.int64()), pa.scalar(time, pa.int64())))
+    return rows.filter(are_after(rows, column, time))
+
+
+def are_after(rows: pa.Table, column: str, time: int) -> pa.ChunkedArray:
+    """Return for each row whether its time in a column is after a time in µs since 1970 UTC; not if it is null."""
+    return pc.fill_null(pc.greater(rows[column].cast(pa.int64()), pa.scalar(time, pa.int64())), fill_value=False)
 
 
 def are_up_to(rows: pa.Table, column: str, time: int) -> pa.ChunkedArray:

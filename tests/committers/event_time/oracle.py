@@ -81,23 +81,20 @@ def windows(
 
 
 def sessions(transactions: Sequence[Sequence[Row]], gap: dt.timedelta, delay: dt.timedelta) -> Said:
-    """Return what is said of sessions, until the source ends."""
+    """Return what is said of sessions, until the source ends: none touches another one of its key."""
     clock, said = Clock(delay), Said()
     is_open: dict[str | None, list[list[Any]]] = defaultdict(list)
     for txid, rows in enumerate(transactions, 1):
         before, after = clock.move(rows)
-        own: dict[str | None, list[list[Any]]] = defaultdict(list)
         for time, key, value in rows:
             if time is None:
                 _count(said.untimed, (txid, key), value)
+            elif (before is not None and time + gap < before) or any(
+                of == key and start <= time + gap and time <= end for of, start, end in said.closed
+            ):
+                _count(said.late, (txid, key, time, time + gap), value)
             else:
-                own[key].append([time, time + gap, 1, value])
-        for key, found in own.items():
-            for each in _merged(found):
-                if before is not None and each[1] < before:
-                    said.late[txid, key, each[0], each[1]] = (each[2], each[3])
-                else:
-                    is_open[key].append(each)
+                is_open[key].append([time, time + gap, 1, value])
         for key in list(is_open):
             merged = _merged(is_open[key])
             closed = [each for each in merged if after is not None and each[1] < after]
@@ -130,13 +127,11 @@ def first_rows(
     passed, late = [], []
     for txid, rows in enumerate(transactions, 1):
         before, after = clock.move(rows)
-        late_ones, passed_ones = set(), set()
+        passed_ones = set()
         for time, key, value in sorted((each for each in rows if each[0] is not None), key=_with_nulls_last):
             assert time is not None
             if before is not None and time + within <= before:
-                if (key, time) not in late_ones:
-                    late_ones.add((key, time))
-                    late.append((txid, time, key, value))
+                late.append((txid, time, key, value))
             elif key not in passed_ones:
                 passed_ones.add(key)
                 if key not in remembered:

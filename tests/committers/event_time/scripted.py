@@ -138,15 +138,22 @@ def run_timed(
     until: int | None = None,
     group: int = 2,
     tasks: int = 2,
+    above: Any = None,
     **of_clock: Any,
 ) -> RunReport:
-    """Run a committer of event time over a script, with a table for each of its streams; the key is ``key``."""
+    """Run a committer of event time over a script, with a table for each of its streams; the key is ``key``.
+
+    Both it and its clock may be below a bolt.
+    """
     builder = TransactionalTopologyBuilder("timed", "rows", script)
+    source = "rows" if above is None else "above"
+    if above is not None:
+        builder.set_bolt("above", above).shuffle_grouping("rows")
     clock = EventClock("clock", time="at", **{"delay": 10 * SECOND, **of_clock})
-    builder.set_committer_bolt("clock", clock).global_grouping("rows")
+    builder.set_committer_bolt("clock", clock).global_grouping(source)
     builder.set_state("clock", clock.state(root / "clock"))
     timed = builder.set_committer_bolt("timed", committer, tasks).all_grouping("clock")
-    timed.fields_grouping("rows", Fields("key"))
+    timed.fields_grouping(source, Fields("key"))
     builder.set_state("windows", committer.state(root / "windows"))
     for stream, fields in declared(committer).items():
         builder.set_committer_bolt(stream, AppendCommitter(stream)).shuffle_grouping("timed", stream)

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from committers import Deduplicate
+from committers import Deduplicate, spill
 from tests.committers.event_time.scripted import SECOND, START, Planned, Script, rows_of, run_timed
 from txtopo import Fields
 from txtopo.errors import FieldsError
 
 ROWS = Fields("at: timestamp", "key: string")
+ROWS_OF_NUMBERS = "at: timestamp", "key: string", "n: long"
 
 
 def unique(within: float, fields: Fields = ROWS, key: Any = "key") -> Deduplicate:
@@ -50,6 +51,31 @@ def test_shorter_within_after_a_restart(tmp_path: Path) -> None:
     run_parts(tmp_path, script, (2, 100), (5, 10))
     assert passed(tmp_path) == [(1, 1, "a"), (2, 15, "b"), (4, 17, "a")]
     assert passed(tmp_path, "late") == [(5, 2, "a")]
+
+
+@pytest.mark.parametrize("is_spilled", [False, True])
+def test_each_row_is_passed_on_dropped_late_or_untimed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_spilled: bool
+) -> None:
+    """Rows that are alike are rows, too: late ones come as often as they came, repeats inside a transaction count."""
+    if is_spilled:
+        monkeypatch.setattr(spill, "FILE_ROWS_MIN", 1)
+    fields = Fields("at: timestamp", "key: string", "n: long", "tags: struct<a:string>")
+    rows = [(START + SECOND, "a", n, None) for n in (1, 1, 2, None)] + [(START + 2 * SECOND, "a", 1, None)] * 2
+    rows += [(None, "a", 1, {"a": "x"})] * 2 + [(START + SECOND, None, 1, None)] * 3
+    script = [Planned(0, rows), Planned(1, rows), Planned(2, [(START + 60 * SECOND, "z", 1, None)]), Planned(3, rows)]
+    for name, own in (("with tags", fields), ("without", Fields(*map(str, ROWS_OF_NUMBERS)))):
+        given = [Planned(each.second, [row[: len(own)] for row in each.rows or ()]) for each in script]
+        root = tmp_path / name
+        report = run_timed(root, Script(given, own), unique(10, own), delay=dt.timedelta(), tasks=1, group=1)
+        counted = {each.name: each.value for each in report.readings if each.component == "timed"}
+        # A table holds 28 rows: 9 of each transaction have a time, and 2 have none.
+        assert (counted["passed"], counted["repeated"], counted["late"], counted["untimed"]) == (3, 16, 9, 6)
+        values = ("txid", "at", "key", "n")
+        assert rows_of(root, "default", *values) == [(1, 1, "a", 1), (1, 1, None, 1), (3, 60, "z", 1)]
+        late = [(4, row[0] - START, *row[1:3]) for row in rows if row[0] is not None]
+        expected = sorted(((txid, at.total_seconds(), *more) for txid, at, *more in late), key=repr)
+        assert rows_of(root, "late", *values) == expected
 
 
 @pytest.mark.parametrize("key", ["key", "more", ("key", "more"), ("more", "key")], ids=str)

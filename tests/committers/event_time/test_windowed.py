@@ -131,13 +131,27 @@ def test_a_quiet_source(tmp_path: Path) -> None:
 
 
 def test_far_ahead(tmp_path: Path) -> None:
-    """Windows that start later than the clock allows are late, and close nothing."""
-    script = [Planned(0, [at(1), at(31), at(9e8)]), Planned(1, [at(2), at(59.5)]), Planned(70, [at(12)])]
-    run_parts(tmp_path, script, (3, counting(Tumbling(10 * SECOND))), ahead_max=30 * SECOND)
-    # At 1 the limit is 31: 59.5 is in a window that starts at 50.
-    assert said(tmp_path, "late") == [(1, 9e8, 9e8 + 10, 1), (2, 50, 60, 1)]
-    run_parts(tmp_path, script, (4, counting(Tumbling(10 * SECOND))), ahead_max=30 * SECOND, close_at_end=True)
-    assert said(tmp_path) == [(3, 0, 10, 2), (4, 10, 20, 1), (4, 30, 40, 1)]
+    """Rows later than the clock allows are late, whatever else is in their window, and close nothing."""
+    script = [
+        Planned(0, [at(1), at(29, n=8), at(30, n=16), at(30.000001), at(31), at(9e8)]),
+        Planned(1, [at(2), at(30.5, n=32), at(59.5)]),
+        Planned(70, [at(100)]),
+    ]
+    windows = Tumbling(10 * SECOND), Sessions(10 * SECOND)
+    for window, whole in [(window, whole) for window in windows for whole in (None, ROWS)]:
+        root = tmp_path / f"{type(window).__name__}-{whole}"
+        ahead = {"delay": 30 * SECOND, "ahead_max": 30 * SECOND}
+        run_timed(root, Script(script, ROWS), counting(window, late_rows=whole), **ahead)
+        late = [(1, 30.000001, 1), (1, 31, 1), (1, 9e8, 1), (2, 59.5, 1)]
+        if whole is not None:
+            assert rows_of(root, "late", "txid", "at", "n") == sorted(late, key=repr)
+        elif window.merges:
+            assert said(root, "late") == sorted(((txid, at, at + 10, n) for txid, at, n in late), key=repr)
+        else:
+            # At 0 the limit is 30, and that of the second transaction 31: it brings a row for a window with late ones.
+            assert said(root, "late") == sorted([(1, 30, 40, 2), (1, 9e8, 9e8 + 10, 1), (2, 50, 60, 1)], key=repr)
+        ends = [(3, 1, 12, 2), (3, 29, 40.5, 56)] if window.merges else [(3, 0, 10, 2), (3, 20, 30, 8), (3, 30, 40, 48)]
+        assert said(root) == ends
 
 
 def test_before_1970(tmp_path: Path) -> None:
@@ -378,3 +392,33 @@ def test_sessions_that_do_not_end(tmp_path: Path) -> None:
             assert held <= 2 * 6, "for each key one of what was put back, and those of the last gap"
             assert said(tmp_path) == []
     assert said(tmp_path) == [(31, 0, 116 + 10, 30), (31, 0, 117 + 10, 60)]
+
+
+def test_rows_of_a_session_are_late_one_by_one(tmp_path: Path) -> None:
+    """By the session that each would be alone: whether they come in one transaction or in two changes nothing."""
+    rows = [at(5, n=2), at(12, n=4), at(12, n=8)]
+    for name, late in {"one": [Planned(2, rows)], "two": [Planned(2, rows[:1]), Planned(3, rows[1:])]}.items():
+        script = [Planned(0, [at(0)]), Planned(1, [at(16, "z")]), *late, Planned(4, [at(90, "z")])]
+        run_parts(tmp_path / name, script, (9, counting(Sessions(10 * SECOND))))
+        assert [each[1:] for each in said(tmp_path / name, "late")] == [(5, 15, 2)]
+        assert [each[1:] for each in said(tmp_path / name)] == [(0, 10, 1), (12, 22, 12), (16, 26, 1)]
+
+
+@pytest.mark.parametrize("late_rows", [None, ROWS])
+@pytest.mark.parametrize("key", ["k", None])
+def test_a_session_that_was_said_is_touched_by_no_other(tmp_path: Path, key: str | None, late_rows: Any) -> None:
+    """A row that touches it is late; one a moment after its end begins the next session. Its key's alone matters."""
+    script = [
+        Planned(0, [at(0, key), at(0, "j")]),
+        Planned(1, [at(10.000001, "z")]),
+        Planned(2, [at(5, key, 2), at(10, key, 4), at(10.000001, key, 8)]),
+        Planned(3, [at(10, key, 16), at(18, key, 32), at(5, "l")]),
+        Planned(4, [at(99, "z")]),
+    ]
+    for until in (2, 3, 5):  # others are told by the coordinator that comes next
+        run_parts(tmp_path, script, (until, counting(Sessions(10 * SECOND), late_rows=late_rows)))
+    found = rows_of(tmp_path, "default", "txid", "key", "window_start", "window_end", "n")
+    expected = [(2, key, 0, 10, 1), (2, "j", 0, 10, 1), (5, key, 10.000001, 28, 8 + 32), (4, "l", 5, 15, 1)]
+    assert [each for each in found if each[1] != "z"] == sorted(expected, key=repr)
+    late = [(3, 10, 20, 4), (3, 5, 15, 2), (4, 10, 20, 16)]
+    assert rows_of(tmp_path, "late", "txid", "window_start", "window_end", "n") == late

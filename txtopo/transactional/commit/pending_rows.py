@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from txtopo.api.state import ExpiresRows, State
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL, RowsByTime
 from txtopo.errors import FieldsError, StateAccessError
-from txtopo.utc import datetime_at
+from txtopo.utc import MICROS_MIN, datetime_at
 
 __all__ = ["PendingRows"]
 
@@ -101,4 +101,4 @@ class PendingRows(ExpiresRows):
 def _shown(time: int) -> str:
     if time == BEFORE_ALL:
         return "any time"
-    return datetime_at(time).isoformat()
+    return datetime_at(max(time, MICROS_MIN)).isoformat()

@@ -311,6 +311,18 @@ def test_the_fold_of_a_key_that_expires_is_cut(tmp_path: Path) -> None:
     assert live(tmp_path) == {"a": (10, at(20)), "b": (22, at(20)), "e": (1, at(20))}
 
 
+def test_a_ttl_that_is_for_ever(tmp_path: Path) -> None:
+    """No key expires, whatever the watermark: by key, by columns, and for readers."""
+    declared_for_ever = declared(tmp_path)
+    declared_for_ever["keys"] = DeltaState(tmp_path / "keys", KEY, VALUE, ttl=dt.timedelta.max, clock="clock")
+    states = opened(declared_for_ever)
+    put(states, 1, 10**9, {"a": (1, -(10**9)), "b": (2, 0)})
+    group = group_of(states, 2, (10**9, [table(("a", 10, at(0)))]))
+    assert group["keys"].begin(3).get("b").value == (2, at(0))
+    states["keys"].write(2, group["keys"].writes())
+    assert live(tmp_path) == {"a": (11, at(0)), "b": (2, at(0))}
+
+
 @pytest.mark.parametrize("is_over", [True, False])
 @pytest.mark.parametrize("stored", [True, False], ids=["stored", "of the group"])
 def test_the_fold_of_a_key_at_the_last_bound_of_a_group(tmp_path: Path, stored: bool, is_over: bool) -> None:
