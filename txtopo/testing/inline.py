@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from txtopo.config import Config
 from txtopo.engine.runner import run_with
@@ -21,7 +22,7 @@ __all__ = ["InlineJobRunner", "run_inline"]
 
 def run_inline(
     topology: TransactionalTopology,
-    config: Config | None = None,
+    config: Config | Mapping[str, Any] | None = None,
     *,
     until: int | None = None,
     slots: int = 2,
@@ -36,7 +37,8 @@ def run_inline(
         slots: the number of partitions of a job.
         wall_secs: returns the seconds since 1970, UTC, at which a transaction is planned.
     """
-    return run_with(topology, config or Config(), inline_environment(slots, wall_secs), until=until)
+    config = config if isinstance(config, Config) else Config(config)
+    return run_with(topology, config, inline_environment(slots, wall_secs), until=until)
 
 
 def inline_environment(slots: int = 2, wall_secs: Callable[[], float] = time.time) -> Environment:

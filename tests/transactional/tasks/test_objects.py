@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
 
 from spouts import MemoryTransactionalSpout
 from tests.api.test_partitioned import Log, LogSpout
+from tests.processes import environment
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.errors import FailedException, FieldsError, TxtopoError, UserCodeError
 from txtopo.testing.inline import run_inline
@@ -71,3 +74,34 @@ def test_the_configuration_stays_where_it_is() -> None:
 def configuration(**values) -> Configuration:
     """Return a component's configuration."""
     return Configuration(_Configured(values, tuple(values)))
+
+
+SCRIPT = """
+import sys
+from txtopo.transactional.tasks.objects import dump_object
+
+def double(n):
+    return 2 * n
+
+class Named:
+    n = 3
+
+class Bolt:
+    def __init__(self):
+        self.function, self.value = double, Named()
+
+sys.stdout.buffer.write(dump_object(Bolt()))
+"""
+
+
+def test_what_a_script_defines_travels_along(tmp_path):
+    """A function of __main__ that a bolt holds is none of the worker's __main__."""
+
+    class Bolt:
+        pass
+
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, "script.py"]
+    made = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, check=True)
+    loaded = load_object(Bolt, made.stdout, {})
+    assert (loaded.function(4), loaded.value.n) == (8, 3)

@@ -7,6 +7,7 @@ replaced by those of the new task.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import pickle
@@ -116,12 +117,15 @@ def _restore(loaded: Any, state: Any) -> None:
 
 def _dump(content: Any) -> bytes:
     buffer = io.BytesIO()
-    try:
+    # The C pickler raises for lambdas and local classes, and only names what a script defines, in __main__, which is
+    # another module elsewhere. cloudpickle, which is slower, takes along what they are.
+    with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError):
         _BindingsPickler(buffer, protocol=5).dump(content)
-    # What the C pickler raises for lambdas and local classes, which cloudpickle can pickle more slowly.
-    except (pickle.PicklingError, AttributeError, TypeError):
-        buffer = io.BytesIO()
-        _BindingsCloudPickler(buffer, protocol=5).dump(content)
+        made = buffer.getvalue()
+        if b"__main__" not in made:
+            return made
+    buffer = io.BytesIO()
+    _BindingsCloudPickler(buffer, protocol=5).dump(content)
     return buffer.getvalue()
 
 
