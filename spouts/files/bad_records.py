@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from spouts.bad_records import BadRecordRows
 from spouts.files.listing import FileRange
+from spouts.files.packed import is_packed, unpacked
 from txtopo.api.fields import Fields
 from txtopo.errors import ConfigError, InputError
 
@@ -88,9 +89,21 @@ class LineNumbers:
         self._file: tuple[str, int, int] | None = None
         self._counts = [0]
         """The newlines before each multiple of ``_COUNTED_BYTES``."""
+        self._packed: _PackedLines | None = None
+
+    def close(self) -> None:
+        """Close the compressed file that was counted last."""
+        if self._packed is not None:
+            self._packed.handle.close()
+            self._packed = None
 
     def before(self, path: str, piece: FileRange, offset: int) -> int:
         """Return the number of lines that end before an offset."""
+        if is_packed(path):
+            if self._packed is None or self._packed.position > offset:
+                self.close()
+                self._packed = _PackedLines(path)
+            return self._packed.before(offset)
         file = (path, piece.size, piece.mtime_ns)
         if file != self._file:
             self._file, self._counts = file, [0]
@@ -101,6 +114,22 @@ class LineNumbers:
                 self._counts.append(self._counts[-1] + handle.read(_COUNTED_BYTES).count(b"\n"))
             handle.seek(chunks * _COUNTED_BYTES)
             return self._counts[chunks] + handle.read(rest).count(b"\n")
+
+
+class _PackedLines:
+    """Counts the lines of a compressed file, from front to back only: to go back would be to unpack it again."""
+
+    def __init__(self, path: str) -> None:
+        self.handle = Path(path).open("rb")  # noqa: SIM115 - closed by LineNumbers.close
+        self.position = 0
+        self._content = unpacked(self.handle, path)
+        self._count = 0
+
+    def before(self, offset: int) -> int:
+        while data := self._content.read(min(_COUNTED_BYTES, offset - self.position)):
+            self.position += len(data)
+            self._count += data.count(b"\n")
+        return self._count
 
 
 class BadRecords:

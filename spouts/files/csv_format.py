@@ -50,7 +50,8 @@ class CsvOptions:
 
     header: bool = True
     """Whether the first record of each file names the columns; fields are then found by name."""
-    delimiter: str = ","
+    delimiter: str | None = None
+    """The character between values; None: the format's own."""
     quote: str | None = '"'
     """The character that may enclose a value, doubled inside it; None: none, and each line is a record."""
 
@@ -64,7 +65,8 @@ class CsvFormat(ByteRangeFormat):
     """
 
     name = "csv"
-    suffixes = (".csv",)
+    suffixes: tuple[str, ...] = (".csv",)
+    delimiter = ","
 
     def __init__(self, fields: Fields, options: CsvOptions) -> None:
         super().__init__(fields)
@@ -73,13 +75,14 @@ class CsvFormat(ByteRangeFormat):
         nested = [field.name for field in self._schema if pa.types.is_nested(field.type)]
         if nested:
             raise FieldsError(f"field {nested[0]!r} has a nested type, which CSV cannot hold; use JSON or Parquet")
-        for what, character in (("delimiter", options.delimiter), ("quote", options.quote)):
+        delimiter = self.delimiter if options.delimiter is None else options.delimiter
+        for what, character in (("delimiter", delimiter), ("quote", options.quote)):
             if character is not None and (len(character) != 1 or not character.isascii() or character in "\r\n"):
                 raise ConfigError(f"{what} is {character!r}; give one ASCII character")
         quote = options.quote
-        self._quoted = QuotedRecords(options.delimiter, quote or '"')
+        self._quoted = QuotedRecords(delimiter, quote or '"')
         self._parse_options = pacsv.ParseOptions(
-            delimiter=options.delimiter,
+            delimiter=delimiter,
             quote_char=quote or False,
             double_quote=quote is not None,
             newlines_in_values=quote is not None,
@@ -89,7 +92,7 @@ class CsvFormat(ByteRangeFormat):
         self._floats = [field.name for field in self._parsed if pa.types.is_floating(field.type)]
 
     def next_span(self, file: InputFile, start: int, bytes_max: int) -> Span | None:
-        """Return the next bytes of a file without quotes, or the whole of a file with quotes."""
+        """Return the next bytes of a file without quotes, or the whole of a file with quotes or a compressed one."""
         if self.options.quote is None:
             return super().next_span(file, start, bytes_max)
         return Span(0, file.size, file.size) if start == 0 else None
@@ -258,6 +261,14 @@ class CsvFormat(ByteRangeFormat):
             "closed and swallows the following records; quote its value and double it, or give quote=None for files "
             "without quoting",
         )
+
+
+class TsvFormat(CsvFormat):
+    """CSV whose values are separated by tabs."""
+
+    name = "tsv"
+    suffixes = (".tsv", ".tab")
+    delimiter = "\t"
 
 
 def _first_line(handle: IO[bytes], begin: int) -> tuple[Record, int] | None:

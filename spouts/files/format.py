@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from spouts.files.bad_records import BadRecords
 from spouts.files.listing import FileRange, InputFile, describe
+from spouts.files.packed import is_packed
 from txtopo.api.fields import Fields
 from txtopo.errors import FieldsError, InputError
 
@@ -58,6 +59,8 @@ class FileFormat(ABC):
     def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
         """Yield the records of a piece as batches of :attr:`fields`; give those that do not fit the fields to ``bad``.
 
+        ``handle`` is an :class:`~spouts.files.packed.Unpacked` if the file is compressed.
+
         Raises:
             InputError: the file cannot be read, or ``bad`` refuses a record; the message says where.
         """
@@ -67,13 +70,16 @@ class ByteRangeFormat(FileFormat):
     """A format whose records are lines: any byte range is a span; its ends move to line ends when it is read."""
 
     def next_span(self, file: InputFile, start: int, bytes_max: int) -> Span | None:
-        """Return the next bytes of a file."""
+        """Return the next bytes of a file, or the whole of a compressed one."""
+        if is_packed(file.name):
+            return Span(0, file.size, file.size) if start == 0 else None
         end = min(file.size, start + bytes_max)
         return Span(start, end, end - start) if start < end else None
 
     def cut(self, file: InputFile, span: Span, pieces: int) -> list[Span]:
-        """Cut a byte range evenly."""
-        del file
+        """Cut a byte range evenly; keep a compressed file whole."""
+        if is_packed(file.name):
+            return [span]
         cuts = [span.start + span.size_bytes * piece // pieces for piece in range(pieces + 1)]
         return [Span(start, end, end - start) for start, end in itertools.pairwise(cuts) if start < end]
 

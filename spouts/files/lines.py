@@ -19,6 +19,7 @@ import pyarrow as pa
 from spouts.files.bad_records import KEPT_BYTES, TOO_LONG, BadRecords, Record
 from spouts.files.format import RECORD_BYTES_MAX
 from spouts.files.listing import FileRange
+from spouts.files.packed import UNPACKED_END, Unpacked
 from txtopo.errors import InputError
 
 CHUNK_BYTES = 1024 * 1024
@@ -48,6 +49,8 @@ def read_lines(handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator
 
     The byte order mark that a file may begin with is no part of its first line.
     """
+    if isinstance(handle, Unpacked):
+        piece = attrs.evolve(piece, end=UNPACKED_END, size=UNPACKED_END)
     start = _line_start(handle, piece.start, piece.end, bad)
     end = _line_start(handle, piece.end, piece.size, bad) if start < piece.end else start
     if start == 0:
@@ -56,7 +59,8 @@ def read_lines(handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator
     position = begin = start
     rest = b""  # of the line that begins at ``begin``
     last = b""  # the byte before ``position``
-    while position < end:
+    is_last = _is_last(handle, position, end)
+    while not is_last:
         data = handle.read(min(CHUNK_BYTES, end - position))
         if not data:
             raise InputError(f"{bad.path} ends at byte {position}, but had {piece.size} bytes when it was planned")
@@ -64,7 +68,8 @@ def read_lines(handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator
         stop = len(data) if newline < 0 else newline
         size = position + stop - begin
         position += len(data)
-        is_whole = newline >= 0 or position >= end
+        is_last = _is_last(handle, position, end)
+        is_whole = newline >= 0 or is_last
         last = (last + data[:stop])[-1:]
         length = size - (is_whole and last == b"\r")
         if length > RECORD_BYTES_MAX + (not is_whole):  # the last byte may be a line end's first
@@ -76,7 +81,7 @@ def read_lines(handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator
             begin, rest, data = begin + size + 1, b"", data[stop + 1 :]
         last = data[-1:]
         block = rest + data
-        cut = block.rfind(b"\n") + 1 if position < end else len(block)
+        cut = block.rfind(b"\n") + 1 if not is_last else len(block)
         if cut:
             yield Lines(begin, block[:cut])
         begin, rest = begin + cut, block[cut:]
@@ -129,6 +134,10 @@ def utf8_fault(record: bytes) -> str | None:
     except UnicodeDecodeError as error:
         return f"it is not UTF-8 ({error.reason} at its byte {error.start})"
     return None
+
+
+def _is_last(handle: IO[bytes], position: int, end: int) -> bool:
+    return position >= end or (isinstance(handle, Unpacked) and handle.is_at_end())
 
 
 def _line_start(handle: IO[bytes], cut: int, limit: int, bad: BadRecords) -> int:

@@ -15,10 +15,13 @@ from pathlib import Path
 
 import attrs
 
+from spouts.files.packed import PACKED_SUFFIXES, suffix_of
 from txtopo.errors import InputError
 
-COMPRESSED_SUFFIXES = (".bz2", ".gz", ".lz4", ".snappy", ".xz", ".zip", ".zst")
-"""Suffixes of compressed files, which are refused."""
+REFUSED_SUFFIXES = frozenset(
+    {".7z", ".br", ".deflate", ".lz4", ".lzo", ".rar", ".snappy", ".tar", ".tbz2", ".tgz", ".xz", ".z", ".zip"}
+)
+"""Suffixes of archives, and of compressed files that are not read."""
 
 FILES_MAX = 1_000_000
 """The maximum number of files in a listing."""
@@ -62,7 +65,8 @@ class Listing:
     root: str
     files: tuple[InputFile, ...]
     suffixes: frozenset[str]
-    """The suffixes of their names, in lower case; those of the empty files if there are no others."""
+    """The suffixes of their names, in lower case and without that of a compression; those of the empty files if there
+    are no others."""
 
 
 def absolute_paths(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
@@ -104,7 +108,7 @@ def list_files(paths: Sequence[str]) -> Listing:
             raise InputError(f"there is no file in {path}; put one there, or give another path")
     root = os.path.commonpath(roots)
     files = sorted(_named(root, found), key=lambda file: file.name)
-    suffixes = frozenset(Path(path).suffix.lower() for path in ([file.path for file in files] or found))
+    suffixes = frozenset(map(suffix_of, [file.path for file in files] or found))
     return Listing(root, tuple(files), suffixes)
 
 
@@ -273,8 +277,11 @@ def _walk(path: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, 
 def _check_readable(path: str, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise InputError(f"{path} is neither a file nor a folder; remove it, or give a narrower path")
-    if path.lower().endswith(COMPRESSED_SUFFIXES):
-        raise InputError(f"{path} is compressed; unpack it first (Parquet files have compression of their own)")
+    if not REFUSED_SUFFIXES.isdisjoint({suffix_of(path), Path(path).suffix.lower()}):
+        raise InputError(
+            f"{path} is compressed, or an archive, in a way that is not read; unpack it, or compress its files as "
+            f"{', '.join(PACKED_SUFFIXES)} (Parquet files have compression of their own)"
+        )
     if not os.access(path, os.R_OK):
         raise InputError(f"{path} cannot be read; grant read permission")
 

@@ -20,6 +20,7 @@ from spouts.files.format import (
     typed_schema,
 )
 from spouts.files.listing import FileRange, InputFile
+from spouts.files.packed import is_packed
 from txtopo.api.fields import Fields
 from txtopo.columnar.conversion import cast_array, has_years, misfit_in
 from txtopo.errors import InputError
@@ -117,6 +118,8 @@ class ParquetFormat(FileFormat):
         )
 
     def _open(self, path: str, handle: IO[bytes]) -> pq.ParquetFile:
+        if is_packed(path):
+            raise InputError(f"{path} is compressed as a whole; unpack it: Parquet files have compression of their own")
         try:
             return pq.ParquetFile(path_of_handle(handle, path))
         except (pa.ArrowException, OSError) as error:

@@ -14,6 +14,7 @@ A transaction's metadata holds its ranges, and the place up to which files have 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
@@ -32,10 +33,11 @@ from spouts.files.bad_records import (
     checked_dead_letter,
 )
 from spouts.files.coordinator import FilesOptions, ListingCoordinator
-from spouts.files.csv_format import CsvFormat, CsvOptions
+from spouts.files.csv_format import CsvFormat, CsvOptions, TsvFormat
 from spouts.files.format import FileFormat, check_unchanged
 from spouts.files.json_format import JsonFormat
 from spouts.files.listing import FileRange, absolute_paths, list_files
+from spouts.files.packed import unpacked
 from spouts.files.parquet_format import ParquetFormat
 from spouts.files.text_format import TextFormat
 from spouts.files.watch import WatchingCoordinator, WatchTimes
@@ -47,9 +49,11 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FailedException, InputError
 
 FORMATS: Mapping[str, type[FileFormat]] = {
-    kind.name: kind for kind in (TextFormat, CsvFormat, JsonFormat, ParquetFormat)
+    kind.name: kind for kind in (TextFormat, CsvFormat, TsvFormat, JsonFormat, ParquetFormat)
 }
 """The formats by name."""
+
+_SUFFIXES_SHOWN = 8
 
 _SUFFIXES = {suffix: name for name, kind in FORMATS.items() for suffix in kind.suffixes}
 
@@ -68,13 +72,13 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
             names begin with ``.`` or ``_`` are skipped.
         fields: the records' fields, without the attempt; ``Fields("line: string")`` for text. If they have types,
             which CSV, JSON and Parquet require, the records travel as Arrow columns.
-        format: ``"text"``, ``"csv"``, ``"json"`` or ``"parquet"``. If None, the format of the files' suffixes if all
-            agree, and text otherwise.
-        batch_bytes: the maximum number of bytes in a transaction. A row group, or a CSV file with quoting, is never
-            split, however large.
+        format: ``"text"``, ``"csv"``, ``"tsv"``, ``"json"`` or ``"parquet"``. If None, the format of the files'
+            suffixes, which must agree unless the field is text's.
+        batch_bytes: the maximum number of bytes in a transaction, as they are stored. A row group, a compressed file
+            (``.gz``, ``.bz2``, ``.zst``) or a CSV file with quoting is never split, however large.
         batch_files_max: the maximum number of files in a transaction.
         header: whether the first record of each CSV file names its columns; fields are then found by name.
-        delimiter: the character between the values of a CSV record.
+        delimiter: the character between the values of a CSV record. None: a comma, or a tab in the format ``"tsv"``.
         quote: the character that may enclose a CSV value, doubled inside it. None: values are never quoted, so that
             each line is a record and large files are split.
         watch: whether to take files as they arrive, whatever the order of their names. The run then ends only by
@@ -104,7 +108,7 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
         batch_bytes: int = 1024 * 1024,
         batch_files_max: int = 256,
         header: bool = True,
-        delimiter: str = ",",
+        delimiter: str | None = None,
         quote: str | None = '"',
         watch: bool = False,
         settle_secs: float = 2.0,
@@ -144,7 +148,22 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
         if self.dead_letter is not None and name == ParquetFormat.name:
             raise ConfigError("dead_letter works for text, CSV and JSON files only; leave it out for Parquet")
         fields = Fields() if self._fields is None and name != TextFormat.name else self.values
-        return CsvFormat(fields, self._csv) if name == CsvFormat.name else FORMATS[name](fields)
+        kind = FORMATS[name]
+        return kind(fields, self._csv) if issubclass(kind, CsvFormat) else kind(fields)
+
+    def _guess_format(self, suffixes: Iterable[str]) -> str:
+        """Return the format of the files with some suffixes; raise InputError if they are of several, unless text."""
+        found = sorted(suffixes)
+        names = {_SUFFIXES.get(suffix, TextFormat.name) for suffix in found}
+        if len(names) == 1:
+            return names.pop()
+        if TextFormat.suits(self.values):
+            return TextFormat.name
+        shown = ", ".join(suffix or "none" for suffix in found[:_SUFFIXES_SHOWN])
+        raise InputError(
+            f"the files' suffixes are of several formats ({shown}): give a path to those of one, such as "
+            f"{self.paths[0]}/*{next(suffix for suffix in found if suffix in _SUFFIXES)}, or format=… if all have it"
+        )
 
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
         """Return the coordinator: of the files listed now or, with ``watch``, of arriving files.
@@ -157,7 +176,7 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
         options = FilesOptions(
             self.paths,
             self.make_format,
-            _guess_format,
+            self._guess_format,
             self.format,
             self.batch_bytes,
             self.batch_files_max,
@@ -220,10 +239,10 @@ class _FilesEmitter(Emitter):
         collector: BatchOutputCollector,
     ) -> None:
         bad = self._bad_records(path, piece, collector)
-        with Path(path).open("rb") as handle:
+        with Path(path).open("rb") as handle, contextlib.closing(self._line_numbers):
             check_unchanged(path, piece, handle)
             try:
-                for batch in files_format.read(handle, piece, bad):
+                for batch in files_format.read(unpacked(handle, path), piece, bad):
                     if self._spout.values.columnar:
                         collector.emit_batch(batch)
                     else:
@@ -246,8 +265,3 @@ class _FilesEmitter(Emitter):
 def _emit_rows(attempt: TransactionAttempt, batch: pa.RecordBatch, collector: BatchOutputCollector) -> None:
     for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
         collector.emit((attempt, *row))
-
-
-def _guess_format(suffixes: Iterable[str]) -> str:
-    names = {_SUFFIXES.get(suffix, TextFormat.name) for suffix in suffixes}
-    return names.pop() if len(names) == 1 else TextFormat.name

@@ -29,9 +29,14 @@ class TextFormat(ByteRangeFormat):
 
     def __init__(self, fields: Fields) -> None:
         super().__init__(fields)
-        if len(fields) != 1 or fields.types[0] not in {None, pa.string()}:
+        if not self.suits(fields):
             raise FieldsError(f"a text spout has one string field, such as Fields('line: string'), not {fields}")
         self._schema = pa.schema([(fields.names[0], pa.string())])
+
+    @staticmethod
+    def suits(fields: Fields) -> bool:
+        """Whether the fields are those of a text."""
+        return len(fields) == 1 and fields.types[0] in {None, pa.string()}
 
     def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
         """Yield the lines; one that is not UTF-8 is a bad record."""

@@ -21,7 +21,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -29,6 +28,7 @@ import attrs
 from spouts.files.coordinator import START, FilesCoordinator, FilesOptions, is_same
 from spouts.files.format import FileChangedError
 from spouts.files.listing import InputFile, check_complete, describe, look_at, scan_names
+from spouts.files.packed import suffix_of
 from spouts.files.ranges import Place, Plan, path_of
 from spouts.files.taken_log import Admitted
 from txtopo.api.spout import Metadata
@@ -121,7 +121,7 @@ class WatchingCoordinator(FilesCoordinator):
 
     def _guess_format(self, names: Iterable[str]) -> None:
         """Choose the format by the suffixes of the first admitted files, unless it is known."""
-        suffixes = {Path(name).suffix.lower() for name in names} if self._cutter is None else ()
+        suffixes = set(map(suffix_of, names)) if self._cutter is None else ()
         if suffixes:
             self._use_format(self._options.guess_format(suffixes))
 

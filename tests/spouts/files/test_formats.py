@@ -3,6 +3,7 @@
 import csv
 import datetime as dt
 import decimal
+import gzip
 import io
 import json
 
@@ -145,6 +146,26 @@ def test_names_in_a_csv_header(tmp_path, quote):
     assert read(FilesTransactionalSpout(path, Fields("01: string", "n: long"), quote=quote)) == [("x", 1)]
     with pytest.raises(InputError, match="column '1' is not in the header 01, \ufffd, n"):
         read(FilesTransactionalSpout(path, Fields("1: string"), quote=quote))
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.TAB", "a.tsv.gz"])
+def test_values_separated_by_tabs(tmp_path, name):
+    """Suffix or format say so, and another delimiter may be given."""
+    content = b'word\tn\n"a\tb"\t1\nc,d\t2\n'
+    path = written(tmp_path / name, gzip.compress(content) if name.endswith("gz") else content)
+    assert read(FilesTransactionalSpout(path, FIELDS)) == [("a\tb", 1), ("c,d", 2)]
+    path = written(tmp_path / "b.txt", "word|n\na|1\n")
+    assert read(FilesTransactionalSpout(path, FIELDS, "tsv", delimiter="|")) == [("a", 1)]
+
+
+def test_files_of_several_formats(tmp_path):
+    """They are refused by their suffixes, unless all are read as text."""
+    for name in ("a.csv", "b.json", "c.csv.gz"):
+        written(tmp_path / name, gzip.compress(b"x") if name.endswith("gz") else "x")
+    with pytest.raises(InputError, match=r"several formats \(\.csv, \.json\): give a path .*/\*\.csv, or format="):
+        plan(FilesTransactionalSpout(tmp_path, FIELDS))
+    assert read(FilesTransactionalSpout(tmp_path, Fields("line: string"))) == [("x",)] * 3
+    assert read(FilesTransactionalSpout(tmp_path)) == [("x",)] * 3
 
 
 def test_csv_files_with_quotes_are_never_cut(tmp_path):

@@ -66,7 +66,7 @@ def test_linked_folders_are_passed_over(folder):
         ("nowhere", "there is no file or folder"),
         ("*.csv", "there is no file in"),
         ("vacant", "there is no file in"),
-        ("packed", r"x\.txt\.gz is compressed; unpack it"),
+        ("packed", r"x\.tar\.gz is compressed, or an archive, in a way that is not read; unpack it"),
         ("broken", "cannot be read: No such file"),
         ("pipes", "neither a file nor a folder"),
     ],
@@ -74,7 +74,7 @@ def test_linked_folders_are_passed_over(folder):
 def test_paths_that_lead_to_nothing_readable_are_named(folder, path, message):
     for name in ("vacant", "packed", "broken", "pipes"):
         (folder / name).mkdir()
-    (folder / "packed" / "x.txt.gz").write_text("x")
+    (folder / "packed" / "x.tar.gz").write_text("x")
     (folder / "broken" / "link").symlink_to(folder / "gone")
     os.mkfifo(folder / "pipes" / "pipe")
     with pytest.raises(InputError, match=message):

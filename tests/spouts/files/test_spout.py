@@ -275,7 +275,7 @@ def test_a_guess_that_changes_between_runs_is_refused(tmp_path):
         ({"format": "text", "fields": Fields("a: string", "b: string")}, FieldsError, "has one string field"),
         ({"format": "csv", "fields": Fields("a: array<long>")}, FieldsError, "nested type"),
         ({"format": "csv", "fields": Fields("a: long"), "delimiter": "::"}, ConfigError, "delimiter is '::'"),
-        ({"format": "xml"}, ConfigError, "the formats are text, csv, json, parquet"),
+        ({"format": "xml"}, ConfigError, "the formats are text, csv, tsv, json, parquet"),
         ({"batch_bytes": 0}, ConfigError, "batch_bytes is 0"),
         ({"batch_files_max": 0}, ConfigError, "batch_files_max is 0"),
         ({"watch": True, "settle_secs": -1}, ConfigError, "settle_secs is -1"),
