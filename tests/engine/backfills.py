@@ -13,7 +13,6 @@ import attrs
 from committers import AppendCommitter, Count, EventClock, Tumbling, WindowCommitter
 from state import DeltaRows, DeltaState, read_table
 from tests.bolts import Collecting
-from tests.journals import opened_journal
 from txtopo import (
     BasicBolt,
     Config,
@@ -28,7 +27,7 @@ from txtopo.engine.runner import run_with
 from txtopo.errors import InputError
 from txtopo.testing.inline import inline_environment
 from txtopo.transactional.core.events import MetadataCreated, SourceStatus, TransactionMetadata
-from txtopo.transactional.journal.journal import read_journal
+from txtopo.transactional.journal.journal import find_journal, read_journal, topologies_with_journal
 from txtopo.transactional.run.source import Begins
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -175,7 +174,9 @@ def windows(folder: Path, *names: str) -> Topology:
 
 def history_of(folder: Path) -> list[TransactionMetadata]:
     """Return the transactions that the journal of an output folder records."""
-    entries = [entry for part in read_journal(opened_journal(folder)) for entry in part.entries]
+    metadata_dir = folder / "_txtopo"
+    journals = [find_journal(metadata_dir, name) for name in topologies_with_journal(metadata_dir)]
+    entries = [entry for journal in journals for part in read_journal(journal) for entry in part.entries]
     return [TransactionMetadata(t.txid, t.metadata, t.planned) for entry in entries for t in entry.transactions]
 
 
