@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from state.delta.log.object_folder import ObjectFolder
+from tests.full_disk import no_file_larger_than
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
 
@@ -100,6 +101,19 @@ def test_drafts_are_not_listed(folder: LocalFolder) -> None:
     assert [item.path for item in folder.list("log")] == ["log/1"]
     folder.remove_drafts("log")
     assert [path.name for path in (folder.root / "log").iterdir()] == ["1"]
+
+
+def test_a_write_that_fails_leaves_no_draft(folder: LocalFolder) -> None:
+    """Whoever tries again each second would fill the disk: where it is full, and where the name can't be given."""
+    (folder.root / "log" / "taken" / "x").mkdir(parents=True)
+    for write in (folder.put, folder.put_if_absent):
+        with no_file_larger_than(10), pytest.raises(OSError, match="File too large"):
+            write("log/1", b"x" * 11)
+    with pytest.raises(OSError, match="taken"):
+        folder.put("log/taken", b"x")
+    with pytest.raises(OSError, match="File name too long"):
+        folder.put("log/" + "x" * 256, b"x")
+    assert [path.name for path in (folder.root / "log").iterdir()] == ["taken"]
 
 
 def test_a_folder_that_was_removed_stays_so(folder: LocalFolder) -> None:

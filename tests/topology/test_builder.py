@@ -256,3 +256,14 @@ def test_a_table_inside_another_is_refused(outer):
         ):
             built(inner)
     built(f"{top}/ab")
+
+
+def test_a_table_inside_another_by_a_symbolic_link(tmp_path):
+    """What counts is where it really is."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    builder = TransactionalTopologyBuilder("t", "spout", MemoryTransactionalSpout([("a",)], Fields("word"), 1))
+    for name, path in (("inner", "link/b"), ("outer", "a")):
+        builder.set_state(name, DeltaState(tmp_path / path, key=Fields("k: string"), value=Fields("n: long")))
+    with pytest.raises(TopologyError, match=r"state 'inner': its table \S+/link/b is inside \S+/a, the table"):
+        builder.build()

@@ -18,7 +18,7 @@ import attrs
 
 from txtopo.errors import ConfigError
 from txtopo.failpoints import reach
-from txtopo.files.durable import make_folder, sync_path
+from txtopo.files.durable import make_folder, removed_on_error, sync_path
 
 __all__ = ["Folder", "Item", "LocalFolder"]
 
@@ -126,7 +126,8 @@ class LocalFolder:
         2. A power failure between the rename and the sync of the folder leaves the old file or the new one.
         """
         draft, place = self._draft(path, content, is_durable=is_durable), self.root / path
-        draft.replace(place)
+        with removed_on_error(draft):
+            draft.replace(place)
         if is_durable:
             reach("folder.named")
             sync_path(place.parent)
@@ -231,7 +232,7 @@ class LocalFolder:
         if self.makes_folders:
             make_folder(parent)
         draft = parent / f"{_DRAFT}{uuid.uuid4().hex}"
-        with draft.open("xb") as file:
+        with removed_on_error(draft), draft.open("xb") as file:
             file.write(content)
             file.flush()
             if is_durable:

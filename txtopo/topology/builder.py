@@ -92,7 +92,7 @@ class TransactionalTopologyBuilder:
         refuse(
             [
                 *checks.check_ids(graph),
-                *checks.check_places(graph),
+                *checks.check_places(graph.states),
                 *checks.check_kinds(graph),
                 *checks.check_parallelism(graph),
                 *checks.check_settings(graph),

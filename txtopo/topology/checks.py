@@ -93,14 +93,15 @@ def check_own_tables(graph: Graph, tables: Mapping[str, SpoutTable]) -> Iterator
                 yield f"{what} {name!r}: spout {spout!r} adds a {what} of that name; give yours another name"
 
 
-def check_places(graph: Graph) -> Iterator[str]:
+def place_of(address: str) -> PurePath:
+    """Return where a table or a folder really is, behind symbolic links; an address of an object store as it is."""
+    return PurePath(address if "://" in address else os.path.realpath(address))
+
+
+def check_places(states: Iterable[tuple[str, Any]]) -> Iterator[str]:
     """Find states whose table is inside another state's: a foreign vacuum of the outer one deletes it with its log."""
-    addresses = [(name, state.address) for name, state in graph.states if isinstance(state, State)]
-    places = [
-        (name, address, PurePath(address if "://" in address else os.path.abspath(address)))  # noqa: PTH100 - no links
-        for name, address in addresses
-        if address is not None
-    ]
+    addresses = [(name, state.address) for name, state in states if isinstance(state, State)]
+    places = [(name, address, place_of(address)) for name, address in addresses if address is not None]
     for inner, address, path in places:
         for outer, around, above in places:
             if path != above and path.is_relative_to(above):

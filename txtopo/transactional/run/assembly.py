@@ -55,6 +55,7 @@ from txtopo.transactional.run.snapshot import SnapshotWriter, snapshots_in
 from txtopo.transactional.run.source import Begins, Source
 from txtopo.transactional.run.storage import (
     address_from,
+    check_places,
     dead_letters_of,
     make_store,
     metadata_dir_of,
@@ -125,6 +126,7 @@ def assembled(
     plan = topology.plan
     limits = _limits(plan, config, until)
     states = states_of(plan, config, environment.make_dead_letters)
+    check_places(plan, config, states)
     with ExitStack() as stack:
         prototypes = environment.make_prototypes(plan)
         task_factory = TaskFactory(plan, config, prototypes)

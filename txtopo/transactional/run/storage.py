@@ -15,12 +15,18 @@ from txtopo.api.state import State
 from txtopo.api.store import Store
 from txtopo.config import Config, with_ports
 from txtopo.errors import ConfigError
+from txtopo.topology.checks import check_places as find_nested, place_of
 from txtopo.topology.plan import Plan
 from txtopo.transactional.journal.ending import METADATA_DIR
-from txtopo.transactional.journal.journal import DEAD_LETTERS
+from txtopo.transactional.journal.journal import DEAD_LETTERS, FOLDER
+
+STORE_FILE = "coordinator.sqlite"
 
 DEFAULT_METADATA_DIR = pathlib.Path("txtopo-data") / METADATA_DIR
 """The metadata directory of a topology that has no tables, if it needs one."""
+
+_OWN = (FOLDER, "staging", "notes", "backfill", STORE_FILE)
+"""What is in a metadata directory besides files of a run."""
 
 _memory_places: weakref.WeakKeyDictionary[Any, MemoryPlace] = weakref.WeakKeyDictionary()
 """The coordinator state of topologies with in-memory states, by state: it exists as long as its state."""
@@ -34,6 +40,32 @@ def metadata_dir_of(plan: Plan, config: Config) -> pathlib.Path:
         if state.home is not None:
             return pathlib.Path(state.home) / METADATA_DIR
     return DEFAULT_METADATA_DIR
+
+
+def check_places(plan: Plan, config: Config, states: Mapping[str, State]) -> None:
+    """Refuse tables and a metadata directory of which one lies in another, where it would be deleted with it.
+
+    Raises:
+        ConfigError: one does.
+    """
+    for mistake in find_nested(states.items()):
+        raise ConfigError(mistake)
+    metadata_dir = metadata_dir_of(plan, config)
+    own = place_of(str(metadata_dir))
+    for name, state in states.items():
+        if state.address is None:
+            continue
+        table = place_of(state.address)
+        if own.is_relative_to(table):
+            raise ConfigError(
+                f"the metadata directory {metadata_dir} is inside {state.address}, the table of state {name!r}, and a "
+                "vacuum of that one would delete it; set topology.state.dir to a folder outside of all tables"
+            )
+        if any(table.is_relative_to(own / each) for each in _OWN):
+            raise ConfigError(
+                f"state {name!r}: its table {state.address} is where txtopo keeps files of its own, in the metadata "
+                f"directory {metadata_dir}; put the table beside that"
+            )
 
 
 def address_from(folder: pathlib.Path, address: str) -> str:
@@ -66,7 +98,7 @@ def store_file_of(plan: Plan, config: Config) -> pathlib.Path | None:
     """Return where the file of a topology's embedded store is; None if its store is another one."""
     in_memory = plan.states and not any(state.is_durable for state in plan.states.values()) and config.state_dir is None
     is_other = config.state_store == "zookeeper" or in_memory
-    return None if is_other else metadata_dir_of(plan, config) / "coordinator.sqlite"
+    return None if is_other else metadata_dir_of(plan, config) / STORE_FILE
 
 
 def states_of(
