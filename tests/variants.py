@@ -1,4 +1,4 @@
-"""Which variants of a slow test the whole suite runs, and which ones ``make long`` runs."""
+"""Which variants of a test the fast suite runs, which ones the whole suite, and which ones ``make long``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from typing import Any
 import pytest
 
 
-def variants(*values: Any, long: Iterable[Any] = ()) -> list[Any]:
+def variants(*values: Any, slow: Iterable[Any] = (), long: Iterable[Any] = ()) -> list[Any]:
     """Return a test's parameters.
 
     Args:
-        values: those that the whole suite runs; each a tuple, if the test has several parameters.
+        values: those that the fast suite runs, if the test is not slow itself; each a tuple, if the test has several
+            parameters.
+        slow: those that only the whole suite runs.
         long: those that run only if asked for.
     """
-    parts = (value if isinstance(value, tuple) else (value,) for value in long)
-    return [*values, *(pytest.param(*part, marks=pytest.mark.long) for part in parts)]
+    return [*values, *_marked(slow, pytest.mark.slow), *_marked(long, pytest.mark.long)]
+
+
+def _marked(values: Iterable[Any], mark: pytest.MarkDecorator) -> list[Any]:
+    parts = (value if isinstance(value, tuple) else (value,) for value in values)
+    return [pytest.param(*part, marks=mark) for part in parts]

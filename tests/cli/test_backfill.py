@@ -12,6 +12,7 @@ from state import read_table, read_tables
 from tests.crashes import Crash, dying
 from tests.engine.backfills import WORLD
 from tests.processes import ran
+from tests.variants import variants
 from txtopo.failpoints import armed
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.loading import load_target
@@ -135,7 +136,7 @@ def test_a_rewind_to_before_it_joined(command_line, module, inline, at):
 
 
 @pytest.mark.parametrize("code", ["with the state", "without it"])
-@pytest.mark.parametrize("step", [None, "repair.journal.after", "repair.backfill.after"])
+@pytest.mark.parametrize("step", variants(None, slow=["repair.journal.after", "repair.backfill.after"]))
 @pytest.mark.parametrize("point", ["backfill.enter.before", "backfill.enter.after"])
 def test_a_backfill_of_an_undone_timeline_is_moved_aside(command_line, module, inline, point, code, step):
     """Its values are of transactions that are undone: it never joins, although the topology gets to its end again."""

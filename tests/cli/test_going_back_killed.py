@@ -112,6 +112,9 @@ GOING = {
     "fork": Going(("fork", "files", "3", "side"), last="fork.end.after"),
     "backfill": Going(("backfill", "files", "more"), f"{BOTH}+more", "backfill.join.after"),
 }
+FINISHERS = ("same code", "code that lacks a state", "input removed")
+FAST = [(name, FINISHERS[at % len(FINISHERS)]) for at, name in enumerate(GOING)]
+OTHERS = [(name, finisher) for name in GOING for finisher in FINISHERS if (name, finisher) not in FAST]
 
 
 @pytest.fixture
@@ -135,8 +138,7 @@ def again(command_line, tmp_path, monkeypatch) -> Callable[[], None]:
     return restore
 
 
-@pytest.mark.parametrize("finisher", ["same code", "code that lacks a state", "input removed"])
-@pytest.mark.parametrize("name", GOING)
+@pytest.mark.parametrize(("name", "finisher"), variants(*FAST, slow=OTHERS))
 @pytest.mark.parametrize("share", variants(0, long=[1, 2, 3]))
 def test_it_is_finished_or_refused(command_line, again, name, finisher, share):
     """What finishes it checks what the first call did: no row is lost or doubled, whatever is there then."""

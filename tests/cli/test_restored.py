@@ -8,6 +8,7 @@ import pytest
 
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
 from tests.transactional.recovery.divergences import Place
+from tests.variants import variants
 from txtopo import Config
 from txtopo.testing.inline import run_inline
 
@@ -85,7 +86,7 @@ def check_repaired(command_line, place):
 
 
 @pytest.mark.parametrize("to", [pytest.param(1, marks=pytest.mark.slow), 3])
-@pytest.mark.parametrize("txid", BACKUPS)
+@pytest.mark.parametrize("txid", variants(*BACKUPS[1::2], slow=BACKUPS[::2]))
 @pytest.mark.parametrize(
     "kind",
     [

@@ -31,9 +31,9 @@ CI_SEEDS = {
 GATE = ("words", "words, opaque source")
 """Those of which as many are in ``make test``; the others' are left to ``make long``."""
 FAST_SEEDS = 120
-"""As many of each are in the fast suite; the others are slow. The simulator catches each mutant by then."""
+"""As many of the gate are in the fast suite; the others are slow. The simulator catches each mutant by then."""
 LARGE = ("event time", "event time, idle")
-"""Those with so many tables that only a tenth is in the fast suite."""
+"""Those with so many tables that less than a tenth is in the fast suite."""
 
 
 @attrs.frozen
@@ -66,7 +66,7 @@ def case(name: str) -> Case:
 
 
 def fast_seeds(name: str) -> int:
-    return FAST_SEEDS // 10 if name in LARGE else FAST_SEEDS
+    return FAST_SEEDS // 20 if name in LARGE else FAST_SEEDS if name in GATE else FAST_SEEDS // 4
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,14 @@ def fast_seeds(name: str) -> int:
     [
         *((name, 1, fast_seeds(name)) for name in CI_SEEDS),
         *(
+            pytest.param(name, fast_seeds(name) + 1, FAST_SEEDS // (10 if name in LARGE else 1), marks=pytest.mark.slow)
+            for name in CI_SEEDS
+            if name not in GATE
+        ),
+        *(
             pytest.param(
                 name,
-                fast_seeds(name) + 1,
+                FAST_SEEDS // (10 if name in LARGE else 1) + 1,
                 seeds,
                 marks=[pytest.mark.slow, *([] if name in GATE else [pytest.mark.long])],
             )

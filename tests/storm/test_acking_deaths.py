@@ -8,6 +8,7 @@ from collections import Counter, deque
 import pytest
 
 from tests.storm.bolts import AckBolt, Acking, Aggregate, Fed, Identity
+from tests.variants import variants
 from txtopo import BasicBolt, Fields, Spout, TopologyBuilder
 from txtopo.testing import AckFailMapTracker, FeederSpout, InlineCluster, InlineTopology
 from txtopo.testing.feeders import Shared
@@ -242,7 +243,7 @@ def passes(running: InlineTopology, most: int) -> None:
             return
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", variants(1, slow=[0, 2]))
 def test_everything_dies_again_and_again(seed):
     """DE4: 300 kills at random: every message is acked, none before its tree was done, and nothing is left over.
 

@@ -44,6 +44,7 @@ def output(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_without_a_clusters_client():
     """The page of a folder needs only what the extra ``ui`` installs."""
     assert ran("-c", "import sys; sys.modules['httpx'] = None; import txtopo.ui.serving").stderr == ""
@@ -123,6 +124,7 @@ def test_page_of_a_killed_run(output):
     wait_for("it is gone", lambda: not Path(beside.page_file).exists())
 
 
+@pytest.mark.slow
 def test_page_that_can_not_start(output, monkeypatch):
     """The reason is that of the page's process."""
     monkeypatch.chdir(ROOT)

@@ -16,6 +16,7 @@ import pytest
 
 from tests.cluster.nimbuses import QUICK, leading, next_root
 from tests.harness.soak.processes import members
+from tests.variants import variants
 from tests.waiting import wait_for
 from txtopo.cluster.code.store import describe
 from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission
@@ -132,7 +133,7 @@ def test_supervisor_that_is_started_again(place: Place) -> None:
     assert not members(pid)
 
 
-@pytest.mark.parametrize("is_adopted", [False, True])
+@pytest.mark.parametrize("is_adopted", variants(True, slow=[False]))
 def test_death_is_noticed_at_once(place: Place, is_adopted: bool) -> None:
     """The kernel tells of it: a driver is started again long before the supervisor would look by itself."""
     place.again(supervisor_monitor_frequency_secs=10_000)
@@ -219,6 +220,7 @@ def test_code_for_others(place: Place) -> None:
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_driver_whose_start_takes_too_long(place: Place) -> None:
     """While it starts, its heartbeat says at what; stopped, the reason is told, and its log says where it hung."""
     place.again(supervisor_worker_start_timeout_secs=8, supervisor_worker_start_retries=2)
@@ -234,6 +236,7 @@ def test_driver_whose_start_takes_too_long(place: Place) -> None:
     assert "words.py" in log.read_text(), "the line that hangs"
 
 
+@pytest.mark.slow
 def test_secrets_in_what_a_driver_says(place: Place) -> None:
     """Its last words are shown without the token, so they quote no secret; nor does its log."""
     text = "raise ValueError('open sesame is wrong for jdbc:postgresql://shop:hunter2@db/shop')\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.budgets import examples
 from tests.simulation.plain.bolts import RIGHT, WRONG, topology
 from txtopo import Config
 from txtopo.testing.simulation.plain.world import make_plain_subject
@@ -33,7 +34,7 @@ def test_a_wrong_bolt_is_found(command_line, kind):
 def test_a_right_bolt_is_not(kind):
     """Whatever fails, nothing is found."""
     subject = make_plain_subject(topology(kind.__name__), Config())
-    result = run_schedules(subject, range(1, 301), processes=1)
+    result = run_schedules(subject, range(1, 1 + examples(300)), processes=1)
     assert [(failure.seed, failure.violation) for failure in result.failures] == []
 
 

@@ -18,6 +18,7 @@ from spouts.files.listing import InputFile
 from spouts.files.taken_log import Admitted, FileLog, LogPlace
 from state import MemoryState, MemoryStore, SqliteStore, read_table, read_tables
 from state.stores.zookeeper import ZooKeeperStore
+from tests.budgets import examples
 from tests.cli.test_audit import audited
 from tests.processes import ran
 from tests.spouts.files.growing import Growing
@@ -111,10 +112,10 @@ def test_simulated(tmp_path: Path) -> None:
     names = [f"part-{number * 7 % 31}.txt" for number in range(6)]
     arrive(tmp_path, *names)
     subject = make_subject(counting_lines(tmp_path, MemoryState(Fields("line"), Fields("n"))), until=len(names))
-    result = run_schedules(subject, range(1, 101), processes=1)
+    result = run_schedules(subject, range(1, 1 + examples(100)), processes=1)
     assert [failure.violation for failure in result.failures] == []
-    assert result.schedules == 100
-    assert len(result.faults) >= 10
+    assert result.schedules == examples(100)
+    assert len(result.faults) >= min(10, examples(100) // 4)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("zookeeper", marks=pytest.mark.slow)])

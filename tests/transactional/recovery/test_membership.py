@@ -491,6 +491,11 @@ def test_readers_of_a_state_that_was_begun_later(place):
     assert read_tables(place.folder, 6).tables["sums"].num_rows == 0
     with pytest.raises(StateAccessError, match="'sums' was begun empty after transaction 6"):
         read_tables(place.folder, 3)
+    place.run(10, "words", "sums", "more", start_empty="more=8")
+    assert read_tables(place.folder, 8).tables["more"].num_rows == 0
+    for txid in (6, 7):
+        with pytest.raises(StateAccessError, match="'more' was begun empty after transaction 8"):
+            read_tables(place.folder, txid)
 
 
 def test_explain(place, command_line):

@@ -16,6 +16,7 @@ from state.delta.keyed.state import DeltaState, read_table
 from state.delta.read.reading import key_mask
 from tests.processes import python
 from tests.state.delta.delta_tables import INCARNATION, NAME, TOPOLOGY, counted, hold_no_rows, maintain, opened
+from tests.variants import variants
 from txtopo.api.fields import Fields
 from txtopo.api.state import State, StateKind
 from txtopo.api.values import OpaqueValue, TransactionalValue
@@ -288,7 +289,7 @@ for txid in range(state.last_txid or 1, 1_000_000):
 """
 
 
-@pytest.mark.parametrize("lines", [2, 7, 12])
+@pytest.mark.parametrize("lines", variants(7, slow=[2, 12]))
 def test_a_killed_process_leaves_whole_writes(path, lines):
     """Killed at any moment, each write is there whole or not at all, and what was prepared can be published."""
     child = python("-c", _CRASHING, path)
