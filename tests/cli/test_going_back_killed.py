@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 import txtopo.cli.backfill
-from state import read_tables
+from state import read_table, read_tables
 from tests.crashes import Crash, CrashError
 from tests.variants import variants
 from txtopo.errors import InternalError, TxtopoError
@@ -179,3 +179,35 @@ def test_a_fork_needs_all_states_too(command_line, again):
         command_line.told("fork", "files", txid, f"side-{txid}", *less)
         run("rows", fork=f"side-{txid}")
         assert rows(f"side-{txid}") == {"rows": ALL}
+
+
+@pytest.mark.parametrize("restored", ["the store", "store and journal"])
+@pytest.mark.parametrize("point", ["repair.begin.after", "repair.table.after", "repair.journal.after"])
+@pytest.mark.parametrize("name", ["rewind", "start anew"])
+def test_a_backup_from_the_midst_of_it(command_line, again, name, point, restored):
+    """A plan that was finished long ago is not carried out again: what the topology has taken since would be lost."""
+    going, metadata_dir = GOING[name], pathlib.Path("_txtopo")
+    going.prepare()
+    with armed(Crash(1, only=point)), contextlib.suppress(CrashError, InternalError):
+        going.act(command_line, BOTH)
+    shutil.copytree(metadata_dir, "backup")
+    going.act(command_line, BOTH)
+    run(BOTH, until=FILES - 1)
+    pathlib.Path("in", "7").rename("gone")
+    for path in metadata_dir.glob("coordinator*"):
+        path.unlink()
+    for path in pathlib.Path("backup").glob("coordinator*"):
+        shutil.copy(path, metadata_dir)
+    if restored == "store and journal":
+        shutil.rmtree(metadata_dir / "journal")
+        if pathlib.Path("backup", "journal").exists():
+            shutil.copytree("backup/journal", metadata_dir / "journal")
+    words = ("repair", "files", "--yes", "--set", f"states={BOTH}")
+    command_line.refusal(*words)
+    pathlib.Path("gone").rename("in/7")
+    is_done = command_line(*words).exit_code == 0
+    assert is_done or restored != "the store"
+    if is_done:
+        run(BOTH)
+    found = {state: sorted(read_table(state).to_pydict()["n"]) for state in ("rows", "total")}
+    assert found == dict.fromkeys(found, ALL if is_done else ALL[:7])

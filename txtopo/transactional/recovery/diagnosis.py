@@ -196,6 +196,10 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage
     parts, journal_problem = _journal(subject)
     record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, lambda: parts)
     damage = (*damage, *_damage_of_state(coordinator_state, record))
+    plan = decode_plan(coordinator_state.repair())
+    if plan is not None and _was_finished(subject, plan, parts):
+        damage = (*damage, f"the coordinator state is from the midst of a {plan.command} that was finished since")
+        plan = None
     unfinished = unfinished_backfills(subject.metadata_dir, subject.topology_id, _joined(record, parts))
     every, all_descriptions = subject.tables(), descriptions_of(subject.tables())
     apart = [name for name in every if name in unfinished and name not in record.committed.states]
@@ -264,7 +268,7 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage
         journal_problem=journal_problem,
         epoch_min=1
         + max([0, *(each.epoch for each in all_descriptions.values()), *(part.header.epoch for part in parts)]),
-        unfinished=decode_plan(coordinator_state.repair()),
+        unfinished=plan,
         go_to=go_to,
         rolled_back=rolled_back,
         is_safe=go_to is not None
@@ -430,6 +434,17 @@ class Choice:
             turns=checkpoint.timeline.turns,
             forgotten=tuple(forgotten),
         )
+
+
+def _was_finished(subject: RepairSubject, plan: GoTo | StartAnew, parts: Sequence[JournalPart]) -> bool:
+    """Whether the topology has run since: then the coordinator state with the plan was restored from a backup."""
+    if isinstance(plan, GoTo):
+        own = (part for part in parts if part.header.incarnation == plan.incarnation and part.entries)
+        return plan.epoch > 0 and any(part.header.epoch > plan.epoch for part in own)
+    # What is moved aside is there again.
+    is_aside = plan.number in journal_asides(subject.metadata_dir, subject.topology_id)
+    tables = subject.tables().values()
+    return (is_aside and bool(parts)) or any(plan.number in t.asides() and t.look() is not None for t in tables)
 
 
 def _joined(record: CoordinatorRecord, parts: Sequence[JournalPart]) -> dict[str, str]:

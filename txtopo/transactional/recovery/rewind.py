@@ -303,7 +303,10 @@ def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, 
     known = {each.txid: (each.metadata, each.planned) for each in entered}
     # A store that was restored from a backup may have another transaction than the one that was committed since.
     known |= {each.txid: (each.metadata, each.planned) for each in begun if each.txid > plan.until}
-    wanted = range(plan.txid + 1, max([plan.until, *known]) + 1)
+    # A table has more only if all but it was restored from a backup that was taken in the midst of this.
+    tables = descriptions_of(subject.tables()).values() if plan.epoch else ()
+    reached = [each.last_txid or 0 for each in tables if each.incarnation == plan.incarnation]
+    wanted = range(plan.txid + 1, max([plan.until, *known, *reached]) + 1)
     lost = [txid for txid in wanted if txid not in known]
     if lost:
         raise StateAccessError(
