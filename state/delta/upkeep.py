@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from urllib.parse import unquote
 
@@ -33,11 +33,11 @@ from state.delta.log.entries import actions_of
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import Fence
 from state.delta.log.put import Change
-from state.delta.log.sync import sync_log
+from state.delta.log.sync import CHECKPOINT, LAST_CHECKPOINT, sync_log
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder
 
-__all__ = ["RETENTION_HOURS_MIN", "LogUpkeep", "Upkeep", "compacted"]
+__all__ = ["RETENTION_HOURS_MIN", "LogUpkeep", "Upkeep", "compacted", "log_secs"]
 
 RETENTION_HOURS_MIN = 7 * 24
 """The minimum retention of vacuum: Delta's default."""
@@ -48,6 +48,9 @@ GROWN_ROWS_MIN = 1_000_000
 _LOG_RETENTION = "delta.logRetentionDuration"
 _LOG_HOURS = 30 * 24
 """How long Delta keeps log entries of tables without that property."""
+
+_INTERVAL = re.compile(r"(?:interval\s+)?(\d+)\s+([a-z]+?)s?", re.IGNORECASE)
+_UNIT_SECS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 
 _FILE_RETENTION = "delta.deletedFileRetentionDuration"
 _REMOVALS_SECS = 7 * 24 * 3600
@@ -128,6 +131,15 @@ class Upkeep:
                 folder.delete(path)
 
 
+def log_secs(configuration: Mapping[str, str | None]) -> int:
+    """Return how long the entries of a table's log surely stay, by its properties; 0 if those are not understood."""
+    interval = configuration.get(_LOG_RETENTION)
+    if interval is None:
+        return _LOG_HOURS * 3600
+    found = _INTERVAL.fullmatch(interval.strip())
+    return 0 if found is None else int(found[1]) * _UNIT_SECS.get(found[2].lower(), 0)
+
+
 class LogUpkeep:
     """Keeps the log of one table short, and its folder free of what nobody needs, in a thread beside the writes.
 
@@ -180,6 +192,7 @@ class LogUpkeep:
         location, retention_hours = self._location, schedule.vacuum_retention_hours
         location.handle(version).create_checkpoint()
         made_secs = time.time()
+        _check_last(location.folder, version)
         # The entries that it replaces may be removed once it is durable.
         if location.root is not None:
             sync_log(location.root)
@@ -233,6 +246,19 @@ def _bins(files: Iterable[DataFile]) -> list[list[DataFile]]:
             bins[-1].append(file)
             size += file.size
     return [each for each in bins if len(each) > 1]
+
+
+def _check_last(folder: Folder, version: int) -> None:
+    """Remove the name of the last checkpoint if that of a version, just made and named, is not the last one.
+
+    1. A coordinator makes a checkpoint, and is paused before it names it.
+    2. Others make later ones, and remove that one.
+    3. It names it: readers that look for it there read nothing any more. Without a name, they list the log.
+    """
+    names = [item.path.removeprefix(f"{LOG_FOLDER}/") for item in folder.list(LOG_FOLDER, f"{version:020d}")]
+    checkpoints = [name for name in names if CHECKPOINT in name]
+    if not checkpoints or any(not name.startswith(f"{version:020d}.") for name in checkpoints):
+        folder.delete(f"{LOG_FOLDER}/{LAST_CHECKPOINT}")
 
 
 class _Deletion:

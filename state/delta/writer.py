@@ -29,8 +29,9 @@ from state.delta.log.entries import entry_path, log_entries
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import WORLD_ERRORS, Fence
 from state.delta.log.put import Change, entry_of, refuse_unknown
-from state.delta.log.sync import sync_files, sync_log
+from state.delta.log.sync import CHECKPOINT, sync_files, sync_log
 from state.delta.read.foreign import change_since
+from state.delta.upkeep import log_secs
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import DivergenceError, FailedException, StateFailure
 from txtopo.failpoints import reach
@@ -45,8 +46,11 @@ _MARKER_TRIES_MAX = 100
 """The maximum number of tries to write the marker."""
 
 _KNOWN_SECS = 600
-"""How long the head is taken for known. After weeks, somebody may have removed the entry of the next version from the
-log, behind a checkpoint; then a put would not notice it."""
+"""How long the head is taken for known at most. Later, others may have written the next version, and removed its entry
+from the log, behind a checkpoint; then a put would not notice it."""
+
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""It goes on while the machine sleeps. It may not while a virtual machine is stopped; then the time of day jumps."""
 
 T = TypeVar("T")
 
@@ -76,7 +80,10 @@ class TableWriter:
         self._folder = location.folder
         self._partition_by = partition_by
         self._handle = table
+        self._known_at = (0.0, 0.0)
+        """When the head was the newest version last, by two clocks."""
         self._known_secs = 0.0
+        """How long it is known from then on: less than entries of the log stay."""
 
     @classmethod
     def open(cls, location: Location, table: DeltaTable, fence: Fence, partition_by: Sequence[str]) -> TableWriter:
@@ -128,7 +135,7 @@ class TableWriter:
             LostLead: a newer epoch has opened the table.
             ConfigError: the table now asks more of a writer than txtopo gives.
         """
-        table = self._handle
+        table, known_at = self._handle, _now()
         with self.failing("its table cannot be read"):
             try:
                 table.update_incremental()
@@ -139,15 +146,14 @@ class TableWriter:
                 self.foreign_change = self.foreign_change or change_since(self.location, version, self.version)
             files = files_of(table, self._partition_by)
         self.fence.check(table)
-        refuse_unknown(
-            self.location.address, table.protocol(), table.metadata().configuration, table.schema().to_json()
-        )
+        configuration = table.metadata().configuration
+        refuse_unknown(self.location.address, table.protocol(), configuration, table.schema().to_json())
         if version > self.version:
             # What the next version stands on must not be lost without it: others may not have synced theirs.
             self._sync(files.values())
         self.last_txid, self.taken = self.fence.last_txid(table), self.fence.taken_until(table)
         self.version, self.files = version, files
-        self._known_secs = time.time()
+        self._known_at, self._known_secs = known_at, min(_KNOWN_SECS, log_secs(configuration) / 2)
 
     def has(self, txid: int) -> bool:
         """Whether a transaction is written, as far as this coordinator knows."""
@@ -169,7 +175,7 @@ class TableWriter:
             DivergenceError: somebody else has changed rows; nothing was written.
             FailedException: it failed, or other writers were faster each time.
         """
-        if abs(time.time() - self._known_secs) > _KNOWN_SECS:
+        if not self._is_known:
             self.look()
         for _ in range(WRITE_TRIES_MAX):
             if self.has(txid):
@@ -227,7 +233,10 @@ class TableWriter:
         entry = entry_of(change, notes, applications, int(time.time() * 1000))
         # The step that makes a write visible. A crash before it leaves data files that no version names, for vacuum;
         # one after it a draft at most, for remove_drafts(): what follows is memory.
+        known_at = _now()
         if not self._folder.put_if_absent(entry_path(version), entry):
+            return False
+        if not self._is_known and not self._counts(version):
             return False
         self.version = self.own_version = version
         self.foreign_change = None
@@ -238,8 +247,35 @@ class TableWriter:
         if change.is_of_rows:
             self.rows_grown += sum(file.rows for file in change.added) - sum(file.rows for file in change.removed)
         self.files.update((file.path, file.without_bounds()) for file in change.added)
-        self._known_secs = time.time()
+        self._known_at = known_at
         return True
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether no version after the head can have been made, and its entry removed, since the head was looked up."""
+        return all(abs(now - then) <= self._known_secs for now, then in zip(_now(), self._known_at, strict=True))
+
+    def _counts(self, version: int) -> bool:
+        """Whether an entry that was put long after the last look counts; if not, look.
+
+        1. Old looks at the table, and is paused, longer than entries of the log stay.
+        2. Others make the version that old is about to make, and later ones, make a checkpoint, and remove the entries
+           before it.
+        3. Old puts its entry: there is none of that number. It lies below the checkpoint, where it changes nothing.
+
+        The third step needs a checkpoint of that version or a later one. It may have been made after the put, too: then
+        the look tells.
+        """
+        found = list(self._folder.list(LOG_FOLDER, f"{version:020d}"))
+        checkpoints = [item.modified_secs for item in found if CHECKPOINT in item.path]
+        if not checkpoints:
+            return True
+        # A crash before this leaves the entry, which goes with the rest of the log.
+        if any(item.path == entry_path(version) and item.modified_secs > min(checkpoints) for item in found):
+            self._folder.delete(entry_path(version))
+        self._handle = self.fresh_handle()
+        self.look()
+        return False
 
     def refuse_foreign_change(self, txid: int | None) -> None:
         """Raise a DivergenceError if somebody else has changed rows; ``txid`` is None for upkeep."""
@@ -324,3 +360,7 @@ class TableWriter:
 
     def _where(self) -> str:
         return f"state {self.fence.state!r} at {self.location.address}"
+
+
+def _now() -> tuple[float, float]:
+    return time.clock_gettime(_BOOT_CLOCK), time.time()

@@ -9,11 +9,15 @@ from pathlib import Path
 from state.delta.log.location import LOG_FOLDER
 from txtopo.files.durable import sync_path
 
-__all__ = ["sync_files", "sync_log"]
+__all__ = ["CHECKPOINT", "LAST_CHECKPOINT", "sync_files", "sync_log"]
+
+CHECKPOINT = ".checkpoint"
+"""What the names of checkpoints have in them, after the version."""
+
+LAST_CHECKPOINT = "_last_checkpoint"
+"""The file that names a log's newest checkpoint to readers, who then need not look for it."""
 
 _VERSION_DIGITS = 20
-_IS_CHECKPOINT = ".checkpoint"
-_LAST_CHECKPOINT = "_last_checkpoint"
 
 
 def sync_files(files: Iterable[Path]) -> None:
@@ -30,10 +34,10 @@ def sync_log(root: Path) -> None:
     """
     log = root / LOG_FOLDER
     names = [path.name for path in log.iterdir()]
-    checkpoint = max((name[:_VERSION_DIGITS] for name in names if _IS_CHECKPOINT in name), default="")
+    checkpoint = max((name[:_VERSION_DIGITS] for name in names if CHECKPOINT in name), default="")
     for name in names:
         version = name[:_VERSION_DIGITS]
-        if name == _LAST_CHECKPOINT or (version.isdecimal() and version >= checkpoint):
+        if name == LAST_CHECKPOINT or (version.isdecimal() and version >= checkpoint):
             with contextlib.suppress(FileNotFoundError):  # another writer's draft
                 sync_path(log / name)
     for parent in (log, root, root.parent):

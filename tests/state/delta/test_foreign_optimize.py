@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import random
+import threading
 from collections import Counter
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from state import DeltaExpiringRows, DeltaRows, DeltaState
 from state.delta.keyed import state as delta_opened
@@ -20,7 +23,7 @@ from tests.variants import variants
 from txtopo import Fields
 from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.values import TransactionalValue
-from txtopo.errors import DivergenceError
+from txtopo.errors import DivergenceError, FailedException
 from txtopo.failpoints import armed
 
 KINDS = ("whole", "files", "rows", "partitioned", "expiring")
@@ -295,3 +298,87 @@ def test_a_change_that_is_found_as_we_read_for_a_write(table):
         again.write(5, {})
         maintain(again)
     assert table.rows() == rows
+
+
+class Compactor(threading.Thread):
+    """Compacts a table again and again, as somebody else does who has no lead to lose."""
+
+    def __init__(self, path) -> None:
+        super().__init__(daemon=True)
+        self.path = path
+        self.is_over = threading.Event()
+        self.versions = 0
+
+    def run(self) -> None:
+        while not self.is_over.wait(0.005):
+            for optimize in (compact, order) if self.versions % 5 == 4 else (compact,):
+                with contextlib.suppress(DeltaError, OSError):
+                    optimize(DeltaTable(self.path))
+                    self.versions += 1
+
+
+class Killed(BaseException):
+    """The coordinator is dead."""
+
+
+@pytest.mark.parametrize("kind", ["keyed", "rows"])
+@pytest.mark.parametrize(("transactions", "keys"), variants((20, 20), long=[(200, 2_000), (100, 100_000)]))
+def test_one_after_another_beside_a_run_with_kills(tmp_path, monkeypatch, kind, transactions, keys):
+    """Groups, upkeep and a coordinator that dies every few steps: each transaction is there once, and so is each row."""
+    monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
+    fields = Fields("k: long", "n: long")
+    often = {"upkeep_every_writes": 3, "files_max": 2}
+    declared = (
+        DeltaState(tmp_path, Fields("k: long"), Fields("n: long"), **often)
+        if kind == "keyed"
+        else DeltaRows(tmp_path, fields, **often)
+    )
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    model: Counter = Counter()
+
+    def die(_name):
+        if chance.random() < 0.06:
+            raise Killed
+
+    def prepared(state, txid, batch):
+        if kind == "rows":
+            rows = pa.table({"k": batch, "n": [txid] * len(batch)})
+            return state.prepare(txid, state.write_rows([TransactionRows(txid, rows, RowsMode.APPEND)]))
+        values = zip(batch, state.multi_get(batch), strict=True)
+        return state.prepare(
+            txid, {key: TransactionalValue(txid, (0 if value is None else value.value) + txid) for key, value in values}
+        )
+
+    epoch, deaths = 1, 0
+    state = declared.open("topology", "s", "life", epoch)
+    compactor = Compactor(tmp_path)
+    compactor.start()
+    for txid in range(1, transactions + 1):
+        batch = chance.sample(range(keys), max(2, keys // 20))
+        note, failures = None, 0
+        while True:
+            try:
+                with armed(die):
+                    if note is None and not (state.last_txid or 0) >= txid:
+                        note = prepared(state, txid, batch)
+                    state.publish(txid, json.loads(json.dumps(note)))
+                    state.maintain()
+                break
+            except Killed:
+                epoch, deaths = epoch + 1, deaths + 1
+                state = declared.open("topology", "s", "life", epoch)
+            except FailedException:
+                failures += 1
+                if failures > 20:
+                    raise
+        model.update({(key, txid): 1 for key in batch} if kind == "rows" else dict.fromkeys(batch, txid))
+    compactor.is_over.set()
+    compactor.join()
+    state.close()
+    found = DeltaTable(tmp_path).to_pyarrow_dataset().to_table().to_pydict()
+    pairs = list(zip(found["k"], found["n"], strict=True))
+    assert Counter(pairs) == (model if kind == "rows" else Counter(model.items()))
+    assert deaths
+    assert compactor.versions

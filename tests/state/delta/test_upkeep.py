@@ -10,6 +10,7 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -45,7 +46,7 @@ def write_days_ago(monkeypatch, path, days, write):
     """Write to a table, so that files and log say that it was so many days ago."""
     secs, before = time.time() - days * DAY_SECS, {*path.rglob("*")}
     with monkeypatch.context() as patch:
-        patch.setattr(state.delta.writer, "time", types.SimpleNamespace(time=lambda: secs))
+        patch.setattr(state.delta.writer, "time", types.SimpleNamespace(**{**vars(time), "time": lambda: secs}))
         write()
     for file in {*path.rglob("*")} - before:
         os.utime(file, (secs, secs))
@@ -352,3 +353,32 @@ def failing(error):
         raise error
 
     return fail
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_a_checkpoint_that_is_named_late(tmp_path, monkeypatch, is_removed):
+    """Others may make later checkpoints before it is named, and remove it: no reader is sent to what is gone."""
+    log = tmp_path / "_delta_log"
+    make_checkpoint = DeltaTable.create_checkpoint
+
+    def make_late(table):
+        monkeypatch.setattr(DeltaTable, "create_checkpoint", make_checkpoint)
+        make_checkpoint(table)
+        named = (log / "_last_checkpoint").read_text()
+        new = keyed(tmp_path, epoch=2)
+        for txid in (2, 3):
+            new.write(txid, {"k": TransactionalValue(txid, txid)})
+        DeltaTable(tmp_path).create_checkpoint()
+        for version in range(table.version() + is_removed):
+            for file in log.glob(f"{version:020d}.*"):
+                file.unlink()
+        (log / "_last_checkpoint").write_text(named)
+
+    old = keyed(tmp_path)
+    old.write(1, {"k": TransactionalValue(1, 1)})
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", make_late)
+    old.maintain()
+    old.close()
+    assert not (log / "_last_checkpoint").exists()
+    assert DeltaTable(tmp_path).version() == 5
+    assert pl.read_delta(str(tmp_path))["n"].to_list() == [3]

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 
 import pytest
 from deltalake import DeltaTable
 
-from state import DeltaState
+from state import DeltaState, read_table
 from state.delta import writer
+from state.delta.keyed import state as delta_opened
 from state.delta.log.entries import entry_path
+from tests.state.delta.delta_tables import maintain
 from tests.state.delta.foreign import live_files, move_rows
 from txtopo import Fields
 from txtopo.api.values import TransactionalValue
-from txtopo.errors import DivergenceError
+from txtopo.errors import DivergenceError, LostLead, StateAccessError
+from txtopo.failpoints import armed
+from txtopo.files.folder import LocalFolder
 
 
 @pytest.fixture
@@ -57,3 +63,139 @@ def test_a_change_among_harmless_versions(state, tmp_path, monkeypatch, is_seen,
         with pytest.raises(DivergenceError, match="UPDATE made version"):
             write()
     assert DeltaTable(tmp_path).version() == before
+
+
+STEPS = ("delta.prepared", "delta.write.checked", "folder.drafted", "folder.named", "delta.write.landed")
+
+
+class Paused:
+    """Stops a coordinator where it reaches a failpoint for the n-th time, while others act, for hours."""
+
+    def __init__(self, monkeypatch, name: str, times: int, act) -> None:
+        self.monkeypatch = monkeypatch
+        self.name = name
+        self.times = times
+        self.act = act
+        self.is_over = False
+
+    def __call__(self, name: str) -> None:
+        self.times -= name == self.name
+        if self.times == 0 and not self.is_over:
+            self.is_over = True
+            self.act()
+            now = time.clock_gettime
+            self.monkeypatch.setattr(writer.time, "clock_gettime", lambda clock: now(clock) + 3 * 3600)
+
+
+def cleaned_up(path) -> None:
+    """Make a checkpoint of a table, and remove all log entries before it."""
+    table = DeltaTable(path)
+    table.create_checkpoint()
+    for version in range(table.version()):
+        (path / entry_path(version)).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("deed", ["write", "marker", "upkeep", "roll back", "adopt"])
+@pytest.mark.parametrize(
+    ("step", "times"), [*((step, 1) for step in STEPS), ("folder.drafted", 2), ("folder.named", 2)]
+)
+@pytest.mark.parametrize("others", ["a coordinator", "somebody else"])
+def test_a_writer_that_is_stopped_across_a_clean_up(tmp_path, monkeypatch, deed, step, times, others):
+    """Stopped at any step for longer than the log is kept, it makes nothing of what others did undone, nor believes that
+    its own put counts where they have made that version, and removed its entry, before it."""
+    monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
+    declared = DeltaState(tmp_path, Fields("k: string"), Fields("n: long"), upkeep_every_writes=1, files_max=1)
+    old = declared.open("topology", "s", "life", 1)
+    for txid in (1, 2):
+        old.write(txid, {f"k{txid}": TransactionalValue(txid, txid)})
+    before = DeltaTable(tmp_path).version()
+    model = {"k1": 1, "k2": 2}
+    visible = []
+
+    def act():
+        visible.append(DeltaTable(tmp_path).transaction_version("topology/s") == 3)
+        if others == "somebody else":
+            for _ in range(2):
+                DeltaTable(tmp_path).update({"n": "n + 1"}, predicate="k = 'k1'")
+                model["k1"] += 1
+        else:
+            new = declared.open("topology", "s", "life", 2)
+            for txid in (new.last_txid + 1, new.last_txid + 2):
+                new.write(txid, {f"k{txid}": TransactionalValue(txid, txid)})
+                model[f"k{txid}"] = txid
+        cleaned_up(tmp_path)
+
+    deeds = {
+        "write": lambda: old.write(3, {"k3": TransactionalValue(3, 9)}),
+        "marker": lambda: declared.open("topology", "s", "life", 1),
+        "upkeep": lambda: maintain(old),
+        "roll back": lambda: old.roll_back(1),
+        "adopt": old.adopt,
+    }
+    paused = Paused(monkeypatch, step, times, act)
+    with armed(paused), contextlib.suppress(LostLead, DivergenceError, StateAccessError):
+        deeds[deed]()
+        # It believes that it has done it: then the others have seen it, or there were none.
+        if paused.is_over and deed == "write":
+            assert visible == [True]
+    if not paused.is_over or deed in {"roll back", "adopt", "marker"}:
+        return
+    if visible == [True]:
+        model["k3"] = 9
+    found = read_table(tmp_path).to_pydict()
+    assert dict(zip(found["k"], found["n"], strict=True)) == model
+    assert DeltaTable(tmp_path).version() > before
+    # Whoever is next goes on.
+    if others == "a coordinator":
+        next_txid = (declared.table().look().last_txid or 0) + 1
+        declared.open("topology", "s", "life", 3).write(next_txid, {"z": TransactionalValue(next_txid, 7)})
+        assert read_table(tmp_path).num_rows == len(model) + 1
+
+
+@pytest.mark.parametrize(
+    ("interval", "secs", "is_looked"),
+    [
+        (None, 590, False),
+        (None, 610, True),
+        ("interval 2 minutes", 59, False),
+        ("interval 2 minutes", 61, True),
+        ("INTERVAL 1 hour", 590, False),
+        ("interval 1 hours", 610, True),
+        ("interval 0 days", 1, True),
+        ("interval 1 fortnight", 1, True),
+    ],
+)
+def test_how_long_the_head_is_known(tmp_path, monkeypatch, interval, secs, is_looked):
+    """For half of the time that the log's entries surely stay, and ten minutes at most; nothing is read within it."""
+    declared = DeltaState(tmp_path, Fields("k: string"), Fields("n: long"))
+    declared.open("topology", "s", "life", 1)
+    if interval is not None:
+        DeltaTable(tmp_path).alter.set_table_properties({"delta.logRetentionDuration": interval})
+    state = declared.open("topology", "s", "life", 2)
+    note = state.prepare(1, {"a": TransactionalValue(1, 1)})
+    looks, listed = [], []
+    look, of_folder = DeltaTable.update_incremental, LocalFolder.list
+    monkeypatch.setattr(DeltaTable, "update_incremental", lambda table: (looks.append(1), look(table))[1])
+    monkeypatch.setattr(LocalFolder, "list", lambda *args: (listed.append(1), of_folder(*args))[1])
+    now = time.clock_gettime
+    monkeypatch.setattr(writer.time, "clock_gettime", lambda clock: now(clock) + secs)
+    state.publish(1, note)
+    assert bool(looks) == is_looked
+    assert not listed or interval in {"interval 0 days", "interval 1 fortnight"}
+
+
+def test_a_put_that_was_late_leaves_no_entry(state, tmp_path, monkeypatch):
+    """What lies below somebody else's checkpoint, and counts for nothing, is shown to nobody."""
+    late = state.version + 1
+
+    def act():
+        new = DeltaState(tmp_path, Fields("k: string"), Fields("n: long")).open("topology", "s", "life", 2)
+        new.write(2, {"b": TransactionalValue(2, 2)})
+        cleaned_up(tmp_path)
+        for checkpoint in (tmp_path / "_delta_log").glob("*.checkpoint.parquet"):
+            os.utime(checkpoint, (time.time() - 1,) * 2)  # files carry the time of a tick
+
+    with armed(Paused(monkeypatch, "delta.write.checked", 1, act)), pytest.raises(LostLead):
+        state.write(2, {"a": TransactionalValue(2, 2)})
+    assert not (tmp_path / entry_path(late)).exists()
+    assert read_table(tmp_path).sort_by("k").to_pydict() == {"k": ["a", "b"], "n": [1, 2], "txid": [1, 2]}
