@@ -21,6 +21,7 @@ from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import JobFailure, StateFailure
+from txtopo.spark.cancels import Cancels
 from txtopo.spark.errors import error_of_python, line_that_matters
 from txtopo.spark.progress import ProgressListener
 from txtopo.spark.run_package import RunPackage, pack_up
@@ -48,6 +49,7 @@ class SparkJobRunner(JobRunner):
         self, spark: SparkSession, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes]
     ) -> None:
         self._context = spark.sparkContext
+        self._cancels = Cancels(self._context)
         self._plan = plan
         self._run_key = uuid.uuid4().bytes
         self._executors_lost = 0
@@ -80,24 +82,15 @@ class SparkJobRunner(JobRunner):
         """Run a job and return its reports.
 
         Raises:
-            JobFailure: the job was lost; another try may succeed.
+            JobFailure: the job was lost or cancelled; another try may succeed.
             ConfigError: no job can run with the executors' Python.
             UserCodeError: a function that a DataFrame component passed to Spark SQL raised an exception.
             StopError: the Spark session has ended.
         """
         self._progress.listen(job.job_id, on_progress)  # before the job, whose tasks report at once
         try:
-            self._context.setJobGroup(self._group(job.job_id), f"job {job.job_id}", interruptOnCancel=True)
-            # Jobs of one pool run one after the other, those of different pools share the slots. Few names, because
-            # Spark never removes a pool.
-            self._context.setLocalProperty("spark.scheduler.pool", f"pool-{job.job_id % 8}")
-            if self._dataframe_session is None:
-                return self._run_stages(job)
-            with (
-                SqlProgress(self._context, self._group(job.job_id), on_progress),
-                self._dataframe_session.running(len(job.attempts)) as session,
-            ):
-                return DataFrameStages(session, self._plan, self._package, job).run()
+            with self._cancels.running(self._group(job.job_id)):
+                return self._run_in_group(job, on_progress)
         except (Py4JError, PySparkException, OSError, EOFError) as error:
             self._raise_if_hopeless(error)
             wrong = error_of_function(str(error), self._plan, job) if self._dataframe_session is not None else None
@@ -145,10 +138,8 @@ class SparkJobRunner(JobRunner):
         return self._executors_lost
 
     def cancel(self, job_id: int) -> None:
-        """Stop a running job."""
-        if self._context._jsc is not None:  # noqa: SLF001 - None once the session is stopped
-            with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone, and the job with it
-                self._context.cancelJobGroup(self._group(job_id))
+        """Stop a job that runs, or is about to."""
+        self._cancels.cancel(self._group(job_id))
 
     def close(self) -> None:
         """Stop listening, and remove the run's data from the executors."""
@@ -158,6 +149,19 @@ class SparkJobRunner(JobRunner):
             with contextlib.suppress(Py4JError, OSError):  # as above
                 # Blocking, because a session that is stopped before its executors answer prints a page of Java.
                 self._package.unpersist(blocking=True)
+
+    def _run_in_group(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:
+        self._context.setJobGroup(self._group(job.job_id), f"job {job.job_id}", interruptOnCancel=True)
+        # Jobs of one pool run one after the other, those of different pools share the slots. Few names, because
+        # Spark never removes a pool.
+        self._context.setLocalProperty("spark.scheduler.pool", f"pool-{job.job_id % 8}")
+        if self._dataframe_session is None:
+            return self._run_stages(job)
+        with (
+            SqlProgress(self._context, self._group(job.job_id), on_progress),
+            self._dataframe_session.running(len(job.attempts)) as session,
+        ):
+            return DataFrameStages(session, self._plan, self._package, job).run()
 
     def _run_stages(self, job: Job) -> list[Report]:
         partitions = job.layout.partitions

@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark import InheritableThread, SparkContext
 from pyspark.sql import SparkSession
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError, JobFailure
+from txtopo.spark.cancels import Cancels
 from txtopo.spark.errors import error_of_python, line_that_matters
 from txtopo.spark.session import is_spark_gone, spark_is_gone, spark_session
 from txtopo.workers.control import JobStarter
@@ -62,6 +62,7 @@ class SparkWorkers(JobStarter):
 
     def __init__(self, context: SparkContext, run_key: bytes, run: Callable[[int, int], None]) -> None:
         self._context = context
+        self._cancels = Cancels(context)
         self._run_key = run_key
         self._run = run
 
@@ -71,9 +72,12 @@ class SparkWorkers(JobStarter):
         def run() -> None:
             error: Exception | None = None
             try:
-                self._context.setJobGroup(self._group(worker, job), f"worker {worker}", interruptOnCancel=True)
-                self._context.setLocalProperty("spark.scheduler.pool", f"worker-{worker}")
-                self._context.parallelize([None], 1).mapPartitions(self._function(worker, job)).collect()
+                with self._cancels.running(self._group(worker, job)):
+                    self._context.setJobGroup(self._group(worker, job), f"worker {worker}", interruptOnCancel=True)
+                    self._context.setLocalProperty("spark.scheduler.pool", f"worker-{worker}")
+                    self._context.parallelize([None], 1).mapPartitions(self._function(worker, job)).collect()
+            except JobFailure as cancelled:
+                error = cancelled
             except Exception as failure:  # noqa: BLE001 - supervision decides what follows
                 error = self._why(failure)
             on_end(error)
@@ -83,10 +87,8 @@ class SparkWorkers(JobStarter):
         thread.start()
 
     def cancel(self, worker: int, job: int) -> None:
-        """Cancel the job of a worker."""
-        if self._context._jsc is not None:  # noqa: SLF001 - None once the session is stopped
-            with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone, and the job with it
-                self._context.cancelJobGroup(self._group(worker, job))
+        """Cancel the job of a worker until it has ended."""
+        self._cancels.cancel(self._group(worker, job))
 
     def _why(self, failure: Exception) -> Exception:
         """Return the error that ended a job, without Spark's own lines."""

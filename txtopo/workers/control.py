@@ -57,7 +57,7 @@ class JobStarter(ABC):
 
     @abstractmethod
     def cancel(self, worker: int, job: int) -> None:
-        """Cancel a job if it still runs; ``on_end`` is called in either case."""
+        """Cancel a job if it still runs, and return at once; ``on_end`` is called in either case."""
 
 
 class Owner(ABC):
@@ -222,8 +222,8 @@ class ControlServer:
             match action:
                 case StartJob(worker, job):
                     self._start_job(worker, job)
-                case CancelJob(worker, job):  # in a thread, because it waits for Spark
-                    threading.Thread(target=self._jobs.cancel, args=(worker, job), daemon=True).start()
+                case CancelJob(worker, job):
+                    self._jobs.cancel(worker, job)
                 case Send(channel, message):
                     self._send(channel, dump(message))
                 case Close(channel):

@@ -9,11 +9,13 @@ import pyarrow as pa
 import pytest
 
 from tests.acceptance.topologies import counts_of, make_data, read_words, words_topology
-from txtopo import Config
+from tests.waiting import wait_for
+from txtopo import Config, TransactionAttempt
 from txtopo.engine.runner import Environment, run_with
 from txtopo.errors import JobFailure
 from txtopo.testing.inline import InlineJobRunner
 from txtopo.transactional.jobs.job_runner import at_the_end
+from txtopo.transactional.run import cancelled_jobs, run_loop
 
 DEADLINE_SECS = 30
 
@@ -39,12 +41,28 @@ class Stuck(InlineJobRunner):
             self.is_cancelled.set()
 
 
-def run_stuck(output, on_progress=None, runners=None):
+class Busy(Stuck):
+    """One whose first job ends only when somebody has been told that it does not."""
+
+    caplog = None
+
+    def run(self, job, on_progress, on_answer=at_the_end):
+        if job.job_id == 1:
+            on_progress()
+            wait_for("what is said of it", lambda: "has not ended" in self.caplog.text, DEADLINE_SECS)
+            raise JobFailure("cancelled")
+        return super().run(job, on_progress, on_answer)
+
+    def at_work(self):
+        return {TransactionAttempt(1, 1): "split"}
+
+
+def run_stuck(output, on_progress=None, runners=None, kind=Stuck):
     """Run the words topology with a :class:`Stuck` runner, which is put into a list."""
 
     @contextmanager
     def make_runner(plan, config, prototypes):
-        runner = Stuck(plan, config, prototypes)
+        runner = kind(plan, config, prototypes)
         if runners is not None:
             runners.append(runner)
         yield runner
@@ -71,3 +89,25 @@ def test_jobs_are_cancelled_when_the_run_breaks_off(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run_stuck(tmp_path, break_off, runners)
     assert runners[0].is_cancelled.is_set()
+
+
+@pytest.mark.parametrize("breaks_off", [False, True])
+def test_a_run_that_waits_for_a_cancelled_job_says_for_which(tmp_path, monkeypatch, caplog, breaks_off):
+    """While it goes on and has no place for another job, and at its end."""
+    monkeypatch.setattr(cancelled_jobs, "FIRST_SECS", 0.1)
+    monkeypatch.setattr(run_loop, "LOOK_SECS", 0.01)
+    Busy.caplog = caplog
+
+    def break_off(progress):
+        if breaks_off and progress.processing:
+            raise KeyboardInterrupt
+
+    if breaks_off:
+        with pytest.raises(KeyboardInterrupt):
+            run_stuck(tmp_path, break_off, kind=Busy)
+    else:
+        run_stuck(tmp_path, break_off, kind=Busy)
+    said = next(message for message in caplog.messages if "has not ended" in message)
+    assert said.startswith("job 1 with transaction")
+    assert "was cancelled" in said
+    assert said.endswith(", in 'split'; the run waits for it")

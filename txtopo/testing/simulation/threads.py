@@ -90,8 +90,9 @@ class SimulatedThreads(Threads):
         self.works = [work for work in self.works if work.role is not Role.COMMIT]
         return 0 if waiting else None
 
-    def shut_down(self, cancel_jobs: Callable[[], None]) -> None:
+    def shut_down(self, cancel_jobs: Callable[[], None], while_waiting: Callable[[], None]) -> None:
         """Drop waiting work and events: a thread that has not begun its work never does."""
+        del while_waiting
         self.works.clear()
         cancel_jobs()
         self.deliveries.clear()

@@ -53,7 +53,7 @@ class JobRunner(ABC):
 
     @abstractmethod
     def cancel(self, job_id: int) -> None:
-        """Stop a running job; do nothing if it is not running."""
+        """Stop a job that runs, or is about to, however long that takes; return at once."""
 
     @abstractmethod
     def close(self) -> None:

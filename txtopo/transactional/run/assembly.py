@@ -296,7 +296,7 @@ def skip(plan: Plan, config: Config, txid: int, reason: str, agree: Callable[[Se
         header = _journal_header(plan, config, states, recovered, coordinator_state)
         journal = _begin_journal(header, plan, config, environment)
         threads = ThreadPools(1)
-        stack.callback(threads.shut_down, lambda: None)
+        stack.callback(threads.shut_down, lambda: None, lambda: None)
         committer = _make_committer(environment, threads, task_factory, recovered, coordinator_state, journal)
         attempt = TransactionAttempt(txid, attempt_number(coordinator_state.epoch, 0))
         given_up = AssignedAttempt(attempt, transaction.metadata, transaction.planned)

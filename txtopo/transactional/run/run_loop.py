@@ -63,6 +63,7 @@ from txtopo.transactional.core.events import (
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.jobs.jobs import Processing
 from txtopo.transactional.jobs.stage_run import Report
+from txtopo.transactional.run.cancelled_jobs import CancelledJobs
 from txtopo.transactional.run.parts import Parts
 from txtopo.transactional.run.report import RunReport
 from txtopo.transactional.run.statistics import RunStatistics
@@ -77,6 +78,9 @@ TICK_SECS = 0.02
 
 IDLE_SECS = 0.1
 """The same while no transaction is pending: nothing can be late then."""
+
+LOOK_SECS = 1.0
+"""How often the run loop looks for cancelled jobs that do not end."""
 
 _STACK_FRAMES_MAX = 12
 """Maximum number of stack frames in the error of a stalled thread."""
@@ -99,6 +103,8 @@ class RunLoop:
         self._statistics = RunStatistics(parts, self._started)
         self._stop: Stop | None = None
         self._is_active = True
+        self._cancelled_jobs = CancelledJobs()
+        self._looked = self._started
 
     def set_active(self, *, is_active: bool) -> None:
         """Let transactions begin or not, from now or from the start; safe to call from another thread."""
@@ -223,9 +229,10 @@ class RunLoop:
             case Process():
                 self._statistics.note_started(len(action.attempts))
                 committed = self._core.committed
+                self._cancelled_jobs.began(action.job_id, [assigned.attempt for assigned in action.attempts])
                 self._submit(Role.JOB, lambda: self._process(action, committed))
             case CancelJob():
-                self._parts.runner.cancel(action.job_id)
+                self._cancel_job(action.job_id)
             case Commit():
                 self._parts.coordinator_state.note_transaction_us(self._core.transaction_us)
                 self._submit(Role.COMMIT, functools.partial(self._commit, action))
@@ -268,6 +275,7 @@ class RunLoop:
             if late is not None:
                 self._handle(RuleBroken(late))
             self._handle(Ticked(self._now_ms()))
+            self._tell_of_busy_jobs()
             self._statistics.show(now)
 
     def _take_late(self) -> TxtopoError | None:
@@ -333,6 +341,7 @@ class RunLoop:
         except JobFailure as error:
             return [JobLost(action.job_id, str(error))]
         finally:
+            self._cancelled_jobs.ended(action.job_id)
             elapsed_secs = self._threads.now_secs() - started
             self._statistics.times.add(processing=elapsed_secs)
         return [*answers, JobEnded(action.job_id, int(elapsed_secs * 1000))]
@@ -361,12 +370,23 @@ class RunLoop:
 
     def shut_down(self) -> None:
         """End all work; the commit work in progress runs to its end unless it was abandoned."""
-        self._threads.shut_down(self._cancel_jobs)
+        self._threads.shut_down(self._cancel_jobs, self._tell_of_busy_jobs)
         self._drop_results(lambda _: True)
 
     def _cancel_jobs(self) -> None:
         for job_id in list(self._core.jobs):
-            self._parts.runner.cancel(job_id)
+            self._cancel_job(job_id)
+
+    def _cancel_job(self, job_id: int) -> None:
+        self._cancelled_jobs.cancelled(job_id, self._threads.now_secs())
+        self._parts.runner.cancel(job_id)
+
+    def _tell_of_busy_jobs(self) -> None:
+        now = self._threads.now_secs()
+        if now - self._looked >= LOOK_SECS:
+            self._looked = now
+            for text in self._cancelled_jobs.overdue(now, self._parts.runner.at_work()):
+                logger.warning("%s", text)
 
     def _now_ms(self) -> int:
         return int((self._threads.now_secs() - self._started) * 1000)

@@ -11,7 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
 from txtopo.errors import InternalError, StalledCommit
@@ -19,6 +19,9 @@ from txtopo.transactional.core.events import Event, Fenced
 
 STEPS_MAX = 8
 """How many steps of a group, such as writes of its tables, are made at the same time."""
+
+
+_WAIT_SECS = 1.0
 
 
 class Role(enum.Enum):
@@ -80,8 +83,11 @@ class Threads(ABC):
         """
 
     @abstractmethod
-    def shut_down(self, cancel_jobs: Callable[[], None]) -> None:
-        """Wait for the commit work unless it was abandoned, cancel the jobs, and wait for them."""
+    def shut_down(self, cancel_jobs: Callable[[], None], while_waiting: Callable[[], None]) -> None:
+        """Wait for the commit work unless it was abandoned, cancel the jobs, and wait for them.
+
+        ``while_waiting`` is called about every second meanwhile.
+        """
 
 
 class ThreadPools(Threads):
@@ -96,6 +102,8 @@ class ThreadPools(Threads):
             Role.JOB: ThreadPoolExecutor(jobs_max, "txtopo-job"),
         }
         self._steps = ThreadPoolExecutor(steps_max - 1, "txtopo-write") if steps_max > 1 else None
+        self._jobs: set[Future[None]] = set()
+        """The jobs that have not ended."""
 
     def now_secs(self) -> float:
         """Return seconds of the system's monotonic clock."""
@@ -111,8 +119,14 @@ class ThreadPools(Threads):
 
     def submit(self, role: Role, work: Callable[[], None]) -> None:
         """Queue work for one of the role's threads."""
-        thread = self._commit if role is Role.COMMIT else self._threads[role]
-        thread.submit(functools.partial(self._in_thread, work))
+        task = functools.partial(self._in_thread, work)
+        if role is Role.COMMIT:
+            self._commit.submit(task)
+            return
+        submitted = self._threads[role].submit(task)
+        if role is Role.JOB:
+            self._jobs.add(submitted)
+            submitted.add_done_callback(self._jobs.discard)
 
     def _in_thread(self, work: Callable[[], None]) -> None:
         """Do work; an exception that would end the thread silently stops the run with an error."""
@@ -160,7 +174,7 @@ class ThreadPools(Threads):
         """Abandon the commit phases that are running in the commit thread."""
         return self._commit.abandon()
 
-    def shut_down(self, cancel_jobs: Callable[[], None]) -> None:
+    def shut_down(self, cancel_jobs: Callable[[], None], while_waiting: Callable[[], None]) -> None:
         """End all threads."""
         # Queued work is dropped first. Jobs are cancelled before their threads are joined, which would otherwise take
         # as long as the jobs run.
@@ -170,6 +184,8 @@ class ThreadPools(Threads):
         if self._steps is not None:
             self._steps.shutdown(wait=False)
         cancel_jobs()
+        while concurrent.futures.wait(list(self._jobs), _WAIT_SECS).not_done:
+            while_waiting()
         for pool in self._threads.values():
             pool.shutdown(wait=True)
 

@@ -1,0 +1,74 @@
+"""A cancel counts whenever it comes: before Spark has the job, while it has it, and as often as it must."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import Counter
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.waiting import wait_for
+from txtopo.errors import JobFailure
+from txtopo.spark import cancels
+from txtopo.spark.cancels import Cancels
+from txtopo.spark.workers import SparkWorkers
+
+
+class Context:
+    """Stands for Spark's: it forgets a cancel of a group that has no job, as Spark does."""
+
+    _jsc = object()
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, threading.Event] = {}
+        self.cancelled: Counter[str] = Counter()
+
+    def cancelJobGroup(self, group: str) -> None:  # noqa: N802 - Spark's name
+        self.cancelled[group] += 1
+        if group in self.jobs:
+            self.jobs[group].set()
+
+
+@pytest.fixture
+def context(monkeypatch: pytest.MonkeyPatch) -> Context:
+    """A session that is cancelled often."""
+    monkeypatch.setattr(cancels, "REPEAT_SECS", 0.01)
+    return Context()
+
+
+def test_before_spark_has_the_job(context: Context) -> None:
+    """It is repeated until the job has ended, and only for its group."""
+    made = Cancels(context)  # type: ignore[arg-type]
+    with made.running("a"):
+        made.cancel("a")
+        wait_for("three cancels that are lost", lambda: context.cancelled["a"] >= 3)
+        context.jobs["a"] = threading.Event()
+        assert context.jobs["a"].wait(30)
+    assert list(context.cancelled) == ["a"]
+    wait_for("end of the cancels", lambda: all(each.name != "txtopo-cancel" for each in threading.enumerate()))
+
+
+def test_before_the_job_begins(context: Context) -> None:
+    """It does not begin; the next one of that name does."""
+    made = Cancels(context)  # type: ignore[arg-type]
+    made.cancel("a")
+    with pytest.raises(JobFailure, match="cancelled"), made.running("a"):
+        raise AssertionError("begun")
+    with made.running("a"):
+        pass
+    assert not context.cancelled
+
+
+@pytest.mark.spark
+def test_worker_that_is_cancelled_at_once(spark: SparkSession) -> None:
+    """Its job ends, however early the cancel comes, and its slot is free."""
+    ended: queue.Queue[Exception | None] = queue.Queue()
+    workers = SparkWorkers(spark.sparkContext, b"key", lambda *_: threading.Event().wait(600))
+    for job in range(4):
+        workers.start(0, job, ended.put)
+        if job == 3:
+            wait_for("the job", lambda: spark.sparkContext.statusTracker().getActiveJobsIds())
+        workers.cancel(0, job)
+        assert isinstance(ended.get(timeout=60), Exception)
