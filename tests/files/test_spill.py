@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from txtopo.files import spill
 from txtopo.files.spill import SpillFile
 
 
@@ -24,8 +25,26 @@ def test_order(seed: int) -> None:
         assert (len(spilled), spilled.bytes) == (len(waiting), sum(map(len, waiting)))
     while waiting:
         assert spilled.take() == waiting.pop(0)
-    assert spilled._file.seek(0, 2) == 0
+    assert spilled.disk_bytes == 0
     spilled.close()
+
+
+def test_disk_space_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that is never empty, as of a worker that is slow for days, takes no more disk than what waits needs."""
+    monkeypatch.setattr(spill, "PART_BYTES", 10_000)
+    spilled, bytes_max, files_max = SpillFile(), 0, 0
+    for _ in range(100):
+        spilled.put(bytes(1_000))
+    for number in range(5_000):
+        spilled.put(bytes(1_000))
+        spilled.take()
+        bytes_max = max(bytes_max, spilled.disk_bytes)
+        files_max = max(files_max, len(spilled._parts))
+        assert spilled.bytes == 100_000, number
+    assert bytes_max <= 100_000 + 2 * 12_500
+    assert files_max <= 12
+    spilled.close()
+    assert (len(spilled), spilled.bytes, spilled.disk_bytes) == (0, 0, 0)
 
 
 def test_nothing_waits() -> None:

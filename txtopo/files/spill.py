@@ -1,4 +1,4 @@
-"""Spilled segments wait in a file instead of in memory, first in, first out."""
+"""Spilled segments wait in files instead of in memory, first in, first out."""
 
 from __future__ import annotations
 
@@ -6,48 +6,75 @@ import tempfile
 from collections import deque
 from typing import IO
 
+import attrs
+
+PART_BYTES = 64 << 20
+"""A file takes segments until it has so many bytes, or an eighth of all that wait: so there are never many files."""
+
+
+@attrs.define(eq=False)
+class _Part:
+    file: IO[bytes]
+    lengths: deque[int] = attrs.field(factory=deque)
+    start: int = 0
+    """Where the oldest segment begins."""
+    end: int = 0
+
 
 class SpillFile:
-    """A file of segments, made by the first ``put``. It has no name, so a process that is killed leaves nothing."""
+    """A queue of segments on disk, made by the first ``put``; what was taken frees its space, a file at a time.
+
+    The files have no names, so a process that is killed leaves nothing.
+    """
 
     def __init__(self) -> None:
-        self._file: IO[bytes] | None = None
-        self._lengths: deque[int] = deque()
-        self._start = 0
-        """Where the oldest segment begins."""
+        self._parts: deque[_Part] = deque()
+        self._count = 0
         self.bytes = 0
-        """Bytes that wait in the file."""
+        """Bytes that wait in files."""
 
     def __len__(self) -> int:
         """Return how many segments wait."""
-        return len(self._lengths)
+        return self._count
+
+    @property
+    def disk_bytes(self) -> int:
+        """How much the files take on the disk, segments that were taken included."""
+        return sum(part.end for part in self._parts)
 
     def put(self, segment: bytes) -> None:
         """Write a segment behind the others."""
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="txtopo-spill-")  # noqa: SIM115 - close() does
-        self._file.seek(self._start + self.bytes)
-        self._file.write(segment)
-        self._lengths.append(len(segment))
+        if not self._parts or self._parts[-1].end >= max(PART_BYTES, self.bytes // 8):
+            self._parts.append(_Part(tempfile.TemporaryFile(prefix="txtopo-spill-")))  # noqa: SIM115 - close() does
+        part = self._parts[-1]
+        part.file.seek(part.end)
+        part.file.write(segment)
+        part.lengths.append(len(segment))
+        part.end += len(segment)
+        self._count += 1
         self.bytes += len(segment)
 
     def take(self) -> bytes:
         """Remove and return the oldest segment; raise IndexError if there is none."""
-        length = self._lengths.popleft()
-        assert self._file is not None, "there was a segment"
-        self._file.seek(self._start)
-        segment = self._file.read(length)
-        self._start += length
+        if not self._count:
+            raise IndexError("no segment waits")
+        part = self._parts[0]
+        length = part.lengths.popleft()
+        part.file.seek(part.start)
+        segment = part.file.read(length)
+        part.start += length
+        self._count -= 1
         self.bytes -= length
-        if not self._lengths:  # the disk space of segments that were taken is only freed here
-            self._file.truncate(0)
-            self._start = 0
+        if not part.lengths and len(self._parts) > 1:
+            self._parts.popleft().file.close()
+        elif not part.lengths:  # the last one is used again: a queue may be empty again and again
+            part.file.truncate(0)
+            part.start = part.end = 0
         return segment
 
     def close(self) -> None:
-        """Remove the file and all segments."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        self._lengths.clear()
-        self._start = self.bytes = 0
+        """Remove the files and all segments."""
+        for part in self._parts:
+            part.file.close()
+        self._parts.clear()
+        self._count = self.bytes = 0
