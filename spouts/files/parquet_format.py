@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spouts.files.bad_records import BadRecords
@@ -25,11 +27,15 @@ from txtopo.api.fields import Fields
 from txtopo.columnar.conversion import cast_array, has_years, misfit_in
 from txtopo.errors import InputError
 
+_WRITTEN_BY_SPARK = b"org.apache.spark.version"
+"""In the metadata of Spark's files, whose times never have nanoseconds: there is no need to look for them."""
+
 
 class ParquetFormat(FileFormat):
     """Parquet: reads columns by the fields' names, and casts them if the cast loses nothing.
 
-    A range counts row groups, which are never split. Planning reads the footer of each file when it reaches it.
+    A range counts row groups, which are never split. Planning reads the footer of each file when it reaches it. INT96,
+    which Spark writes by default, are times in UTC with nanoseconds; they are read if they are whole microseconds.
 
     Raises:
         FieldsError: a field has no type.
@@ -66,18 +72,39 @@ class ParquetFormat(FileFormat):
         """Yield the rows of the row groups; raise InputError if one can't be read: it never has a single bad record."""
         path = bad.path
         with self._open(path, handle) as file:  # Arrow reads the file itself, without the GIL
-            self._check_schema(path, file.schema_arrow)
+            kinds = self._check_schema(path, file)
+            int96 = (
+                () if _WRITTEN_BY_SPARK in (file.metadata.metadata or {}) else _int96_columns(file, self._schema.names)
+            )
             for group in range(piece.start, piece.end):
                 try:
-                    for batch in file.iter_batches(BATCH_ROWS_MAX, row_groups=[group], columns=self._schema.names):
-                        yield self._fitted(path, group, batch)
+                    batches = file.iter_batches(BATCH_ROWS_MAX, row_groups=[group], columns=self._schema.names)
+                    if int96:
+                        batches = self._without_loss(path, handle, group, int96, batches)
+                    for batch in batches:
+                        yield self._fitted(path, group, batch, kinds)
                 except (pa.ArrowException, OSError) as error:
                     raise InputError(f"{path}, row group {group}: it cannot be read", cause=str(error)) from error
 
-    def _fitted(self, path: str, group: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _without_loss(
+        self, path: str, handle: IO[bytes], group: int, names: Collection[str], batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield batches; raise InputError if a time in some columns, which were read as µs, has nanoseconds."""
+        with self._open(path, handle, "ns") as file:
+            exact = file.iter_batches(BATCH_ROWS_MAX, row_groups=[group], columns=list(names))
+            for batch, with_ns in zip(batches, exact, strict=True):
+                for name in names:
+                    if not _is_same(batch.column(name), with_ns.column(name)):
+                        raise InputError(
+                            f"{path}, column {name!r}, row group {group}: a time has nanoseconds, and no timestamp has "
+                            "more than microseconds; write the file with whole microseconds"
+                        )
+                yield batch
+
+    def _fitted(self, path: str, group: int, batch: pa.RecordBatch, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
         columns = []
         for field in self._schema:
-            column = batch.column(field.name)
+            column = batch.column(field.name).cast(kinds[field.name])
             made = cast_array(column, field.type, is_part=True)
             if made is None:
                 raise InputError(
@@ -108,7 +135,7 @@ class ParquetFormat(FileFormat):
 
     def _sizes_in(self, path: str, handle: IO[bytes]) -> list[int]:
         with self._open(path, handle) as opened:
-            self._check_schema(path, opened.schema_arrow)
+            self._check_schema(path, opened)
             return [self._stored_bytes(opened.metadata.row_group(group)) for group in range(opened.num_row_groups)]
 
     def _stored_bytes(self, group: pq.RowGroupMetaData) -> int:
@@ -117,20 +144,71 @@ class ParquetFormat(FileFormat):
             column.total_compressed_size for column in columns if column.path_in_schema.partition(".")[0] in self.fields
         )
 
-    def _open(self, path: str, handle: IO[bytes]) -> pq.ParquetFile:
+    def _open(self, path: str, handle: IO[bytes], int96_unit: str = "us") -> pq.ParquetFile:
         if is_packed(path):
             raise InputError(f"{path} is compressed as a whole; unpack it: Parquet files have compression of their own")
         try:
-            return pq.ParquetFile(path_of_handle(handle, path))
+            return pq.ParquetFile(path_of_handle(handle, path), coerce_int96_timestamp_unit=int96_unit)
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path} is not a readable Parquet file", cause=str(error)) from error
 
-    def _check_schema(self, path: str, schema: pa.Schema) -> None:
+    def _check_schema(self, path: str, file: pq.ParquetFile) -> Mapping[str, pa.DataType]:
+        """Return the type of each wanted column: INT96 as timestamps, with a zone if the field's have one."""
+        schema, kinds = file.schema_arrow, {}
+        int96 = _int96_columns(file, self._schema.names)
         for field in self._schema:
             positions = schema.get_all_field_indices(field.name)
             if len(positions) != 1:
                 found = "occurs twice" if positions else "is missing"
                 raise InputError(f"{path}: column {field.name!r} {found}; its columns are {', '.join(schema.names)}")
             kind = schema.field(positions[0]).type
+            if field.name in int96:
+                kind = _with_zones(kind, field.type)
+            kinds[field.name] = kind
             if cast_array(pa.array([], kind), field.type, is_part=True) is None:
                 raise InputError(f"{path}: column {field.name!r} has type {kind}, which does not fit {field.type}")
+        return kinds
+
+
+def _int96_columns(file: pq.ParquetFile, names: Collection[str]) -> Collection[str]:
+    """Return the wanted columns whose timestamps without a zone are all INT96."""
+    counts: dict[str, int] = {}
+    for index in range(len(file.schema)):
+        column = file.schema.column(index)
+        name = column.path.partition(".")[0]
+        if column.physical_type == "INT96" and name in names:
+            counts[name] = counts.get(name, 0) + 1
+    return [name for name, count in counts.items() if _bare_timestamps(file.schema_arrow.field(name).type) == count]
+
+
+def _bare_timestamps(kind: pa.DataType) -> int:
+    if pa.types.is_nested(kind):
+        return sum(_bare_timestamps(kind.field(index).type) for index in range(kind.num_fields))
+    return int(pa.types.is_timestamp(kind) and kind.tz is None)
+
+
+def _with_zones(kind: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """Return a type whose timestamps have a zone where the wanted type's have one."""
+    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(wanted):
+        return pa.timestamp(kind.unit, wanted.tz)
+    if pa.types.is_list(kind) and pa.types.is_list(wanted):
+        return pa.list_(_with_zones(kind.value_type, wanted.value_type))
+    if pa.types.is_map(kind) and pa.types.is_map(wanted):
+        return pa.map_(_with_zones(kind.key_type, wanted.key_type), _with_zones(kind.item_type, wanted.item_type))
+    if pa.types.is_struct(kind) and pa.types.is_struct(wanted):
+        types = {field.name: field.type for field in wanted}
+        return pa.struct([(field.name, _with_zones(field.type, types.get(field.name, field.type))) for field in kind])
+    return kind
+
+
+def _is_same(times: pa.Array, with_ns: pa.Array) -> bool:
+    """Whether times in µs, at any depth, are the same as in ns, which are kept modulo 2**64."""
+    if pa.types.is_timestamp(times.type):
+        us, ns = (pc.fill_null(each.cast(pa.int64()), 0).to_numpy() for each in (times, with_ns))
+        return bool(np.array_equal(us * 1000, ns))
+    if pa.types.is_map(times.type):
+        return _is_same(times.keys, with_ns.keys) and _is_same(times.items, with_ns.items)
+    if pa.types.is_nested(times.type):
+        parts = [each.flatten() if pa.types.is_struct(each.type) else [each.flatten()] for each in (times, with_ns)]
+        return all(map(_is_same, *parts))
+    return True

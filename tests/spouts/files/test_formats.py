@@ -296,6 +296,65 @@ def test_times_in_text(tmp_path, name, kind, text, is_good):
             read(spout)
 
 
+SECOND = dt.datetime(2024, 2, 3, 4, 5, 6, 789_012)  # noqa: DTZ001 - as files hold it
+ENDS = [dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999_999), None]  # noqa: DTZ001 - as above
+INT96_KINDS = ("{}", "array<{}>", "struct<t: {}, n: long>", "map<string, {}>", "array<struct<t: {}>>")
+
+
+@pytest.mark.parametrize("written_by", [None, {b"org.apache.spark.version": b"4.1.0"}])
+@pytest.mark.parametrize("kind", INT96_KINDS)
+@pytest.mark.parametrize("zone", [None, dt.UTC])
+def test_parquet_int96(tmp_path, kind, zone, written_by):
+    """What Spark writes by default is read in µs, at any depth, for all years that Python knows."""
+    bare = Fields(f"x: {kind.format('timestamp_ntz')}").arrow_schema()
+    table = pa.table({"x": [_nested(kind, moment) for moment in [SECOND, *ENDS]]}, schema=bare)
+    table = table.replace_schema_metadata(written_by)
+    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True, row_group_size=2)
+    name = "timestamp" if zone else "timestamp_ntz"
+    expected = [_nested(kind, moment and moment.replace(tzinfo=zone)) for moment in [SECOND, *ENDS]]
+    found = [value for (value,) in read(FilesTransactionalSpout(tmp_path, Fields(f"x: {kind.format(name)}")))]
+    assert [dict(value) for value in found] == expected if kind.startswith("map") else found == expected
+
+
+def _nested(kind, moment):
+    if kind.startswith("array<struct"):
+        return [{"t": moment}]
+    if kind.startswith("array"):
+        return [moment, None]
+    if kind.startswith("struct"):
+        return {"t": moment, "n": 1}
+    return {"a": moment} if kind.startswith("map") else moment
+
+
+@pytest.mark.parametrize("kind", INT96_KINDS)
+def test_parquet_int96_with_nanoseconds(tmp_path, kind):
+    """A time that no timestamp can hold is refused, never rounded."""
+    schema = Fields(f"x: {kind.format('timestamp_ntz')}").arrow_schema()
+    micros = pa.table({"x": [_nested(kind, SECOND)] * 3}, schema=schema)
+    nanos = _of_nanoseconds(schema.field("x").type)
+    exact = micros.cast(pa.schema([("x", nanos)]))
+    pq.write_table(exact, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    fields = Fields(f"x: {kind.format('timestamp')}")
+    assert len(read(FilesTransactionalSpout(tmp_path, fields))) == 3
+    odd = np.datetime64("2024-02-03T04:05:06.789012345", "ns")
+    rows = pa.array([_nested(kind, value) for value in (SECOND, odd, None)], nanos)
+    pq.write_table(pa.table({"x": rows}), tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    with pytest.raises(InputError, match="column 'x', row group 0: a time has nanoseconds"):
+        read(FilesTransactionalSpout(tmp_path, fields))
+
+
+def _of_nanoseconds(kind):
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("ns")
+    if pa.types.is_list(kind):
+        return pa.list_(_of_nanoseconds(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _of_nanoseconds(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _of_nanoseconds(field.type)) for field in kind])
+    return kind
+
+
 def test_parquet_times_that_nothing_in_python_can_hold(tmp_path):
     """A time of the year 10000 is refused by column."""
     table = pa.table({"t": pa.array([253_402_300_800_000_000], pa.int64()).cast(pa.timestamp("us", tz="UTC"))})
