@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.state.delta.keyed.test_cache import COLLIDING
+from txtopo.columnar import key_index
 from txtopo.columnar.rows_by_time import RowsByTime
 
 ROWS = 3_000
@@ -38,6 +39,16 @@ def test_one_key_again_and_again(name: str) -> None:
     finally:
         tracemalloc.stop()
     assert found.all() if name == "holds" else [part.num_rows for part in found] == [ROWS]
+
+
+def test_null_is_not_a_value_of_its_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that is null and one that is not are two, whatever their hashes are."""
+    monkeypatch.setattr(key_index, "_hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
+    for here, wanted in ((None, "a"), ("a", None)):
+        rows = rows_by_time(pa.table({"key": pa.array([here], pa.string())}))
+        keys = pa.table({"key": pa.array([wanted, here], pa.string())})
+        assert rows.holds(keys, 0).tolist() == [False, True]
+        assert [part["key"].to_pylist() for part in rows.of_keys(keys, 0)] == [[here]]
 
 
 def test_keys_that_come_again() -> None:

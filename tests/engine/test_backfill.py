@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import shutil
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -61,6 +63,17 @@ def reference(tmp_path: Path, place: Place) -> Place:
     return reference
 
 
+@contextmanager
+def running_beside(world, place: Place, *names: str) -> Iterator[Future[None]]:
+    """Run the topology in a thread as long as the source is open, which it is no more at the end, whatever fails."""
+    world.is_open = True
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            yield pool.submit(place.run, *names)
+        finally:
+            world.is_open = False
+
+
 def audited(command_line, place: Place, *says: str, status: int = 0) -> None:
     result = command_line("audit", str(place.folder))
     assert result.exit_code == status, result.output
@@ -94,9 +107,8 @@ def test_a_table_added_later_equals_one_from_the_start(tmp_path, world, command_
 
 def test_it_follows_a_topology_that_runs(tmp_path, world, command_line):
     """It says once that it has caught up, goes on with what the topology commits, and joins when that has stopped."""
-    place, world.is_open = Place(tmp_path / "out"), True
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(place.run, "words")
+    place = Place(tmp_path / "out")
+    with running_beside(world, place, "words") as running:
         wait_for("it runs", lambda: len(history_of(place.folder)) >= 6)
 
         def on_caught_up(txid: int) -> None:
@@ -197,9 +209,7 @@ def test_event_time(tmp_path, world, command_line):
     The clock runs beside the topology's own, in a scratch table that is removed; both new states are filled.
     """
     reference, place = Place(tmp_path / "reference", windows), Place(tmp_path / "out", windows)
-    world.is_open = True
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(reference.run, "minutes")
+    with running_beside(world, reference, "minutes") as running:
         wait_for("a quiet source", lambda: Turn.QUIET in turns_of(reference))
         world.rows += [BAD, "w1", "w2", *(f"w{n % 2}" for n in range(20))]
         world.is_open = False
