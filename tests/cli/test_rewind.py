@@ -262,6 +262,17 @@ def test_again_and_further_back_to_before_the_first(command_line, place):
     command_line.told("audit", ".")
 
 
+def test_by_one_transaction_after_a_start_that_committed_nothing(command_line, place):
+    """The journal has a part that begins with what is undone: it is no point any more."""
+    place.run()
+    place.run()
+    command_line.told("rewind", "counting", "5", "--yes")
+    assert "transaction 6 is not committed; the last one is 5" in command_line.refusal("rewind", "counting", "6", "-y")
+    assert "transactions 5 to 5 run again\n" in command_line.told("rewind", "counting", "4", "--yes")
+    place.finish(2)
+    command_line.told("audit", ".")
+
+
 def test_the_code_that_is_there_now_runs_again(command_line, place):
     """A bolt that had counted wrong from a transaction on is mended: all totals are those of the mended one."""
     command_line.write_module(
