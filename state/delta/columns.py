@@ -67,10 +67,12 @@ def _fit_portions(values: Sequence[Any], kind: pa.DataType) -> Column | None:
 
 def column_values(array: Any) -> list[Any]:
     """Return an Arrow column as Python values; a map is a dict."""
-    if not pa.types.is_nested(array.type):
-        return _as_python(array)
     values: list[Any] = []
     probe = current_probe()
+    if not pa.types.is_nested(array.type):
+        values = _as_python(array)
+        probe.step()
+        return values
     for start in range(0, len(array), AT_ONCE_MAX):
         values += _as_python(array.slice(start, AT_ONCE_MAX))
         probe.step()

@@ -29,6 +29,7 @@ from txtopo.api.values import StateValue
 from txtopo.columnar.hashing import stable_hash
 from txtopo.columnar.key_index import KeyIndex, Positions
 from txtopo.columnar.taking import BYTES_MAX
+from txtopo.transactional.tasks.progress_probe import current_probe
 
 __all__ = ["ROWS_PER_KEY", "TableCache"]
 
@@ -340,8 +341,11 @@ class _Held:
     def _key_index(self) -> KeyIndex | None:
         """Return the index; None if two keys have the same hash."""
         if self._index is None and not self._has_no_index:
+            probe = current_probe()
+            probe.step()
             self._index = KeyIndex.of(self.rows.select(self._keys))
             self._has_no_index = self._index is None
+            probe.step()
         return self._index
 
 

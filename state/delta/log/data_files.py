@@ -30,6 +30,7 @@ from state.delta.log.statistics import ColumnContent, row_count_of, stats_from, 
 from txtopo.api.reduction import RowsFile, TransactionRows
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import StateFailure
+from txtopo.transactional.tasks.progress_probe import ProgressProbe, current_probe
 
 __all__ = [
     "BUCKET_ROWS",
@@ -120,11 +121,17 @@ class DataFolder:
 
     location: Location
 
-    def put(self, name: str, rows: pa.Table, partition: Mapping[str, str | None] | None = None) -> DataFile:
+    def put(
+        self,
+        name: str,
+        rows: pa.Table,
+        partition: Mapping[str, str | None] | None = None,
+        probe: ProgressProbe | None = None,
+    ) -> DataFile:
         """Write rows to a new file whose name begins with ``name``.
 
         The file has the partition columns, too: polars knows their values from nowhere else. It is durable on return. A
-        crash before a version names it leaves a file that upkeep removes.
+        crash before a version names it leaves a file that upkeep removes. ``probe`` is by default that of this thread.
         """
         path = f"{DATA_FOLDER}/{name}-{uuid.uuid4().hex}.parquet"
         sink = pa.BufferOutputStream()
@@ -133,6 +140,7 @@ class DataFolder:
         self.location.folder.put(path, content)
         partition = partition or {}
         stats = stats_of(rows.drop_columns(list(partition)))
+        (probe or current_probe()).step()
         return DataFile(path, content.nbytes, rows.num_rows, stats, partition)
 
     def put_all(self, name: str, rows: pa.Table) -> list[DataFile]:
@@ -141,7 +149,8 @@ class DataFolder:
         if len(slices) <= 1:
             return [self.put(name, each) for each in slices]
         with ThreadPoolExecutor(min(len(slices), os.cpu_count() or 1)) as threads:
-            return list(threads.map(lambda each: self.put(name, each), slices))
+            probe = current_probe()
+            return list(threads.map(lambda each: self.put(name, each, probe=probe), slices))
 
     def put_portions(self, name: str, portions: Iterable[pa.Table]) -> list[DataFile]:
         """Write the rows of portions as :meth:`put_all` does; no more than a file and a portion is held in memory."""
@@ -157,15 +166,19 @@ class DataFolder:
 
     def portions(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
         """Yield the rows of a file in portions, each as :meth:`read` returns them."""
+        probe = current_probe()
         for batch in self._open(file).iter_batches(PORTION_ROWS, columns=schema.names):
             yield _of_table(file, pa.Table.from_batches([batch]), schema)
+            probe.step()
 
     def read(self, file: DataFile, schema: pa.Schema) -> pa.Table:
         """Return the columns of ``schema`` from a file, with the schema's types.
 
         The values of partition columns that the file lacks, as those of other writers do, are the log's.
         """
-        return _of_table(file, self._open(file).read(columns=schema.names), schema)
+        rows = _of_table(file, self._open(file).read(columns=schema.names), schema)
+        current_probe().step()
+        return rows
 
     def missing(self, files: Iterable[DataFile]) -> str | None:
         """Describe the first of some files that is not there with its size, after "it needs"; None if all are."""

@@ -21,6 +21,7 @@ from state.delta.log.data_files import fitted
 from state.delta.log.ownership import Owner, state_application, taken_until
 from txtopo.api.values import ROWS_KINDS
 from txtopo.columnar.rows_by_time import are_up_to
+from txtopo.transactional.tasks.progress_probe import current_probe
 
 __all__ = ["key_mask", "read_rows", "rows_of"]
 
@@ -97,5 +98,7 @@ def _portions(table: DeltaTable, schema: pa.Schema, keys: int) -> Iterator[pa.Ta
 def _batches(table: DeltaTable, schema: pa.Schema) -> Iterator[pa.Table]:
     known = {field.name for field in table.schema().fields}
     held = [name for name in schema.names if name in known]
+    probe = current_probe()
     for batch in pa.RecordBatchReader.from_stream(table.scan(columns=held)):
         yield fitted(pa.Table.from_batches([batch]), schema)
+        probe.step()
