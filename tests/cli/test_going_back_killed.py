@@ -211,3 +211,23 @@ def test_a_backup_from_the_midst_of_it(command_line, again, name, point, restore
         run(BOTH)
     found = {state: sorted(read_table(state).to_pydict()["n"]) for state in ("rows", "total")}
     assert found == dict.fromkeys(found, ALL if is_done else ALL[:7])
+
+
+def test_archived_files_and_a_shortened_journal(command_line, again):
+    """Files that nobody would give again are not left out: neither to 0, which is past the journal, nor after it."""
+    run(BOTH, until=4)
+    run(BOTH)
+    first, *_ = sorted(pathlib.Path("_txtopo").glob("journal/**/*.jsonl"))
+    first.unlink()
+    both = ("--set", f"states={BOTH}", "--yes")
+    pathlib.Path("archive").mkdir()
+    for n in (1, 2, 6):
+        pathlib.Path("in", str(n)).rename(f"archive/{n}")
+        for txid in ("0", "2"):
+            assert "the journal no longer has transaction" in command_line.refusal("rewind", "files", txid, *both)
+        command_line.refusal("rewind", "files", "5", *both)
+    for n in (1, 2, 6):
+        pathlib.Path("archive", str(n)).rename(f"in/{n}")
+    command_line.told("rewind", "files", "5", *both)
+    run(BOTH)
+    assert rows() == {"rows": ALL, "total": ALL}

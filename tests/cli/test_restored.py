@@ -123,3 +123,25 @@ def test_nothing_is_lost_or_doubled(command_line, place, rewound, to, txid, kind
     audited = check_repaired(command_line, place)
     # A journal that was restored alone lacks what was committed since, and the audit says so; otherwise all is proved.
     assert audited.exit_code == (kind == "journal"), audited.output
+
+
+@pytest.mark.parametrize(
+    "txid", [2, pytest.param(3, marks=pytest.mark.slow), 4, pytest.param(5, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("kind", ["store", "store and a table", pytest.param("a table", marks=pytest.mark.slow)])
+def test_with_a_shortened_journal(command_line, place, rewound, txid, kind):
+    """It begins with the rewind: what is restored is repaired if nothing before that is needed, and refused otherwise."""
+    rewound(3, 5)
+    if kind != "a table":
+        restore_store(place, txid)
+    if kind != "store":
+        restore(place, txid, "words")
+    for path in sorted((place.metadata_dir / "journal" / "words").iterdir())[:-1]:
+        path.unlink()
+    settings = ("--set", f"take={LATTER}")
+    command_line.refusal("run", "counting", *settings, "--until", "1")
+    if kind == "store" or txid >= 3:
+        assert check_repaired(command_line, place).exit_code == 0
+    else:
+        command_line.refusal("repair", "counting", "--yes", *settings)
+        assert place.txids() == {"words": txid, "total": 5}

@@ -409,7 +409,7 @@ def test_by_time(command_line, place):
     before = place.seen()
     for dry in ([], ["--dry-run"]):
         refusal = command_line.refusal("rewind", "counting", "--to", "9999-01-01", "--yes", *dry)
-        assert "that time has not come yet; the last transaction, 6, was planned at 20" in refusal
+        assert "9999-01-01 00:00:00 UTC has not come yet; the last transaction, 6, was planned at 20" in refusal
         refusal = command_line.refusal("rewind", "counting", "--to", "2000-01-01 12:00", "--yes", *dry)
         assert "the first transaction was planned at 20" in refusal
         assert "give TXID 0" in refusal

@@ -25,7 +25,7 @@ from txtopo.errors import StopError
 from txtopo.secrecy import command_line
 from txtopo.topology.loading import Target
 from txtopo.topology.plan import Phase
-from txtopo.transactional.core.events import NEVER
+from txtopo.transactional.core.events import NEVER, Planned
 from txtopo.transactional.journal.ending import metadata_dir_with_journal
 from txtopo.transactional.journal.journal import JournalPart, JournalTransaction, find_journal, read_journal
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in
@@ -138,8 +138,8 @@ def _wanted(past: Past, txid: int | None, time_ms: int | None) -> int:
     # A clock may have been ahead when the last transaction was planned.
     if (time_ms or 0) > max(time.time_ns() // 1_000_000, last.at_ms):
         raise StopError(
-            f"that time has not come yet; the last transaction, {past.committed.txid}, was planned at {last.at:%F %T} "
-            f"UTC; {NOTHING_CHANGED}"
+            f"{Planned(time_ms or 0).at:%F %T} UTC has not come yet; the last transaction, {past.committed.txid}, was "
+            f"planned at {last.at:%F %T} UTC; {NOTHING_CHANGED}"
         )
     return past.at(time_ms or 0)
 
