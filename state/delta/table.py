@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 
 from state.delta.alteration import Alteration
 from state.delta.former import content_of
-from state.delta.log.damage import empty_version, state_failure
+from state.delta.log.damage import empty_version, state_failure, unsupported
 from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder, files_in, files_of
 from state.delta.log.entries import LogEntry, complete_transactions, undone_to, version_after
 from state.delta.log.growth import Growth, columns_misfit, field_text, lacking
@@ -40,9 +40,6 @@ __all__ = ["DeltaStateTable", "kept_version"]
 _ASIDE = ".before-repair-"
 _TAKE_BACK_TRIES_MAX = 10
 """The maximum number of tries to make a table as it was if other writers take the version."""
-
-_UNSUPPORTED = "Unsupported: Feature"
-"""In delta-rs' error for a table with a feature of readers that it does not know."""
 
 
 class DeltaStateTable(StateTable):
@@ -73,12 +70,8 @@ class DeltaStateTable(StateTable):
         try:
             table = self._location.existing()
         except WORLD_ERRORS as error:
-            what = f"the table at {self.address} cannot be opened"
-            if _UNSUPPORTED in str(error):
-                what += (
-                    ": somebody has given it a feature that neither txtopo nor delta-rs knows, so txtopo has no way "
-                    "back from there. Drop the feature with what has set it, or restore the table from a backup"
-                )
+            advice = unsupported(error)
+            what = f"the table at {self.address} cannot be opened" + (f": {advice}" if advice is not None else "")
             raise state_failure(what, error, self._location.root) from error
         if table is None:
             foreign = self._location.foreign_file()

@@ -23,7 +23,7 @@ from typing import TypeVar
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from state.delta.log.damage import is_of_full_disk, state_failure
+from state.delta.log.damage import is_of_full_disk, state_failure, unsupported
 from state.delta.log.data_files import DATA_FOLDER, DataFile, files_of
 from state.delta.log.entries import entry_path, log_entries
 from state.delta.log.location import LOG_FOLDER, Location
@@ -33,7 +33,7 @@ from state.delta.log.sync import CHECKPOINT, sync_files, sync_log
 from state.delta.read.foreign import change_since
 from state.delta.upkeep import log_secs
 from txtopo.columnar.rows_by_time import BEFORE_ALL
-from txtopo.errors import DivergenceError, FailedException, StateFailure
+from txtopo.errors import ConfigError, DivergenceError, FailedException, StateFailure
 from txtopo.failpoints import reach
 from txtopo.files.folder import LocalFolder
 
@@ -133,7 +133,8 @@ class TableWriter:
 
         Raises:
             LostLead: a newer epoch has opened the table.
-            ConfigError: the table now asks more of a writer than txtopo gives.
+            ConfigError: the table now asks more of a writer than txtopo gives, or of a reader than delta-rs does.
+            DivergenceError: it is another table, or was restored from a copy.
         """
         table, known_at = self._handle, _now()
         with self.failing("its table cannot be read"):
@@ -142,6 +143,7 @@ class TableWriter:
             except WORLD_ERRORS:
                 table = self._handle = self.fresh_handle()
             version = table.version()
+            self._refuse_another(table)
             if version > self.version:
                 self.foreign_change = self.foreign_change or change_since(self.location, version, self.version)
             files = files_of(table, self._partition_by)
@@ -154,6 +156,19 @@ class TableWriter:
         self.last_txid, self.taken = self.fence.last_txid(table), self.fence.taken_until(table)
         self.version, self.files = version, files
         self._known_at, self._known_secs = known_at, min(_KNOWN_SECS, log_secs(configuration) / 2)
+
+    def _refuse_another(self, table: DeltaTable) -> None:
+        """Raise a DivergenceError if what is in the table's place is not what this coordinator has opened."""
+        if str(table.metadata().id) != self.identity:
+            what = "is another one than was opened"
+        elif table.version() < self.version:
+            what = f"ends with version {table.version()}, but had version {self.version}: it was restored from a copy"
+        else:
+            return
+        raise DivergenceError(
+            f"state {self.fence.state!r}: the table at {self.location.address} {what}; nothing was written. Run "
+            "'txtopo repair'",
+        )
 
     def has(self, txid: int) -> bool:
         """Whether a transaction is written, as far as this coordinator knows."""
@@ -176,6 +191,7 @@ class TableWriter:
             FailedException: it failed, or other writers were faster each time.
         """
         if not self._is_known:
+            self._handle = self.fresh_handle()  # the old one would take another table's versions for those to come
             self.look()
         for _ in range(WRITE_TRIES_MAX):
             if self.has(txid):
@@ -284,8 +300,8 @@ class TableWriter:
             raise self.divergence(
                 txid,
                 f"somebody else has changed the table at {self.location.address} ({self.foreign_change}) since its "
-                f"last transaction, {self.last_txid}; {what} was written to it. Only txtopo may "
-                "write to it; 'txtopo repair' undoes or accepts the change",
+                f"last transaction, {self.last_txid}; {what} was written to it. Only txtopo may write to it. "
+                "'txtopo repair' undoes the change, and 'txtopo repair --accept-foreign-writes' accepts it",
             )
 
     def make_durable(self) -> None:
@@ -335,6 +351,9 @@ class TableWriter:
                 "or start again from a new coordinator state",
             ) from error
         except WORLD_ERRORS as error:
+            advice = unsupported(error)
+            if advice is not None:  # it stays so, however often it is tried
+                raise ConfigError(f"{self._where()}: its table cannot be read: {advice}") from error
             raise self.failure("its table cannot be opened", error) from error
 
     @contextlib.contextmanager

@@ -32,6 +32,7 @@ __all__ = [
     "plain_text",
     "set_checkpoints_aside",
     "state_failure",
+    "unsupported",
 ]
 
 LOG_FOLDER = "_delta_log"
@@ -150,6 +151,17 @@ def state_failure(
         found = damage_of_log(folder) or (None if table is None else damage_of_data(folder, table))
     text = message if found is None else f"{message}: {found}; restore it, for example from a backup"
     return StateFailure(text, txid=txid, cause=f"{type(error).__name__}: {plain_text(error)}")
+
+
+def unsupported(error: BaseException) -> str | None:
+    """Say what to do with a table that delta-rs can't read because of what somebody has turned on; None if it can."""
+    _, is_found, what = plain_text(error).partition("Unsupported: ")
+    if not is_found:
+        return None
+    return (
+        f"somebody has given it a feature that neither txtopo nor delta-rs knows ({what.splitlines()[0]}), so txtopo "
+        "has no way back from there. Drop the feature with what has set it, or restore the table from a backup"
+    )
 
 
 def is_of_full_disk(error: Exception) -> bool:

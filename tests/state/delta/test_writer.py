@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field
 
 from state import DeltaState, read_table
 from state.delta import writer
@@ -15,9 +17,10 @@ from state.delta.keyed import state as delta_opened
 from state.delta.log.entries import entry_path
 from tests.state.delta.delta_tables import maintain
 from tests.state.delta.foreign import live_files, move_rows
+from tests.transactional.recovery.altered_tables import ALTERATIONS, put_entry
 from txtopo import Fields
 from txtopo.api.values import TransactionalValue
-from txtopo.errors import DivergenceError, LostLead, StateAccessError
+from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessError
 from txtopo.failpoints import armed
 from txtopo.files.folder import LocalFolder
 
@@ -199,3 +202,74 @@ def test_a_put_that_was_late_leaves_no_entry(state, tmp_path, monkeypatch):
         state.write(2, {"a": TransactionalValue(2, 2)})
     assert not (tmp_path / entry_path(late)).exists()
     assert read_table(tmp_path).sort_by("k").to_pydict() == {"k": ["a", "b"], "n": [1, 2], "txid": [1, 2]}
+
+
+STRANGE = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["strange"], "writerFeatures": ["strange"]}
+CHANGES = {
+    "DELETE made version 3": lambda table: table.delete("k = 'a'"),
+    "UPDATE made version 3": lambda table: table.update({"n": "n + 1"}),
+    "RESTORE made version 3": lambda table: table.restore(1),
+    "ADD COLUMN made version 3": lambda table: table.alter.add_columns([Field("extra", "string")]),
+    "MERGE made version 3": lambda table: (
+        table.merge(pa.table({"k": ["a"]}), "s.k = t.k", source_alias="s", target_alias="t")
+        .when_matched_delete()
+        .execute()
+    ),
+    "SET TBLPROPERTIES made version 3": lambda table: table.alter.set_table_properties({"delta.appendOnly": "false"}),
+}
+
+
+@pytest.mark.parametrize("is_followed", [False, True])
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_is_refused_with_the_commands_that_go_on(state, tmp_path, what, is_followed):
+    """By its name, at the next group, and with what takes it back or accepts it; so it is at every later one."""
+    CHANGES[what](DeltaTable(tmp_path))
+    if is_followed:
+        DeltaTable(tmp_path).optimize.compact()
+    for _ in range(2):
+        with pytest.raises(DivergenceError, match=what) as refusal:
+            state.write(2, {"a": TransactionalValue(2, 2)})
+        assert "'txtopo repair' undoes the change" in str(refusal.value)
+        assert "'txtopo repair --accept-foreign-writes' accepts it" in str(refusal.value)
+
+
+@pytest.mark.parametrize("what", ALTERATIONS)
+def test_an_alteration_is_refused_with_the_command_that_goes_on(tmp_path, what):
+    """What asks more of a writer than we give is named at the next group."""
+    state = DeltaState(tmp_path, Fields("word: string"), Fields("n: long")).open("topology", "s", "life", 1)
+    state.write(1, {"a": TransactionalValue(1, 1)})
+    ALTERATIONS[what](DeltaTable(tmp_path))
+    name = "ADD COLUMN" if what.startswith("extra") else what
+    with pytest.raises((ConfigError, DivergenceError), match=f"{name}.*'txtopo repair'"):
+        state.write(2, {"a": TransactionalValue(2, 2)})
+
+
+@pytest.mark.parametrize("protocol", [{"minReaderVersion": 4, "minWriterVersion": 8}, STRANGE])
+def test_what_nobody_here_can_read_stops_the_run(state, tmp_path, protocol):
+    """It is no failure that passes if the transaction is tried again."""
+    put_entry(DeltaTable(tmp_path), {"protocol": protocol})
+    with pytest.raises(ConfigError, match=r"neither txtopo nor delta-rs knows.*no way back.*Drop the feature"):
+        state.write(2, {"a": TransactionalValue(2, 2)})
+
+
+@pytest.mark.parametrize("is_another", [False, True])
+def test_a_table_that_was_exchanged_stops_the_run(tmp_path, monkeypatch, is_another):
+    """Nothing is written into a copy of an earlier time, nor into another table, that lies where ours was."""
+    declared = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"))
+    state = declared.open("topology", "s", "life", 1)
+    shutil.copytree(tmp_path / "t", tmp_path / "copy")
+    state.write(1, {"a": TransactionalValue(1, 1)})
+    note = state.prepare(2, {"a": TransactionalValue(2, 2)})
+    shutil.rmtree(tmp_path / "t")
+    if is_another:
+        other = declared.open("topology", "s", "life", 1)
+        for txid in (1, 2, 3):
+            other.write(txid, {"b": TransactionalValue(txid, txid)})
+    else:
+        shutil.copytree(tmp_path / "copy", tmp_path / "t")
+    version = DeltaTable(tmp_path / "t").version()
+    now = time.time()
+    monkeypatch.setattr(writer.time, "time", lambda: now + 3600)
+    with pytest.raises(DivergenceError, match="another one than was opened" if is_another else "restored from a copy"):
+        state.publish(2, note)
+    assert DeltaTable(tmp_path / "t").version() == version
