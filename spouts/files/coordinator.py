@@ -88,23 +88,38 @@ class FilesCoordinator(Coordinator):
         All files from the place in the metadata on count as not taken, and the log keeps their order. The mark makes
         the next run refuse to go on without one of them, or with another file in its place.
         """
+        self._log = FileLog(self._log_place)
+        if self._log.head is not None:
+            self._follow_root()
         taken = dict.fromkeys(
-            (path_of(each["root"], name), size, mtime_ns)
-            for each in undone
-            for name, _, _, size, mtime_ns in each["ranges"]
+            (each["root"], name, size, mtime_ns) for each in undone for name, _, _, size, mtime_ns in each["ranges"]
         )
-        gone = list(dict.fromkeys(path for path, *planned in taken if not _is_unchanged(path, *planned)))
+        found = [(path_of(root, name), self._found_again(root, name, *planned)) for root, name, *planned in taken]
+        gone = list(dict.fromkeys(path for path, file in found if file is None))
         if gone:
             raise InputError(
                 f"transactions after {txid} took {_list(gone)}, and these files are missing or have changed since; put "
                 "them back to have them read again"
             )
-        self._log = FileLog(self._log_place)
         self._check_format(metadata)
         self._place = self._settle(metadata)
-        owed = [InputFile(os.path.relpath(path, self._root), path, *planned) for path, *planned in taken]
+        owed = [file for _, file in found if file is not None]
         self._log.owe(owed, self._log.folder_of(self._folders()))
         return True
+
+    def _found_again(self, root: str, name: str, size: int, mtime_ns: int) -> InputFile | None:
+        """Return a file that was taken from below a former root, where it is now; None if it is not there unchanged.
+
+        The paths may lead further up now, or the folder may have been moved as a whole, or both.
+        """
+        below = os.path.relpath(root, self._root)
+        names = [name] if below.startswith(os.pardir) else [os.path.normpath(path_of(below, name)), name]
+        names += [known for known in self._log.names() if known.endswith(f"/{name}")]
+        for each in names:
+            file = look_at(each, path_of(self._root, each))
+            if file is not None and (file.size, file.mtime_ns) == (size, mtime_ns):
+                return file
+        return None
 
     def resume(self, txid: int, metadata: Metadata) -> None:
         """Continue after a transaction."""
@@ -336,11 +351,6 @@ class ListingCoordinator(FilesCoordinator):
     def _taken_with(self, plan: Plan) -> list[Any]:
         taken = self._taken_to[plan.last.number]
         return [taken.count, f"{taken.digest:032x}"]
-
-
-def _is_unchanged(path: str, size: int, mtime_ns: int) -> bool:
-    now = look_at(path, path)
-    return now is not None and (now.size, now.mtime_ns) == (size, mtime_ns)
 
 
 def _described(file: Admitted, path: str) -> str:

@@ -109,17 +109,20 @@ class Growing:
             self.committed = txid
         self.coordinator.cleanup_before(self.committed + 1)
 
-    def rewind(self, txid):
-        """Go back to a transaction, as ``txtopo rewind`` does; the lines of the later ones are undone."""
+    def rewind(self, txid, *, is_moved=False):
+        """Go back to a transaction, as ``txtopo rewind`` does; the lines of the later ones are undone.
+
+        Where the folder was moved, nobody can say which these were: then lines are counted from here on.
+        """
         undone = self.saved[txid:]
         coordinator = self.spout.coordinator({}, PlainContext())
         coordinator.open_store(self._store, self._lead, ROOT)
         assert coordinator.rewind(txid, self.saved[txid - 1] if txid else None, undone)
         del self.saved[txid:]
         self.committed = min(self.committed, txid)
-        for metadata in undone:
+        for metadata in () if is_moved else undone:
             self.lines.subtract(self.emitted(metadata))
-        self.lines += Counter()
+        self.lines = Counter() if is_moved else self.lines + Counter()
 
     def is_admitted(self, name):
         """Whether the log in the store has a name."""

@@ -120,6 +120,34 @@ def test_a_rewind_to_a_file_of_the_same_length(files):
         files.rewind(1)
 
 
+@pytest.mark.parametrize("txid", [0, 1, 2])
+@pytest.mark.parametrize("moves", ["moved", "further up", "moved and further up", "moved twice", "moved after a run"])
+def test_a_rewind_after_the_folder_was_moved(files, txid, moves):
+    """The same files are read again from where they are now; one of them that is gone is named."""
+    files.drain()
+    for to in {"further up": [], "moved twice": ["one", "two"]}.get(moves, ["one"]):
+        files.folder = files.folder.rename(files.folder.with_name(to))
+        if moves in {"moved twice", "moved after a run"}:
+            files.start()
+            files.drain()
+    if "further up" in moves:
+        files.folder = files.folder.parent
+        if moves == "moved and further up":
+            files.folder = files.folder / "one"
+            files.start()
+            files.drain()
+            files.folder = files.folder.parent
+    found = {path.name: path for path in files.folder.rglob("*.txt")}
+    path = found[("a.txt", "b.txt", "c.txt")[txid]]
+    path.rename(path.with_suffix(".tmp"))
+    with pytest.raises(InputError, match=rf"took \S*{path.name}, and these files are missing"):
+        files.rewind(txid)
+    path.with_suffix(".tmp").rename(path)
+    files.rewind(txid, is_moved=True)
+    files.start()
+    assert files.drain() == {str(number): 1 for number in range(txid + 1, 4)}
+
+
 def test_a_rewind_to_a_forgotten_file(tmp_path):
     """A committed file that was moved away is known again once it is put back for the rewind: it can't go unseen."""
     files = Growing(tmp_path / "in")
