@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +12,9 @@ import pyarrow as pa
 
 from state.delta.former import content_of, remove_former
 from state.delta.log.data_files import DataFile, DataFolder, files_in, with_stats
+from state.delta.log.entries import entry_path, log_entries
 from state.delta.log.growth import growth_of, lacking, metadata_of
+from state.delta.log.location import LOG_FOLDER
 from state.delta.log.ownership import WORLD_ERRORS, state_application
 from state.delta.log.put import Change
 from state.delta.read.foreign import foreign_change
@@ -21,7 +24,7 @@ from state.delta.upkeep import LogUpkeep, Upkeep, compacted
 from state.delta.writer import WRITE_TRIES_MAX, TableWriter
 from txtopo.api.state import CanBeRepaired, Executors, KeepsHistory, OpenedState, State, UsesExecutors, Writes
 from txtopo.columnar.rows_by_time import BEFORE_ALL
-from txtopo.errors import StateAccessError
+from txtopo.errors import LostLead, StateAccessError
 from txtopo.failpoints import durable_step, reach
 
 __all__ = ["OpenedDeltaTable"]
@@ -144,6 +147,31 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         with self._writer.failing("what is left of earlier runs cannot be removed"):
             remove_former(self._location, self._writer.fence.epoch)
             self._writer.remove_drafts()
+            with contextlib.suppress(LostLead):  # the next write raises it
+                self._remove_undecided()
+
+    def _remove_undecided(self) -> None:
+        """Remove the data files of groups that a dead coordinator has prepared, and that were never decided.
+
+        They are of transactions that the table does not have, and newer than the last version of another coordinator:
+        what a roll-back has undone is older. A newer coordinator writes files after its marker, and the folder is
+        listed before the look that would see that.
+        """
+        writer = self._writer
+        entries = log_entries(self._location, writer.version)
+        before = next((entry.version for entry in entries if entry.epoch != writer.fence.epoch), None)
+        if before is None:
+            return
+        versions = {item.path: item.modified_secs for item in self._location.folder.list(LOG_FOLDER)}
+        since_secs = versions.get(entry_path(before))
+        left = [] if since_secs is None else self._data.of_groups_after(writer.last_txid or 0, since_secs)
+        if not left:
+            return
+        writer.look()
+        held = {file.place for file in writer.files.values()}
+        for path in left:
+            if path not in held:
+                self._location.folder.delete(path)
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.

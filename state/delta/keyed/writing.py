@@ -122,7 +122,7 @@ class FileWrites(PreparedWrites):
             return Change(self.added, list(held.values()), taken=self.until)
         removed, rest = self.removed, self.rest
         if any(file.path not in held for file in removed):
-            removed, rest = _others(data, rows, held.values(), self._touches(data, rows))
+            removed, rest = _others(data, rows, held.values(), self._touches(data, rows), self.first_txid)
         return Change([*self.added, *rest], removed, taken=self.until)
 
     def _touches(self, data: DataFolder, rows: RowFormat) -> Mask:
@@ -151,19 +151,20 @@ def over_files(
     """Write the rows of a write, and the other rows of the files that hold keys of it."""
     new = without_removed(writes.rows)
     gone = writes.rows.filter(pc.is_null(writes.rows[TXID_FIELD])).select(list(rows.key))
-    removed, rest = _others(data, rows, held, _has_key_of(writes.rows.select(list(rows.key))))
+    is_touched = _has_key_of(writes.rows.select(list(rows.key)))
+    removed, rest = _others(data, rows, held, is_touched, written.first_txid)
     return attrs.evolve(
         written,
         added=data.put_all(_name(written), new),
         removed=removed,
         rest=rest,
-        without=data.put_all("removed", gone),
+        without=data.put_all(f"removed-{written.first_txid}", gone),
         rows_put=writes.rows_put,
     )
 
 
 def _others(
-    data: DataFolder, rows: RowFormat, files: Iterable[DataFile], is_touched: Mask
+    data: DataFolder, rows: RowFormat, files: Iterable[DataFile], is_touched: Mask, first_txid: int
 ) -> tuple[list[DataFile], list[DataFile]]:
     """Return the files that hold a touched row, and new files with their other rows."""
     keys = _keys_of(rows)
@@ -173,7 +174,7 @@ def _others(
         for file in touched
         for portion in data.portions(file, rows.schema())
     )
-    return touched, data.put_portions("rest", others)
+    return touched, data.put_portions(f"rest-{first_txid}", others)
 
 
 def _has_key_of(wanted: pa.Table) -> Mask:

@@ -59,6 +59,7 @@ PORTION_ROWS = 250_000
 """The number of rows to read at a time."""
 
 _NAME = re.compile(r"bucket-(\d{3})-(\d{3})-[^/]*\.parquet")
+_OF_GROUP = re.compile(r"(?:rows|keys|rest|removed|bucket-\d{3}-\d{3})-(\d+)-[^/]*\.parquet")
 BUCKET_ROWS = 500_000
 """The approximate number of rows in a bucket, and the maximum number in another file that the driver writes."""
 
@@ -200,6 +201,11 @@ class DataFolder:
             return place in own if place.startswith(f"{DATA_FOLDER}/") else folder.size(place) is not None
 
         return is_there
+
+    def of_groups_after(self, txid: int, since_secs: float) -> list[str]:
+        """Return the files of groups that begin after a transaction, as their names say, written at a time or later."""
+        names = ((item, _OF_GROUP.fullmatch(Path(item.path).name)) for item in self.location.folder.list(DATA_FOLDER))
+        return [item.path for item, name in names if name and int(name[1]) > txid and item.modified_secs >= since_secs]
 
     def check_there(self, files: Iterable[DataFile]) -> None:
         """Raise a StateFailure unless files that executors have written are there."""

@@ -311,6 +311,41 @@ def test_what_dead_writers_have_left_is_removed(place):
     assert place.rows() == BEFORE
 
 
+def data_files_of(path):
+    return {file.name for file in (path / "_data").iterdir()}
+
+
+def test_what_was_prepared_and_never_decided_is_removed(place):
+    """The next run removes the files of a start that failed, and nothing else: not those of earlier versions."""
+    state = place.opened()
+    state.publish(2, place.prepare(state))
+    before = data_files_of(place.path)
+    for epoch in range(2):
+        state = place.opened()
+        if place.kind == "rows":
+            state.write_rows([rows_put(3, "ab")])
+        elif place.kind == "buckets":
+            state.prepare(3, fold(state, (3, {"a": 1, "b": 1})))
+        else:
+            state.prepare(3, {"a": TransactionalValue(3, 3), "b": None})
+        assert data_files_of(place.path) > before
+        place.opened().clean_up()
+        assert data_files_of(place.path) == before, epoch
+    assert place.rows() == AFTER[place.kind]
+    assert read_table(place.path, 1).num_rows == 3
+
+
+def test_what_a_roll_back_has_undone_stays(place):
+    """Its files are of transactions that the table no longer has, and of versions that the log still has."""
+    state = place.opened()
+    state.publish(2, place.prepare(state))
+    before = data_files_of(place.path)
+    place.opened().roll_back(1)
+    place.opened().clean_up()
+    assert data_files_of(place.path) == before
+    assert place.rows() == BEFORE
+
+
 @pytest.mark.parametrize("last", variants(50, slow=[200], long=[1001]))
 def test_two_coordinators_race(tmp_path, last):
     """Of two that publish the same transaction at once, again and again, one writes it, and both go on."""
