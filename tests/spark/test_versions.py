@@ -75,6 +75,7 @@ def test_spark_that_is_not_supported(monkeypatch: pytest.MonkeyPatch, version: s
 @pytest.mark.parametrize("version", ["3.5.1", "4.0.0", "4.9.9", "4.2.0.dev1"])
 def test_spark_that_is_supported(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr(pyspark, "__version__", version)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)  # Spark 3.5 needs distutils, until Python 3.11
     monkeypatch.delenv("SPARK_HOME", raising=False)
     check_installed_spark()
     check_jvm_version(version)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
+import time
 from urllib.parse import quote
 
 import attrs
 import numpy as np
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from starlette.testclient import TestClient
 
 from tests.ui.runs import EVIL, SCRIPT, SECRET, TRANSACTIONS, run_in
 from tests.ui.shapes import misfits
+from txtopo.engine.metrics import WrittenMetrics
+from txtopo.ui.answers.facts import Facts
 from txtopo.ui.answers.series import last_growth
 from txtopo.ui.answers.slugs import slug_of
 from txtopo.ui.answers.source import FolderSource
@@ -92,7 +98,7 @@ def test_answers_have_their_shape(served, method, path):
 
 
 def test_a_failure_is_over(served, monkeypatch):
-    """A topology and a component fail until a minute went without a failure; an ended run, if that was its last."""
+    """A topology and a component fail until a minute went without a failure, or until the run has ended in order."""
 
     def failing():
         source = served.page.source
@@ -100,6 +106,8 @@ def test_a_failure_is_over(served, monkeypatch):
         assert [each["id"] for each in components if each["lastFailedAt"]] == ["fails"]
         return source.header(SLUG)["isFailing"], [each["id"] for each in components if each["isFailing"]]
 
+    assert failing() == (False, [])
+    monkeypatch.setattr(Facts, "ended", "")
     assert failing() == (True, ["fails"])
     monkeypatch.setattr("txtopo.ui.answers.failures.CURRENT_SECS", -1.0)
     assert failing() == (False, [])
@@ -287,3 +295,48 @@ def test_slugs():
     assert len(set(slugs)) == len(names)
     assert all(set(slug) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.~") for slug in slugs)
     assert not any(slug.startswith(".") for slug in slugs)
+
+
+def test_a_run_that_is_over_says_so(served, tmp_path):
+    """Rates are those of the whole run, plots end where it did, nothing fails any more, and metrics know its end."""
+    header = served.json(TOPOLOGY)
+    assert (header["status"], header["isFailing"]) == ("ended", False)
+    assert header["rate"]["transactions"] > 0
+    assert header["statusText"].startswith("ended 0 ms ago") or " s ago: " in header["statusText"]
+    plots = served.json(f"{TOPOLOGY}/plots?secs=60")
+    ended = header["endedAt"]
+    assert ended <= plots["at"][-1] <= ended + plots["stepSecs"]
+    text = served.client.get("/metrics").text
+    assert re.search(r"^txtopo_run_up\{topology=.*\} 0.0$", text, re.MULTILINE)
+    assert served.json("/health") == {"status": "ok", "runs": {EVIL: "ended"}}
+
+
+def test_plots_of_a_run_that_ended_hours_ago(served, monkeypatch):
+    """They show its last minutes, whenever they are asked for."""
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 7 * 3600)
+    plots = served.json(f"{TOPOLOGY}/plots?secs=300")
+    assert {"latency", "pending"} <= {each["name"] for each in plots["plots"]}
+    assert "ended 7 h 0 min ago" in served.json(TOPOLOGY)["statusText"]
+
+
+def test_a_run_that_was_killed_is_not_healthy(served, monkeypatch):
+    monkeypatch.setattr(FolderSource, "health", lambda _: {"words": "killed", "other": "running"})
+    assert served.json("/health", 503)["status"] == "the run of 'words' was killed"
+
+
+def test_metrics_of_several_runs(tmp_path):
+    """Each family comes once, as Prometheus asks, and what was written a minute ago is left out."""
+    files = {}
+    for name, age_secs in (("a", 0), ("b", 5), ("c", 61)):
+        files[name] = tmp_path / name
+        files[name].write_text(f'# HELP txtopo_x A number.\n# TYPE txtopo_x gauge\ntxtopo_x{{topology="{name}"}} 1\n')
+        os.utime(files[name], (time.time() - age_secs,) * 2)
+    registry = CollectorRegistry()
+    registry.register(WrittenMetrics("topology", lambda: files))
+    text = generate_latest(registry).decode()
+    assert text.count("# TYPE txtopo_x") == 1
+    assert [line for line in text.splitlines() if line[0] != "#"] == [
+        'txtopo_x{topology="a"} 1.0',
+        'txtopo_x{topology="b"} 1.0',
+    ]

@@ -29,6 +29,7 @@ import attrs
 from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from txtopo.attempts import TransactionAttempt
@@ -528,6 +529,47 @@ class _Server(ThreadingWSGIServer):
 
 class _ServerOfIPv6(_Server):
     address_family = socket.AF_INET6
+
+
+WRITTEN_SECS = 60.0
+"""The greatest age of written metrics: older ones are of a process that is dead or stuck."""
+
+_WRITTEN_BYTES_MAX = 4 << 20
+
+
+class WrittenMetrics(Collector):
+    """Merges files that runs have written: each metric once, its values with a label that tells the files apart.
+
+    ``files`` returns the files by the label's value; a missing, old or damaged one is left out.
+    """
+
+    def __init__(self, label: str, files: Callable[[], Mapping[Any, Path]]) -> None:
+        self._label = label
+        self._files = files
+
+    def describe(self) -> list[Metric]:
+        """Yield nothing: the metrics change with the runs."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of all files."""
+        found: dict[str, Metric] = {}
+        for value, path in self._files().items():
+            for metric in _metrics_in(path):
+                one = found.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+                if one.type == metric.type:  # runs of two versions may disagree; Prometheus takes one type a name
+                    for each in metric.samples:
+                        one.samples.append(each._replace(labels={**each.labels, self._label: str(value)}))
+        yield from found.values()
+
+
+def _metrics_in(path: Path) -> list[Metric]:
+    """Return the metrics in a file; none if it is missing, old, too large or damaged."""
+    with contextlib.suppress(OSError, ValueError):
+        stat = path.stat()
+        if stat.st_size <= _WRITTEN_BYTES_MAX and time.time() - stat.st_mtime <= WRITTEN_SECS:
+            return list(text_string_to_metric_families(path.read_text(encoding="utf-8")))
+    return []
 
 
 @contextlib.contextmanager

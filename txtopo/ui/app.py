@@ -199,6 +199,12 @@ def routes(page: Page) -> list[Route | Mount]:
     def metrics(_request: Request) -> Response:
         return Response(page.source.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    def health(_request: Request) -> Response:
+        runs = page.source.health()
+        dead = [f"the run of {name!r} has {status}" for name, status in runs.items() if status in {"failed", "killed"}]
+        status = "; ".join(dead).replace("has killed", "was killed") or "ok"
+        return JSONResponse({"status": status, "runs": runs}, 503 if dead else 200)
+
     return [
         *found,
         Route("/api/v1/topology/{slug}/timeline", timeline),
@@ -207,7 +213,7 @@ def routes(page: Page) -> list[Route | Mount]:
         *(Route(f"/api/v1/topology/{{slug}}/{what}", change, methods=["POST"]) for what in CHANGES),
         Route("/api/v1/session", _as_json(page.invite), methods=["POST"]),
         Route("/openapi.json", lambda _: JSONResponse(document())),
-        Route("/health", lambda _: JSONResponse({"status": "ok"})),
+        Route("/health", health),
         Route("/metrics", metrics),
         *_documents(page),
         Mount("/static", _Static(directory=STATIC, check_dir=False)),

@@ -21,8 +21,7 @@ from tests.cluster.nimbuses import ROOT
 from tests.cluster.supervisors import DriverCluster
 from tests.engine.test_metrics import PROGRESS, REPORT, values_of
 from txtopo.cluster.driver.folder import DriverFolder
-from txtopo.cluster.supervisor.api import DriverMetrics
-from txtopo.engine.metrics import RunMetrics, written
+from txtopo.engine.metrics import RunMetrics, WrittenMetrics, written
 
 NAME = "counting"
 
@@ -40,7 +39,7 @@ def driver(folder: Path, topology: str, progress: object) -> Path:
 def page_of(files: dict[int, Path]) -> str:
     """Return the page of these files."""
     registry = CollectorRegistry()
-    registry.register(DriverMetrics(lambda: files))
+    registry.register(WrittenMetrics("slot", lambda: files))
     return generate_latest(registry).decode()
 
 

@@ -24,16 +24,11 @@ answer begins at 0.
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio.to_thread
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
-from prometheus_client.core import Metric
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -43,6 +38,7 @@ from starlette.routing import Route
 from txtopo.cluster.decisions.slots import SlotState
 from txtopo.cluster.serving.answers import body_of, check_token, code_file, errors_as_json, settings_in
 from txtopo.cluster.supervisor.daemon import Supervisor
+from txtopo.engine.metrics import WrittenMetrics
 
 Pages = Callable[[str | None, str, bytes], Response]
 """Answers as the page's API does, given a topology, a path below its own and the query; without one, a summary of all.
@@ -52,9 +48,6 @@ It is an argument, because the page stands above the cluster.
 
 _READERS_MAX = 4
 _LOG_BYTES_MAX = 1 << 20
-_METRICS_BYTES_MAX = 4 << 20
-_METRICS_SECS = 60.0
-"""The greatest age of a driver's metrics: it writes them every 5 s, so older ones are of a dead or stuck driver."""
 
 
 class SupervisorApi:
@@ -69,7 +62,7 @@ class SupervisorApi:
         self._checks = anyio.CapacityLimiter(1)  # a check is a process with user code, beside the drivers
         self._registry = CollectorRegistry()
         self._slots = Gauge("txtopo_supervisor_slots", "Slots by state", ["state"], registry=self._registry)
-        self._registry.register(DriverMetrics(supervisor.metrics_files))
+        self._registry.register(WrittenMetrics("slot", supervisor.metrics_files))
         self.app = Starlette(
             routes=[
                 Route("/health", self._health),
@@ -138,40 +131,6 @@ class SupervisorApi:
         settings = settings_in(body) if body else None
         answer = await anyio.to_thread.run_sync(self._supervisor.check, topology, settings, limiter=self._checks)
         return JSONResponse(answer, 400 if "error" in answer else 200)
-
-
-class DriverMetrics(Collector):
-    """Merges the metrics files of all drivers: each metric once, its values with the label ``slot``.
-
-    ``files`` returns the files by slot; a missing, old or damaged one is left out.
-    """
-
-    def __init__(self, files: Callable[[], Mapping[int, Path]]) -> None:
-        self._files = files
-
-    def describe(self) -> list[Metric]:
-        """Yield nothing: the metrics change with the drivers."""
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of all drivers."""
-        found: dict[str, Metric] = {}
-        for slot, path in self._files().items():
-            for metric in _metrics_in(path):
-                one = found.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
-                if one.type == metric.type:  # drivers of two versions may disagree; Prometheus takes one type a name
-                    for each in metric.samples:
-                        one.samples.append(each._replace(labels={**each.labels, "slot": str(slot)}))
-        yield from found.values()
-
-
-def _metrics_in(path: Path) -> list[Metric]:
-    """Return the metrics in a driver's file; none if it is missing, old, too large or damaged."""
-    with contextlib.suppress(OSError, ValueError):
-        stat = path.stat()
-        if stat.st_size <= _METRICS_BYTES_MAX and time.time() - stat.st_mtime <= _METRICS_SECS:
-            return list(text_string_to_metric_families(path.read_text(encoding="utf-8")))
-    return []
 
 
 def _part_of(path: Path, start: int) -> tuple[bytes, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,6 +22,8 @@ class LocalJobRunner(JobRunner):
     def __init__(self, task_factories: Sequence[TaskFactory]) -> None:
         self.slots = len(task_factories)
         self._task_factories = task_factories
+        self._free = [threading.Lock() for _ in task_factories]
+        """Held while a slot is at work: as in a process of Spark, its emitters are used by one job at a time."""
 
     def run(
         self,
@@ -32,11 +35,10 @@ class LocalJobRunner(JobRunner):
         held: dict[int, list[Item]] = defaultdict(list)
         for stage in range(len(job.layout.stages)):
             partitions = range(job.layout.partitions)
-            sent = [
-                sent
-                for partition in partitions
-                for sent in StageRun(self._task_factories[partition], job, stage, partition).run(held[partition])
-            ]
+            sent: list[PartitionItem] = []
+            for partition in partitions:
+                with self._free[partition]:
+                    sent += StageRun(self._task_factories[partition], job, stage, partition).run(held[partition])
             held = defaultdict(list)
             for partition, item in self._travel(sent):
                 held[partition].append(item)

@@ -138,6 +138,10 @@ class ClusterSource:
         """Return nothing: each daemon has its own."""
         return b""
 
+    def health(self) -> dict[str, str]:
+        """See :class:`Source`: each driver's metrics and health are its supervisor's."""
+        return {}
+
     def cluster(self) -> dict[str, Any]:
         """See :class:`~txtopo.ui.answers.source.Source`."""
         look = self._look()

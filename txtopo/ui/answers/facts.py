@@ -6,12 +6,12 @@ import time
 
 import attrs
 
-from txtopo.cli.display.wording import clock
 from txtopo.cli.explain import SILENT_SECS
 from txtopo.engine.timeline.records import DRIVER, RunRecord
 from txtopo.transactional.core.actions import StopReason
 from txtopo.transactional.run.snapshot import WHY_DEAD, Snapshot, Writer
 from txtopo.ui.answers.timeline import TimelineReader
+from txtopo.ui.markup.words import duration
 
 _ORDERLY = {reason.value for reason in StopReason} - {StopReason.FAILED.value}
 
@@ -81,16 +81,16 @@ def status_of(facts: Facts) -> tuple[str, str]:
     age_secs = max(0.0, time.time() - updated)
     if facts.ended:
         word = "failed" if facts.is_failed else "ended"
-        return word, f"{word} {clock(age_secs)} ago: {facts.ended}"
+        return word, f"{word} {duration(age_secs)} ago: {facts.ended}"
     alive = writer.is_alive
     if alive is False:
         return (
             "killed",
-            f"process {writer.pid} is dead: {WHY_DEAD}; the one before is {clock(age_secs)} old",
+            f"process {writer.pid} is dead: {WHY_DEAD}; the one before is {duration(age_secs)} old",
         )
     if age_secs > SILENT_SECS:
         where = "it is alive" if alive else f"it is on {writer.host}, so this machine can't see whether it is alive"
-        return "silent" if alive else "unknown", f"silent: its last report is {clock(age_secs)} old; {where}"
+        return "silent" if alive else "unknown", f"silent: its last report is {duration(age_secs)} old; {where}"
     if facts.is_starting or (facts.is_plain and facts.stage):
         return "starting", facts.stage or "the run loop begins"
     return "running", f"running, as of {age_secs:.1f} s ago"

@@ -55,7 +55,9 @@ def _error(each: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_current(facts: Facts, failed_at: float | None) -> bool:
-    """Whether a topology or a component that has failed last then still fails, or did when the run ended."""
+    """Whether a topology or a component that has failed last then still fails, or did when the run died."""
+    if facts.ended and not facts.is_failed:
+        return False
     return failed_at is not None and now_of(facts) - failed_at <= CURRENT_SECS
 
 

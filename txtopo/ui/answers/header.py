@@ -130,7 +130,7 @@ def _of_run(facts: Facts) -> dict[str, Any]:
 
 def _rates(facts: Facts) -> dict[str, float | None]:
     if not is_live(facts):
-        return {"transactions": None, "tuples": None}
+        return _averages(facts)
     if facts.is_plain:
         executed = [
             value
@@ -142,6 +142,19 @@ def _rates(facts: Facts) -> dict[str, float | None]:
         "transactions": last_rate(facts, PROGRESS, OfProgress.TRANSACTIONS),
         "tuples": last_rate(facts, PROGRESS, OfProgress.TUPLES),
     }
+
+
+def _averages(facts: Facts) -> dict[str, float | None]:
+    """Return the rates of a whole run that is over."""
+    kind, counts = (ROOTS, (OfRoots.ACKED, OfRoots.EMITTED)) if facts.is_plain else (PROGRESS, _COMMITTED)
+    row, run = facts.timeline.last(kind).get(""), facts.run
+    secs = 0.0 if run is None or facts.updated_secs is None else facts.updated_secs - run.started_secs
+    totals = [last_number(row, at) for at in counts]
+    transactions, tuples = (None if total is None or secs <= 0 else total / secs for total in totals)
+    return {"transactions": transactions, "tuples": tuples}
+
+
+_COMMITTED = (OfProgress.TRANSACTIONS, OfProgress.TUPLES)
 
 
 def last_rate(facts: Facts, kind: int, at: int) -> float | None:

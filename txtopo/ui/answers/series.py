@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -71,10 +70,11 @@ class _Axis:
     count: int
 
     @classmethod
-    def of(cls, secs: int) -> _Axis:
+    def of(cls, secs: int, now_secs: float, *, is_over: bool) -> _Axis:
         step = -(-secs // POINTS_MAX)
         count = max(1, secs // step)
-        end = int(time.time()) // step * step
+        # The second under way is left out while it may get further samples.
+        end = (-(-int(now_secs + 1) // step) if is_over else int(now_secs) // step) * step
         return cls(end - (count - 1) * step, step, count)
 
     @property
@@ -108,10 +108,10 @@ class _Axis:
         return line
 
 
-def plots(timeline: TimelineReader, secs: int) -> dict[str, Any]:
-    """Return the plots of the last seconds, at most an hour."""
-    axis = _Axis.of(min(max(secs, 1), SECS_MAX))
-    found = {kind: dict(timeline.samples(kind, secs + axis.step)) for kind in _KINDS}
+def plots(timeline: TimelineReader, secs: int, now_secs: float, *, is_over: bool) -> dict[str, Any]:
+    """Return the plots of the last seconds before a moment, at most an hour; with it, the run may be over."""
+    axis = _Axis.of(min(max(secs, 1), SECS_MAX), now_secs, is_over=is_over)
+    found = {kind: dict(timeline.samples(kind, secs + axis.step, now_secs)) for kind in _KINDS}
     run = timeline.run()
     made = _plain(axis, found) if run is not None and run.kind == "plain" else _transactional(axis, found)
     shown = [each for each in [*made, *_of_driver(axis, found)] if each["lines"]]

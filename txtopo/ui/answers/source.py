@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import attrs
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from txtopo.cli.explain import Known, entry_of, lines_of
 from txtopo.cluster.serving.server import version
+from txtopo.engine.metrics import WrittenMetrics
 from txtopo.engine.timeline.records import FOLDER_PREFIX, folder_of
 from txtopo.errors import ConfigError, TxtopoError
 from txtopo.transactional.core.events import NEVER
@@ -26,7 +28,7 @@ from txtopo.transactional.journal.journal import (
 )
 from txtopo.transactional.run.snapshot import read_snapshot, snapshots_in, topologies_with_snapshot
 from txtopo.ui.answers import drawing, failures, header, series, settings, tables
-from txtopo.ui.answers.facts import Facts, is_live, now_of
+from txtopo.ui.answers.facts import Facts, is_live, now_of, status_of
 from txtopo.ui.answers.slugs import slug_of
 from txtopo.ui.answers.timeline import TimelineReader
 
@@ -83,7 +85,10 @@ class Source(Protocol):
         """Return the settings."""
 
     def metrics(self) -> bytes:
-        """Return the metrics of the runs in Prometheus' format; empty if there are none."""
+        """Return the metrics of the runs in Prometheus' format, and which of them are alive."""
+
+    def health(self) -> dict[str, str]:
+        """Return the status of each run, by topology."""
 
     def cluster(self) -> dict[str, Any]:
         """Return the daemons of a cluster."""
@@ -241,7 +246,9 @@ class FolderSource:
 
     def plots(self, slug: str, secs: int) -> dict[str, Any]:
         """See :class:`Source`."""
-        return series.plots(self._find(slug).timeline, secs)
+        topology = self._find(slug)
+        facts = topology.facts()
+        return series.plots(topology.timeline, secs, now_of(facts), is_over=not is_live(facts))
 
     def settings(self, slug: str) -> dict[str, Any]:
         """See :class:`Source`."""
@@ -249,8 +256,17 @@ class FolderSource:
 
     def metrics(self) -> bytes:
         """See :class:`Source`."""
-        found = [each.timeline.metrics() for each in self._look().values()]
-        return b"".join(text for text in found if text)
+        found = self._look().values()
+        registry = CollectorRegistry()
+        registry.register(WrittenMetrics("topology", lambda: {each.id: each.timeline.metrics for each in found}))
+        up = Gauge("txtopo_run_up", "1 while the topology runs, else 0", ["topology"], registry=registry)
+        for each in found:
+            up.labels(each.id).set(is_live(each.facts()))
+        return generate_latest(registry)
+
+    def health(self) -> dict[str, str]:
+        """See :class:`Source`."""
+        return {each.id: status_of(each.facts())[0] for each in self._look().values()}
 
     def cluster(self) -> dict[str, Any]:
         """See :class:`Source`."""

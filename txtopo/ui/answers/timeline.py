@@ -82,12 +82,10 @@ class TimelineReader:
         found = next((errors_in(self.folder, epoch) for epoch in epochs_in(self.folder)), [])
         return [each for each in found if isinstance(each, dict)]
 
-    def metrics(self) -> bytes:
-        """Return the metrics that the last run has written in Prometheus' format; empty if it does not."""
-        try:
-            return (self.folder / METRICS).read_bytes()
-        except OSError:
-            return b""
+    @property
+    def metrics(self) -> Path:
+        """The file into which a run writes its metrics in Prometheus' format, if it does."""
+        return self.folder / METRICS
 
     def since(self, since: int, now_secs: float) -> bytes:
         """Return the answer to ``/timeline?since=``, as JSON."""
@@ -151,14 +149,14 @@ class TimelineReader:
                 for row in own
             ]
 
-    def samples(self, kind: int, secs: float | None = None) -> list[tuple[str, Rows]]:
-        """Return the samples of a kind by name, each in order: the last ``secs`` seconds of them, or all."""
+    def samples(self, kind: int, secs: float | None = None, now_secs: float | None = None) -> list[tuple[str, Rows]]:
+        """Return the samples of a kind by name, each in order: the last ``secs`` seconds before a moment, or all."""
         with self._lock:
             self._look()
             ring = self._samples
             rows = ring.rows[ring.rows["kind"] == kind]
             if secs is not None:
-                rows = rows[rows["at"] >= (time.time() - secs) * 1e6]
+                rows = rows[rows["at"] >= ((now_secs or time.time()) - secs) * 1e6]
             named: dict[str, list[Rows]] = {}
             for name in np.unique(rows["name"]):  # the same name may have been written again, as another record
                 named.setdefault(ring.text(name), []).append(rows[rows["name"] == name])

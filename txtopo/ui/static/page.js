@@ -45,6 +45,8 @@ function show(element, html) {
 // ---- asking: each feed asks in its rhythm while it is in view; none while the page is hidden ----
 
 const feeds = new Set();
+const RUNNING = new Set(["running", "starting", "silent", "unknown"]);
+let status = null;  // of the run, as the header says
 
 class Feed {
   constructor(everyMs, isWanted, address, take) { Object.assign(this, {everyMs, isWanted, address, take, failures: 0}); feeds.add(this); }
@@ -59,7 +61,7 @@ class Feed {
       if (answer.status === 401) { connection("This session has ended: open the address that the command has printed.", true); return; }
       await this.take(answer);
       this.failures = 0;
-      connection("live", false);
+      connection(RUNNING.has(status ?? "running") ? "live" : "the run is over: this is how it ended", false);
     } catch (error) {
       if (!(error instanceof TypeError || error.name === "TimeoutError" || error.name === "AbortError")) console.error(error);
       this.failures++;
@@ -90,7 +92,7 @@ const inView = element => element.checkVisibility();
 for (const element of document.querySelectorAll("[data-part]")) {
   element.feed = new Feed(Number(element.dataset.every), () => inView(element), () => partAddress(element.dataset.part), async answer => {
     show(element, await answer.text());
-    const status = element.querySelector("[data-status]")?.dataset.status;
+    status = element.querySelector("[data-status]")?.dataset.status ?? status;
     if (status && gantt) gantt.setLive(status);
     if (element.querySelector("[data-done]")) element.feed.end();
   });

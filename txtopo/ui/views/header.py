@@ -51,7 +51,7 @@ def _transactional(header: Mapping[str, Any]) -> Iterator[Markup]:
     dead = header["deadLetters"]
     begun = [f"{number(header['begun'])} begun", *([count_of(dead, "dead letter")] if dead else [])]
     yield _tile("committed", number(header["committed"]), ", ".join(begun))
-    yield _tile("transactions/s", short(rate["transactions"]), f"{short(rate['tuples'])} tuples/s")
+    yield _tile("transactions/s", short(rate["transactions"]), f"{short(rate['tuples'])} tuples/s{_average(header)}")
     yield _tile("latency, median", duration(latency["p50Secs"]), f"99 %: {duration(latency['p99Secs'])}")
     yield _lag(header)
     words = ", ".join(f"{count} {phase}" for phase, count in pending.items() if count)
@@ -64,7 +64,7 @@ def _transactional(header: Mapping[str, Any]) -> Iterator[Markup]:
 def _plain(header: Mapping[str, Any]) -> Iterator[Markup]:
     roots, workers, rate, latency = header["roots"] or {}, header["workers"], header["rate"], header["latency"]
     yield _tile("roots acked", number(roots.get("acked")), f"{number(roots.get('emitted'))} emitted")
-    yield _tile("roots/s", short(rate["transactions"]), f"{short(rate['tuples'])} tuples/s")
+    yield _tile("roots/s", short(rate["transactions"]), f"{short(rate['tuples'])} tuples/s{_average(header)}")
     yield _tile("latency, median", duration(latency["p50Secs"]), f"99 %: {duration(latency['p99Secs'])}")
     yield _lag(header)
     yield _tile("pending roots", number(roots.get("pending")), "emitted, not yet acked")
@@ -76,13 +76,17 @@ def _plain(header: Mapping[str, Any]) -> Iterator[Markup]:
     yield _failures(header, roots.get("failed"), "roots")
 
 
+def _average(header: Mapping[str, Any]) -> str:
+    return "" if header["status"] in {"running", "starting", "silent"} else ", on average"
+
+
 def _lag(header: Mapping[str, Any]) -> Markup:
     remaining = header["remaining"]
     left = (
         "" if remaining is None else f"about {count_of(remaining, 'transaction')} left" if remaining else "nothing left"
     )
     if header["lag"] is None:
-        return _tile("lag", UNKNOWN, left or "the spout does not know")
+        return _tile("lag", UNKNOWN, left or "not known")
     return _tile("lag", short(header["lag"]), left or "records")
 
 
