@@ -102,6 +102,7 @@ class DriverCluster(contextlib.ExitStack):
             "nimbus.task.launch.secs": 120,
             "supervisor.worker.timeout.secs": 20,
             "supervisor.isolation.secs": 4,
+            "supervisor.worker.shutdown.sleep.secs": 1,
             "supervisor.monitor.frequency.secs": 0.3,
         }
         given = {name.replace("_", "."): value for name, value in settings.items()}

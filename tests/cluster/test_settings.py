@@ -60,6 +60,27 @@ def test_bad_value(name: str, value: Any) -> None:
         ClusterConfig({name: value})
 
 
+@pytest.mark.parametrize(
+    ("isolation", "shutdown", "timeout", "is_right"),
+    [(20, 3, 30, True), (20, 3, 23, False), (20, 3, 23.1, True), (27, 3, 30, False), (4, 30, 30, False)],
+)
+def test_isolated_driver_ends_in_time(isolation: float, shutdown: float, timeout: float, is_right: bool) -> None:
+    """A driver whose machine has lost ZooKeeper must be gone when the leader starts it elsewhere; the defaults fit."""
+    config = ClusterConfig(
+        {
+            "supervisor.isolation.secs": isolation,
+            "supervisor.worker.shutdown.sleep.secs": shutdown,
+            "nimbus.task.timeout.secs": timeout,
+        }
+    )
+    if is_right:
+        config.check_isolation()
+    else:
+        with pytest.raises(ConfigError, match=r"supervisor.isolation.secs \+ .* must be less than nimbus.task.timeout"):
+            config.check_isolation()
+    ClusterConfig().check_isolation()
+
+
 def test_credentials_are_not_shown() -> None:
     """Not in the representation of a configuration, which may be logged."""
     assert "secret" not in repr(ClusterConfig({"storm.zookeeper.auth": "user:secret"}))

@@ -168,6 +168,17 @@ class ClusterConfig(Mapping[str, Any]):
             raise ConfigError(f"{setting} is {name!r}, which is not a {kind.__name__}")
         return made
 
+    def check_isolation(self) -> None:
+        """Raise a ConfigError if a driver without ZooKeeper may still run when the leader starts it elsewhere."""
+        isolation, shutdown = "supervisor.isolation.secs", "supervisor.worker.shutdown.sleep.secs"
+        timeout = "nimbus.task.timeout.secs"
+        if self[isolation] + self[shutdown] >= self[timeout]:
+            raise ConfigError(
+                f"{isolation} + {shutdown} is {self[isolation] + self[shutdown]:g} s; it must be less than {timeout}, "
+                f"{self[timeout]:g} s: a driver whose machine has lost ZooKeeper must be gone when the leader starts "
+                "it elsewhere"
+            )
+
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.nimbuses import leading, next_root
+from txtopo.cluster.code import distribution
 from txtopo.cluster.code.distribution import (
     CodeAccess,
     CodeDistributor,
@@ -187,3 +188,20 @@ def test_endless_answer(tmp_path: Path) -> None:
     with pytest.raises(CodeUnavailable, match="more than the 2500 bytes"):
         receive(CodeFile("code.zip", 2500, ""), tmp_path, endless())
     assert len(sent) == 3
+
+
+def test_slow_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that sends a byte now and then is given up, so that another one is asked; a slow network is not."""
+    now = [0.0]
+    monkeypatch.setattr(distribution.time, "monotonic", lambda: now[0])
+
+    def chunks(size: int, secs: float) -> Iterator[bytes]:
+        while True:
+            now[0] += secs
+            yield bytes(size)
+
+    file = CodeFile("code.zip", 100 << 20, "")
+    with pytest.raises(CodeUnavailable, match=r"code\.zip comes too slowly: \d+ of 104857600 bytes so far"):
+        receive(file, tmp_path, chunks(1, 5.0))
+    with pytest.raises(CodeUnavailable, match="more than the 104857600 bytes"):
+        receive(file, tmp_path, chunks(100 << 10, 1.0))

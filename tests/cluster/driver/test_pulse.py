@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 
@@ -54,6 +55,7 @@ def test_run_that_does_not_end(zookeeper: ZooKeeperServer) -> None:
             state.close()
 
 
+ISOLATION_SECS, SHUTDOWN_SECS = 0.5, 1.0
 WORDS = Topology("words-1-900", "words", "word-counts", Status.ACTIVE, 900.0)
 
 
@@ -68,7 +70,8 @@ class Steered:
         self.writes.assign(assignment)
         self.control = RunControl()
         self.own_state = ClusterState(relay.address, self.state.root, 2.0)
-        launch = DriverLaunch("l1", assignment, "/code", hosts, self.state.root, heartbeat_secs=0.1, isolation_secs=0.5)
+        secs = {"heartbeat_secs": 0.1, "isolation_secs": ISOLATION_SECS, "shutdown_secs": SHUTDOWN_SECS}
+        launch = DriverLaunch("l1", assignment, "/code", hosts, self.state.root, **secs)
         self.pulse = Pulse(self.own_state, launch, self.control)
 
     def count(self) -> int:
@@ -125,6 +128,26 @@ def test_pulse_of_what_is_not_wanted(steered: tuple[Steered, Relay], what: str) 
         case _:
             leader.writes.store(attrs.evolve(WORDS, status=Status.FAILED))
     wait_for("it stops", lambda: leader.control.is_stopping)
+
+
+def test_process_without_zookeeper_ends_in_time(
+    steered: tuple[Steered, Relay], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that does not end is ended with its process, after ``supervisor.worker.shutdown.sleep.secs``."""
+    leader, relay = steered
+    ended: list[float] = []
+
+    def end(_status: int) -> None:
+        ended.append(time.monotonic())
+        leader.pulse._closed.set()
+
+    monkeypatch.setattr(os, "_exit", end)
+    wait_for("it beats", lambda: leader.count() > 1)
+    beat_at = time.monotonic()
+    relay.cut()
+    wait_for("the end of the process", lambda: ended)
+    assert leader.control.is_stopping
+    assert ended[0] - beat_at < ISOLATION_SECS + SHUTDOWN_SECS + 2.0
 
 
 def test_pulse_without_zookeeper(steered: tuple[Steered, Relay]) -> None:

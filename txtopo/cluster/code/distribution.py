@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import logging
 import shutil
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -27,6 +28,8 @@ from txtopo.files.durable import sync_path
 _LOG = logging.getLogger(__name__)
 _TIMEOUT_SECS = 10.0
 _CHUNK_BYTES = 1 << 20
+_BYTES_PER_SEC_MIN = 64 << 10
+"""A file that comes more slowly is given up, ``_TIMEOUT_SECS`` aside."""
 
 
 @attrs.frozen
@@ -198,7 +201,7 @@ def _fetched(client: httpx.Client, holders: Sequence[str], topology: str, file: 
         try:
             with client.stream("GET", f"http://{holder}{path}") as answer:
                 answer.raise_for_status()
-                return receive(file, folder, answer.iter_bytes(_CHUNK_BYTES))
+                return receive(file, folder, answer.iter_bytes())  # as they come: a slow one must be seen
         except (httpx.HTTPError, CodeUnavailable) as error:
             wrong.append(f"{holder}: {str(error) or type(error).__name__}")
     tried = "; ".join(wrong) or "no other daemon holds it"
@@ -209,11 +212,14 @@ def receive(file: CodeFile, folder: Path, chunks: Iterable[bytes]) -> Path:
     """Write a file from chunks, and sync it; stop at the published size, for a broken peer may send without end.
 
     Raises:
-        CodeUnavailable: size or content are not as published.
+        CodeUnavailable: size or content are not as published, or it comes too slowly: another holder may be faster.
     """
     path, size_bytes, digest = folder / file.name, 0, hashlib.sha256()
+    end = time.monotonic() + _TIMEOUT_SECS + file.size_bytes / _BYTES_PER_SEC_MIN
     with path.open("wb") as target:
         for chunk in chunks:
+            if time.monotonic() > end:
+                raise CodeUnavailable(f"{file.name} comes too slowly: {size_bytes} of {file.size_bytes} bytes so far")
             size_bytes += len(chunk)
             if size_bytes > file.size_bytes:
                 raise CodeUnavailable(f"{file.name} has more than the {file.size_bytes} bytes that were published")

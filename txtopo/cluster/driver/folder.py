@@ -49,8 +49,8 @@ class DriverLaunch:
     """What a driver is started with; ``launch.json``.
 
     ``id`` is unique for each launch; ``code`` is the folder with archive and description; ``heartbeat_secs`` passes
-    from one heartbeat to the next; without ZooKeeper the driver ends after ``isolation_secs``; ``before`` says why the
-    last start failed, to show.
+    from one heartbeat to the next; if ZooKeeper takes none for ``isolation_secs``, the run is stopped, and the process
+    ends ``shutdown_secs`` later at the latest; ``before`` says why the last start failed, to show.
     """
 
     id: str
@@ -63,6 +63,7 @@ class DriverLaunch:
     supervisor: str = ""
     heartbeat_secs: float = 3.0
     isolation_secs: float = 20.0
+    shutdown_secs: float = 3.0
     log_format: str = "text"
     start_timeout_secs: float = 120.0
     before: str = ""

@@ -48,6 +48,8 @@ class Pulse:
         self._progress: Progress | PlainReport | None = None
         self._has_committed = False
         self._must_end_at: float | None = None
+        self._beat_at = time.monotonic()
+        """When the last heartbeat began that ZooKeeper has taken: from no earlier moment does nimbus count silence."""
         self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
 
     def __enter__(self) -> Self:
@@ -96,14 +98,17 @@ class Pulse:
                 self._must_end("the pulse has failed")
             if self._warning_due_secs() <= 0:
                 self._warn_of_slow_start()
-            if self._state.session.cut_off_secs > self._launch.isolation_secs:
-                self._must_end(f"ZooKeeper has been away for {self._launch.isolation_secs:g} s")
+            if self._isolation_due_secs() <= 0:
+                self._must_end(
+                    f"ZooKeeper has been away for {self._launch.isolation_secs:g} s", self._launch.shutdown_secs
+                )
             if self._must_end_at is not None and time.monotonic() > self._must_end_at:
                 _LOG.critical("the run does not end: the process ends")
                 logging.shutdown()
                 # Not sys.exit: it would end this thread only, and the main thread hangs.
                 os._exit(DriverExit.ERROR)
-            self._news.wait(max(0.0, min(self._launch.heartbeat_secs, self._warning_due_secs())))
+            dues = (self._warning_due_secs(), self._isolation_due_secs(), self._end_due_secs())
+            self._news.wait(min(self._launch.heartbeat_secs, *(due for due in dues if due > 0)))
 
     def _warn_of_slow_start(self) -> None:
         """Log once where the start hangs, before the supervisor ends it."""
@@ -124,6 +129,12 @@ class Pulse:
             return float("inf")
         return self._begun_at + _SHARE_OF_START * self._launch.start_timeout_secs - time.monotonic()
 
+    def _isolation_due_secs(self) -> float:
+        return self._beat_at + self._launch.isolation_secs - time.monotonic()
+
+    def _end_due_secs(self) -> float:
+        return float("inf") if self._must_end_at is None else self._must_end_at - time.monotonic()
+
     def _detail(self) -> str:
         now = f"{self._stage or 'beginning'}, for {time.monotonic() - self._stage_at:.0f} s"
         return f"{now}; the start before failed: {self._launch.before}" if self._launch.before else now
@@ -141,7 +152,9 @@ class Pulse:
             return
         self._obey(record)
         self._count += 1
+        began = time.monotonic()
         self._state.beat(topology, number, self._heartbeat())
+        self._beat_at = began
 
     def _obey(self, record: Topology) -> None:
         match record.status:
@@ -158,10 +171,10 @@ class Pulse:
             case Status.FINISHED | Status.FAILED:
                 self._must_end(f"the topology is {record.status.value}")
 
-    def _must_end(self, why: str) -> None:
+    def _must_end(self, why: str, grace_secs: float = _GRACE_SECS) -> None:
         if self._must_end_at is None:
             _LOG.warning("the run is stopped: %s", why)
-            self._must_end_at = time.monotonic() + _GRACE_SECS
+            self._must_end_at = time.monotonic() + grace_secs
             self._control.stop(0.0)
 
     def _heartbeat(self) -> Heartbeat:

@@ -78,6 +78,7 @@ class Supervisor:
         version: str,
         on_failure: Callable[[BaseException], None],
     ) -> None:
+        config.check_isolation()
         self.config = config
         self.address = address
         home = Path(config["storm.local.dir"]).expanduser().absolute() / "supervisor"
@@ -272,6 +273,7 @@ class Supervisor:
             supervisor=self.id,
             heartbeat_secs=min(3.0, config["supervisor.worker.timeout.secs"] / 4),
             isolation_secs=config["supervisor.isolation.secs"],
+            shutdown_secs=config["supervisor.worker.shutdown.sleep.secs"],
             log_format=config["supervisor.driver.log.format"] or "text",
             start_timeout_secs=config["supervisor.worker.start.timeout.secs"],
             before=slot.now.why if slot.now.failed_starts else "",

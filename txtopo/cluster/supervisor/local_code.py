@@ -17,7 +17,7 @@ from txtopo.errors import CodeUnavailable
 _LOG = logging.getLogger(__name__)
 
 _FETCH_AGAIN_SECS = 1.0
-_FETCHES_MAX = 2
+_FETCHES_MAX = 8
 _CHECK_LIMIT = "nimbus.submission.check.secs"
 _SHARE_OF_CHECK = 0.8
 """The share of that setting that a build may take: the rest is for fetching and answering."""
@@ -43,7 +43,8 @@ class LocalCode:
         self._on_failure = on_failure
         self._fetches: dict[str, Future[None]] = {}
         self._fetch_again_at: dict[str, float] = {}
-        self._lock = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+        """By topology: one slow fetch keeps no other topology's from its own."""
         self._threads = ThreadPoolExecutor(_FETCHES_MAX, "fetch")
 
     def check(self, topology: str, settings: Mapping[str, str] | None, work_dir: Path) -> Any:
@@ -85,7 +86,7 @@ class LocalCode:
         self._on_end()
 
     def _fetch(self, topology: str) -> None:
-        with self._lock:
+        with self._locks.setdefault(topology, threading.Lock()):
             if self._opened.store.has(topology):
                 return
             manifest = self._opened.state.manifest(topology)
