@@ -19,6 +19,7 @@ from state.delta.columns import is_key_type, no_equality
 from txtopo import Fields, OutputFieldsDeclarer
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.api.types import ddl_name
+from txtopo.columnar.conversion import cast_rows
 from txtopo.errors import FieldsError
 
 ALIKE = ":alike"
@@ -105,7 +106,8 @@ class Deduplicate(TimedCommitter):
 
     def reduced(self, rows: pa.Table, times: pa.ChunkedArray) -> pa.Table:
         """Return rows that are alike in all fields once, with their number."""
-        made = rows.select(self._inputs.names).cast(self._schema).append_column(EXPIRES, times)
+        made = cast_rows(rows.select(self._inputs.names), self._schema, "a row to deduplicate")
+        made = made.append_column(EXPIRES, times)
         ones = pa.array(np.ones(rows.num_rows, dtype=np.int64))
         return self._merged(made.append_column(AHEAD, rows[AHEAD]).append_column(ALIKE, ones))
 

@@ -22,6 +22,7 @@ from txtopo import Fields, OutputFieldsDeclarer
 from txtopo.api.fields import checked_fields_of
 from txtopo.api.reduction import Combiner, Reductions
 from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.columnar.conversion import cast_rows
 from txtopo.columnar.rows_by_time import BEFORE_ALL, rows_after
 from txtopo.errors import FieldsError
 
@@ -134,7 +135,7 @@ class WindowedCommitter(TimedCommitter):
             starts, ends = (pc.replace_with_mask(starts, is_timed.combine_chunks(), each) for each in found)
         ahead = rows[AHEAD]
         if self._late_rows is not None:
-            whole = rows.select(self._inputs.names).cast(self._inputs.arrow_schema())
+            whole = cast_rows(rows.select(self._inputs.names), self._inputs.arrow_schema(), "late_rows")
             whole = whole.append_column(START, starts).append_column(END, ends).append_column(AHEAD, ahead)
             return _closing(self._divided(whole))
         wanted = rows.select([name for name in self._inputs if name in self._aggregation.inputs])

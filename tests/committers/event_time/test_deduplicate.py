@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from committers import Deduplicate, spill
+from committers import Count, Deduplicate, Tumbling, WindowCommitter, spill
 from tests.committers.event_time.scripted import SECOND, START, Planned, Script, rows_of, run_timed
 from txtopo import Fields
-from txtopo.errors import FieldsError
+from txtopo.errors import FieldsError, TxtopoError
 
 ROWS = Fields("at: timestamp", "key: string")
 ROWS_OF_NUMBERS = "at: timestamp", "key: string", "n: long"
@@ -118,3 +118,20 @@ def test_a_key_with_the_name_of_its_own_column() -> None:
     """The name of the state's own column is refused in a key."""
     with pytest.raises(FieldsError, match="a column 'first_at' of its own; give your key another name"):
         unique(10, Fields("at: timestamp", "first_at: string"), key="first_at")
+
+
+@pytest.mark.parametrize("committer", ["unique", "late_rows"])
+def test_rows_of_another_type(tmp_path: Path, committer: str) -> None:
+    """A number of a stream that is declared as another one is converted without loss or refused: no float is a long."""
+    fields = Fields(*map(str, ROWS_OF_NUMBERS))
+    made: Any = unique(10, fields)
+    if committer == "late_rows":
+        made = WindowCommitter(
+            "windows", clock="clock", time="at", key=Fields("key: string"), window=Tumbling(10 * SECOND),
+            aggregates={"rows": Count()}, late_rows=fields,
+        )  # fmt: skip
+    given = Fields("at: timestamp", "key: string", "n: tinyint")
+    run_timed(tmp_path / "small", Script([Planned(0, [(START, "a", 1)])], given), made, tasks=1)
+    given = Fields("at: timestamp", "key: string", "n: double")
+    with pytest.raises(TxtopoError, match=r"field 'n: bigint': 2.0 .Arrow's double. does not fit bigint"):
+        run_timed(tmp_path / "other", Script([Planned(0, [(START, "a", 2.0)])], given), made, tasks=1)

@@ -24,6 +24,7 @@ from txtopo.api.fields import Fields
 from txtopo.api.groupings import GroupingKind
 from txtopo.api.tuples import DEFAULT_STREAM, TupleSource
 from txtopo.columnar.chunks import Chunk
+from txtopo.columnar.conversion import cast_rows
 from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.spark.sql.combining import combined, combiner_of, uncombined
 from txtopo.spark.worker import run_stage
@@ -163,11 +164,11 @@ def _rows(batch: pa.RecordBatch, fields: Fields, combiner: ReductionCombiner | N
     """Return a batch with the fields' declared types; raise _CombinedTooMuch if a combined row exceeded its bound."""
     schema = fields.without_attempt().arrow_schema()
     if combiner is None:
-        return pa.RecordBatch.from_arrays(batch.columns, names=schema.names).cast(schema)
+        return cast_rows(pa.RecordBatch.from_arrays(batch.columns, names=schema.names), schema, "a DataFrame")
     rows = uncombined(batch, schema.field(combiner.value).type)
     if rows is None:
         raise _CombinedTooMuch
-    return rows.cast(pa.schema([schema.field(name) for name in rows.schema.names]))
+    return cast_rows(rows, pa.schema([schema.field(name) for name in rows.schema.names]), "a DataFrame")
 
 
 def _message(rows: pa.RecordBatch, job: Job, edge: Edge, fields: Fields, task: int) -> ShuffleMessage:
