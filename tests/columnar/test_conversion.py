@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -24,7 +25,16 @@ def test_what_would_change_is_refused(kind: str, value: Any, before: list[Any]) 
     assert fit_array([*before, [value]], pa.list_(arrow)) is None
 
 
-@pytest.mark.parametrize(("kind", "good", "bad"), [("long", 1, 2.5), ("long", 1, True), ("double", 1.5, True)])
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        ("long", 1, 2.5),
+        ("long", 1, True),
+        ("long", 1, np.bool_(1)),
+        ("double", 1.5, True),
+        ("double", 1.5, np.bool_(1)),
+    ],
+)
 def test_a_misfit_among_good_values(kind: str, good: Any, bad: Any) -> None:
     """A value is judged alike alone and among others, in whatever order."""
     arrow = parse_type(kind)

@@ -19,9 +19,9 @@ import datetime as dt
 import decimal
 import math
 import numbers
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import attrs
@@ -73,9 +73,9 @@ class Misfit:
 def fit_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
     """Return Python values as an Arrow column; None if one of them does not fit, see :func:`misfit_of`."""
     try:
-        if _infers(kind):
+        if kind in _INFERRED:
             # For values of the type's own class, which nearly all are, Arrow finds that type itself. That costs less
-            # than to look at their classes here.
+            # than to look at their classes here: 28 ns a text instead of 45.
             array = pa.array(values)
             if array.type == kind:
                 return array
@@ -168,12 +168,8 @@ def is_exact(values: Iterable[Any], kind: pa.DataType) -> bool:
     return own is not None and set(map(type, values)) <= {own, type(None)}
 
 
-def _infers(kind: pa.DataType) -> bool:
-    return kind in _INFERRED
-
-
-_INFERRED = frozenset({pa.int64(), pa.string(), pa.bool_()})
-"""The types that Arrow finds only where all values are of their own class."""
+_INFERRED = frozenset({pa.string(), pa.bool_()})
+"""The types that Arrow finds only where all values are of their class. No integers: numpy's booleans become some."""
 
 
 def _own_class(kind: pa.DataType) -> type | None:
@@ -200,13 +196,17 @@ def _fits(values: Sequence[Any], kind: pa.DataType) -> bool:  # noqa: C901 - one
         items = list(chain.from_iterable(map(dict.values, there)))
         return None not in keys and _fits(keys, kind.key_type) and _fits(items, kind.item_type)
     if pa.types.is_struct(kind):
-        names = {field.name for field in kind}
-        if not all(issubclass(each, dict) for each in classes) or any(value.keys() != names for value in there):
+        if not all(issubclass(each, dict) for each in classes) or set(map(len, there)) - {kind.num_fields}:
             return False
-        return all(_fits([value[field.name] for value in there], field.type) for field in kind)
+        try:  # as many members as the type has, and each of its own
+            return all(_fits(list(map(itemgetter(field.name), there)), field.type) for field in kind)
+        except KeyError:
+            return False
     if pa.types.is_timestamp(kind) and classes == {dt.datetime}:
         zones = set(map(id, map(attrgetter("tzinfo"), there)))  # by identity: a zone's hash takes 5x as long
         return zones == {id(None)} if kind.tz is None else id(None) not in zones
+    if pa.types.is_decimal(kind) and classes == {decimal.Decimal}:
+        return True
     for is_kind, own, accepts in _RULES:
         if is_kind(kind):
             return classes <= {own} or all(type(value) is own or accepts(value, kind) for value in there)
@@ -318,13 +318,29 @@ def _reason(value: Any, kind: pa.DataType) -> str:
 def has_years(column: Any) -> bool:
     """Whether Python can read a column's times: in UTC, they are of the years 1 to 9999."""
     try:
-        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-            pc.min_max(column).as_py()
-        elif pa.types.is_nested(column.type) and _holds_times(column.type):
-            column.to_pylist()
+        for times in _times_in(column):
+            pc.min_max(times).as_py()
     except (OverflowError, ValueError):
         return False
     return True
+
+
+def _times_in(column: Any) -> Iterator[Any]:
+    """Yield the columns of times at any depth of a column."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        yield column
+    elif pa.types.is_nested(kind) and _holds_times(kind):
+        if isinstance(column, pa.ChunkedArray):
+            parts = column.chunks
+        elif pa.types.is_struct(kind):
+            parts = column.flatten()
+        elif pa.types.is_map(kind):
+            parts = [column.keys, column.items]
+        else:
+            parts = [pc.list_flatten(column)]
+        for part in parts:
+            yield from _times_in(part)
 
 
 def _holds_times(kind: pa.DataType) -> bool:
