@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -163,46 +163,41 @@ class ParquetFormat(FileFormat):
                 raise InputError(f"{path}: column {field.name!r} {found}; its columns are {', '.join(schema.names)}")
             kind = schema.field(positions[0]).type
             if field.name in int96:
-                kind = _with_zones(kind, field.type)
+                kind = _with_zones(kind, field.type, iter(int96[field.name]))
             kinds[field.name] = kind
             if cast_array(pa.array([], kind), field.type, is_part=True) is None:
                 raise InputError(f"{path}: column {field.name!r} has type {kind}, which does not fit {field.type}")
         return kinds
 
 
-def _int96_columns(file: pq.ParquetFile, names: Collection[str]) -> Collection[str]:
-    """Return the wanted columns whose timestamps without a zone are all INT96."""
-    counts: dict[str, int] = {}
+def _int96_columns(file: pq.ParquetFile, names: Collection[str]) -> Mapping[str, Sequence[bool]]:
+    """Return the wanted columns with INT96, and which of each one's simple columns are."""
+    found: dict[str, list[bool]] = {}
     for index in range(len(file.schema)):
         column = file.schema.column(index)
-        name = column.path.partition(".")[0]
-        if column.physical_type == "INT96" and name in names:
-            counts[name] = counts.get(name, 0) + 1
-    return [name for name, count in counts.items() if _bare_timestamps(file.schema_arrow.field(name).type) == count]
+        found.setdefault(column.path.partition(".")[0], []).append(column.physical_type == "INT96")
+    return {name: are_int96 for name, are_int96 in found.items() if name in names and any(are_int96)}
 
 
-def _bare_timestamps(kind: pa.DataType) -> int:
-    if pa.types.is_nested(kind):
-        return sum(_bare_timestamps(kind.field(index).type) for index in range(kind.num_fields))
-    return int(pa.types.is_timestamp(kind) and kind.tz is None)
-
-
-def _with_zones(kind: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """Return a type whose timestamps have a zone where the wanted type's have one."""
-    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(wanted):
-        return pa.timestamp(kind.unit, wanted.tz)
-    if pa.types.is_list(kind) and pa.types.is_list(wanted):
-        return pa.list_(_with_zones(kind.value_type, wanted.value_type))
-    if pa.types.is_map(kind) and pa.types.is_map(wanted):
-        return pa.map_(_with_zones(kind.key_type, wanted.key_type), _with_zones(kind.item_type, wanted.item_type))
-    if pa.types.is_struct(kind) and pa.types.is_struct(wanted):
-        types = {field.name: field.type for field in wanted}
-        return pa.struct([(field.name, _with_zones(field.type, types.get(field.name, field.type))) for field in kind])
-    return kind
+def _with_zones(kind: pa.DataType, wanted: pa.DataType | None, are_int96: Iterator[bool]) -> pa.DataType:
+    """Return a type whose INT96 have a zone where the wanted type's timestamps have one."""
+    if pa.types.is_struct(kind):
+        types = {field.name: field.type for field in wanted} if wanted and pa.types.is_struct(wanted) else {}
+        return pa.struct([(each.name, _with_zones(each.type, types.get(each.name), are_int96)) for each in kind])
+    if pa.types.is_map(kind):
+        key, item = (wanted.key_type, wanted.item_type) if wanted and pa.types.is_map(wanted) else (None, None)
+        return pa.map_(_with_zones(kind.key_type, key, are_int96), _with_zones(kind.item_type, item, are_int96))
+    if pa.types.is_list(kind):
+        item = wanted.value_type if wanted and pa.types.is_list(wanted) else None
+        return pa.list_(_with_zones(kind.value_type, item, are_int96))
+    is_time = next(are_int96) and wanted is not None and pa.types.is_timestamp(wanted)
+    return pa.timestamp(kind.unit, wanted.tz) if is_time else kind  # type: ignore[union-attr]
 
 
 def _is_same(times: pa.Array, with_ns: pa.Array) -> bool:
     """Whether times in µs, at any depth, are the same as in ns, which are kept modulo 2**64."""
+    if times.type == with_ns.type:
+        return True
     if pa.types.is_timestamp(times.type):
         us, ns = (pc.fill_null(each.cast(pa.int64()), 0).to_numpy() for each in (times, with_ns))
         return bool(np.array_equal(us * 1000, ns))
@@ -211,4 +206,4 @@ def _is_same(times: pa.Array, with_ns: pa.Array) -> bool:
     if pa.types.is_nested(times.type):
         parts = [each.flatten() if pa.types.is_struct(each.type) else [each.flatten()] for each in (times, with_ns)]
         return all(map(_is_same, *parts))
-    return True
+    raise AssertionError("only times differ")
