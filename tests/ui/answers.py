@@ -73,7 +73,7 @@ class Answers:
         return {
             "now": NOW,
             "nimbuses": [nimbus, {**nimbus, "address": "10.0.0.2:6627", "isLeader": False}, {**nimbus, "address": self.key + ".3:6627", "isAlive": False}],
-            "supervisors": [{"host": "10.0.0.4:6701", "startedAt": START, "slots": 4, "used": 1, "drivers": [{"slug": "words", "pid": 99}]}],
+            "supervisors": [{"host": "10.0.0.4:6701", "startedAt": START, "slots": 4, "used": 1, "drivers": [{"slug": "words", "id": "words", "pid": 99}]}],
             "why": "",
         }  # fmt: skip
 

@@ -13,7 +13,7 @@ from txtopo.ui.security import INVITATION_SECS, Guard, Sessions, hosts_of
 ORIGIN = "http://127.0.0.1:8123"
 
 
-def browser(secret: str) -> TestClient:
+def browser(secret: str, sessions: Sessions | None = None) -> TestClient:
     """Return a browser without a session, of a page with a secret."""
 
     def answer(request):
@@ -21,7 +21,7 @@ def browser(secret: str) -> TestClient:
 
     app = Starlette(routes=[Route(path, answer, methods=["GET", "POST"]) for path in ("/api/v1/session", "/api/v1/x")])
     refuse = lambda _scope, refusal: PlainTextResponse(refusal.text, refusal.status)
-    guard = Guard(app, Sessions(), hosts_of(["127.0.0.1"], 8123), 8123, refuse, secret)
+    guard = Guard(app, sessions or Sessions(), hosts_of(["127.0.0.1"], 8123), 8123, refuse, secret)
     return TestClient(guard, base_url=ORIGIN)
 
 
@@ -73,3 +73,14 @@ def test_owner() -> None:
     page, headers = browser("the owner's"), {"Authorization": "Bearer the owner's"}
     assert page.post("/api/v1/session", headers=headers).text == "yours"
     assert page.get("/api/v1/x", headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize("other", ["a b=c", "x[y]=1", "=", 'a="unclosed', "bare", "txtopo=1; ;"])
+def test_a_strange_cookie_beside_ours(other: str) -> None:
+    """Another application of this host may have set one that is not as cookies should be, before ours."""
+    sessions = Sessions()
+    session = sessions.begin(sessions.invite())
+    page, ours = browser("", sessions), f"txtopo-8123={session}"
+    assert page.get("/api/v1/x", headers={"Cookie": f"{other}; {ours}"}).text == "yours"
+    assert page.get("/api/v1/x", headers={"Cookie": f"{ours}; {other}"}).text == "yours"
+    assert page.get("/api/v1/x", headers={"Cookie": other}).status_code == 401

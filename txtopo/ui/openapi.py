@@ -292,7 +292,7 @@ _CLUSTER: Shape = {
             "startedAt": "number",
             "slots": "integer",
             "used": "integer",
-            "drivers": [{"slug": "string", "pid": "integer?"}],
+            "drivers": [{"slug": "string", "id": "string", "pid": "integer?"}],
         }
     ],
     "why": "string",

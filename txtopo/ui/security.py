@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import hmac
-import http.cookies
 import secrets
 import threading
 import time
@@ -23,6 +22,7 @@ from urllib.parse import parse_qs
 
 import attrs
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 POLICY = (
@@ -154,14 +154,16 @@ class Guard:
         )
         if is_open or self._is_session(headers) or (path == "/api/v1/session" and self._is_owner(headers)):
             return None
-        return Refusal(401, "this page needs the address that was printed when it was started: it has a token")
+        return Refusal(
+            401,
+            "this page needs an address with a token: the printed one is good for one browser. 'txtopo ui OUTPUT' "
+            "prints another, and so does the command that has started the page",
+        )
 
     def _is_session(self, headers: Headers) -> bool:
-        try:
-            found = http.cookies.SimpleCookie(headers.get("Cookie", "")).get(self.cookie)
-        except http.cookies.CookieError:
-            return False
-        return found is not None and self.sessions.is_session(found.value)
+        # One cookie of another application on this host that is not as it should be must not hide the others.
+        found = cookie_parser(headers.get("Cookie", "")).get(self.cookie)
+        return found is not None and self.sessions.is_session(found)
 
     def _is_owner(self, headers: Headers) -> bool:
         given = headers.get("Authorization", "").removeprefix("Bearer ")

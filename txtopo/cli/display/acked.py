@@ -109,5 +109,10 @@ def _rates(report: PlainReport, rate: _Rate) -> str:
     per_sec = f"{recent:,.0f}/s" if recent >= 10 or not recent else f"{recent:.2g}/s"  # noqa: PLR2004 - two digits
     if report.latency_p50_secs is None or report.latency_p99_secs is None:
         return per_sec
-    p50, p99 = report.latency_p50_secs * 1e3, report.latency_p99_secs * 1e3
-    return f"{per_sec}, complete latency p50 {p50:,.3g} ms, p99 {p99:,.3g} ms"
+    p50, p99 = _millis(report.latency_p50_secs), _millis(report.latency_p99_secs)
+    return f"{per_sec}, complete latency p50 {p50}, p99 {p99}"
+
+
+def _millis(secs: float) -> str:
+    millis = secs * 1e3
+    return f"{millis:,.0f} ms" if millis >= 100 else f"{millis:.3g} ms"  # noqa: PLR2004 - three digits say enough

@@ -89,7 +89,7 @@ class RingWriter:
         self._written = self.seq
         draft = path.with_name(f".draft-{path.name}")
         with removed_on_error(draft):
-            self._file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            self._file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             os.pwrite(self._file, json.dumps(to_json(header)).encode().ljust(HEADER_BYTES), 0)
             os.ftruncate(self._file, HEADER_BYTES + header.slots * RECORD_BYTES)
             os.pwrite(self._file, records, HEADER_BYTES)

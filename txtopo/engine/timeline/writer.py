@@ -129,7 +129,7 @@ class TimelineWriter:
         A crash before the removal leaves both: readers take the higher epoch, and the next run removes the lower one.
         """
         folder = self._folder
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o700, parents=True, exist_ok=True)  # its errors quote records: they are not for everybody here
         others = epochs_in(folder)
         own = [epoch for epoch in others if self._is_own(epoch)]
         if not self._epoch:

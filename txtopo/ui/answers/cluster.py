@@ -164,7 +164,11 @@ class ClusterSource:
                 "slots": each["slotsTotal"],
                 "used": each["slotsUsed"],
                 "drivers": [
-                    {"slug": slug_of(topology["id"]), "pid": (topology["heartbeat"] or {}).get("pid")}
+                    {
+                        "slug": slug_of(topology["id"]),
+                        "id": topology["id"],
+                        "pid": (topology["heartbeat"] or {}).get("pid"),
+                    }
                     for topology in topologies
                     if (topology["assignment"] or {}).get("supervisor") == each["id"]
                 ],

@@ -16,8 +16,8 @@ def number(value: float | None) -> str:
 
 
 def duration(secs: float | None) -> str:
-    """Return a duration with two or three digits and its unit; a dash for None."""
-    if secs is None:
+    """Return a duration with two or three digits and its unit; a dash for None, and where a clock was set back."""
+    if secs is None or secs < 0:
         return UNKNOWN
     if secs < 1:
         return f"{secs * 1000:.2g} ms" if secs < 0.01 else f"{secs * 1000:.0f} ms"  # noqa: PLR2004 - two digits

@@ -30,7 +30,7 @@ def cluster_part(cluster: Mapping[str, Any]) -> Markup:
             _age(now - each["startedAt"]),
             [
                 [
-                    tag("a", d["slug"], href=f"/t/{d['slug']}"),
+                    tag("a", d["id"], href=f"/t/{d['slug']}"),
                     "" if d["pid"] is None else f" process {d['pid']}",
                     tag("br"),
                 ]

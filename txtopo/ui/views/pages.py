@@ -177,10 +177,10 @@ def _document(title: str, *content: Child, **attributes: Attribute) -> Markup:
             tag("h1", title),
             tag("p", id="connection", role="status"),
         ),
+        tag("noscript", tag("p", "Without JavaScript this page shows its header alone.", class_="message")),
         content,
         tag("dialog", id="question"),
         tag("footer", "All times are UTC."),
-        tag("noscript", tag("p", "This page needs JavaScript: it asks for what has changed.", class_="message")),
         **attributes,
     )
     return joined(Markup("<!doctype html>"), tag("html", head, body, lang="en"))
