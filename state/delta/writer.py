@@ -68,6 +68,8 @@ class TableWriter:
         self.last_txid: int | None = None
         self.taken = BEFORE_ALL
         """The time up to which expired rows are taken out, in µs since 1970 UTC."""
+        self.lives: int | None = None
+        """How long keys live that expire, in µs, as the table has it on record; None if it has not."""
         self.files: dict[str, DataFile] = {}
         self.own_version = self.version
         """The last version that this coordinator has made, by its marker or by a write."""
@@ -154,6 +156,7 @@ class TableWriter:
             # What the next version stands on must not be lost without it: others may not have synced theirs.
             self._sync(files.values())
         self.last_txid, self.taken = self.fence.last_txid(table), self.fence.taken_until(table)
+        self.lives = self.fence.lives(table)
         self.version, self.files = version, files
         self._known_at, self._known_secs = known_at, min(_KNOWN_SECS, log_secs(configuration) / 2)
 
@@ -244,7 +247,7 @@ class TableWriter:
         rolled_back_at, turned_at = (None if each is None else version for each in (restored, turn))
         notes, applications = (
             self.fence.notes(txid, restored, turn),
-            self.fence.applications(txid, rolled_back_at, change.taken, turned_at),
+            self.fence.applications(txid, rolled_back_at, change.taken, turned_at, change.lives),
         )
         entry = entry_of(change, notes, applications, int(time.time() * 1000))
         # The step that makes a write visible. A crash before it leaves data files that no version names, for vacuum;
@@ -258,6 +261,7 @@ class TableWriter:
         self.foreign_change = None
         self.last_txid = self.last_txid if txid is None else txid
         self.taken = self.taken if change.taken is None else change.taken
+        self.lives = self.lives if change.lives is None else change.lives
         for file in change.removed:
             self.files.pop(file.path)
         if change.is_of_rows:

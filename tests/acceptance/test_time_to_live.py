@@ -58,7 +58,7 @@ class Running(BatchBolt, ICommitter):
 
 def built(
     root: Path, transactions: Sequence[Sequence[Row]], fields: Fields = TYPED, *, by_key: bool = False,
-    opaque: bool = False, **options: int,
+    opaque: bool = False, ttl: dt.timedelta = TTL, **options: int,
 ) -> Topology:  # fmt: skip
     data = dict(enumerate(map(list, zip(*transactions, strict=True))))
     spouts = OpaqueMemoryTransactionalSpout if opaque else MemoryTransactionalSpout
@@ -70,7 +70,7 @@ def built(
     builder.set_committer_bolt("totals", committer, 2).fields_grouping("rows", Fields("key"))
     value = Fields("n: long", "at: timestamp")
     builder.set_state(
-        "totals", DeltaState(root / "totals", Fields("key: string"), value, ttl=TTL, clock="clock", **options)
+        "totals", DeltaState(root / "totals", Fields("key: string"), value, ttl=ttl, clock="clock", **options)
     )
     if by_key:
         builder.set_committer_bolt("said", AppendCommitter("said")).shuffle_grouping("totals")
@@ -166,6 +166,34 @@ def test_crashes(tmp_path: Path, by_key: bool, every: int, command_line) -> None
             audit = command_line("audit", str(output))
             assert audit.exit_code == 0, audit.stdout
 
+
+@pytest.mark.parametrize("by_key", [False, True], ids=["columns", "by key"])
+@pytest.mark.parametrize("every", [1, 50])
+def test_a_longer_time_to_live_at_a_restart(tmp_path: Path, by_key: bool, every: int, command_line) -> None:
+    """What has expired stays so, audit and replay agree; what has not lives longer."""
+    output = tmp_path / "out"
+    rows = [
+        (START + at * SECOND, key, 1) for at, key in [(0, "a"), (60, "b"), (62, "a"), (63, "b"), (99, "b"), (99, "a")]
+    ]
+    stream, options = [[row] for row in rows], {"by_key": by_key, "upkeep_every_writes": every}
+    run_inline(built(output, stream, **options), until=2)  # the watermark is past "a" now, and nobody has touched it
+    run_inline(built(output, stream, ttl=dt.timedelta.max, **options))
+    assert live(output) == [("a", 2, rows[5][0]), ("b", 3, rows[4][0])]
+    audit = command_line("audit", str(output))
+    assert audit.exit_code == 0, audit.stdout
+    command_line.write_module("longer_topology", LONGER.format(output=str(output), stream=stream, by_key=by_key))
+    for txid in range(3, 7):
+        replay = command_line("replay", "longer_topology:topology_to_replay", str(txid))
+        assert (replay.exit_code, "differs" in replay.stdout) == (0, False), replay.output
+
+
+LONGER = """
+import datetime
+from pathlib import Path
+from tests.acceptance.test_time_to_live import built
+longer = datetime.timedelta.max
+topology_to_replay = built(Path({output!r}), {stream!r}, by_key={by_key}, ttl=longer)
+"""
 
 MODULE = """
 from pathlib import Path

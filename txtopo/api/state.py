@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import datetime as dt
 import functools
 import pickle
 from abc import ABC, abstractmethod
@@ -413,8 +414,12 @@ class ExpiresKeys(Protocol):
     cut where a key has.
     """
 
-    def expired_until(self) -> int:
-        """Return the time up to which keys have expired for the last write; a time before all others if none has."""
+    def expired_until(self, watermark: dt.datetime | None) -> int:
+        """Return the time up to which keys have expired for good; a time before all others if none has.
+
+        That is what had expired for the last write. If the time to live is another one than before a restart, it is
+        what had expired by the former one at ``watermark``, which is that of the first transaction then.
+        """
 
 
 @runtime_checkable

@@ -25,6 +25,10 @@ CLOCK_FIELD = "watermark"
 """The value field of a clock's state with the watermark."""
 
 
+_FOR_EVER = (1 << 63) - 1
+"""The microseconds that a table can have on record."""
+
+
 @attrs.frozen
 class Expiry:
     """Tells which values have expired for one transaction.
@@ -70,9 +74,14 @@ class TimeToLive:
                 f"expire; write clock='clock', not {clock!r}"
             )
 
+    @property
+    def micros(self) -> int:
+        """The duration in microseconds; one that is longer than all of time is as long."""
+        return min(self.duration // MICROSECOND, _FOR_EVER)
+
     def until(self, watermark: dt.datetime) -> int:
         """Return the time up to which keys have expired at a watermark, in µs since 1970 UTC."""
-        return max(micros_at(watermark) - self.duration // MICROSECOND, MICROS_MIN - 1)
+        return max(micros_at(watermark) - self.micros, MICROS_MIN - 1)
 
     def expiry(self, until: int, fields: Fields) -> Expiry | None:
         """Return what tells expired values; None if none has.

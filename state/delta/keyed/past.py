@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -104,7 +105,7 @@ class PastDeltaState(PastDeltaTable, ExpiresKeys):
                 return f"key {key!r} is removed now, but was {_shown(held)} then"
         return None
 
-    def expired_until(self) -> int:
+    def expired_until(self, watermark: dt.datetime | None = None) -> int:  # noqa: ARG002 - it was recorded
         """Return the time up to which keys have expired in this version; see :class:`ExpiresKeys`."""
         return taken_until(self._table, self._application)
 

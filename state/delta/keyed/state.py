@@ -23,7 +23,7 @@ from state.delta.read.foreign import stale
 from state.delta.read.history import read_table
 from state.delta.schema import FittedRows, RowFormat, checked_fields
 from state.delta.upkeep import Upkeep
-from state.delta.writer import TableWriter
+from state.delta.writer import WRITE_TRIES_MAX, TableWriter
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
 from txtopo.api.reduction import Folding, PreparedWrites, Reducible, RowsFile, TransactionRows
@@ -34,6 +34,7 @@ from txtopo.api.values import StateKind, StateValue
 from txtopo.columnar.rows_by_time import are_up_to
 from txtopo.columnar.rows_file import read_rows_file, schema_of
 from txtopo.errors import ConfigError, FieldsError, StateFailure
+from txtopo.utc import micros_at
 
 __all__ = ["DeltaState", "OpenedDeltaState", "read_table"]
 
@@ -234,9 +235,26 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
             return self._reducer.folded_at(*found, new, first, reduction)
         return self._reducer.folded(self._cache.rows_of(self._writer, keys), new, first, reduction)
 
-    def expired_until(self) -> int:
+    def expired_until(self, watermark: dt.datetime | None) -> int:
         """Return the time up to which keys have expired for the last write; see :class:`ExpiresKeys`."""
+        ttl, former = self.declared.time_to_live, self._writer.lives
+        if ttl is not None and former is not None and former != ttl.micros:
+            self._live_on(ttl.micros, None if watermark is None else micros_at(watermark) - former)
         return self._writer.taken
+
+    def _live_on(self, lives: int, until: int | None) -> None:
+        """Record that keys live longer or shorter from now on; what had expired by then stays so.
+
+        That may be more than had expired for the last write: the clock has gone on without one. A crash before the
+        put leaves the table as it was, and the next coordinator does it.
+        """
+        writer = self._writer
+        for _ in range(WRITE_TRIES_MAX):
+            taken = until if until is not None and until > writer.taken else None
+            if writer.put_next(Change(taken=taken, lives=lives), None):
+                self._landed(None)
+                return
+        raise writer.overtaken(None)
 
     def close(self) -> None:
         """Clear the caches, and wait until its log is looked after."""
@@ -287,7 +305,9 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
                 "written. Run 'txtopo repair'",
             )
         write = FileWrites.of_note(note)
-        return writer.reading(lambda: write.change(self._data, self._rows, writer.files))
+        change = writer.reading(lambda: write.change(self._data, self._rows, writer.files))
+        ttl = self.declared.time_to_live
+        return change if ttl is None or writer.lives is not None else attrs.evolve(change, lives=ttl.micros)
 
     def _compacted(self) -> Change | None:
         return self._without_expired() or super()._compacted()

@@ -98,18 +98,24 @@ class Fence:
         """Return the time up to which expired rows are taken out, according to the handle."""
         return taken_until(table, state_application(self.topology_id, self.state))
 
+    def lives(self, table: DeltaTable) -> int | None:
+        """Return how long keys live that expire, according to the handle; None if no version says so."""
+        return table.transaction_version(lives_application(state_application(self.topology_id, self.state)))
+
     def applications(
         self,
         txid: int | None,
         rolled_back_at: int | None = None,
         taken: int | None = None,
         turned_at: int | None = None,
+        lives: int | None = None,
     ) -> Mapping[str, int]:
         """Return the application transactions that a version must carry.
 
         ``txid`` is None for a marker and for upkeep. A roll-back passes the number of the version that it makes, and so
         does the marker of a turn.
         ``taken`` is the time up to which the version has taken out expired rows; None if it takes out none.
+        ``lives`` is how long keys live from this version on, in microseconds; None: as long as before.
         """
         own = state_application(self.topology_id, self.state)
         numbers = {
@@ -118,6 +124,7 @@ class Fence:
             rolled_back_application(own): rolled_back_at,
             turned_application(own): turned_at,
             taken_application(own): taken,
+            lives_application(own): lives,
         }
         return {name: number for name, number in numbers.items() if number is not None}
 
@@ -154,6 +161,11 @@ def taken_until(table: DeltaTable, application: str) -> int:
 def taken_application(application: str) -> str:
     """Return the application id that carries the time up to which expired rows are taken out."""
     return f"{application}/taken"
+
+
+def lives_application(application: str) -> str:
+    """Return the application id that carries how long keys live, in microseconds."""
+    return f"{application}/lives"
 
 
 def epoch_application(topology_id: str) -> str:

@@ -45,6 +45,7 @@ class Change:
         removed: data files that the version no longer has.
         is_of_rows: whether rows are added or removed; False if they only move between files.
         taken: the time up to which expired rows are taken out; None if that stays.
+        lives: how long keys live, in microseconds; None if that stays.
         metadata: the log's actions ``protocol`` and ``metaData``, by which columns are added, or others' changes taken
             back; or, if rows move, the table's ``metaData`` as it is. That makes an OPTIMIZE of somebody else fail that
             has read the files before: delta-rs does not look for files that were moved meanwhile, and would put their
@@ -56,6 +57,7 @@ class Change:
     removed: Sequence[DataFile] = ()
     is_of_rows: bool = True
     taken: int | None = None
+    lives: int | None = None
     metadata: Sequence[Mapping[str, Any]] = ()
     vectors: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
 

@@ -6,6 +6,7 @@ version meanwhile, the write starts again. Every new version is passed to the ch
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Never
 
@@ -131,7 +132,7 @@ class OpenedSimulatedState(OpenedState, FoldsRows):
         rows = self._table.newest.rows
         return [rows.get(key) for key in keys]
 
-    def expired_until(self) -> int:
+    def expired_until(self, watermark: dt.datetime | None) -> int:  # noqa: ARG002
         """Return a time before all others, because no key is dropped; see :class:`ExpiresKeys`."""
         return BEFORE_ALL
 

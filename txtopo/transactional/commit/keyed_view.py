@@ -80,7 +80,7 @@ class KeyedGroup(GroupState):
         assert isinstance(opened, ExpiresKeys), "the keys of other states do not expire"
         row: Any = self.clock.begin(txid).get(CLOCK_KEY)
         watermark = None if row is None else _field(row.value, self.clock.opened.declared.value, CLOCK_FIELD)
-        durable = opened.expired_until()
+        durable = opened.expired_until(watermark)
         return durable if watermark is None else max(durable, ttl.until(watermark))
 
     def txid_of(self, key: Key) -> int:

@@ -369,6 +369,22 @@ def test_a_longer_time_to_live_brings_nothing_back(tmp_path: Path) -> None:
     assert live(tmp_path, txid=1) == {"a": (1, at(0)), "b": (2, at(8))}
 
 
+def test_a_longer_time_to_live_brings_nothing_back_that_nobody_has_touched(tmp_path: Path) -> None:
+    """What has expired stays so though nothing was written since; what has not lives longer, over further restarts."""
+    states = opened(declared(tmp_path, ttl=5))
+    put(states, 1, 0, {"a": (1, 0), "b": (2, 8)})
+    put(states, 2, 10, {})
+    for epoch, txid, watermark in [(2, 3, 30), (3, 4, 31), (4, 5, 40)]:
+        states = opened(declared(tmp_path, ttl=50), epoch)
+        views = {name: each.begin(txid) for name, each in group_states(states).items()}
+        assert [each and each.value for each in views["keys"].multi_get(["a", "b"])] == [None, (2, at(8))]
+        assert live(tmp_path) == {"b": (2, at(8))}
+        put(states, txid, watermark, {})
+    group = group_of(states, 6, (40, [table(("a", 10, at(40)), ("b", 10, at(40)))]))
+    states["keys"].write(6, group["keys"].writes())
+    assert live(tmp_path) == {"a": (10, at(40)), "b": (12, at(40))}
+
+
 def test_refused(tmp_path: Path) -> None:
     """A declaration that cannot work says what to do; so does a read of the live keys of a table without them."""
     day = dt.timedelta(days=1)
