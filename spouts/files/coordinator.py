@@ -18,6 +18,7 @@ without a log. Metadata of earlier versions has neither ``next`` nor ``log``.
 
 from __future__ import annotations
 
+import json
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,7 +42,7 @@ from spouts.files.ranges import (
 )
 from spouts.files.taken_log import Admitted, FileLog, LogPlace
 from txtopo.api.spout import Coordinator, Metadata
-from txtopo.api.store import Lead, Store
+from txtopo.api.store import Lead, Put, Store
 from txtopo.errors import InputError
 
 START = Place(0, 0)
@@ -64,6 +65,16 @@ class FilesOptions:
     tasks: int
 
 
+@attrs.frozen
+class _Forgone:
+    """What ``txtopo forgo`` goes on without."""
+
+    txid: int
+    """The transaction that records it."""
+    shares: list[list[Any]]
+    """(name, start, end) of each file."""
+
+
 class FilesCoordinator(Coordinator):
     """Takes admitted files in their order."""
 
@@ -77,6 +88,8 @@ class FilesCoordinator(Coordinator):
         self._format_name = ""
         self._place = START
         self._resumed: tuple[Metadata, Place] | None = None
+        self._forgone: _Forgone | None = None
+        self._next_txid = 0
 
     def open_store(self, store: Store, lead: Lead, root: str) -> None:
         """Remember the store and path of the log."""
@@ -107,6 +120,41 @@ class FilesCoordinator(Coordinator):
         self._log.owe(owed, self._log.folder_of(self._folders()))
         return True
 
+    def forgo(self, txid: int, metadata: Metadata, names: Sequence[str]) -> list[str]:
+        """Go on without owed files that are lost for good, for ``txtopo forgo``; return a line for each of them.
+
+        They leave the log, so what is in their place now is new. The transaction after ``txid`` records them.
+        """
+        self._log = FileLog(self._log_place)
+        if self._log_place is None or self._log.head is None:
+            return []
+        self._follow_root()
+        place = START if metadata is None or metadata["position"] is None else Place(*metadata["next"])
+        owed = {path_of(self._root, file.name): file for file in self._log.entries_from(place.number) if file.is_owed}
+        lost = {os.path.abspath(name): owed.get(os.path.abspath(name)) for name in names}  # noqa: PTH100 - a str
+        wrong = [path for path, file in lost.items() if file is None or is_same(file, look_at(file.name, path))]
+        if wrong:
+            raise InputError(
+                f"{_list(wrong)} is there, or is no file that a rewind has promised to read again; nothing was changed"
+            )
+        files = {path: file for path, file in lost.items() if file is not None}
+        self._log.remove([file.number for file in files.values()])
+        starts = {place.number: place.offset}
+        shares = [[file.name, starts.get(file.number, 0), file.size] for file in files.values()]
+        due = self._read_forgone()
+        before = due.shares if due is not None and due.txid == txid + 1 else []
+        value = json.dumps({"txid": txid + 1, "shares": [*before, *shares]}, separators=(",", ":")).encode()
+        self._log_place.lead.write([Put(self._log_place.forgone, value)])
+        return [f"lost: {_described(file, path)}" for path, file in files.items()]
+
+    def _read_forgone(self) -> _Forgone | None:
+        value = None if self._log_place is None else self._log_place.store.read(self._log_place.forgone)
+        return None if value is None else _Forgone(**json.loads(value))
+
+    def _is_skip_due(self) -> bool:
+        """Whether the next transaction has to record what was forgone, even if it takes nothing."""
+        return self._forgone is not None and self._forgone.txid == self._next_txid
+
     def _found_again(self, root: str, name: str, size: int, mtime_ns: int) -> InputFile | None:
         """Return a file that was taken from below a former root, where it is now; None if it is not there unchanged.
 
@@ -127,6 +175,7 @@ class FilesCoordinator(Coordinator):
         self._check_format(metadata)
         self._place = self._settle(metadata)
         self._resumed = metadata, self._place
+        self._forgone, self._next_txid = self._read_forgone(), txid + 1
         self._begin(txid)
 
     def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
@@ -145,6 +194,10 @@ class FilesCoordinator(Coordinator):
             "log": self._log.mark,
             **self._more(plan),
         }
+        self._next_txid = txid
+        if self._forgone is not None and self._is_skip_due():
+            metadata["skipped"] = self._forgone.shares
+        self._next_txid = txid + 1
         self._place = plan.place if plan else place
         return metadata
 
@@ -252,7 +305,7 @@ class FilesCoordinator(Coordinator):
         if owed:
             raise InputError(
                 f"a rewind has promised to read {_list(owed)} again, but these files are missing or have changed "
-                "since; put the original files back"
+                "since; put the original files back, or, if they are lost for good, give them to 'txtopo forgo'"
             )
         missing = [_described(file, path) for file, path in waiting if not os.path.isfile(path)]  # noqa: PTH113 - a str
         if missing:
@@ -301,7 +354,7 @@ class ListingCoordinator(FilesCoordinator):
         self._ensure_resumed(0, None)
         assert self._cutter is not None, "it has a format from the start"
         files = self._files_from(self._place)
-        return all(self._cutter.next_span(file, self._place, 1) is None for file in files)
+        return not self._is_skip_due() and all(self._cutter.next_span(file, self._place, 1) is None for file in files)
 
     def remaining(self, metadata: Metadata) -> int:
         """Estimate how many transactions follow one, by the bytes and the files that are left."""

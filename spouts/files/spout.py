@@ -206,6 +206,11 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
             shares[name] = (start, piece.end)
         return shares
 
+    def input_skipped(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, list[tuple[int, int]]]:
+        """Return the shares of files that ``txtopo forgo`` goes on without, by name."""
+        del previous_metadata
+        return {name: [(start, end)] for name, start, end in metadata.get("skipped", ())}
+
 
 class _FilesEmitter(Emitter):
     def __init__(self, spout: FilesTransactionalSpout, task: int, tasks: int) -> None:

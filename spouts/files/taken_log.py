@@ -98,6 +98,11 @@ class LogPlace:
         """The path of the head."""
         return f"{self.root}/files/head"
 
+    @property
+    def forgone(self) -> str:
+        """The path of what is forgone: the transaction that records it, and (name, start, end) of each share."""
+        return f"{self.root}/forgone"
+
     def generation(self, number: int) -> str:
         """Return the path of a generation."""
         return f"{self.root}/files/{number:06d}"

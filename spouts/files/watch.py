@@ -96,7 +96,7 @@ class WatchingCoordinator(FilesCoordinator):
         if self._times.now_secs() >= self._next_look_secs:
             self._look()
         try:
-            return self._has_next()
+            return self._is_skip_due() or self._has_next()
         except (OSError, FileChangedError) as error:
             raise self._not_now(error) from error
 

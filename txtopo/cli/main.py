@@ -38,6 +38,7 @@ _COMMANDS = {
     "show": "show:show",
     "simulate": "simulate:simulate",
     "skip": "skip:skip",
+    "forgo": "forgo:forgo",
     "state": "state:state",
     "submit": "cluster.submit:submit",
     "supervisor": "cluster.daemons:supervisor",

@@ -124,6 +124,13 @@ class Growing:
             self.lines.subtract(self.emitted(metadata))
         self.lines = Counter() if is_moved else self.lines + Counter()
 
+    def forgo(self, *names):
+        """Go on without owed files, as ``txtopo forgo`` does."""
+        coordinator = self.spout.coordinator({}, PlainContext())
+        coordinator.open_store(self._store, self._lead, ROOT)
+        metadata = self.saved[-1] if self.saved else None
+        return coordinator.forgo(len(self.saved), metadata, [str(self.folder / name) for name in names])
+
     def is_admitted(self, name):
         """Whether the log in the store has a name."""
         return name in FileLog(LogPlace(self._store, self._lead, ROOT))

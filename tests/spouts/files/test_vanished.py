@@ -120,6 +120,65 @@ def test_a_rewind_to_a_file_of_the_same_length(files):
         files.rewind(1)
 
 
+def skipped(files):
+    return [files.spout.input_skipped(each, None) for each in files.saved]
+
+
+@pytest.mark.parametrize("others", ["gone", "another file"])
+@pytest.mark.parametrize("txid", [0, 1, 2])
+def test_what_a_rewind_owes_and_is_lost_for_good(files, txid, others):
+    """It can be forgone by name; the next transaction records it, also if it takes nothing, and a new file is read."""
+    files.drain()
+    files.rewind(txid)
+    names = ("a.txt", "b.txt", "sub/c.txt")
+    (files.folder / names[txid]).unlink()
+    if others == "another file":
+        files.write(names[txid], "new\n", mtime_secs=500)
+    (line,) = files.forgo(names[txid])
+    assert f"{names[txid]} (2 bytes, " in line
+    for _ in range(2):
+        files.start()
+        left = {str(number): 1 for number in range(1, 4) if number != txid + 1}
+        assert files.drain() == left | ({"new": 1} if others == "another file" else {})
+    assert [each for each in skipped(files) if each] == [{names[txid]: [(0, 2)]}]
+    assert skipped(files)[txid], "the first transaction after the rewind"
+
+
+def test_only_what_is_lost_is_forgone(files):
+    """Neither a file that is there as it was, nor one that nobody owes."""
+    files.drain()
+    files.rewind(1)
+    for name in ("b.txt", "a.txt", "nowhere.txt"):
+        with pytest.raises(InputError, match=rf"{name} is there, or is no file that a rewind has promised"):
+            files.forgo(name)
+    (files.folder / "b.txt").unlink()
+    (files.folder / "sub/c.txt").unlink()
+    files.forgo("b.txt")
+    with pytest.raises(InputError, match=r"a rewind has promised to read \S*sub/c\.txt .*'txtopo forgo'"):
+        files.start()
+        files.drain()
+    files.committed = len(files.saved)
+    files.forgo("sub/c.txt")
+    files.start()
+    assert files.drain() == {"1": 1}
+    assert {name for each in skipped(files) for name in each} == {"b.txt", "sub/c.txt"}
+
+
+def test_a_file_that_is_forgone_half_way(tmp_path):
+    """Of a file that transactions had taken to a point, the rest is forgone."""
+    files = Growing(tmp_path / "in", watch=False, options={"batch_bytes": 4})
+    path = files.write("a.txt", "1\n2\n3\n4\n", mtime_secs=100)
+    files.write("b.txt", "5\n", mtime_secs=101)
+    files.start()
+    files.drain()
+    files.rewind(1)
+    path.unlink()
+    files.forgo("a.txt")
+    files.start()
+    assert files.drain() == {"1": 1, "2": 1, "5": 1}
+    assert skipped(files) == [{}, {"a.txt": [(4, 8)]}]
+
+
 @pytest.mark.parametrize("txid", [0, 1, 2])
 @pytest.mark.parametrize("moves", ["moved", "further up", "moved and further up", "moved twice", "moved after a run"])
 def test_a_rewind_after_the_folder_was_moved(files, txid, moves):

@@ -12,18 +12,20 @@ is changed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from txtopo.api.optional import call_if_there
 from txtopo.api.store import Change, Delete, Lead, Put, Store
 from txtopo.config import Config
-from txtopo.errors import StateAccessError
+from txtopo.errors import StateAccessError, StopError
 from txtopo.topology.plan import Plan
 from txtopo.topology.user_code import user_code
+from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.diagnosis import Adopt, GoTo, Repair, RepairSubject
 from txtopo.transactional.recovery.rewind import metadata_after, refuse_left_behind
+from txtopo.transactional.run.storage import make_store
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskFactory
 
@@ -131,6 +133,42 @@ def checked(
         call_if_there(coordinator, "open_store", after, GatheringLead(coordinator_state.epoch), root)
         plan.semantics.resume(coordinator, to.txid, to.metadata, is_first=True)
     return gathering.changes
+
+
+def forgo(plan: Plan, config: Config, names: Sequence[str], agree: Callable[[list[str]], None]) -> None:
+    """Let a spout go on without input that a rewind has promised to read again, while the topology doesn't run.
+
+    Args:
+        plan: the topology's.
+        config: its configuration.
+        names: what is lost, as the spout calls it.
+        agree: is told what that is before anything is written, and raises StopError if that is not to be.
+
+    Raises:
+        InputError: it is not owed, or is there.
+        StopError: a repair or a rewind is unfinished, or the spout owes nothing.
+    """
+    with contextlib.ExitStack() as stack:
+        store = make_store(plan, config)
+        stack.callback(store.close)
+        lead = store.take_lead(plan.topology_id, "txtopo forgo")
+        stack.callback(lead.release)
+        coordinator_state = CoordinatorState(store, lead, plan.topology_id)
+        if coordinator_state.repair() is not None:
+            raise StopError("a repair or a rewind was interrupted: finish it first, with 'txtopo repair'")
+        _, _, root = coordinator_state.source_place
+        mark = coordinator_state.committed()
+        committed = TransactionMetadata(mark.txid, mark.metadata, mark.planned)
+        last = max((committed, *coordinator_state.begun_as_far_as_known()), key=lambda each: each.txid)
+        gathering = GatheringLead(coordinator_state.epoch)
+        with _coordinator(plan, config) as coordinator:
+            call_if_there(coordinator, "open_store", store, gathering, root)
+            lines = call_if_there(coordinator, "forgo", last.txid, last.metadata, names)
+        if not lines:
+            raise StopError(f"spout {plan.spout.id!r} has promised nothing by name; nothing was changed")
+        agree(lines)
+        # One step: a crash before it leaves all as it was.
+        lead.write(gathering.changes)
 
 
 @contextlib.contextmanager
