@@ -555,15 +555,29 @@ class StateConformance:
             opened.roll_back(3)
         assert (opened.last_txid, values_of(opened, "a"), table.is_kept(3)) == (5, [2], False)
 
+    def test_a_turn_is_marked(self, place: StatePlace, table: StateTable) -> None:
+        """The mark says where the topology has gone back to, to whoever knows only earlier epochs; no row changes."""
+        put(place.opened(epoch=2), 1, {"a": 1})
+        assert table.turned_to(0) is None
+        for epoch, txid in ((3, 5), (4, 7)):
+            opened = _capable(place.opened(epoch=epoch), CanBeRepaired)
+            opened.note_turn(txid)
+            assert (opened.last_txid, rows_of(opened)) == (1, [("a", 1, 1)])
+        assert [table.turned_to(epoch) for epoch in (2, 3, 4, 5)] == [5, 7, None, None]
+        assert (table.undone_to(2), table.foreign_change(None)) == (None, None)
+        place.opened(epoch=5)
+        assert table.turned_to(2) == 5
+
     def test_a_zombie_rolls_nothing_back(self, place: StatePlace, table: StateTable) -> None:
         """A roll back is fenced like a write."""
         old = _capable(place.opened(epoch=1), CanBeRepaired)
         for txid in (1, 2):
             put(old, txid, {"a": txid})
         new = _capable(place.opened(epoch=2), CanBeRepaired)
-        with pytest.raises(LostLead):
-            old.roll_back(1)
-        assert (rows_of(new), table.is_kept(2)) == ([("a", 2, 2)], True)
+        for late in (old.roll_back, old.note_turn):
+            with pytest.raises(LostLead):
+                late(1)
+        assert (rows_of(new), table.is_kept(2), table.turned_to(0)) == ([("a", 2, 2)], True, None)
 
     def test_setting_aside(self, place: StatePlace, table: StateTable) -> None:
         """A table that is set aside is kept, and leaves its place to a new one."""
