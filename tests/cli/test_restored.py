@@ -125,6 +125,22 @@ def test_nothing_is_lost_or_doubled(command_line, place, rewound, to, txid, kind
     assert audited.exit_code == (kind == "journal"), audited.output
 
 
+@pytest.mark.parametrize("kind", ["store", "store and journal"])
+def test_a_fork_of_two_timelines_is_refused(command_line, place, rewound, kind):
+    """It would begin with transactions, or go on from metadata, that are undone."""
+    rewound(3, 5)
+    if kind == "store":
+        restore_store(place, 5)
+    else:
+        restore(place, 5, "_txtopo")
+    settings = ("--set", f"take={LATTER}")
+    for txid in ("2", "5"):
+        assert "of another timeline: a rewind" in command_line.refusal("fork", "counting", txid, "side", *settings)
+    assert not (place.folder / "side").exists()
+    command_line.told("repair", "counting", "--yes", *settings)
+    command_line.told("fork", "counting", "3", "side", *settings)
+
+
 @pytest.mark.parametrize(
     "txid", [2, pytest.param(3, marks=pytest.mark.slow), 4, pytest.param(5, marks=pytest.mark.slow)]
 )

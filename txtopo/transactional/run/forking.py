@@ -127,7 +127,7 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) ->
     checkpoint = point.checkpoint
     places = _places(states, metadata_dir.parent)
     fork = attrs.evolve(fork, origin=str(metadata_dir.parent), txid=checkpoint.txid, tables=places)
-    state = _state_of(plan, values)
+    state = _state_of(origin, values)
     begun, is_all = _begun_after(plan, checkpoint, parts, state)
     source = source_in(values)
     if source and not is_all:
@@ -141,12 +141,12 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) ->
     return ForkSubject(fork, folder, origin, checkpoint, moved_states, begun, source), point.obstacles
 
 
-def _state_of(plan: Plan, values: Mapping[str, bytes]) -> CoordinatorState:
+def _state_of(origin: RepairSubject, values: Mapping[str, bytes]) -> CoordinatorState:
     """Return a copy of a coordinator state, given its values by path."""
     store = MemoryStore(MemoryPlace())
-    lead = store.take_lead(plan.topology_id, OWNER)
-    lead.write([Put(f"{plan.topology_id}/{path}", value) for path, value in values.items()])
-    return CoordinatorState(store, lead, plan.topology_id)
+    lead = store.take_lead(origin.topology_id, OWNER)
+    lead.write([Put(f"{origin.topology_id}/{path}", value) for path, value in values.items()])
+    return CoordinatorState(store, lead, origin.topology_id, origin.rooms())
 
 
 def _values_of(plan: Plan, config: Config) -> tuple[dict[str, bytes], str | None, int]:
