@@ -21,11 +21,11 @@ from txtopo.api.tuples import TupleSource
 from txtopo.api.types import ddl_name
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.column_bytes import ColumnBytes, to_bytes
-from txtopo.columnar.conversion import fit_array, misfit_of
+from txtopo.columnar.conversion import cast_array, fit_array, misfit_of
 from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.errors import FieldsError
 
-_FROM_BYTES = frozenset({pa.int64(), pa.float64(), pa.string()})
+_FROM_BYTES = frozenset({pa.int64(), pa.int32(), pa.int16(), pa.int8(), pa.float64(), pa.string()})
 
 Row = Sequence[Any]
 """The values of a tuple, the attempt first."""
@@ -171,6 +171,8 @@ class Chunk:
         if values and field.type in _FROM_BYTES:  # 2x as fast as Arrow for strings and small integers without nulls
             encoded = self.column_as_bytes(position)
             array = None if encoded is None else encoded.to_array(len(values))
+            if array is not None and array.type == pa.int64():
+                array = cast_array(array, field.type)
         if array is None or array.type != field.type:
             array = fit_array(values, field.type)
         if array is None:
