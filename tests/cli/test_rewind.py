@@ -308,7 +308,7 @@ def config():
     command_line.told("audit", ".")
 
 
-@pytest.mark.parametrize("finisher", ["rewind", "repair"])
+@pytest.mark.parametrize("finisher", variants("rewind", slow=["repair"]))
 @pytest.mark.parametrize("step", variants(*STEPS[1::3], long=[each for each in STEPS if each not in STEPS[1::3]]))
 def test_a_crash_at_a_step_is_finished_or_undone(command_line, place, step, finisher):
     """Until the plan is on record nothing has happened; after that no run begins before either command ends it."""
@@ -511,7 +511,7 @@ def topology():
 """The same topology without its state ``total``."""
 
 
-@pytest.mark.parametrize("finisher", ["rewind", "repair"])
+@pytest.mark.parametrize("finisher", variants("rewind", slow=["repair"]))
 @pytest.mark.parametrize("step", ["repair.begin.after", "repair.journal.after", "repair.end.before"])
 def test_who_finishes_it_needs_all_states_too(command_line, place, step, finisher):
     """Code that lacks a state would leave rows of transactions that are undone, also if it only finishes."""
