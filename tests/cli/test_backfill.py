@@ -272,11 +272,12 @@ def test_starting_anew_moves_it_aside_too(command_line, module, inline):
     command_line.told("audit", ".")
 
 
-def test_a_backfill_before_the_point_goes_on(command_line, module, inline):
-    """What it has is not undone, so it stays."""
+@pytest.mark.parametrize("point", [4, 9])
+def test_a_backfill_before_the_point_goes_on(command_line, module, inline, point):
+    """What it has is not undone, so it stays; also if it is at the very point."""
     with armed(Crash(4, only="group.decide.after")):
         command_line("backfill", module, "lengths", *ADDED)
-    told = command_line.told("rewind", module, "9", "--yes", *ADDED)
+    told = command_line.told("rewind", module, str(point), "--yes", *ADDED)
     assert "state 'lengths' is new: its backfill, at transaction 4, can go on afterwards" in told
     run()
     assert "joined the topology at transaction 12" in command_line.told("backfill", module, "lengths", *ADDED)

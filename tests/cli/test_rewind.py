@@ -511,6 +511,16 @@ def topology():
 """The same topology without its state ``total``."""
 
 
+def test_code_that_lacks_a_state_undoes_not_even_one_transaction(command_line, place):
+    """Its table would be one transaction ahead of the others."""
+    place.run()
+    before = place.seen()
+    command_line.write_module("less", LESS)
+    refusal = command_line.refusal("rewind", "less", "5", "--yes")
+    assert "the code lacks 'total', with rows of transactions after 5 that would stay behind" in refusal
+    assert place.seen() == before
+
+
 @pytest.mark.parametrize("finisher", variants("rewind", slow=["repair"]))
 @pytest.mark.parametrize("step", ["repair.begin.after", "repair.journal.after", "repair.end.before"])
 def test_who_finishes_it_needs_all_states_too(command_line, place, step, finisher):

@@ -256,6 +256,33 @@ def test_lost_records_may_be_skipped(world, caplog):
     assert driven.skipped == {}
 
 
+def test_a_single_lost_record_is_told(world, caplog):
+    """One that no transaction has, and one of a planned transaction, count as any number of them."""
+    world.append("t", [b"x"] * 30, 0)
+    driven = Driven(world, on_lost="skip")
+    driven.begin()
+    assert len(driven.emit()) == 10
+    world.delete_records("t", {0: 11})
+    driven.look_again()
+    with caplog.at_level(logging.WARNING, "txtopo.kafka"):
+        assert driven.begin() == {"t-0": (10, 21)}
+    assert driven.spout.input_skipped(driven.metadata, None) == {"t-0": [(10, 11)]}
+    assert caplog.text.count("offsets 10 to 10 ") == 1
+    world.delete_records("t", {0: 12})
+    assert len(driven.emit()) == 9
+    assert driven.skipped == {"t-0": [(11, 12)]}
+
+
+def test_a_single_lost_record_stops_the_run(world):
+    """It is named, if a transaction is planned with it."""
+    world.append("t", [b"x"] * 30, 0)
+    driven = Driven(world)
+    driven.begin()
+    world.delete_records("t", {0: 1})
+    with pytest.raises(InputError, match="offsets 0 to 0"):
+        driven.emit()
+
+
 def test_a_cluster_that_does_not_answer_is_waited_for(world):
     """At the start, when planning, and when reading: the transaction fails, and is tried again."""
     world.append("t", [b"x"], 0)
