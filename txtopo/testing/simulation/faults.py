@@ -52,6 +52,8 @@ class Fault(enum.Enum):
     """Another process takes the lead, and the first one works on beside it."""
     LOSTJOBS = "lostjobs"
     """A job is lost, before or after its work."""
+    DEADEXECUTORS = "deadexecutors"
+    """An executor dies that has several jobs: all that are not done are lost together."""
     LATEANSWERS = "lateanswers"
     """The answers of a job come late, some of them after the timeout."""
     LOSTANSWERS = "lostanswers"
@@ -84,6 +86,7 @@ RATES: dict[Fault, float] = {
     Fault.PAUSES: 0.03,
     Fault.LOSTLEADS: 0.01,
     Fault.LOSTJOBS: 0.1,
+    Fault.DEADEXECUTORS: 0.1,
     Fault.LATEANSWERS: 0.15,
     Fault.LOSTANSWERS: 0.1,
     Fault.DOUBLEDANSWERS: 0.2,
@@ -179,6 +182,9 @@ def lose_job(world: World, *, is_done: bool) -> None:
     """Lose a job, perhaps, before its work or after it."""
     if world.strikes(Fault.LOSTJOBS, "after it was done" if is_done else "before it was done"):
         raise JobFailure("the simulator lost the job")
+    if not is_done and world.strikes(Fault.DEADEXECUTORS, "with this job and all that wait"):
+        world.moving.threads.lose_jobs()
+        raise JobFailure("the simulator killed an executor")
 
 
 def answer(world: World, fault: Fault, delivery: Delivery, job_id: int) -> None:

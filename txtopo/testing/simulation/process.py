@@ -81,6 +81,8 @@ class SimulatedRunner(JobRunner):
         """Run a job to its end."""
         if job.job_id in self._cancelled:
             raise JobFailure("it was cancelled")
+        if self._process.threads.is_lost:
+            raise JobFailure("its executor died at another job")
         on_progress()
         self._process.job_id = job.job_id
         for assigned in job.attempts:

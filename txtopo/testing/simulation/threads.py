@@ -37,6 +37,8 @@ class Work:
 
     role: Role
     do: Callable[[], None]
+    is_lost: bool = False
+    """Whether the executor has died that was to do it."""
 
 
 class SimulatedThreads(Threads):
@@ -50,6 +52,8 @@ class SimulatedThreads(Threads):
         self._wall_secs = wall_secs
         self._next: Delivery | None = None
         self._role: Role | None = None
+        self.is_lost = False
+        """Whether the work is lost that is being done."""
 
     def now_secs(self) -> float:
         """Return the world's time."""
@@ -112,11 +116,17 @@ class SimulatedThreads(Threads):
     def do(self, work: Work) -> None:
         """Run work to its end."""
         self.works.remove(work)
-        before, self._role = self._role, work.role
+        before = self._role, self.is_lost
+        self._role, self.is_lost = work.role, work.is_lost
         try:
             work.do()
         finally:
-            self._role = before
+            self._role, self.is_lost = before
+
+    def lose_jobs(self) -> None:
+        """Lose all jobs that wait to be done."""
+        for work in self.works:
+            work.is_lost = work.role is Role.JOB
 
     def deliverable(self) -> list[Delivery]:
         """Return the deliveries that may be made now."""
