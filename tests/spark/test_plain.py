@@ -179,6 +179,10 @@ def test_rebalance(spark: SparkSession, tmp_path: Path) -> None:
         assert wait_until(lambda: running.report().acked > before + 100, WAIT_SECS), "no acks"
         one, other = pids(tmp_path)
         assert one != other
+        names = [thread.name for thread in threading.enumerate()]
+        assert (names.count("txtopo-lines"), names.count("txtopo-accept")) == (1, 1), (
+            "those of the first workers remain"
+        )
         running.stop()
         report = running.wait()
     assert report.workers == 2

@@ -75,7 +75,6 @@ class RunningTopology:
         """Held while counts are read, or move from the workers to the totals."""
         self._past = Totals()
         with contextlib.ExitStack() as stack:
-            self._exits = stack  # where the first workers' listeners are closed, too
             from txtopo.spark.workers import session_for_workers  # noqa: PLC0415 - pyspark only where Spark runs
 
             self._session = stack.enter_context(session_for_workers(config, plan.topology_id, spark, on_stage))
@@ -239,34 +238,37 @@ class RunningTopology:
         context = self._session.sparkContext
         host = DriverHost.of(context)
         run_key, secret = secrets.token_bytes(16), new_secret()
-        listener = Listener(host.bound, secret)
-        lines = LineListener(host.reached, run_key, host.bound)
-        self._exits.callback(lines.close)
-        self._exits.callback(listener.close)  # the server closes it, too, once it has started
-        level = logging.getLogger(USER_LOGGER).getEffectiveLevel()
-        assignment = assign(self._plan, workers, self._config.acker_executors)
-        package = RunPackage(
-            run_key,
-            pack_up_workers(self._plan, assignment, self._config, secret),
-            make_importable(context),
-            (host.reached, listener.address[1]),
-            LinesAddress(host.reached, lines.port, level),
-        )
-        supervisor = Supervisor(
-            workers,
-            restarts_max=self._config.worker_max_restarts,
-            period_secs=self._config.worker_restart_period_secs,
-            is_active=is_active,
-            now=time.monotonic(),
-            stall_secs_max=self._config.message_timeout_secs,
-            component_of={task: component.id for component in self._plan.components for task in component.tasks},
-        )
-        jobs = SparkWorkers(context, run_key, functools.partial(run_plain_worker, package))
-        server = ControlServer(supervisor, jobs, listener, self._take_past)
-        server.start()
+        with contextlib.ExitStack() as listeners:
+            listener = Listener(host.bound, secret)
+            listeners.callback(listener.close)  # the server closes it, too, once it has started
+            lines = LineListener(host.reached, run_key, host.bound)
+            listeners.callback(lines.close)
+            level = logging.getLogger(USER_LOGGER).getEffectiveLevel()
+            assignment = assign(self._plan, workers, self._config.acker_executors)
+            package = RunPackage(
+                run_key,
+                pack_up_workers(self._plan, assignment, self._config, secret),
+                make_importable(context),
+                (host.reached, listener.address[1]),
+                LinesAddress(host.reached, lines.port, level),
+            )
+            supervisor = Supervisor(
+                workers,
+                restarts_max=self._config.worker_max_restarts,
+                period_secs=self._config.worker_restart_period_secs,
+                is_active=is_active,
+                now=time.monotonic(),
+                stall_secs_max=self._config.message_timeout_secs,
+                component_of={task: component.id for component in self._plan.components for task in component.tasks},
+            )
+            jobs = SparkWorkers(context, run_key, functools.partial(run_plain_worker, package))
+            server = ControlServer(supervisor, jobs, listener, self._take_past)
+            server.start()
+            open_listeners = listeners.pop_all()
 
         def tell_end() -> None:
             server.join()
+            open_listeners.close()  # the workers have said their last lines
             self._asked.put(WorkersEnded(supervisor.is_exhausted, server.error))
 
         threading.Thread(target=tell_end, name="txtopo-workers", daemon=True).start()
