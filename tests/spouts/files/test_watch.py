@@ -397,7 +397,7 @@ def test_empty_parquet_files_are_looked_into_once(growing, monkeypatch):
         pq.ParquetWriter(growing.folder / f"{number}.parquet", table.schema).close()
     opened = []
     parquet_file = pq.ParquetFile
-    monkeypatch.setattr(pq, "ParquetFile", lambda path: opened.append(path) or parquet_file(path))
+    monkeypatch.setattr(pq, "ParquetFile", lambda path, **more: opened.append(path) or parquet_file(path, **more))
     growing.start()
     for _ in range(5):
         assert not growing.wait()

@@ -66,7 +66,8 @@ def input_ranges(spout: PlannedComponent, metadata: Any, previous: Any) -> dict[
         return {}
     try:
         ranges = call_if_there(spout.component, "input_ranges", copied_json(metadata), copied_json(previous))
-        return {str(name): (start, end) for name, (start, end) in (copied_json(ranges) or {}).items()}
+        known = json.loads(json.dumps(ranges or {}))  # fails here if it is not JSON
+        return {name: (start, end) for name, (start, end) in known.items()}
     except Exception:  # noqa: BLE001 - the spout's; the entry for the journal reports it
         return {}
 
