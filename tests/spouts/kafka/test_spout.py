@@ -321,7 +321,8 @@ def test_a_topic_that_does_not_exist_is_found_late(world):
         driven.coordinator.is_ready()
 
 
-def test_a_log_that_was_cut_off(world):
+@pytest.mark.parametrize("end", [0, 4])
+def test_a_log_that_was_cut_off(world, end):
     """It may look shorter for a while; if it stays so, its later records are others."""
     world.append("t", [b"x"] * 5, 0)
     driven = Driven(world)
@@ -332,11 +333,11 @@ def test_a_log_that_was_cut_off(world):
     world.append("t", [b"x"] * 2)
     driven.clock.now += SHORTER_SECS
     assert not driven.coordinator.is_ready()
-    world.cut_off("t", 0)
+    world.cut_off("t", end)
     driven.look_again()
     assert not driven.coordinator.is_ready()
     driven.clock.now += SHORTER_SECS
-    with pytest.raises(InputError, match="ends at offset 0, but offsets up to 5 were taken"):
+    with pytest.raises(InputError, match=f"ends at offset {end}, but offsets up to 5 were taken"):
         driven.coordinator.is_ready()
 
 
@@ -567,16 +568,20 @@ def test_opaque_leaves_a_partition_that_cannot_be_read_for_later(world):
     assert opaque.coordinator.lag() == 0
 
 
-def test_opaque_goes_on_where_the_log_begins(world, caplog):
-    """Lost records fail the attempt, which is reported; the next one goes on behind them."""
+@pytest.mark.parametrize("gone", [1, 4])
+def test_opaque_goes_on_where_the_log_begins(world, caplog, gone):
+    """Lost records fail the attempt, which is reported; the next one goes on behind them, and tells the audit."""
     world.append("t", [b"x"] * 6, 0)
     opaque = Opaque(world)
     opaque.coordinator.partitions()
-    world.delete_records("t", {0: 4})
-    with pytest.raises(ReportedFailedException, match=r"offsets 0 to 3 .* The next attempt goes on at offset 4"):
+    world.delete_records("t", {0: gone})
+    told = rf"offsets 0 to {gone - 1} .* The next attempt goes on at offset {gone}"
+    with pytest.raises(ReportedFailedException, match=told):
         opaque.emit()
-    assert opaque.emit(tries=2) == [("t", 0, 4), ("t", 0, 5)]
+    assert opaque.emit(tries=2) == [("t", 0, offset) for offset in range(gone, 6)]
+    assert f"offsets 0 to {gone - 1} " in caplog.text
     assert "they are skipped" in caplog.text
+    assert opaque.spout.input_skipped(opaque.metadata, None) == {"t-0": [(0, gone)]}
 
 
 def test_opaque_reaches_its_end_if_all_that_was_left_is_gone(world):

@@ -44,7 +44,21 @@ def test_beginning(strategy, commit):
     assert rig.call()[0].offset == expected
 
 
-@pytest.mark.parametrize("committed", [3, 99])
+@pytest.mark.parametrize("committed", [5, 10])
+def test_committed_offset_at_the_ends_of_the_log(committed):
+    """A commit at the very beginning of the log counts, as one at its very end does, after which all is read."""
+    log = MemoryLog()
+    log.create_topic(TOPIC)
+    log.append(TOPIC, map(str, range(10)))
+    log.delete_records(TOPIC, {0: 5})
+    log.store(GROUP, {P1: StoredOffset(committed, CommitMetadata("topology").to_json())})
+    rig = Rig(log)
+    log.append(TOPIC, ["new"])
+    assert rig.call()[0].offset == committed
+    assert not rig.collector.errors
+
+
+@pytest.mark.parametrize("committed", [3, 4, 11, 99])
 def test_committed_offset_outside_the_log(committed):
     """A commit below the log's beginning, or above its end, is reported; reading begins at the beginning."""
     log = MemoryLog()
