@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 from pathlib import Path
 from typing import Any
+from wsgiref.simple_server import WSGIServer
 
 import attrs
 import httpx
@@ -253,6 +255,29 @@ def test_pages(metrics: RunMetrics, clock: Clock) -> None:
             pass
     with pytest.raises(httpx.ConnectError):
         httpx.get(url, trust_env=False)
+
+
+def test_no_descriptor_is_left(metrics: RunMetrics, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server does not spin meanwhile, and answers who has waited."""
+    accept, tries = WSGIServer.get_request, []
+
+    def noted(self: WSGIServer) -> Any:
+        tries.append(None)
+        return accept(self)
+
+    monkeypatch.setattr(WSGIServer, "get_request", noted)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with serving(metrics, "127.0.0.1", 0) as url, socket.socket() as waiting:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            waiting.connect(("127.0.0.1", httpx.URL(url).port))
+            wait_for("three tries to accept", lambda: len(tries) >= 3, 30)
+            assert len(tries) < 50
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        waiting.settimeout(30)
+        waiting.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert waiting.recv(15).endswith(b"200 OK")
 
 
 @pytest.mark.long
