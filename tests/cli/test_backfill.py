@@ -260,6 +260,29 @@ def test_a_state_that_was_left_out_after_it_joined_goes_on(command_line, module,
     command_line.told("audit", ".")
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_topology_of_two_timelines_is_refused(command_line, module, inline, tmp_path, begun):
+    """Coordinator state from before a rewind is at a transaction that fits, and yet is of no use: nothing joins it."""
+    command_line.told("rewind", module, "9", "--yes")
+    kept = {path: path.read_bytes() for path in pathlib.Path("_txtopo").glob("coordinator*")}
+    run()
+    if begun:
+        with armed(Crash(1, only="backfill.enter.before")):
+            command_line("backfill", module, "lengths", *ADDED)
+    command_line.told("rewind", module, "6", "--yes", *ADDED)
+    run(until=9)
+    for path in pathlib.Path("_txtopo").glob("coordinator*"):
+        path.unlink()
+    for path, content in kept.items():
+        path.write_bytes(content)
+    assert "of another timeline: a rewind" in command_line.refusal("backfill", module, "lengths", *ADDED)
+    command_line.told("repair", module, "--yes")
+    command_line.told("backfill", module, "lengths", *ADDED)
+    run("lengths")
+    assert tables() == {"words": 12, "lengths": 12}
+    command_line.told("audit", ".")
+
+
 def test_starting_anew_moves_it_aside_too(command_line, module, inline):
     """It is of the former incarnation: another one begins by itself."""
     with armed(Crash(1, only="backfill.enter.before")):

@@ -86,7 +86,9 @@ class BackfillPlace:
 
         Raises:
             ConfigError: it can't begin there, or has begun elsewhere; nothing was written.
+            DivergenceError: the topology's tables and its coordinator state are of two timelines.
         """
+        self.topology.refuse_two_timelines()
         committed = self.committed()
         if committed is None:
             self._refuse_tables()

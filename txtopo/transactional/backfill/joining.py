@@ -19,7 +19,7 @@ from pathlib import Path
 
 import attrs
 
-from txtopo.api.state import State
+from txtopo.api.state import State, StateTable
 from txtopo.api.store import Lead, Store
 from txtopo.errors import AlreadyRunning, DivergenceError
 from txtopo.failpoints import durable_step
@@ -34,8 +34,15 @@ from txtopo.transactional.recovery.coordinator_state import (
     incarnation_in,
     rooms_of,
 )
+from txtopo.transactional.recovery.divergence import (
+    CoordinatorRecord,
+    find_divergences,
+    refuse,
+    refuse_two_timelines,
+)
 from txtopo.transactional.recovery.membership import Membership
 from txtopo.transactional.recovery.recover import recover
+from txtopo.transactional.run.rewinding import GatheringLead
 
 OWNER = "txtopo backfill"
 
@@ -70,6 +77,10 @@ class JoinedTopology:
         """Its incarnation; empty if it has none."""
         return incarnation_in(self.store, self.topology_id) or ""
 
+    def refuse_two_timelines(self) -> None:
+        """Raise a DivergenceError if its tables and its coordinator state are of two timelines; it may be running."""
+        refuse_two_timelines(self._coordinator_state(GatheringLead()), self._tables())
+
     def rest(self) -> int | None:
         """Take the lead, and return the last committed transaction; None if a process leads the topology.
 
@@ -84,6 +95,7 @@ class JoinedTopology:
             return None
         state = self._coordinator_state(self._lead)
         if state.group() is None and state.repair() is None:
+            refuse(find_divergences(CoordinatorRecord.of(state, self._lead.epoch - 1), self._tables()))
             return state.committed().txid
         recovered = recover(self.topology_id, self.states, state, self.membership)
         for each in recovered.states.values():
@@ -130,6 +142,9 @@ class JoinedTopology:
         # backfill's scratch tables may be left, which the next call removes.
         with durable_step("backfill.join"):
             state.note_states(mark)
+
+    def _tables(self) -> dict[str, StateTable]:
+        return {name: table for name, state in self.states.items() if (table := state.table()) is not None}
 
     def release(self) -> None:
         """Release the lead if it was taken."""

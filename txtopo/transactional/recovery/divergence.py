@@ -275,6 +275,15 @@ def refuse(divergences: list[Divergence], *, is_written: bool = False) -> None:
         raise DivergenceError(f"{texts}. {'' if is_written else 'Nothing was written. '}{ways_out}")
 
 
+def refuse_two_timelines(coordinator_state: CoordinatorState, tables: Mapping[str, StateTable]) -> None:
+    """Refuse tables of another timeline than the coordinator state.
+
+    The topology may be running, so the tables may be further by now, which is no fault.
+    """
+    found = find_divergences(CoordinatorRecord.of(coordinator_state, coordinator_state.epoch), tables)
+    refuse([each for each in found if each.kind is DivergenceKind.OTHER_TIMELINE])
+
+
 def _never_was(group: Group, looks: Mapping[str, _Look]) -> bool:
     """Whether recovery will drop a group: one of an earlier format that no table has."""
     return not group.is_decided and not any(

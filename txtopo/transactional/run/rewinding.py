@@ -24,7 +24,7 @@ from txtopo.topology.user_code import user_code
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.diagnosis import Adopt, GoTo, Repair, RepairSubject
-from txtopo.transactional.recovery.divergence import CoordinatorRecord, DivergenceKind, find_divergences, refuse
+from txtopo.transactional.recovery.divergence import refuse_two_timelines
 from txtopo.transactional.recovery.rewind import metadata_after, refuse_left_behind
 from txtopo.transactional.run.storage import make_store
 from txtopo.transactional.tasks.context import TaskContext
@@ -118,9 +118,7 @@ def checked(
     if not isinstance(to, GoTo) or to.is_as_it_is:
         return []
     if to.is_beside:
-        # The others come from a diagnosis. Here the topology may be running, so its tables may be further by now.
-        found = find_divergences(CoordinatorRecord.of(coordinator_state, coordinator_state.epoch), subject.tables())
-        refuse([each for each in found if each.kind is DivergenceKind.OTHER_TIMELINE])
+        refuse_two_timelines(coordinator_state, subject.tables())  # the other plans come from a diagnosis
     store, _, root = coordinator_state.source_place
     gathering = GatheringLead(coordinator_state.epoch)
     undone = metadata_after(subject, coordinator_state, to)
