@@ -432,6 +432,22 @@ def test_by_the_exact_time(command_line, place, later_ms, txid):
     assert f"the topology goes back to transaction {txid}, " in told
 
 
+def test_by_the_time_of_the_first_transaction_that_the_journal_has(command_line, place):
+    """What was the last transaction at that very moment is known, and what was before it is not."""
+    place.run(3)
+    place.run()
+    first, *_ = sorted(journal_in(place.folder).iterdir())
+    first.unlink()
+    known = history_of(place.folder)
+    planned = next(each.planned for each in known if each.txid == 4)
+    last = max(each.txid for each in known if each.planned.at_ms == planned.at_ms)
+    before = (planned.at - dt.timedelta(milliseconds=1)).isoformat()
+    refusal = command_line.refusal("rewind", "counting", "--to", before, "--yes")
+    assert "the journal does not say which transaction was the last then: it begins with 4" in refusal
+    told = command_line.told("rewind", "counting", "--to", planned.at.isoformat(), "--yes")
+    assert (f"the topology goes back to transaction {last}, " in told) == (last < TRANSACTIONS), told
+
+
 def test_it_goes_to_the_newest_point_that_all_can_stand_at(command_line, place):
     """A version that is gone, and a transaction inside a group, are passed over; the reasons are told."""
     place.run(3)
