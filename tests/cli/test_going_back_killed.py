@@ -166,6 +166,22 @@ def test_it_is_finished_or_refused(command_line, again, name, finisher, share):
         going.check(command_line)
 
 
+@pytest.mark.parametrize("point", ["recovery.begin.after", "recovery.begun.after", "recovery.confirm.after"])
+@pytest.mark.parametrize("txid", ["2", "4", "5"])
+def test_a_state_that_was_begun_empty_by_a_start_that_died(command_line, again, point, txid):
+    """The topology has gone on without it: code that has it goes back to any point, as code that has not."""
+    run(BOTH, until=4)
+    again()
+    with armed(Crash(1, only=point)), contextlib.suppress(CrashError, InternalError):
+        run(f"{BOTH}+more", 6, empty_after=4)
+    run(BOTH, until=6)
+    command_line.told("rewind", "files", txid, "--yes", "--set", f"states={BOTH}+more")
+    assert rows() == dict.fromkeys(BOTH.split("+"), ALL[: int(txid)])
+    run(f"{BOTH}+more", empty_after=int(txid))
+    assert rows() == {**dict.fromkeys(BOTH.split("+"), ALL), "more": ALL[int(txid) :]}
+    command_line.told("audit", ".")
+
+
 def test_a_fork_needs_all_states_too(command_line, again):
     """It would have no table of one that the code lacks; one that the topology had left by then is not missed."""
     run(BOTH, until=4)

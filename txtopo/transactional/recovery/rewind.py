@@ -241,12 +241,14 @@ def refuse_other_store(topology_id: str, incarnation: str | None, parts: Sequenc
 def without_new(subject: RepairSubject, committed: CommittedMark) -> tuple[RepairSubject, tuple[str, ...]]:
     """Return a topology without the states that are new in its code, and these.
 
-    A rewind leaves them as they are: what they lack, a backfill gives them.
+    A rewind leaves them as they are: what they lack, a backfill gives them. So is a state that was begun empty by a
+    start that died, and left out since: it was there for no transaction, and no part of the journal names it.
     """
+    gone = {name for name, mark in committed.states.items() if mark.begun_after and mark.left_after == mark.begun_after}
     new = tuple(
         name
         for name in subject.states
-        if committed.txid and name not in committed.states and name not in subject.optional
+        if committed.txid and name not in committed.states.keys() - gone and name not in subject.optional
     )
     return attrs.evolve(subject, states={n: each for n, each in subject.states.items() if n not in new}), new
 
