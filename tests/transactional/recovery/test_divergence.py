@@ -7,6 +7,7 @@ import pathlib
 import shutil
 from urllib.parse import unquote
 
+import attrs
 import pytest
 from deltalake import DeltaTable
 
@@ -20,7 +21,7 @@ from tests.crashes import dying
 from tests.journals import opened_journal
 from tests.topologies import committing
 from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
-from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo import Config, Fields, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.api.store import Delete, Put
 from txtopo.errors import DivergenceError, LostLead, TxtopoError
 from txtopo.testing.inline import run_inline
@@ -346,6 +347,23 @@ def test_a_table_of_another_topology(place):
     refused(place, "topology 'another'", "is at transaction 7", "coordinator state is at transaction 3", "another path")
     diagnosis = place.diagnosis()
     assert (diagnosis.go_to, diagnosis.anew, diagnosis.adopt) == (None, None, None)
+
+
+def test_one_cause_is_one_sentence(place, tmp_path):
+    """Of two tables: a topology that was renamed, and a store that is forgotten, which the last run has named."""
+    place.run(3)
+    topology = place.topology()
+    renamed = TransactionalTopology(attrs.evolve(topology.plan, topology_id="other"))
+    with pytest.raises(
+        DivergenceError, match=r"^states 'words' and 'total': .* topology 'words', not to 'other'; if"
+    ) as error:
+        run_inline(renamed)
+    assert str(error.value).count("topology 'words'") == 1
+    shutil.move(place.store, tmp_path / "kept")
+    with pytest.raises(DivergenceError, match=r"^states 'words' and 'total': ") as error:
+        place.run()
+    assert str(error.value).count("it was wiped") == 1
+    assert f"the last run has kept it in {place.store}" in str(error.value)
 
 
 @pytest.mark.slow

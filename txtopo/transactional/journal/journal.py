@@ -80,6 +80,8 @@ class JournalHeader:
     """When the last committed transaction was planned."""
     undone_until: int = 0
     """The last transaction that was committed before a repair or a rewind went back to ``committed``; 0: none did."""
+    store: str = ""
+    """Where the run keeps its coordinator state, in words."""
     turns: tuple[Turn, ...] = ()
     """The turns that the topology has gone through."""
     format: Format = FIRST

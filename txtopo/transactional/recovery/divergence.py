@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -76,6 +76,9 @@ class Divergence:
     txid: int | None = None
     """The table's last transaction."""
     way_out: str = WAY_OUT
+    address: str = ""
+    what: str = ""
+    """The end of the description, if the tables of several states may have it for one cause."""
 
 
 @attrs.frozen
@@ -93,6 +96,8 @@ class CoordinatorRecord:
     notes: Mapping[str, Any] = attrs.field(factory=dict)
     """Its notes, by state."""
     timeline: Timeline = UNKNOWN
+    last_store: str = ""
+    """Where the last run has kept its coordinator state, if there is none and the journal says so."""
 
     @property
     def decided(self) -> int:
@@ -125,8 +130,16 @@ class CoordinatorRecord:
         if group is not None:
             with contextlib.suppress(DivergenceError):  # recovery stops there, and a diagnosis reports it
                 notes = coordinator_state.notes_of(group)
+        parts = read_journal() if incarnation is None else ()
         return CoordinatorRecord(
-            coordinator_state.topology_id, incarnation, epoch_max, committed, group, notes, coordinator_state.timeline()
+            coordinator_state.topology_id,
+            incarnation,
+            epoch_max,
+            committed,
+            group,
+            notes,
+            coordinator_state.timeline(),
+            parts[-1].header.store if parts else "",
         )
 
     def when_settled(self, tables: Mapping[str, StateTable]) -> CoordinatorRecord:
@@ -158,9 +171,11 @@ class CoordinatorRecord:
     def text(self, name: str) -> str:
         """Return the txids in the coordinator state, in words."""
         if self.incarnation is None:
+            where = "beside the first table or in topology.state.dir"
+            kept = f"; the last run has kept it in {self.last_store}" if self.last_store else ""
             return (
                 "there is no coordinator state (it is at transaction 0): it was wiped, or is in another place than "
-                "beside the first table or in topology.state.dir"
+                f"{where}{kept}"
             )
         mark = self.committed.states.get(name)
         wrote = "has no record of it" if mark is None else f"recorded its last write at {mark.txid or 0}"
@@ -269,7 +284,7 @@ def refuse(divergences: list[Divergence], *, is_written: bool = False) -> None:
     The message says that nothing was written unless ``is_written``.
     """
     if divergences:
-        texts = "; ".join(each.text for each in divergences)
+        texts = "; ".join(_by_cause(divergences))
         # Most have the same way out, which is said once.
         ways_out = ". ".join(dict.fromkeys(each.way_out for each in divergences))
         raise DivergenceError(f"{texts}. {'' if is_written else 'Nothing was written. '}{ways_out}")
@@ -282,6 +297,21 @@ def refuse_two_timelines(coordinator_state: CoordinatorState, tables: Mapping[st
     """
     found = find_divergences(CoordinatorRecord.of(coordinator_state, coordinator_state.epoch), tables)
     refuse([each for each in found if each.kind is DivergenceKind.OTHER_TIMELINE])
+
+
+def _by_cause(divergences: Sequence[Divergence]) -> Iterator[str]:
+    """Yield the descriptions, one for all tables that have the same cause."""
+    groups: dict[tuple[DivergenceKind, str], list[Divergence]] = {}
+    for each in divergences:
+        groups.setdefault((each.kind, each.what or each.text), []).append(each)
+    for (_, what), own in groups.items():
+        if len(own) == 1:
+            yield own[0].text
+            continue
+        names, addresses = " and ".join(repr(each.state) for each in own), ", ".join(each.address for each in own)
+        txids = sorted({each.txid or 0 for each in own})
+        at = f"transaction {txids[0]}" if len(txids) == 1 else f"transactions {txids[0]} to {txids[-1]}"
+        yield f"states {names}: each of their tables, {addresses}, is at {at}{what}"
 
 
 def _never_was(group: Group, looks: Mapping[str, _Look]) -> bool:
@@ -330,7 +360,7 @@ def _of_table(record: CoordinatorRecord, name: str, look: _Look) -> Divergence |
     if kind is DivergenceKind.OTHER_TIMELINE:
         return Divergence(kind, name, text, last, ONE_BACKUP)
     if kind is not DivergenceKind.MISFIT:
-        return Divergence(kind, name, text, last, WAY_OUT)
+        return Divergence(kind, name, text, last, WAY_OUT, address, what)
     return Divergence(kind, name, text, last, AS_IT_WAS if last else NO_ROWS)
 
 
@@ -351,8 +381,13 @@ def _of_other_owner(
 ) -> tuple[DivergenceKind, str] | None:
     if (description.topology_id, description.state) == (record.topology_id, name):
         return None
-    owner = f"state {description.state!r} of topology {description.topology_id!r}"
+    topology = f"topology {description.topology_id!r}"
+    owner = topology if description.state == name else f"state {description.state!r} of {topology}"
     way = "set topology.dead.letter.path to another one" if name == DEAD_LETTERS else "give the state another path"
+    if description.state == name != DEAD_LETTERS:
+        way = f"if this topology had that id before, give it the id again; else {way}"
+        known = "" if record.incarnation is None else f"; {record.text(name)}"
+        return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}, not to {record.topology_id!r}{known}; {way}"
     return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}; {record.text(name)}; {way}"
 
 

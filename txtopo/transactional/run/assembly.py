@@ -61,6 +61,7 @@ from txtopo.transactional.run.storage import (
     metadata_dir_of,
     optional_states,
     states_of,
+    store_words,
 )
 from txtopo.transactional.run.threads import ThreadPools, Threads
 from txtopo.transactional.tasks.context import TaskContext
@@ -395,6 +396,7 @@ def _journal_header(
             if mark.begun_after and name in recovered.states
         },
         turns=coordinator_state.timeline().turns,
+        store=store_words(plan, config),
     )
 
 

@@ -101,6 +101,15 @@ def store_file_of(plan: Plan, config: Config) -> pathlib.Path | None:
     return None if is_other else metadata_dir_of(plan, config) / STORE_FILE
 
 
+def store_words(plan: Plan, config: Config) -> str:
+    """Return where a topology's coordinator state is, for people; it holds no secret."""
+    if config.state_store == "zookeeper":
+        hosts = with_ports(config["transactional.zookeeper.servers"], config["transactional.zookeeper.port"])
+        return f"ZooKeeper at {hosts}, below {config['transactional.zookeeper.root']}"
+    file = store_file_of(plan, config)
+    return "memory" if file is None else str(file)
+
+
 def states_of(
     plan: Plan, config: Config, make_dead_letters: Callable[[Any, Fields, Fields], State] = DeltaState
 ) -> dict[str, State]:
