@@ -422,3 +422,14 @@ def test_a_session_that_was_said_is_touched_by_no_other(tmp_path: Path, key: str
     assert [each for each in found if each[1] != "z"] == sorted(expected, key=repr)
     late = [(3, 10, 20, 4), (3, 5, 15, 2), (4, 10, 20, 16)]
     assert rows_of(tmp_path, "late", "txid", "window_start", "window_end", "n") == late
+
+
+def test_how_long_the_end_of_a_session_is_kept(tmp_path: Path) -> None:
+    """As long as a row that touches it may be in time, which is a gap; not for ever."""
+    script = [Planned(0, [at(0)]), Planned(1, [at(11, "z")]), Planned(2, [at(20, "z")])]
+    script += [Planned(3, [at(10, n=2), at(10.000001, n=4), at(21, "z")]), Planned(4, [at(99, "z")])]
+    report = run_timed(tmp_path, Script(script, ROWS), counting(Sessions(10 * SECOND)), delay=NO_DELAY)
+    assert [each for each in said(tmp_path) if each[1] < 11] == [(2, 0, 10, 1), (4, 10.000001, 20.000001, 4)]
+    assert said(tmp_path, "late") == [(4, 10, 20, 2)]
+    # The last row alone: a row at the end of any session would be late by its own window.
+    assert {each.name: each.value for each in report.readings}["open_rows"] == 1
