@@ -98,11 +98,21 @@ class DataFile:
 
 
 def _repetitive(rows: pa.Table) -> list[str] | bool:
-    """Return the columns to encode by a dictionary, which doubles the time: those whose first values repeat."""
-    if any(pa.types.is_nested(kind) for kind in rows.schema.types):
+    """Return the columns to encode by a dictionary, which doubles the time: those whose first values repeat.
+
+    Zero stands for both of its signs, but Spark looks for its bits in a dictionary, and skips rows that have the other
+    zero. So a column with a zero has none, nor have nested columns beside it, whose parts can't be chosen by name.
+    """
+    zeros = {name for name in rows.column_names if _has_zero(rows[name])}
+    nested = {field.name for field in rows.schema if pa.types.is_nested(field.type)}
+    if nested and not zeros:
         return True
-    first = rows.slice(0, _SAMPLE_ROWS)
-    return [name for name in rows.column_names if pc.count_distinct(first[name]).as_py() * 2 <= first.num_rows]
+    first, plain = rows.slice(0, _SAMPLE_ROWS), [name for name in rows.column_names if name not in zeros | nested]
+    return [name for name in plain if pc.count_distinct(first[name]).as_py() * 2 <= first.num_rows]
+
+
+def _has_zero(column: pa.ChunkedArray) -> bool:
+    return pa.types.is_floating(column.type) and pc.any(pc.equal(column, 0.0)).as_py() is True
 
 
 def partition_text(value: Any) -> str | None:

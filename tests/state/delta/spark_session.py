@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,19 @@ def rows_at(root: Path, version: int) -> list[dict[str, Any]]:
     return rows
 
 
-def rows_where(root: Path, condition: str | None, columns: list[str]) -> pa.Table:
-    """Return columns of the rows that pass a condition of SQL."""
+def rows_of(root: Path, columns: list[str]) -> pa.Table:
+    """Return columns of all rows of the newest version."""
+    return _session[1].read.format("delta").load(str(root)).select(*columns).toArrow()
+
+
+def ids_where(root: Path, conditions: list[str]) -> list[list[int]]:
+    """Return for each condition of SQL the sorted ids of the rows that pass it; all of them in one job."""
     rows = _session[1].read.format("delta").load(str(root))
-    return (rows if condition is None else rows.where(condition)).select(*columns).toArrow()
+    parts = [rows.where(each).selectExpr(f"{number} as number", "id") for number, each in enumerate(conditions)]
+    found: list[list[int]] = [[] for _ in conditions]
+    for number, own in functools.reduce(lambda one, other: one.unionAll(other), parts).collect():
+        found[number].append(own)
+    return [sorted(own) for own in found]
 
 
 def run_sql(statement: str) -> None:
