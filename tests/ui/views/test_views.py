@@ -148,3 +148,22 @@ def test_plots_of_a_young_run():
     assert ">00:04:59</text>" in views.plots_part(plots)
     plots["plots"][0]["lines"] = {"a": [None] * 299 + [1.0]}
     assert ">00:04:00</text>" in views.plots_part(plots)
+
+
+@pytest.mark.parametrize(
+    ("status", "is_bad"),
+    [
+        ("committed", False),
+        ("processing", False),
+        ("processed", False),
+        ("committing", False),
+        ("ready", False),
+        ("failed", True),
+        ("dead letter", True),
+    ],
+)
+def test_what_is_red(status, is_bad):
+    """A transaction that is on its way is as well as one that is committed."""
+    answer = Answers().transactions()
+    answer["transactions"] = [{**answer["transactions"][0], "status": status, "error": None}]
+    assert (f'class="bad">{status}<' in str(views.transactions_part(answer))) == is_bad

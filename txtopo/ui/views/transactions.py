@@ -13,6 +13,7 @@ from txtopo.ui.markup.spans import SPANS, seconds_of, spans_svg
 from txtopo.ui.markup.words import UNKNOWN, duration, moment, number
 from txtopo.ui.views.tables import none, table, transaction_link
 
+_BAD = {"failed", "dead letter"}
 _METADATA_CHARACTERS_MAX = 20_000
 _LINES_MAX = 5
 
@@ -22,7 +23,7 @@ def transactions_part(transactions: Mapping[str, Any]) -> Markup:
     rows = [
         [
             transaction_link(each["txid"], str(each["txid"])),
-            tag("span", each["status"], class_="" if each["status"] in {"committed", "open"} else "bad"),
+            tag("span", each["status"], class_="bad" if each["status"] in _BAD else ""),
             number(each["attempts"]),
             number(each["tuples"]),
             moment(each["beganAt"]),
