@@ -203,7 +203,9 @@ def test_a_repair_that_goes_back_moves_it_aside_too(command_line, module, inline
 
 
 @pytest.mark.parametrize("fault", ["table", "store", "store and table"])
-@pytest.mark.parametrize("point", [None, "group.decide.after", "backfill.enter.before", "backfill.enter.after"])
+@pytest.mark.parametrize(
+    "point", variants("backfill.enter.after", slow=[None, "group.decide.after", "backfill.enter.before"])
+)
 def test_a_repair_with_the_new_code(command_line, module, inline, point, fault):
     """A state that is new, or whose backfill has not joined, is in nobody's way, and no part of the repair."""
     if "table" in fault:

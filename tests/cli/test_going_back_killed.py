@@ -139,7 +139,7 @@ def again(command_line, tmp_path, monkeypatch) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize(("name", "finisher"), variants(*FAST, slow=OTHERS))
-@pytest.mark.parametrize("share", variants(0, long=[1, 2, 3]))
+@pytest.mark.parametrize("share", variants(0, slow=[4], long=[1, 2, 3, 5, 6, 7]))
 def test_it_is_finished_or_refused(command_line, again, name, finisher, share):
     """What finishes it checks what the first call did: no row is lost or doubled, whatever is there then."""
     going, file = GOING[name], pathlib.Path("in", str(COMMITTED - 1))
@@ -150,7 +150,7 @@ def test_it_is_finished_or_refused(command_line, again, name, finisher, share):
         assert going.act(command_line, going.states)
     points = [point for point in dict.fromkeys(points) if not point.startswith(("spout.", "bolt.", "folder."))]
     end = points.index(going.last)
-    for point in points[share::4]:
+    for point in points[share::8]:
         again()
         with armed(Crash(1, only=point)), contextlib.suppress(CrashError, InternalError):
             going.act(command_line, going.states)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from state import read_table
+from tests.variants import variants
 from txtopo import Config, Topology
 from txtopo.errors import PoisonTransaction, UserCodeError
 from txtopo.testing.inline import run_inline
@@ -106,7 +107,7 @@ def test_what_cannot_be_set_aside(command_line, topology):
 
 
 @pytest.mark.parametrize(
-    "point", ["table.prepare.after", "group.journal.after", "group.decide.after", "table.write.after"]
+    "point", variants("group.decide.after", slow=["table.prepare.after", "group.journal.after", "table.write.after"])
 )
 def test_killed_while_it_sets_aside(command_line, topology, point):
     """Before the decision the transaction is not given up; after it the next start finishes that."""
