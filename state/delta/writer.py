@@ -189,8 +189,8 @@ class TableWriter:
            again.
 
         Raises:
-            LostLead: a newer epoch has opened the table; nothing was written.
-            DivergenceError: somebody else has changed rows; nothing was written.
+            LostLead: a newer epoch has opened the table; nothing was written, or nothing that counts.
+            DivergenceError: somebody else has changed rows; as above.
             FailedException: it failed, or other writers were faster each time.
         """
         if not self._is_known:

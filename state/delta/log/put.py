@@ -6,7 +6,8 @@ What a version shows is durable before the version is visible, and the version's
    leaves files that no version names; upkeep removes them.
 2. The entry is put as ``N+1.json`` if there is none (:meth:`~txtopo.files.folder.Folder.put_if_absent`). N is the
    version that the writer last checked, so nothing can have come between the check and the write: whoever took N+1
-   first makes this put fail, and the writer looks again.
+   first makes this put fail, and the writer looks again. If so much time has passed that the entry of N+1 may have been
+   removed from the log, the put counts only after a second look (see :meth:`~state.delta.writer.TableWriter.put`).
 
 Only what txtopo understands is written to: :func:`refuse_unknown` has the list.
 
