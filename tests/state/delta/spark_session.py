@@ -46,3 +46,11 @@ def ids_where(root: Path, conditions: list[str]) -> list[list[int]]:
 def run_sql(statement: str) -> None:
     """Run a statement in the session."""
     _session[1].sql(statement)
+
+
+def numbers_streamed(root: Path, output: Path) -> list[int]:
+    """Return the column n of what a stream that reads a table has got so far; it goes on where it stood."""
+    stream = _session[1].readStream.format("delta").load(str(root))
+    writer = stream.writeStream.format("parquet").option("checkpointLocation", str(output / "checkpoint"))
+    writer.trigger(availableNow=True).start(str(output / "rows")).awaitTermination()
+    return [row.n for row in _session[1].read.parquet(str(output / "rows")).collect()]

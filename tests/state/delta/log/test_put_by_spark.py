@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from state import DeltaRows, DeltaState
 from state.delta.keyed import state as delta_opened
 from tests.budgets import examples
+from tests.state.delta.delta_tables import maintain
 from tests.state.delta.log.test_put import Rows, comparable, tables, write
-from tests.state.delta.spark_session import rows_at, run_sql
+from tests.state.delta.spark_session import numbers_streamed, rows_at, run_sql
 from txtopo import Fields
 from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.values import TransactionalValue
@@ -96,3 +97,18 @@ def same_at_every_version(spark: ProcessPoolExecutor, root: Path) -> None:
     for version in range(newest + 1):
         expected = pa.table(DeltaTable(root, version=version).scan()).to_pylist()
         assert comparable(spark.submit(rows_at, root, version).result()) == comparable(expected)
+
+
+def test_a_stream_goes_on_over_our_compactions(spark: ProcessPoolExecutor, tmp_path: Path) -> None:
+    """Whoever streams a table of rows gets each row once: versions that only move rows are none of its business."""
+    declared = DeltaRows(tmp_path / "t", Fields("n: long"), upkeep_every_writes=1, files_max=1)
+    state = declared.open("topology", "s", "life", 1)
+    for txid in range(1, 6):
+        rows = pa.table({"n": [txid]})
+        state.write(txid, state.write_rows([TransactionRows(txid, rows, RowsMode.APPEND)]))
+        if txid % 2:
+            spark.submit(numbers_streamed, tmp_path / "t", tmp_path).result()
+        maintain(state)
+    streamed = spark.submit(numbers_streamed, tmp_path / "t", tmp_path).result()
+    assert sorted(streamed) == [1, 2, 3, 4, 5]
+    assert len(DeltaTable(tmp_path / "t").file_uris()) == 1
