@@ -1,8 +1,8 @@
 """Combiners in Spark SQL: combine rows with equal keys before a shuffle, if the bolt has a combiner.
 
-Spark's sums overflow or fail where Python's do not, and ignore nulls where Python's fail. So each combined row carries
-a bound: the largest magnitude that a partial result of its values could have, infinite for a null. If a bound is too
-large, the tasks run again on uncombined rows.
+Spark's sums overflow or fail where Python's do not. So each combined row carries a bound: the largest magnitude that a
+partial result of its values could have. If a bound is too large, the tasks run again on uncombined rows. Nulls are
+skipped, as by every reduction.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from txtopo.columnar.reducing import ReductionCombiner
 
 BOUND = "txtopo_bound"
 """The column of the bounds."""
-
-_INFINITE = "CAST('Infinity' AS DOUBLE)"
 
 _EXACT_MAX = float(1 << 62)
 """The largest bound that is safe despite rounding: a bound is a sum of doubles, and the values are longs."""
@@ -63,11 +61,10 @@ def uncombined(batch: pa.RecordBatch, kind: pa.DataType) -> pa.RecordBatch | Non
 
 def _aggregates(value: str, reduction: Reduction) -> tuple[str, str]:
     """Return the SQL of a column's reduction and of its bound: as Column objects, each would cost several JVM calls."""
-    bound_of_one = f"max(CASE WHEN {value} IS NULL THEN {_INFINITE} ELSE 0D END)"
     match reduction:
         case Reduction.SUM:
-            return f"try_sum({value})", f"sum(coalesce(abs(CAST({value} AS DOUBLE)), {_INFINITE}))"
+            return f"try_sum({value})", f"sum(coalesce(abs(CAST({value} AS DOUBLE)), 0D))"
         case Reduction.MIN:
-            return f"min({value})", bound_of_one
+            return f"min({value})", "max(0D)"
         case Reduction.MAX:
-            return f"max({value})", bound_of_one
+            return f"max({value})", "max(0D)"
