@@ -39,6 +39,11 @@ def _clean_up_each_time(monkeypatch):
     monkeypatch.setattr(state.delta.upkeep, "_CHECKPOINTS_PER_CLEAN_UP", 1)
 
 
+def clock(now_secs: Callable[[], float]) -> Any:
+    """Return a module ``time`` whose wall clock shows other times."""
+    return types.SimpleNamespace(time=now_secs, clock_gettime=time.clock_gettime)
+
+
 class History:
     """A table with versions of many days, and the ids in each."""
 
@@ -54,7 +59,7 @@ class History:
         """Change the table as if so many days ago; after that it has these ids."""
         secs, before = time.time() - days * DAY_SECS, {*self.path.rglob("*")}
         with self._monkeypatch.context() as patch:
-            patch.setattr(state.delta.writer, "time", types.SimpleNamespace(time=lambda: secs))
+            patch.setattr(state.delta.writer, "time", clock(lambda: secs))
             change()
         for file in {*self.path.rglob("*")} - before:
             os.utime(file, (secs, secs))
@@ -206,7 +211,7 @@ def test_a_read_is_whole_or_an_error(tmp_path, monkeypatch, fill, log_hours):
     history.note(0, history.held)
     history.later_days = RETENTION_DAYS + 1
     history.write(-history.later_days, add_0, history.held | {0})
-    later = types.SimpleNamespace(time=lambda: time.time() + history.later_days * DAY_SECS)
+    later = clock(lambda: time.time() + history.later_days * DAY_SECS)
     with monkeypatch.context() as patch:
         patch.setattr(state.delta.upkeep, "time", later)
         patch.setattr(state.delta.writer, "time", later)
