@@ -234,6 +234,15 @@ def test_a_repair_with_the_new_code(command_line, module, inline, point, fault):
     command_line.told("audit", ".")
 
 
+def test_a_backfill_alone_needs_no_repair(command_line, module, inline):
+    """A state whose backfill has not joined is new, and no fault."""
+    with armed(Crash(4, only="group.decide.after")):
+        command_line("backfill", module, "lengths", *ADDED)
+    told = command_line.told("repair", module, *ADDED)
+    assert "state 'lengths' is new, and no part of a repair: its backfill is at transaction 4\n" in told
+    assert "nothing to repair" in told
+
+
 def test_a_repair_to_before_a_backfill_joined(command_line, module, inline):
     """As a rewind does, it moves the table aside, after a question: a backfill gives it its history again."""
     command_line.told("rewind", module, "6", "--yes")
@@ -255,6 +264,7 @@ def test_a_repair_to_before_a_backfill_joined(command_line, module, inline):
 def test_a_state_that_was_left_out_after_it_joined_goes_on(command_line, module, inline):
     """Its backfill has all that the topology has done without it, and the audit knows where it joined before."""
     command_line.told("backfill", module, "lengths", *ADDED)
+    run("lengths")
     WORLD.rows += ["w1", "w2"]
     run()
     assert "joined the topology at transaction 14" in command_line.told("backfill", module, "lengths", *ADDED)
@@ -278,6 +288,7 @@ def test_a_topology_of_two_timelines_is_refused(command_line, module, inline, tm
     for path, content in kept.items():
         path.write_bytes(content)
     assert "of another timeline: a rewind" in command_line.refusal("backfill", module, "lengths", *ADDED)
+    assert not pathlib.Path("lengths").exists()
     command_line.told("repair", module, "--yes")
     command_line.told("backfill", module, "lengths", *ADDED)
     run("lengths")
