@@ -167,7 +167,7 @@ def test_it_is_finished_or_refused(command_line, again, name, finisher, share):
 
 
 @pytest.mark.parametrize("point", ["recovery.begin.after", "recovery.begun.after", "recovery.confirm.after"])
-@pytest.mark.parametrize("txid", ["2", "4", "5"])
+@pytest.mark.parametrize("txid", variants("4", slow=["2", "5"]))
 def test_a_state_that_was_begun_empty_by_a_start_that_died(command_line, again, point, txid):
     """The topology has gone on without it: code that has it goes back to any point, as code that has not."""
     run(BOTH, until=4)
