@@ -12,6 +12,7 @@ double, as in Spark, and makes a sum NaN; -0.0 becomes 0.0.
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -217,7 +218,9 @@ class Sum(_OfField):
 
 @attrs.frozen
 class Mean(Sum):
-    """The mean of a field: of decimals one with 4 digits more behind the point, of all other numbers a ``double``.
+    """The mean of a field: of all numbers but decimals a ``double``.
+
+    Of decimals it has 4 digits more behind the point, or as many as 38 digits leave room for.
 
     Its partials are ``<name>_sum``, as of :class:`Sum`, and ``<name>_count``.
 
@@ -245,8 +248,12 @@ class Mean(Sum):
             return pc.divide(total.cast(pa.float64(), safe=False), count.cast(pa.float64()))
         # Arrow cuts a quotient off: with a digit more than the result has, it is still rounded as if exact.
         digits = pa.decimal256(76 - 19 - 1, kind.scale + 1)
-        quotient = pc.divide(total.cast(digits), count.cast(pa.decimal256(19, 0)))
-        return pc.round(quotient, kind.scale, "half_towards_infinity").cast(kind)
+        try:
+            quotient = pc.divide(total.cast(digits), count.cast(pa.decimal256(19, 0)))
+            return pc.round(quotient, kind.scale, "half_towards_infinity").cast(kind)
+        except pa.ArrowInvalid:  # it has no room for so many digits
+            pairs = zip(total.to_pylist(), count.to_pylist(), strict=True)
+            return pa.array([None if None in pair else _mean(*pair, kind.scale) for pair in pairs], kind)
 
     @property
     def result_type(self) -> pa.DataType:
@@ -254,8 +261,13 @@ class Mean(Sum):
         kind = self._kind
         if not pa.types.is_decimal(kind):
             return pa.float64()
-        scale = min(_DIGITS_MAX, kind.scale + _MEAN_DIGITS)
-        return pa.decimal128(min(_DIGITS_MAX, kind.precision + _MEAN_DIGITS), scale)
+        scale = min(kind.scale + _MEAN_DIGITS, _DIGITS_MAX - (kind.precision - kind.scale))
+        return pa.decimal128(kind.precision - kind.scale + scale, scale)
+
+
+def _mean(total: decimal.Decimal, count: int, scale: int) -> decimal.Decimal:
+    with decimal.localcontext(decimal.Context(prec=2 * _DIGITS_MAX + _MEAN_DIGITS)):
+        return (total / count).quantize(decimal.Decimal(1).scaleb(-scale), decimal.ROUND_HALF_UP)
 
 
 @attrs.frozen

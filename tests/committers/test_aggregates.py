@@ -171,6 +171,23 @@ def test_means(kind, data) -> None:
         assert mean == sum(there) / len(there)
 
 
+@pytest.mark.parametrize(
+    ("kind", "digits"),
+    [
+        ("decimal(38,0)", "4" * 38),
+        ("decimal(38,18)", f"{'3' * 20}.{'3' * 18}"),
+        ("decimal(30,2)", f"{'9' * 28}.99"),
+        ("decimal(38,38)", f"0.{'4' * 38}"),
+        ("decimal(37,1)", f"-{'4' * 36}.4"),
+    ],
+)
+def test_means_of_large_decimals(kind: str, digits: str) -> None:
+    """Whatever has a sum has a mean: with fewer digits behind the point if those before it need the room."""
+    rows = pa.table({"value": pa.array([decimal.Decimal(digits)] * 2, parse_type(kind))})
+    aggregates = Aggregation(Fields(), {"mean": Mean(f"value: {kind}")})
+    assert aggregates.results(aggregates.partials(rows))["mean"].to_pylist() == [decimal.Decimal(digits)]
+
+
 def test_types() -> None:
     """A sum has room for many values, as in Spark; it and the others survive a pickle."""
     aggregates = Aggregation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +16,9 @@ from txtopo.transactional.core.transactions import FailedAttempt
 
 logger = logging.getLogger("txtopo")
 
+BUSY = 2.0
+"""With so many processes for each core, each is slowed down by others."""
+
 
 def failed(attempt: TransactionAttempt, failure: FailedException, metadata: Any = None) -> Failed:
     """Return the event of a failed attempt; log it at once unless it is a plain FailedException.
@@ -26,6 +30,17 @@ def failed(attempt: TransactionAttempt, failure: FailedException, metadata: Any 
         level = logging.ERROR if isinstance(failure, ReportedFailedException) else logging.WARNING
         logger.log(level, "%s", failure)
     return Failed(attempt, str(failure), metadata, is_logged=is_loud, component=failure.component)
+
+
+def _hint(error: str) -> str:
+    """Return the end of a line about an attempt without progress, if this machine has more to do than it can."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if not error.startswith("no progress for ") or load < BUSY * cores:
+        return ""
+    return (
+        f"; the driver's machine is busy, on average {load:.0f} processes wait for {cores} cores: raise "
+        "topology.message.timeout.secs, or give it less to do"
+    )
 
 
 def is_logged(times: int) -> bool:
@@ -52,7 +67,7 @@ class FailureLog:
             self.last = failure
             if is_logged(failure.times):
                 level = logging.INFO if failure.times == 1 else logging.WARNING
-                reason = "" if failure.is_logged else f": {failure.error.strip()}"
+                reason = "" if failure.is_logged else f": {failure.error.strip()}{_hint(failure.error)}"
                 txid, times = failure.attempt.txid, _times(failure.times)
                 logger.log(level, "transaction %d has failed %s%s", txid, times, reason)
 
