@@ -198,6 +198,16 @@ def test_a_bolt_is_named_where_the_journal_has_no_checksum(replayed, how):
     assert "✘ 'odd': it is not deterministic: two replays emit different tuples" in result.stdout
 
 
+def test_nobody_is_named_alone_where_the_journal_has_no_checksum(replayed, monkeypatch):
+    """A bolt that emits as many tuples, but others, shows in a state only: not its writer alone is suspect."""
+    replay = replayed(odd="environment", layout="spread")
+    monkeypatch.setenv("ODD", "something else")
+    result = replay(2)
+    assert result.exit_code == 1
+    assert "✘ each component emits as many tuples, but state 'words' gets different values" in result.stdout
+    assert "Either 'count' writes others, or 'identity' or 'odd' or 'partial' emits others" in result.stdout
+
+
 def test_a_committer_that_writes_something_else_is_named(replayed):
     """All emit the same, and one state differs: the committer that writes it is named."""
     replay = replayed(**{"odd committer": True})

@@ -487,6 +487,15 @@ class Replay:
             return None
         writers = runs[0].writers[txid].get(state.state, ())
         who = " or ".join(repr(name) for name in writers) or "a committer"
+        counted = [c.component for c in components if c.comparison is not Comparison.CHECKSUM]
+        above = [name for name in counted if name not in writers]
+        if above:
+            names = " or ".join(map(repr, above))
+            return Difference(
+                f"each component emits as many tuples, but state {state.state!r} gets different values: "
+                f"{state.difference}. Either {who} writes others, or {names} emits others, of which the journal has "
+                "only the number: code has changed, is not deterministic, or reads external data that has changed"
+            )
         text = (
             f"all components emit the same tuples, but {who} writes different values to state {state.state!r}: "
             f"{state.difference}; its code has changed, it is not deterministic, or external data that it reads has "
