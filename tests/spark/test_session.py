@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pathlib
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
-from txtopo.spark.session import DriverHost, _java_options
+from txtopo.spark.session import DriverHost, _java_options, check_spark
 from txtopo.spark.versions import check_java
 
 
@@ -32,6 +33,27 @@ def test_where_the_driver_listens(given: dict[str, str], reached: str, bound: st
             return given
 
     assert DriverHost.of(Context()) == DriverHost(reached, bound)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED"])
+def test_settings_of_spark_connect(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """PySpark would start another kind of session, or end in an error of its own."""
+    monkeypatch.setenv(name, "sc://127.0.0.1")
+    with pytest.raises(ConfigError, match=f"{name} is set, and asks for Spark Connect"):
+        check_spark(Config())
+
+
+def test_a_session_that_is_stopped() -> None:
+    """One that was given is refused; of another one nothing is taken."""
+
+    class Session:
+        """As much of Spark's as is asked."""
+
+        _jsparkSession = _jsc = object()  # noqa: N815 - Spark's name
+        sparkContext = SimpleNamespace(_jsc=None)  # noqa: N815
+
+    with pytest.raises(ConfigError, match="is stopped: pass one that runs"):
+        check_spark(Config(), Session())  # type: ignore[arg-type]
 
 
 def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:

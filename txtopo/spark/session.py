@@ -139,14 +139,23 @@ def spark_session(
 def _running(given: SparkSession | None) -> SparkSession | None:
     """Return the running session for a run: the caller's or the active one; None if a new one must be started.
 
-    A ConfigError refuses a Spark Connect session.
+    A ConfigError refuses a Spark Connect session, settings that would start one, and a given session that is stopped.
     """
+    connect = next((name for name in _CONNECT if os.environ.get(name)), None)
+    if given is None and connect is not None:
+        raise ConfigError(f"{connect} is set, and asks for Spark Connect, which has no RDDs: unset it")
     active = given or SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001
     if active is not None and not hasattr(active, "_jsparkSession"):
         raise ConfigError("the session is a Spark Connect session, which has no RDDs: pass run() a classic session")
-    if active is None or active._jsc is None:  # noqa: SLF001 - no other way
-        return None
-    return None if active.sparkContext._jsc.sc().isStopped() else active  # noqa: SLF001 - as above
+    if active is None or not is_spark_gone(active.sparkContext):
+        return active
+    if given is not None:
+        raise ConfigError("the session that run() was passed is stopped: pass one that runs, or none to have one made")
+    return None
+
+
+_CONNECT = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+"""What makes PySpark use Spark Connect."""
 
 
 def _use_this_python(session: SparkSession) -> None:
