@@ -47,6 +47,7 @@ _STEPS = {
     "table.maintain": "a table is maintained",
     "repair.damage": "a repair sets aside coordinator state that can't be read",
     "repair.begin": "a repair writes its plan into the coordinator state",
+    "repair.alteration": "a repair takes back what others have changed of a table itself; once for each table",
     "repair.table": "a repair brings a table to its transaction in the plan; once for each table",
     "repair.backfill": "a rewind moves aside the journals of the backfills that it undoes",
     "repair.journal": "a repair writes the new state into the journal",

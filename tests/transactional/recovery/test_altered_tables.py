@@ -70,7 +70,8 @@ def test_a_table_without_a_transaction(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "point", ["repair.table.after", "repair.begin.before", "repair.begin.after", "repair.end.before"]
+    "point",
+    ["repair.alteration.after", "repair.table.after", "repair.begin.before", "repair.begin.after", "repair.end.before"],
 )
 def test_a_crash_while_it_is_taken_back(place, point):
     """Whatever was done, the next repair does the rest."""

@@ -81,7 +81,7 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
     known = [name for name in names if name in plan.states]
     # A crash after this leaves the rows that others have changed refused, as they were, in a table that can be opened.
     for name in known:
-        with durable_step("repair.table"):
+        with durable_step("repair.alteration"):
             subject.tables()[name].take_back(coordinator_state.epoch)
     # All tables are fenced before the first is rolled back, so no older coordinator writes to any of them in between.
     with _opened(subject, coordinator_state, plan.incarnation, known) as opened:
