@@ -7,6 +7,7 @@ or of an installed package: only one of the two can be imported, and elsewhere i
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -60,13 +61,16 @@ def refuse_twins(folder: Path | None = None) -> None:
     """
     folder = Path(sys.path[0] if sys.path else "") if folder is None else folder
     try:
-        found = sorted(folder.iterdir())
+        with os.scandir(folder) as entries:
+            found = {entry.name for entry in entries}
     except OSError:  # a zip file, or it is gone
         return
-    if folder / "txtopo" in found:
+    if "txtopo" in found:
         return  # a checkout of txtopo, whatever is installed
-    for theirs in found:
-        name = theirs.name.removesuffix(".py") if theirs.name.endswith(".py") else theirs.name
+    # The folder may hold many files of data: only those whose names are taken are looked at.
+    taken = {*FRAMEWORK, *sys.modules}
+    for theirs in (folder / each for each in sorted(found) if each.removesuffix(".py") in taken):
+        name = theirs.name.removesuffix(".py")
         is_importable = theirs.suffix == ".py" or (theirs / "__init__.py").is_file()
         if not name.isidentifier() or not is_importable:
             continue
