@@ -35,12 +35,8 @@ def topology():
 def disk(command_line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     """A folder whose syncs are noted, for the tables and the metadata directory of ``counting``."""
     command_line.write_module("counting", MODULE)
-    (tmp_path / "disk").mkdir()
-    watched = Disk(tmp_path / "disk")
-    with monkeypatch.context() as patched:
-        watched.watch(patched)
+    with Disk.watched(tmp_path / "disk", monkeypatch) as watched:
         yield watched
-    watched.close()
 
 
 def lefts_of(disk: Disk, act: Callable[[], object], *steps: str) -> list[Left]:

@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import attrs
 import pytest
@@ -33,6 +34,17 @@ class Disk:
         """Take note of each sync from now on."""
         for name in ("fsync", "fdatasync"):
             monkeypatch.setattr(os, name, self._noting(getattr(os, name)))
+
+    @classmethod
+    @contextmanager
+    def watched(cls, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+        """Make a folder, and take note of its syncs while the context lasts."""
+        folder.mkdir()
+        disk = cls(folder)
+        with monkeypatch.context() as patched:
+            disk.watch(patched)
+            yield disk
+        disk.close()
 
     def left(self) -> Left:
         """Return what a loss of power would leave now."""

@@ -24,12 +24,8 @@ WAYS = pytest.mark.parametrize("config", [CONFIG, EXECUTORS_CONFIG], ids=["drive
 @pytest.fixture
 def disk(tmp_path, monkeypatch):
     """An output folder whose syncs are noted."""
-    (tmp_path / "out").mkdir()
-    watched = Disk(tmp_path / "out")
-    with monkeypatch.context() as patched:
-        watched.watch(patched)
+    with Disk.watched(tmp_path / "out", monkeypatch) as watched:
         yield watched
-    watched.close()
 
 
 def lefts_of_run(disk, config, transactions, steps, slots=2):

@@ -249,10 +249,18 @@ def recover_alone(plan: Plan, config: Config, states: Mapping[str, State]) -> No
         DivergenceError: coordinator state and tables do not belong together.
     """
     with ExitStack() as stack:
-        store = make_store(plan, config)
-        stack.callback(store.close)
-        check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
-        _recover(plan, config, states, _take_lead(plan, config, states, store, stack), stack)
+        _recovered_alone(plan, config, states, stack)
+
+
+def _recovered_alone(
+    plan: Plan, config: Config, states: Mapping[str, State], stack: ExitStack
+) -> tuple[CoordinatorState, RecoveredRun]:
+    """Take the lead and recover, outside of a run; ``stack`` gives all of it back."""
+    store = make_store(plan, config)
+    stack.callback(store.close)
+    check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
+    coordinator_state = _take_lead(plan, config, states, store, stack)
+    return coordinator_state, _recover(plan, config, states, coordinator_state, stack)
 
 
 @attrs.frozen
@@ -286,11 +294,7 @@ def skip(plan: Plan, config: Config, txid: int, reason: str, agree: Callable[[Se
     with ExitStack() as stack:
         task_factory = TaskFactory(plan, config, {})
         stack.callback(task_factory.close)
-        store = make_store(plan, config)
-        stack.callback(store.close)
-        check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
-        coordinator_state = _take_lead(plan, config, states, store, stack)
-        recovered = _recover(plan, config, states, coordinator_state, stack)
+        coordinator_state, recovered = _recovered_alone(plan, config, states, stack)
         transaction = _to_skip(recovered, txid)
         ranges = input_ranges(plan.spout, transaction.metadata, recovered.committed.metadata)
         agree(SetAside(transaction, ranges, str(states[DEAD_LETTERS].address)))

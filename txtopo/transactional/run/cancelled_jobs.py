@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from txtopo.attempts import TransactionAttempt
+from txtopo.attempts import TransactionAttempt, transactions_words
 
 FIRST_SECS = 10.0
 """A job is told of this long after its cancel, and then at twice the time each."""
@@ -56,15 +56,11 @@ class CancelledJobs:
             if secs >= max(FIRST_SECS, 2 * job.told_secs):
                 job.told_secs = secs
                 components = sorted({at_work[attempt] for attempt in job.attempts if attempt in at_work})
+                txids = [attempt.txid for attempt in job.attempts]
+                of = transactions_words(min(txids), max(txids))
                 where = f", in {', '.join(map(repr, components))}" if components else ""
                 said.append(
-                    f"job {job_id} with {_named(job.attempts)} was cancelled {secs:.0f} s ago and has not ended{where};"
+                    f"job {job_id} with {of} was cancelled {secs:.0f} s ago and has not ended{where};"
                     " the run waits for it"
                 )
         return said
-
-
-def _named(attempts: Sequence[TransactionAttempt]) -> str:
-    txids = [attempt.txid for attempt in attempts]
-    first, last = min(txids), max(txids)
-    return f"transaction {first}" if first == last else f"transactions {first} to {last}"
