@@ -21,6 +21,7 @@ from txtopo.transactional.jobs.inline_runner import InlineJobRunner
 from txtopo.transactional.jobs.job_runner import at_the_end
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
 from txtopo.transactional.run.assembly import Environment
+from txtopo.transactional.run.threads import ThreadPools
 
 
 class Last(Take, ICommitter):
@@ -35,8 +36,19 @@ class Last(Take, ICommitter):
         self.state.put("last", self.attempt.txid)
 
 
+class Clock(ThreadPools):
+    """Threads whose clock only jobs move, so that a busy machine makes no transaction slow."""
+
+    now = 0.0
+
+    def now_secs(self):
+        return self.now
+
+
 class Packs(InlineJobRunner):
-    """Notes how many transactions each job holds."""
+    """Notes how many transactions each job holds, each of which takes 1 ms."""
+
+    clock: Clock
 
     def __enter__(self):
         self.sizes = []
@@ -47,6 +59,7 @@ class Packs(InlineJobRunner):
 
     def run(self, job, on_progress, on_answer=at_the_end):
         self.sizes.append(len(job.attempts))
+        self.clock.now += 0.001 * len(job.attempts)
         return super().run(job, on_progress, on_answer)
 
 
@@ -77,16 +90,17 @@ def job_sizes(rows, state, folder, last=None, pending=1_000):
     builder.set_bolt("partial", Partial()).shuffle_grouping("spout")
     builder.set_committer_bolt("last", last or Last(), 1).global_grouping("partial")
     builder.set_state("last", state)
-    made = []
+    clock, made = Clock(1), []
 
     def make(plan, config, prototypes):
         made.append(Packs(plan, config, prototypes, 1))
+        made[0].clock = clock
         return made[0]
 
     run_with(
         builder.build(),
         Config(state_dir=str(folder), jobs_in_flight_max=1, max_spout_pending=pending),
-        Environment(make),
+        Environment(make, make_threads=lambda _jobs_max: clock),
     )
     return made[0].sizes
 
