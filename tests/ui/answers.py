@@ -24,7 +24,7 @@ class Answers:
     def header(self) -> dict[str, Any]:
         is_plain = self.kind == "plain"
         return {
-            "slug": "words", "id": self.topology, "kind": self.kind, "now": NOW, "status": self.status,
+            "slug": "words", "id": self.topology, "kind": self.kind, "past": None, "now": NOW, "status": self.status,
             "statusText": f"{self.status}, as of 0.4 s ago", "startedAt": START, "updatedAt": NOW - 0.4, "endedAt": None,
             "process": {"pid": 4711, "host": "box", "epoch": 3, "isAlive": True},
             "committed": None if is_plain else 12_345, "begun": None if is_plain else 12_371, "deadLetters": 1,
@@ -227,6 +227,11 @@ class Answers:
         ]  # fmt: skip
         named = ({"name": title, "title": title, "unit": unit, "lines": lines} for title, unit, lines in plots)
         return {"secs": 300, "at": at, "plots": list(named)}
+
+    def runs(self) -> dict[str, Any]:
+        one = {**self.header(), "past": None, "why": ""}
+        ended = {"past": 4, "slug": "words@4", "status": "failed", "why": self.text, "endedAt": NOW}
+        return {"runs": [one, {**one, **ended}, {**one, **ended, "past": 3, "startedAt": None, "process": None}]}
 
     def settings(self) -> dict[str, Any]:
         one = {"name": "topology.max.spout.pending", "inPython": "max_spout_pending", "value": "32", "default": "8", "isDefault": False,

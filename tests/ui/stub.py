@@ -49,6 +49,7 @@ class Stub:
             "rows": lambda a: views.rows_part(a.rows()),
             "errors": lambda a: views.errors_part(a.errors()),
             "settings": lambda a: views.settings_part(a.settings()),
+            "runs": lambda a: views.runs_part(a.runs()),
             "transactions": lambda a: views.transactions_part(a.transactions()),
         }
         places = {

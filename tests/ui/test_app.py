@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -16,6 +17,7 @@ from starlette.testclient import TestClient
 from tests.ui.runs import EVIL, SCRIPT, SECRET, TRANSACTIONS, run_in
 from tests.ui.shapes import misfits
 from txtopo.engine.metrics import WrittenMetrics
+from txtopo.engine.timeline.records import path_of
 from txtopo.ui.answers.facts import Facts
 from txtopo.ui.answers.series import last_growth
 from txtopo.ui.answers.slugs import slug_of
@@ -340,3 +342,80 @@ def test_metrics_of_several_runs(tmp_path):
         'txtopo_x{topology="a"} 1.0',
         'txtopo_x{topology="b"} 1.0',
     ]
+
+
+@pytest.fixture(scope="module")
+def restarted(tmp_path_factory):
+    """The client of a folder of three runs, of which the second was killed."""
+    output = tmp_path_factory.mktemp("runs")
+    folder = run_in(output, until=2)
+    run_in(output, until=4)
+    record = path_of(folder, 2, "run")
+    record.write_text(json.dumps({**json.loads(record.read_text()), "ended": ""}))
+    run_in(output)
+    source = FolderSource(output)
+    page = Page(source, Sessions())
+    client = TestClient(application(page, hosts_of(["127.0.0.1"], PORT), PORT), base_url=ORIGIN)
+    assert client.get(f"/?token={page.sessions.invite()}").status_code == 200
+    yield client
+    source.close()
+
+
+def test_runs(restarted):
+    """The list has each run with its end and its counts, and leads to its page."""
+    runs = restarted.get(f"{TOPOLOGY}/runs").json()["runs"]
+    assert [each["slug"] for each in runs] == [SLUG, f"{SLUG}@2", f"{SLUG}@1"]
+    assert [each["status"] for each in runs] == ["ended", "killed", "ended"]
+    assert [(each["committed"], each["transactions"], each["failures"]) for each in runs] == [
+        (TRANSACTIONS, 2, 1),
+        (4, 2, 1),
+        (2, 2, 0),
+    ]
+    assert restarted.get(f"{TOPOLOGY}@1/runs").json()["runs"] == runs
+    assert f'href="/t/{SLUG}@1"' in restarted.get(f"/part/{SLUG}/runs").text
+
+
+@pytest.mark.parametrize(("number", "txids", "status"), [(1, [2, 1], "ended"), (2, [4, 3], "killed")])
+def test_an_earlier_run_is_whole(restarted, number, txids, status):
+    """It has its own figures, transactions, plots, errors, graph and settings, and is never taken for one that runs."""
+    run = f"{TOPOLOGY}@{number}"
+    found = restarted.get(run).json()
+    assert (found["status"], found["past"], found["committed"], found["begun"]) == (status, number, txids[0], txids[0])
+    assert found["rate"]["transactions"] > 0
+    assert not any(found["can"].values())
+    shown = restarted.get(f"{run}/transactions").json()["transactions"]
+    assert [each["txid"] for each in shown] == txids
+    assert set(restarted.get(f"{run}/timeline").json()["attempts"]["txid"]) == set(txids)
+    assert "latency" in {each["name"] for each in restarted.get(f"{run}/plots").json()["plots"]}
+    assert len(restarted.get(f"{run}/errors").json()["groups"]) == number - 1
+    assert [each["id"] for each in restarted.get(f"{run}/graph").json()["components"]] == ["spout", "fails", "count"]
+    assert restarted.get(f"{run}/settings").json()["settings"]
+    one = restarted.get(f"{run}/transaction/{txids[0]}").json()
+    assert one["headline"] == f"transaction {txids[0]}: committed in this run"
+    assert (one["previous"], one["next"]) == (txids[1], None)
+    assert restarted.get(f"{run}/transaction/5").status_code == 404
+    assert restarted.get(f"/t/{SLUG}@{number}/tx/{txids[0]}").status_code == 200
+    document = restarted.get(f"/t/{SLUG}@{number}").text
+    assert f"run {number}" in document
+    assert 'href="#states"' not in document
+
+
+@pytest.mark.parametrize("number", ["0", "3", "x", "", "../1", "²", "1" * 30, "01"])
+def test_no_such_run(restarted, number):
+    assert restarted.get(f"{TOPOLOGY}@{quote(number, safe='')}").status_code in {404, 200 if number == "01" else 404}
+
+
+def test_answers_of_an_earlier_run_have_their_shape(restarted):
+    for method, path in SHAPES:
+        if method == "get" and "{slug}" in path and "rows" not in path:
+            schema = document()["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+            answer = restarted.get(path.replace("{slug}", f"{SLUG}@1").replace("{txid}", "1"))
+            assert list(misfits(answer.json(), schema)) == [], path
+
+
+def test_many_earlier_runs_are_looked_at(restarted, monkeypatch):
+    """Those that nobody looks at are closed, and opened again when somebody does."""
+    monkeypatch.setattr("txtopo.ui.answers.source._PAST_OPEN_MAX", 1)
+    for _ in range(3):
+        for number, txid in ((1, 1), (2, 3)):
+            assert restarted.get(f"{TOPOLOGY}@{number}/transaction/{txid}").status_code == 200

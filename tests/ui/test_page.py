@@ -14,8 +14,8 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.slow
 
 VIEWS = {
-    "transactional": ("timeline", "plots", "graph", "states", "errors", "settings"),
-    "plain": ("plots", "graph", "errors", "settings"),
+    "transactional": ("timeline", "plots", "graph", "states", "errors", "settings", "runs"),
+    "plain": ("plots", "graph", "errors", "settings", "runs"),
 }
 SAYS = {
     "timeline": "transactions in view",
@@ -24,6 +24,7 @@ SAYS = {
     "states": "800 KiB",
     "errors": "bad record",
     "settings": "topology.max.spout.pending",
+    "runs": "failed: ValueError: bad record",
 }
 BOTH = pytest.mark.parametrize("kind", VIEWS)
 

@@ -125,6 +125,7 @@ def _things(page: Page) -> Iterator[_Thing]:
     yield _Thing("topology/{slug}/errors", of(source.errors), views.errors_part)
     yield _Thing("topology/{slug}/graph", of(source.graph), views.graph_part)
     yield _Thing("topology/{slug}/settings", of(source.settings), views.settings_part)
+    yield _Thing("topology/{slug}/runs", of(source.runs), views.runs_part)
     yield _Thing("topology/{slug}/state", of(source.states), views.states_part, "{slug}/states")
     yield _Thing(
         "topology/{slug}/plots",
@@ -285,6 +286,7 @@ _SHARED_SECS = {
     "state": 2.0,
     "states": 2.0,
     "settings": 2.0,
+    "runs": 2.0,
     "transactions": 0.5,
 }
 

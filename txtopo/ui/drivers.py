@@ -16,7 +16,7 @@ from starlette.routing import Match, Route
 from txtopo.cluster.driver.folder import TopologyPlace
 from txtopo.errors import TxtopoError
 from txtopo.secrecy import without_secrets
-from txtopo.ui.answers.slugs import slug_of
+from txtopo.ui.answers.slugs import OF_RUN, slug_of
 from txtopo.ui.answers.source import FolderSource, NotFound
 from txtopo.ui.app import Page, routes
 from txtopo.ui.security import Sessions
@@ -79,6 +79,9 @@ class DriverPages:
         if place is None:
             raise NotFound("no driver of this topology has run here")
         own = f"/api/v1/topology/{slug_of(place.topology_id)}"
+        if path.startswith(OF_RUN):  # an earlier run's: its number comes first
+            run, _, path = path.partition("/")
+            own += run
         scope = {
             "type": "http",
             "method": "GET",

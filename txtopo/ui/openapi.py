@@ -37,11 +37,14 @@ _COUNTS: Shape = {
     "failed": "number?",
     "queued": "number?",
 }
+_PROCESS: Shape = ({"pid": "integer", "host": "string", "epoch": "integer", "isAlive": "boolean?"},)
+_ROOTS: Shape = (dict.fromkeys(("emitted", "acked", "failed", "pending"), "integer?"),)
 _HEADER: Shape = {
     **_TOPOLOGY,
     "now": "number",
+    "past": "integer?",
     "endedAt": "number?",
-    "process": ({"pid": "integer", "host": "string", "epoch": "integer", "isAlive": "boolean?"},),
+    "process": _PROCESS,
     "begun": "integer?",
     "transactions": "integer?",
     "deadLetters": "integer?",
@@ -69,7 +72,7 @@ _HEADER: Shape = {
     "timeline": {"isThere": "boolean", "why": "string"},
     "can": dict.fromkeys(("audit", "replay", "activate", "rebalance", "kill"), "boolean"),
     "isActive": "boolean?",
-    "roots": (dict.fromkeys(("emitted", "acked", "failed", "pending"), "integer?"),),
+    "roots": _ROOTS,
     "workers": (dict.fromkeys(("wanted", "running", "restarts", "killed", "cpuSecs"), "number?"),),
     "components": [{"id": "string", **_COUNTS}],
 }
@@ -268,6 +271,19 @@ _SETTINGS: Shape = {
     "why": "string",
 }
 
+_RUNS: Shape = {
+    "runs": [
+        {
+            "past": "integer?",
+            **{name: _TOPOLOGY[name] for name in ("slug", "kind", "status", "committed")},
+            "why": "string",
+            **dict.fromkeys(("startedAt", "endedAt", "updatedAt"), "number?"),
+            **dict.fromkeys(("tuples", "transactions", "deadLetters", "failures"), "integer?"),
+            "process": _PROCESS,
+            "roots": _ROOTS,
+        }
+    ],
+}
 _TOPOLOGIES: Shape = {
     "version": "string",
     "place": "string",
@@ -326,6 +342,11 @@ SHAPES: dict[tuple[str, str], tuple[str, Shape, dict[str, str]]] = {
     ("get", f"{_OF_TOPOLOGY}/graph"): ("Components, edges, states, counts", _GRAPH, {}),
     ("get", f"{_OF_TOPOLOGY}/plots"): ("Samples as lines over the last seconds", _PLOTS, {"secs": "integer"}),
     ("get", f"{_OF_TOPOLOGY}/settings"): ("The settings, those that differ from their default first", _SETTINGS, {}),
+    ("get", f"{_OF_TOPOLOGY}/runs"): (
+        "The last run, and earlier ones that are kept: their slugs take the place of the topology's",
+        _RUNS,
+        {},
+    ),
     ("get", "/api/v1/check/{number}"): ("An audit or a replay that the page has begun", _CHECK, {}),
     ("post", f"{_OF_TOPOLOGY}/audit"): ("Begin an audit", _BEGUN, {}),
     ("post", f"{_OF_TOPOLOGY}/replay/{{txid}}"): ("Begin a replay of a transaction", _BEGUN, {}),

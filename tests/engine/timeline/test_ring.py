@@ -14,6 +14,7 @@ from txtopo.engine.timeline.ring import (
     RingHeader,
     RingReader,
     RingWriter,
+    keep_own,
     texts_in,
 )
 
@@ -93,6 +94,26 @@ def test_record_that_stays_torn(tmp_path):
     records, is_lost = reader.read()
     assert is_lost
     assert numbers_of((records, None)) == [3]
+
+
+@pytest.mark.parametrize("count", [0, 1, SLOTS - 1, SLOTS, 3 * SLOTS + 5])
+def test_own_records(tmp_path, count):
+    """A ring that nobody goes on with keeps what its own writer has added, in no more room than that takes."""
+    put(RingWriter(tmp_path / "1", header()), 1, 2)
+    writer = RingWriter(tmp_path / "2", header(epoch=2), tmp_path / "1")
+    put(writer, *range(100, 100 + count))
+    keep_own(tmp_path / "2")
+    reader = RingReader(tmp_path / "2")
+    assert numbers_of(reader.read()) == list(range(100, 100 + count))[-SLOTS:]
+    assert reader.read() == ([], False)
+    assert (tmp_path / "2").stat().st_size == HEADER_BYTES + RECORD_BYTES * min(max(count, 1), SLOTS)
+
+
+def test_own_records_of_a_damaged_ring(tmp_path):
+    """It stays as it is."""
+    (tmp_path / "1").write_bytes(b"\0" * 5000)
+    keep_own(tmp_path / "1")
+    assert (tmp_path / "1").read_bytes() == b"\0" * 5000
 
 
 def test_texts(tmp_path):

@@ -14,8 +14,9 @@ from tests.ui.runs import CONFIG, EVIL, SCRIPT, SECRET, TRANSACTIONS, run_in, to
 from tests.waiting import wait_for
 from txtopo import Config, Fields, TopologyBuilder
 from txtopo.attempts import TransactionAttempt
+from txtopo.engine.timeline import writer
 from txtopo.engine.timeline.observer import Timeline
-from txtopo.engine.timeline.records import PROGRESS, ROOTS, epochs_in, place_of
+from txtopo.engine.timeline.records import FILES, PROGRESS, ROOTS, epochs_in, past_in, past_path, path_of, place_of
 from txtopo.engine.timeline.ring import HEADER_BYTES
 from txtopo.errors import RuleError
 from txtopo.testing.redelivering_queue import QueueSpout
@@ -59,12 +60,57 @@ def test_a_run(tmp_path):
 
 
 def test_the_next_run_goes_on(tmp_path):
-    """In files of its own, with the records and errors of the last one; those of the last one are removed."""
+    """In files of its own, with the records and errors of the last one; those of the last one are put away."""
     run_in(tmp_path, until=3)
     reader = TimelineReader(run_in(tmp_path))
     assert epochs_in(reader.folder) == [2]
     assert [reader.attempts(txid)[-1]["epoch"] for txid in (1, 4)] == [1, 2]
     assert {each["epoch"] for each in reader.errors()} == {1, 2}
+
+
+def test_earlier_runs_are_kept(tmp_path):
+    """Each with its own records and samples alone, its errors, and why it ended; none can be read by others."""
+    for until in (2, 4, None):
+        folder = run_in(tmp_path, until=until)
+    past = past_in(folder)
+    assert list(past) == [2, 1]
+    for number, txids in ((1, (1, 2)), (2, (3, 4))):
+        reader = TimelineReader(past[number])
+        assert [txid for txid in range(1, TRANSACTIONS + 1) if reader.attempts(txid)] == list(txids)
+        assert reader.last(PROGRESS)[""]["numbers"][:2].tolist() == [txids[-1], 2]
+        assert reader.run().ended == "the requested transaction is committed"
+        assert [each["txid"] for each in reader.errors()] == ([] if number == 1 else [3])
+        assert past[number].stat().st_mode & 0o077 == 0
+
+
+def test_earlier_runs_are_bounded(tmp_path, monkeypatch):
+    """The oldest are removed: those that are too many, and those for which there is no room."""
+    monkeypatch.setattr(writer, "PAST_RUNS_MAX", 2)
+    for until in range(1, 6):
+        folder = run_in(tmp_path, until=until)
+    assert list(past_in(folder)) == [4, 3]
+    monkeypatch.setattr(writer, "PAST_BYTES_MAX", 0)
+    assert list(past_in(run_in(tmp_path))) == []
+
+
+def test_a_crash_while_an_earlier_run_is_put_away(tmp_path):
+    """Its files may be apart then; the next run brings them together."""
+    folder = run_in(tmp_path, until=3)
+    own = past_path(folder, 1)
+    own.mkdir(parents=True)
+    path_of(folder, 1, "samples").rename(path_of(own, 1, "samples"))
+    run_in(tmp_path)
+    assert list(past_in(folder)) == [1]
+    assert sorted(file.name for file in own.iterdir()) == [f"0000000001.{what}" for what in sorted(FILES)]
+
+
+def test_no_room_for_earlier_runs(tmp_path):
+    """A run goes on without them."""
+    folder = run_in(tmp_path, until=2)
+    (folder / "past").touch()
+    run_in(tmp_path)
+    assert epochs_in(folder) == [2]
+    assert past_in(folder) == {}
 
 
 def test_secrets_stay_out(tmp_path):
@@ -77,11 +123,11 @@ def test_stalled_predecessor(tmp_path):
     """One that has lost the lead before it has begun its files leaves those of its successor alone."""
     folder = run_in(tmp_path, until=3)
     run_in(tmp_path)
-    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    before = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
     incarnation = TimelineReader(folder).run().writer.incarnation
     with Timeline(topology_in(tmp_path), CONFIG, folder) as stalled:
         stalled.leads(incarnation, 1)
-    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    assert {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()} == before
 
 
 def assigned(txid, tries=1):

@@ -28,6 +28,9 @@ SERIES_MAX = 64
 
 ERRORS_MAX = 100
 
+PAST_RUNS_MAX, PAST_BYTES_MAX = 50, 64 << 20
+"""How many earlier runs of a topology are kept, and how large they may be altogether; the oldest go first."""
+
 RUN, ATTEMPT, WRITE = 2, 3, 4
 """Kinds of records."""
 
@@ -92,6 +95,11 @@ _NAME = re.compile(r"(\d{10})\.records")
 
 FOLDER_PREFIX = "timeline-"
 
+FILES = ("samples", "errors", "run", "records")
+"""The files of an epoch. The records come last: an epoch without them is none."""
+
+_PAST = "past"
+
 METRICS = "metrics.prom"
 """The file in a timeline's folder that has the run's metrics, if its page serves them."""
 
@@ -121,8 +129,25 @@ def epochs_in(folder: Path) -> list[int]:
 
 
 def path_of(folder: Path, epoch: int, what: str) -> Path:
-    """Return the path of ``records``, ``samples``, ``errors`` or ``run`` of an epoch."""
+    """Return the path of one of :data:`FILES` of an epoch."""
     return folder / f"{epoch:010}.{what}"
+
+
+def past_in(folder: Path) -> dict[int, Path]:
+    """Return the timelines of the earlier runs of a timeline's topology by their numbers, the last one first.
+
+    Each is a folder as that of a timeline, with the files of one epoch.
+    """
+    try:
+        found = {int(each.name): each for each in (folder / _PAST).iterdir() if each.name.isdecimal()}
+    except OSError:
+        return {}
+    return dict(sorted(found.items(), reverse=True))
+
+
+def past_path(folder: Path, number: int) -> Path:
+    """Return the folder of an earlier run."""
+    return folder / _PAST / f"{number:010}"
 
 
 @attrs.frozen

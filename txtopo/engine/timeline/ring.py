@@ -21,7 +21,7 @@ from pathlib import Path
 
 import attrs
 
-from txtopo.files.durable import removed_on_error
+from txtopo.files.durable import removed_on_error, write_whole
 from txtopo.files.records import DAMAGE, from_json, to_json
 
 HEADER_BYTES = 4096
@@ -49,7 +49,8 @@ assert _PREFIX.size + BODY_BYTES == RECORD_BYTES, "a record is its prefix and it
 class RingHeader:
     """Whose ring it is.
 
-    ``base_us`` is when its first writer began, in microseconds since 1970; successors keep it.
+    ``base_us`` is when its first writer began, in microseconds since 1970; successors keep it. ``before`` is the last
+    SEQ that its writer has taken over from earlier runs; all later records are its own.
     """
 
     slots: int
@@ -57,6 +58,7 @@ class RingHeader:
     epoch: int
     base_us: int
     format: int = _FORMAT
+    before: int = 0
 
     def is_continued_by(self, later: RingHeader) -> bool:
         """Whether a later run of the same topology can go on with the records of this one."""
@@ -85,7 +87,7 @@ class RingWriter:
             records = former.read_bytes()[HEADER_BYTES:]
             self.seq = max((seq for seq, _ in whole_records(records)), default=self.seq)
             records = records.rstrip(b"\0")
-        self.header = header
+        self.header = header = attrs.evolve(header, before=self.seq)
         self._written = self.seq
         draft = path.with_name(f".draft-{path.name}")
         with removed_on_error(draft):
@@ -212,6 +214,21 @@ def read_header(path: Path) -> RingHeader | None:
         return from_json(content, RingHeader) if content["format"] == _FORMAT else None
     except (OSError, *DAMAGE):
         return None
+
+
+def keep_own(path: Path) -> None:
+    """Make a ring as small as the records that its last writer has added; nobody can go on with it then."""
+    header = read_header(path)
+    if header is None:
+        return
+    own = {seq: record for seq, record in whole_records(path.read_bytes()[HEADER_BYTES:]) if seq > header.before}
+    slots = 1 + max(own, default=0) - min(own, default=0)
+    data = bytearray(slots * RECORD_BYTES)
+    for seq, record in own.items():
+        at = (seq - 1) % slots * RECORD_BYTES
+        data[at : at + RECORD_BYTES] = record
+    small = json.dumps(to_json(attrs.evolve(header, slots=slots))).encode().ljust(HEADER_BYTES)
+    write_whole(path, small + data, 0o600)
 
 
 def whole_records(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import socket
 import threading
 import time
@@ -17,6 +18,9 @@ import attrs
 from txtopo.attempts import epoch_and_try
 from txtopo.engine.timeline.records import (
     ERRORS_MAX,
+    FILES,
+    PAST_BYTES_MAX,
+    PAST_RUNS_MAX,
     RUN,
     SAMPLES_SECS,
     SERIES_MAX,
@@ -26,9 +30,11 @@ from txtopo.engine.timeline.records import (
     RunRecord,
     epochs_in,
     errors_in,
+    past_in,
+    past_path,
     path_of,
 )
-from txtopo.engine.timeline.ring import RingHeader, RingWriter, read_header
+from txtopo.engine.timeline.ring import RingHeader, RingWriter, keep_own, read_header
 from txtopo.engine.timeline.samples import Sample
 from txtopo.files.durable import write_whole
 from txtopo.files.records import to_json
@@ -124,9 +130,9 @@ class TimelineWriter:
                 ring.close()
 
     def _begin(self) -> tuple[RingWriter, RingWriter] | None:
-        """Make this epoch's files, take over those of the last one, and remove them; None if there is a successor.
+        """Make this epoch's files, take over those of the last one, and put them away; None if there is a successor.
 
-        A crash before the removal leaves both: readers take the higher epoch, and the next run removes the lower one.
+        A crash before that leaves both: readers take the higher epoch, and the next run puts the lower one away.
         """
         folder = self._folder
         folder.mkdir(0o700, parents=True, exist_ok=True)  # its errors quote records: they are not for everybody here
@@ -150,10 +156,9 @@ class TimelineWriter:
         begun = Entry(RUN, (base_us,), number=os.getpid())
         records.put(RUN, 0, 0, begun.packed(self._epoch, 0, 0))
         self._put_run()
-        for epoch in others:
+        for epoch in reversed(others):
             if epoch != self._epoch:
-                for what in ("records", "samples", "errors", "run"):
-                    path_of(folder, epoch, what).unlink(missing_ok=True)
+                _put_away(folder, epoch)
         return records, samples
 
     def _is_own(self, epoch: int) -> bool:
@@ -203,3 +208,35 @@ class TimelineWriter:
         if not self._has_warned:  # once: a full disk says so elsewhere
             self._has_warned = True
             _LOG.warning("a part of the timeline could not be written: %s", error)
+
+
+def _put_away(folder: Path, epoch: int) -> None:
+    """Move the files of a run that is over among those of earlier runs; remove them if that fails.
+
+    A crash amid it leaves a folder without records, which the next run fills.
+    """
+    try:
+        past = past_in(folder)
+        last = max(past, default=0)
+        own = past_path(folder, last if last and not epochs_in(past[last]) else last + 1)
+        own.mkdir(0o700, parents=True, exist_ok=True)
+        for what in FILES:
+            file = path_of(own, epoch, what)
+            with contextlib.suppress(FileNotFoundError):
+                path_of(folder, epoch, what).replace(file)
+                if what in {"records", "samples"}:
+                    keep_own(file)
+        _forget_oldest(folder)
+    except OSError as error:
+        _LOG.debug("the timeline of an earlier run can't be kept: %s", error)
+        for what in FILES:
+            path_of(folder, epoch, what).unlink(missing_ok=True)
+
+
+def _forget_oldest(folder: Path) -> None:
+    """Remove the oldest of the earlier runs that are too many or too large."""
+    total = 0
+    for place, path in enumerate(past_in(folder).values()):
+        total += sum(file.stat().st_size for file in path.iterdir())
+        if place >= PAST_RUNS_MAX or total > PAST_BYTES_MAX:
+            shutil.rmtree(path)

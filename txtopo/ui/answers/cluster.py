@@ -27,7 +27,7 @@ from txtopo.errors import ClusterError, NoLeader, TxtopoError
 from txtopo.transactional.core.history import first_line
 from txtopo.ui.answers import header
 from txtopo.ui.answers.facts import Facts
-from txtopo.ui.answers.slugs import slug_of
+from txtopo.ui.answers.slugs import OF_RUN, slug_of
 from txtopo.ui.answers.source import NotFound
 from txtopo.ui.answers.timeline import TimelineReader
 
@@ -83,6 +83,8 @@ class ClusterSource:
         """See :class:`~txtopo.ui.answers.source.Source`."""
         look = self._look()
         topology = self._find(look, slug)
+        if OF_RUN in slug:
+            return {**self._json(slug, ""), "slug": slug, "id": topology["id"]}
         status = topology["status"]
         try:
             found = self._ask(slug, "").json()
@@ -133,6 +135,12 @@ class ClusterSource:
     def settings(self, slug: str) -> dict[str, Any]:
         """See :class:`~txtopo.ui.answers.source.Source`."""
         return self._json(slug, "settings")
+
+    def runs(self, slug: str) -> dict[str, Any]:
+        """See :class:`~txtopo.ui.answers.source.Source`."""
+        own = slug.partition(OF_RUN)[0]
+        runs = self._json(own, "runs")["runs"]
+        return {"runs": [{**each, "slug": f"{own}{''.join(each['slug'].partition(OF_RUN)[1:])}"} for each in runs]}
 
     def metrics(self) -> bytes:
         """Return nothing: each daemon has its own."""
@@ -211,9 +219,10 @@ class ClusterSource:
 
     @staticmethod
     def _find(look: _Look, slug: str) -> dict[str, Any]:
-        if slug not in look.topologies:
-            raise NotFound(f"there is no topology {slug!r} on the cluster{f': {look.why}' if look.why else ''}")
-        return look.topologies[slug]
+        own = slug.partition(OF_RUN)[0]
+        if own not in look.topologies:
+            raise NotFound(f"there is no topology {own!r} on the cluster{f': {look.why}' if look.why else ''}")
+        return look.topologies[own]
 
     def _summary(self, look: _Look, topology: dict[str, Any]) -> dict[str, Any]:
         said = look.summaries.get(topology["id"]) or header.summary(_unreached(topology["id"]))
@@ -255,7 +264,9 @@ class ClusterSource:
         """
         name = self._find(self._look(), slug)["id"]
         given = urlencode({key: value for key, value in query.items() if value is not None}, doseq=True)
-        answer = self._client.page(f"/{quote(name, safe='')}/{path}?{given}")
+        run = "".join(slug.partition(OF_RUN)[1:])
+        place = quote("/".join(filter(None, (run, path))))
+        answer = self._client.page(f"/{quote(name, safe='')}/{place}?{given}")
         if answer.is_success:
             return answer
         try:

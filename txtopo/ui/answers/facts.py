@@ -10,6 +10,7 @@ from txtopo.cli.explain import SILENT_SECS
 from txtopo.engine.timeline.records import DRIVER, RunRecord
 from txtopo.transactional.core.actions import StopReason
 from txtopo.transactional.run.snapshot import WHY_DEAD, Snapshot, Writer
+from txtopo.ui.answers.slugs import OF_RUN, slug_of
 from txtopo.ui.answers.timeline import TimelineReader
 from txtopo.ui.markup.words import duration
 
@@ -25,6 +26,13 @@ class Facts:
     run: RunRecord | None
     writer: Writer | None
     snapshot: Snapshot | None
+    past: int | None = None
+    """The number of an earlier run, if it is one; None: it is the last one."""
+
+    @property
+    def slug(self) -> str:
+        """The slug of the topology, or of its earlier run."""
+        return slug_of(self.id) if self.past is None else f"{slug_of(self.id)}{OF_RUN}{self.past}"
 
     @property
     def is_plain(self) -> bool:
@@ -82,6 +90,8 @@ def status_of(facts: Facts) -> tuple[str, str]:
     if facts.ended:
         word = "failed" if facts.is_failed else "ended"
         return word, f"{word} {duration(age_secs)} ago: {facts.ended}"
+    if facts.past is not None:
+        return "killed", f"it gave its last sign {duration(age_secs)} ago, and another run has taken its place since"
     alive = writer.is_alive
     if alive is False:
         return (

@@ -24,7 +24,6 @@ from txtopo.transactional.run.snapshot import Snapshot, TransactionSnapshot, Wri
 from txtopo.ui.answers.facts import Facts, is_live, status_of
 from txtopo.ui.answers.failures import is_current, last_failed_at, last_failure
 from txtopo.ui.answers.series import PHASES, last_number, rate
-from txtopo.ui.answers.slugs import slug_of
 
 RATE_SECS = 10.0
 """Rates are those of so many seconds."""
@@ -51,12 +50,12 @@ def summary(facts: Facts) -> dict[str, Any]:
     word, text = status_of(facts)
     errors = facts.timeline.errors()
     return {
-        "slug": slug_of(facts.id),
+        "slug": facts.slug,
         "id": facts.id,
         "kind": "plain" if facts.is_plain else "transactional",
         "status": word,
         "statusText": text,
-        "committed": None if facts.snapshot is None else facts.snapshot.committed,
+        "committed": _committed(facts),
         "rate": _rates(facts)["transactions"],
         "lag": _lag(facts),
         "lastError": first_line(without_secrets(str(errors[-1].get("text", "")))) if errors else None,
@@ -83,7 +82,8 @@ def header(facts: Facts, can: Mapping[str, bool]) -> dict[str, Any]:
         "process": None
         if writer is None
         else {"pid": writer.pid, "host": writer.host, "epoch": writer.epoch, "isAlive": writer.is_alive},
-        "begun": None if snapshot is None else snapshot.last_begun,
+        "past": facts.past,
+        "begun": _begun(facts),
         **_of_run(facts),
         "rate": _rates(facts),
         "latency": {"p50Secs": p50, "p99Secs": p99},
@@ -117,6 +117,33 @@ def components(facts: Facts) -> list[dict[str, Any]]:
 def counts_of(row: Any) -> dict[str, Any]:
     """Return the counts of a component from its last sample."""
     return {name: last_number(row, at) for name, at in _COUNTS.items()}
+
+
+_OF_RUN = (
+    *("slug", "kind", "status", "startedAt", "endedAt", "updatedAt", "process"),
+    *("committed", "transactions", "tuples", "deadLetters", "failures", "roots"),
+)
+
+
+def run_of(facts: Facts) -> dict[str, Any]:
+    """Return a run's line in the list of all of a topology."""
+    found = header(facts, {})
+    return {"past": facts.past, "why": facts.ended, **{name: found[name] for name in _OF_RUN}}
+
+
+def _committed(facts: Facts) -> int | None:
+    if facts.snapshot is not None:
+        return facts.snapshot.committed
+    return _last_whole(facts.timeline.last(PROGRESS).get(""), OfProgress.COMMITTED)
+
+
+def _begun(facts: Facts) -> int | None:
+    """Return the last transaction that has begun: those up to it are committed or pending."""
+    if facts.snapshot is not None:
+        return facts.snapshot.last_begun
+    row = facts.timeline.last(PROGRESS).get("")
+    numbers = [_last_whole(row, at) for at in (OfProgress.COMMITTED, *PHASES.values())]
+    return None if None in numbers else sum(filter(None, numbers))
 
 
 def _of_run(facts: Facts) -> dict[str, Any]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+OF_RUN = "@"
+"""In a slug between that of a topology, which has none, and the number of one of its earlier runs."""
+
 _PLAIN = re.compile(rb"[A-Za-z0-9_-]")
 
 

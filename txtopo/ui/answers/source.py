@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import urllib.parse
@@ -15,7 +16,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from txtopo.cli.explain import Known, entry_of, lines_of
 from txtopo.cluster.serving.server import version
 from txtopo.engine.metrics import WrittenMetrics
-from txtopo.engine.timeline.records import FOLDER_PREFIX, folder_of
+from txtopo.engine.timeline.records import FOLDER_PREFIX, folder_of, past_in
 from txtopo.errors import ConfigError, TxtopoError
 from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.journal.ending import METADATA_DIR
@@ -29,11 +30,15 @@ from txtopo.transactional.journal.journal import (
 from txtopo.transactional.run.snapshot import read_snapshot, snapshots_in, topologies_with_snapshot
 from txtopo.ui.answers import drawing, failures, header, series, settings, tables
 from txtopo.ui.answers.facts import Facts, is_live, now_of, status_of
-from txtopo.ui.answers.slugs import slug_of
-from txtopo.ui.answers.timeline import TimelineReader
+from txtopo.ui.answers.slugs import OF_RUN, slug_of
+from txtopo.ui.answers.timeline import TimelineReader, outcome_of
 
 FACTS_SECS = 0.25
 """How old the facts of a topology may be."""
+
+_PAST_OPEN_MAX = 8
+_LINES_MAX = 1_000
+_NUMBER = re.compile(r"[0-9]{1,10}")
 
 _LABEL_CHARACTERS = 10
 """The lines of ``explain`` have a label in so many characters, and then a text."""
@@ -84,6 +89,9 @@ class Source(Protocol):
     def settings(self, slug: str) -> dict[str, Any]:
         """Return the settings."""
 
+    def runs(self, slug: str) -> dict[str, Any]:
+        """Return the last run and those before it that are kept, each with the slug under which it is answered for."""
+
     def metrics(self) -> bytes:
         """Return the metrics of the runs in Prometheus' format, and which of them are alive."""
 
@@ -104,6 +112,8 @@ class _Topology:
     id: str
     metadata_dir: Path
     timeline: TimelineReader
+    past: int | None = None
+    """The number of an earlier run, if it is one."""
 
     _facts: tuple[float, Facts] | None = None
 
@@ -115,12 +125,19 @@ class _Topology:
         return self._facts[1]
 
     def _read(self) -> Facts:
+        if self.past is not None:
+            return Facts(self.id, self.timeline, self.timeline.run(), None, None, self.past)
         found = read_snapshot(snapshots_in(self.metadata_dir), self.id)
         return Facts(self.id, self.timeline, self.timeline.run(), *(found or (None, None)))
 
     @property
     def has_journal(self) -> bool:
-        return bool(journal_files(find_journal(self.metadata_dir, self.id)))
+        return self.past is None and bool(journal_files(find_journal(self.metadata_dir, self.id)))
+
+    def past_run(self, number: int) -> _Topology | None:
+        """Return an earlier run; None if there is none of this number any more."""
+        folder = past_in(self.timeline.folder).get(number)
+        return None if folder is None else _Topology(self.id, self.metadata_dir, TimelineReader(folder), number)
 
 
 class FolderSource:
@@ -148,6 +165,10 @@ class FolderSource:
         self._arguments = dict(arguments or {})
         self._lock = threading.Lock()
         self._known: dict[str, _Topology] = {}
+        self._past: dict[str, _Topology] = {}
+        """Earlier runs that somebody looks at, by slug."""
+        self._lines: dict[tuple[Path, int], dict[str, Any]] = {}
+        """Those of earlier runs in lists, by the folder and its time: they do not change any more."""
         if not self._look() and not may_be_empty:
             raise ConfigError(
                 f"no run has left anything in {output}: pass the folder that holds a topology's tables and its folder "
@@ -188,21 +209,16 @@ class FolderSource:
     def transaction(self, slug: str, txid: int) -> dict[str, Any]:
         """See :class:`Source`."""
         topology = self._find(slug)
+        if topology.past is not None:
+            return _past_transaction(topology, txid)
         known = Known.of(
             topology.metadata_dir, topology.id, read_snapshot(snapshots_in(topology.metadata_dir), topology.id)
         )
         head, *lines = lines_of(known, txid)
         entered = entry_of(known.parts, txid)
-        attempts = topology.timeline.attempts(txid)
-        last = attempts[-1] if attempts else None
-        writes = topology.timeline.writes(last["epoch"], last["group"]) if last and last["group"] else []
+        attempts, writes = _attempts(topology, txid)
         if not writes and entered is not None:
             writes = [_write_of(state, *counts) for state, counts in entered[1].states.items()]
-        errors = {(each.get("epoch"), each.get("attempt")): each for each in self._errors_of(topology, txid)}
-        for attempt in attempts:
-            error = errors.get((attempt["epoch"], attempt["try"]))
-            if error is not None:
-                attempt["error"] = error["text"]
         is_committed = txid <= known.committed
         last_begun = known.committed if known.snapshot is None else known.snapshot.last_begun
         return {
@@ -254,6 +270,28 @@ class FolderSource:
         """See :class:`Source`."""
         return settings.settings(self._find(slug).facts(), self._arguments)
 
+    def runs(self, slug: str) -> dict[str, Any]:
+        """See :class:`Source`."""
+        topology = self._find(slug.partition(OF_RUN)[0])
+        past = past_in(topology.timeline.folder)
+        lines = [self._line_of(topology, number, folder) for number, folder in past.items()]
+        return {"runs": [header.run_of(topology.facts()), *filter(None, lines)]}
+
+    def _line_of(self, topology: _Topology, number: int, folder: Path) -> dict[str, Any] | None:
+        try:
+            key = folder, folder.stat().st_mtime_ns
+        except OSError:  # a later run has removed it
+            return None
+        if key not in self._lines:
+            run = topology.past_run(number)
+            if run is None:
+                return None
+            while len(self._lines) >= _LINES_MAX:
+                self._lines.pop(next(iter(self._lines)))
+            self._lines[key] = header.run_of(run.facts())
+            run.timeline.close()
+        return self._lines[key]
+
     def metrics(self) -> bytes:
         """See :class:`Source`."""
         found = self._look().values()
@@ -279,14 +317,27 @@ class FolderSource:
 
     def close(self) -> None:
         """Close all files."""
-        for each in self._known.values():
+        for each in (*self._known.values(), *self._past.values()):
             each.timeline.close()
 
     def _find(self, slug: str) -> _Topology:
-        found = self._known.get(slug) or self._look().get(slug)
+        of, _, number = slug.partition(OF_RUN)
+        found = self._known.get(of) or self._look().get(of)
         if found is None:
-            raise NotFound(f"there is no topology {slug!r} here")
-        return found
+            raise NotFound(f"there is no topology {of!r} here")
+        return found if of == slug else self._find_past(found, slug, number)
+
+    def _find_past(self, topology: _Topology, slug: str, number: str) -> _Topology:
+        with self._lock:
+            found = self._past.pop(slug, None)  # so that those that nobody looks at come first
+            if found is None and _NUMBER.fullmatch(number):
+                found = topology.past_run(int(number))
+            if found is None:
+                raise NotFound(f"there is no run {number!r} of {topology.id!r} here, or it is kept no longer")
+            self._past[slug] = found
+            while len(self._past) > _PAST_OPEN_MAX:
+                self._past.pop(next(iter(self._past))).timeline.close()
+            return found
 
     def _look(self) -> dict[str, _Topology]:
         """Find topologies. Names come from a listing, and never from a request."""
@@ -305,8 +356,41 @@ class FolderSource:
                     self._known[slug_of(found)] = _Topology(found, metadata_dir, reader)
             return self._known.copy()
 
-    def _errors_of(self, topology: _Topology, txid: int) -> list[dict[str, Any]]:
-        return [each for each in topology.timeline.errors() if each.get("txid") == txid]
+
+_Made = dict[str, Any]
+
+
+def _attempts(topology: _Topology, txid: int) -> tuple[list[_Made], list[_Made]]:
+    """Return the attempts at a transaction with their errors, and the writes of the last one."""
+    attempts = topology.timeline.attempts(txid)
+    errors = {(e.get("epoch"), e.get("attempt")): e for e in topology.timeline.errors() if e.get("txid") == txid}
+    for attempt in attempts:
+        error = errors.get((attempt["epoch"], attempt["try"]))
+        if error is not None:
+            attempt["error"] = error["text"]
+    last = attempts[-1] if attempts else None
+    return attempts, topology.timeline.writes(last["epoch"], last["group"]) if last and last["group"] else []
+
+
+def _past_transaction(topology: _Topology, txid: int) -> _Made:
+    """Return what an earlier run did for a transaction. The journal tells what became of it since, perhaps anew."""
+    attempts, writes = _attempts(topology, txid)
+    if not attempts:
+        raise NotFound(f"this run has begun no transaction {txid}, or its timeline no longer has it")
+    status = outcome_of(attempts)
+    is_over = status in {"committed", "dead letter"}
+    return {
+        "txid": txid,
+        "now": now_of(topology.facts()),
+        "headline": f"transaction {txid}: {status if is_over else 'not committed'} in this run",
+        "story": [],
+        "attempts": attempts,
+        "writes": writes,
+        "journal": None,
+        "can": {"audit": False, "replay": False},
+        "previous": txid - 1 if topology.timeline.attempts(txid - 1) else None,
+        "next": txid + 1 if topology.timeline.attempts(txid + 1) else None,
+    }
 
 
 def _write_of(state: str, rows: int, removed: int) -> dict[str, Any]:

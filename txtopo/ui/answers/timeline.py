@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -184,9 +185,11 @@ class TimelineReader:
         self._looked = time.monotonic()
 
     def close(self) -> None:
-        """Close the files."""
-        self._events.close()
-        self._samples.close()
+        """Close the files. Whoever still asks gets what was read of them."""
+        with self._lock:
+            self._looked = math.inf
+            self._events.close()
+            self._samples.close()
 
 
 def _answer(ring: Ring, since: int) -> dict[str, Any]:
@@ -268,7 +271,7 @@ def _transaction(ring: Ring, rows: Rows) -> dict[str, Any]:
     ended = last["endedAt"]
     return {
         "txid": int(rows["txid"][0]),
-        "status": status_of(attempts),
+        "status": outcome_of(attempts),
         "attempts": len(attempts),
         "epoch": last["epoch"],
         "group": last["group"],
@@ -281,7 +284,7 @@ def _transaction(ring: Ring, rows: Rows) -> dict[str, Any]:
     }
 
 
-def status_of(attempts: Sequence[dict[str, Any]]) -> str:
+def outcome_of(attempts: Sequence[dict[str, Any]]) -> str:
     """Return the status of a transaction in a word or two, from its attempts."""
     last = attempts[-1]
     match last["outcome"]:

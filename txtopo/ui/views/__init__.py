@@ -9,6 +9,7 @@ from txtopo.ui.views.errors import errors_part
 from txtopo.ui.views.header import header_part
 from txtopo.ui.views.pages import message_page, message_part, topologies_page, topology_page, transaction_page
 from txtopo.ui.views.pictures import graph_part, plots_part
+from txtopo.ui.views.runs import runs_part
 from txtopo.ui.views.settings import settings_part
 from txtopo.ui.views.states import rows_part, states_part
 from txtopo.ui.views.topologies import topologies_part
@@ -24,6 +25,7 @@ __all__ = [
     "message_part",
     "plots_part",
     "rows_part",
+    "runs_part",
     "settings_part",
     "states_part",
     "topologies_page",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from txtopo.ui.answers.slugs import OF_RUN
 from txtopo.ui.markup.elements import Attribute, Child, Markup, joined, tag
 from txtopo.ui.markup.spans import SPANS
 from txtopo.ui.views.cluster import cluster_part
@@ -19,9 +20,12 @@ _TITLES = {
     "states": "States",
     "errors": "Errors",
     "settings": "Settings",
+    "runs": "Runs",
 }
-_EVERY_MS = {"plots": 2000, "graph": 5000, "states": 5000, "errors": 2000, "settings": 60_000}
-_PLAIN = ("plots", "graph", "errors", "settings")
+_EVERY_MS = {"plots": 2000, "graph": 5000, "states": 5000, "errors": 2000, "settings": 60_000, "runs": 5000}
+_PLAIN = ("plots", "graph", "errors", "settings", "runs")
+_PAST = ("states",)
+"""What an earlier run has no longer: tables are as the last run has left them."""
 _PLOT_SECS = {"60": "a minute", "300": "5 minutes", "900": "15 minutes", "3600": "an hour"}
 _KEYS = (
     ("↑ ↓", "pick a transaction"),
@@ -38,10 +42,15 @@ _KEYS = (
 def topology_page(header: Mapping[str, Any]) -> Markup:
     """Return the page of a topology: its header and one view for each tab."""
     names = tuple(_TITLES) if header["kind"] == "transactional" else _PLAIN
+    back = None
+    if header["past"] is not None:
+        names = tuple(name for name in names if name not in _PAST)
+        back = _back(f"the last run of {header['id']}", header["slug"].partition(OF_RUN)[0])
     tabs = (tag("li", tag("a", _TITLES[name], href=f"#{name}")) for name in names)
     views = (_timeline(header) if name == "timeline" else _view(name) for name in names)
     return _document(
-        header["id"],
+        _title(header),
+        back,
         _part("header", 1000, header_part(header), id="header", class_="header"),
         tag("section", id="check", aria_live="polite"),
         tag("nav", tag("ul", tabs), aria_label="Views"),
@@ -49,6 +58,14 @@ def topology_page(header: Mapping[str, Any]) -> Markup:
         data_slug=header["slug"],
         data_kind=header["kind"],
     )
+
+
+def _title(header: Mapping[str, Any]) -> str:
+    return header["id"] if header["past"] is None else f"{header['id']}, run {header['past']}"
+
+
+def _back(words: str, slug: str) -> Markup:
+    return tag("p", tag("a", f"← {words}", href=f"/t/{slug}"), class_="back")
 
 
 def _view(name: str) -> Markup:
@@ -116,8 +133,8 @@ def transaction_page(header: Mapping[str, Any], transaction: Mapping[str, Any]) 
     """Return the page of one transaction."""
     txid = transaction["txid"]
     return _document(
-        f"{header['id']}, transaction {txid}",
-        tag("p", tag("a", f"← {header['id']}", href=f"/t/{header['slug']}"), class_="back"),
+        f"{_title(header)}, transaction {txid}",
+        _back(_title(header), header["slug"]),
         tag("section", id="check", aria_live="polite"),
         tag("main", _part(f"transaction/{txid}", 1000, transaction_part(transaction), id="transaction"), id="main"),
         data_slug=header["slug"],
