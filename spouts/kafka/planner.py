@@ -190,8 +190,8 @@ class Planner:
                 f"records that are to be read again are gone (retention, or somebody deleted them): {'; '.join(gone)}"
             )
 
-    def check_topics(self) -> None:
-        """Check that the topics exist; if Kafka does not answer, leave that to the first look.
+    def check_topics(self) -> bool:
+        """Check that the topics exist; return False if Kafka does not answer, which is left to the first look.
 
         Raises:
             InputError: a topic does not exist; or no topic matches the pattern, and with ``until_end`` none may come.
@@ -199,7 +199,8 @@ class Planner:
         for _ in range(FIRST_QUESTIONS):
             with contextlib.suppress(FailedException):  # Kafka may be starting, too; an InputError passes
                 self._check(self._log.topics(self._options.topics))
-                return
+                return True
+        return False
 
     def next_spans(self) -> dict[TopicPartition, Span]:
         """Return the spans of the next transaction, by partition; leave out partitions with nothing to take.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -13,7 +15,7 @@ from tests.processes import ran
 from txtopo.testing.inline import run_inline
 
 
-def load(folder, files):
+def load(folder: Path, files: Iterable[int]) -> None:
     """Write the files with some numbers."""
     for number in files:
         write_file(folder, number * ORDERS_A_FILE, ORDERS_A_FILE)

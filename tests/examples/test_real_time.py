@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import deltalake
 import pyarrow as pa
 import pytest
 
-from examples import global_count, no_reading, orders, orders_by_minute, ring, transactional_words
-from tests.examples.test_orders_by_minute import load
+from tests.examples.topologies import EXAMPLES
 from tests.transactional.jobs.test_real_time import ROUGH, WALL_SECS, run_pooled
 from tests.variants import variants
-from txtopo import Config, TransactionalTopology
+from txtopo import Config
 from txtopo.testing.inline import run_inline
-
-
-def _words(folder: Path, output: str) -> TransactionalTopology:
-    texts = folder / "texts"
-    texts.mkdir(exist_ok=True)
-    for number in range(12):
-        (texts / f"{number}.txt").write_text("a word and another word\nthe end\n" * (number + 1))
-    return transactional_words.topology(str(texts), output, 2)
-
-
-def _by_minute(folder: Path, output: str) -> TransactionalTopology:
-    load(folder / "orders", range(10))
-    return orders_by_minute.topology(str(folder / "orders"), output, watch=False, servers="")
-
-
-EXAMPLES: dict[str, Callable[[Path, str], TransactionalTopology]] = {
-    "global_count": lambda _, output: global_count.topology(output),
-    "transactional_words": _words,
-    "no_reading": lambda _, output: no_reading.topology(output, hours=3),
-    "orders": lambda _, output: orders.topology(output=output, orders=400),
-    "orders_by_minute": _by_minute,
-    "ring": lambda _, output: ring.topology(output, turns=40),
-}
 
 
 def tables_in(folder: Path) -> dict[str, pa.Table]:

@@ -12,9 +12,11 @@ import pytest
 from committers.kafka import KafkaBolt
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from spouts.kafka import ExponentialBackoff, KafkaSpout
+from spouts.kafka.planner import FIRST_QUESTIONS
 from state import MemoryState
 from tests.budgets import examples
 from tests.simulation.subjects import Total
+from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
 from tests.topologies import committing
 from txtopo import (
     BasicBolt,
@@ -184,6 +186,19 @@ def test_a_broker_is_refused():
     """Schedules would commit offsets of the real group; the error says what to give instead."""
     with pytest.raises(ConfigError, match=r"'orders' reads Kafka.*connect=log\.connect"):
         make_plain_subject(orders(), Config())
+
+
+@pytest.mark.parametrize("kind", [TransactionalInMemory, OpaqueInMemory])
+def test_a_broker_that_does_not_answer(kind):
+    """It is told at once, before a schedule asks thousands of times and waits in real time for each answer."""
+    log = MemoryLog()
+    log.create_topic("orders")
+    log.append("orders", ["1"])
+    log.is_down = True
+    topology = summing(kind(log, "orders", Fields("value")))
+    with pytest.raises(ConfigError, match="'spout' reads Kafka at memory, which does not answer"):
+        make_subject(topology)
+    assert log.questions.count("topics") <= FIRST_QUESTIONS
 
 
 @pytest.mark.parametrize("subscribes", [False, True])

@@ -6,6 +6,7 @@ the outside either: if a schedule committed offsets, it would commit those of th
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from spouts.files.watch import WatchTimes
 from spouts.kafka.plain.config import KafkaSpoutConfig
 from spouts.kafka.plain.dead_letters import DeadLetter, DeadLetterHook
 from spouts.kafka.plain.spout import KafkaSpout
+from spouts.kafka.planner import Planner
 from spouts.kafka.spout import KafkaInput
 from txtopo.errors import ConfigError
 from txtopo.testing.memory_log import MemoryLog
@@ -28,13 +30,23 @@ _TO_A_BROKER = attrs.fields(KafkaSpoutConfig).connect.default
 
 
 def standing_in(plan: Plan) -> Plan:
-    """Return a transactional plan whose spout takes what is there without waiting, and publishes nothing."""
+    """Return a transactional plan whose spout takes what is there without waiting, and publishes nothing.
+
+    Raises:
+        ConfigError: the spout reads Kafka, which does not answer: each schedule would wait for it in real time.
+    """
     spout = copy.copy(plan.spout.component)  # the user may run the topology after it was simulated
     match spout:
         case FilesTransactionalSpout(watch=WatchTimes()):
             spout.watch = WatchTimes(settle_secs=0, poll_secs=0, now_secs=_no_time)
         case KafkaInput():
             spout.publish_group = None
+            with contextlib.closing(spout.make_log({}, is_shared=False)) as log:
+                if not Planner(log, spout.options).check_topics():
+                    raise ConfigError(
+                        f"{plan.spout.id!r} reads Kafka at {spout.servers}, which does not answer; a simulated run "
+                        "reads what is there when it begins, so start Kafka first; 'txtopo kafka dev' starts a broker"
+                    )
         case _:
             return plan
     return attrs.evolve(plan, components=(attrs.evolve(plan.spout, component=spout), *plan.components[1:]))
