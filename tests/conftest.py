@@ -66,8 +66,8 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    """One running ZooKeeper server for the whole test session."""
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+    """One running ZooKeeper server for the whole test session; a session there may last from 1 s to 10 s."""
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"), tick_time_ms=500) as server:
         yield server
 
 

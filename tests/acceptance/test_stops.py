@@ -14,6 +14,7 @@ from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState
 from tests.acceptance.topologies import CountTuples
 from tests.bolts import PassBatch
+from tests.waiting import DEADLINE_SECS
 from txtopo import BasicBolt, Config, Fields, ICommitter, Topology, TransactionalTopologyBuilder
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError, RuleError, StopError, UserCodeError
@@ -22,7 +23,6 @@ from txtopo.topology.output import Capture, capturing
 from txtopo.topology.user_code import user_code
 
 WORDS = [[f"word {number}"] for number in range(40)]
-DEADLINE_SECS = 20
 
 
 def topology(bolt=None, committer=None, spout=None, state=None) -> Topology:

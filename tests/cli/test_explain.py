@@ -16,6 +16,7 @@ from tests.bolts import Keep
 from tests.crashes import Crash, run_with_crash
 from tests.processes import ran
 from tests.state.delta.two_tables import two_tables
+from tests.waiting import DEADLINE_SECS
 from txtopo import BasicBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
 from txtopo.errors import PoisonTransaction, UserCodeError
 from txtopo.testing.feeders import wait_until
@@ -24,7 +25,6 @@ from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.journal.journal import JournalHeader
 from txtopo.transactional.run.snapshot import SnapshotWriter, read_snapshot, snapshots_in
 
-WAIT_SECS = 30.0
 GATES = {"hold": threading.Event(), "reached": threading.Event()}
 
 
@@ -63,11 +63,11 @@ class Keeping(Keep):
         if self.attempt.txid == self.broken:
             raise ValueError("a bug")
         if self.dying_in is not None and self.attempt.txid == 2:
-            assert wait_until(snapshot_file(self.dying_in).exists, WAIT_SECS)
+            assert wait_until(snapshot_file(self.dying_in).exists, DEADLINE_SECS)
             os._exit(1)
         if self.attempt.txid == self.held:
             GATES["reached"].set()
-            assert GATES["hold"].wait(WAIT_SECS)
+            assert GATES["hold"].wait(DEADLINE_SECS)
         super().finish_batch()
 
 
@@ -121,13 +121,13 @@ def test_a_run_that_goes_on(tmp_path, command_line):
     thread = threading.Thread(target=run_inline, args=(made, config))
     thread.start()
     try:
-        assert wait_until(GATES["reached"].is_set, WAIT_SECS)
+        assert wait_until(GATES["reached"].is_set, DEADLINE_SECS)
 
         def shows():
             known = read_snapshot(snapshots_in(tmp_path / METADATA_DIR), "t")
             return known is not None and any(each.component == "keep" for each in known[1].transactions)
 
-        assert wait_until(shows, WAIT_SECS)
+        assert wait_until(shows, DEADLINE_SECS)
         text = explained(command_line, tmp_path, 2)
         assert text.startswith("transaction 2: is in its commit phase\n  since     ")
         assert "  waits for component 'keep', which is running for it now\n" in text

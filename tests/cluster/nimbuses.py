@@ -28,7 +28,7 @@ from txtopo.cluster.state import ClusterState, LeaderWrites
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-for-tests"
-SESSION_SECS = 2.0
+SESSION_SECS = 4.0
 
 QUICK = {
     "storm.zookeeper.session.timeout.secs": SESSION_SECS,

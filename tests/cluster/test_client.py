@@ -81,7 +81,7 @@ def test_no_seed_that_answers() -> None:
             client.kill("words")
         with pytest.raises(NoLeader):
             client.topologies()
-    assert time.monotonic() - started < 20.0
+    assert time.monotonic() - started < 60.0
 
 
 @pytest.mark.long
@@ -111,7 +111,7 @@ def test_seeds_that_are_down_hang_or_do_not_lead(make: Make, zipped: Path) -> No
             client.submit(WORDS, zipped)
             assert client.deactivate("words")["status"] == "INACTIVE"
             assert [each["name"] for each in client.topologies()] == ["words"]
-            assert time.monotonic() - started < 15.0
+            assert time.monotonic() - started < 60.0
 
 
 def test_connection_that_breaks_during_a_submission(make: Make, zipped: Path) -> None:

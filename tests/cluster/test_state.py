@@ -10,6 +10,7 @@ import pytest
 
 from tests.cluster.nimbuses import leading, next_root
 from tests.cluster.relay import Relay
+from tests.waiting import DEADLINE_SECS
 from txtopo.cluster.code.store import CodeFile, Manifest
 from txtopo.cluster.decisions.assignment import Assignment, Ending, EndingKind, Heartbeat, SupervisorInfo
 from txtopo.cluster.decisions.lifecycle import Status, Topology
@@ -17,7 +18,6 @@ from txtopo.cluster.state import ClusterState, LeaderWrites, NimbusInfo
 from txtopo.errors import NoLeader, NotLeader, StopError
 from txtopo.testing import ZooKeeperServer
 
-DEADLINE_SECS = 30.0
 WORDS = Topology("words-1-9", "words", "word-counts", Status.ACTIVE, 9.0)
 MANIFEST = Manifest(WORDS.id, (CodeFile("code.zip", 4, "ab"),))
 HERE = Assignment(WORDS.id, 1, "s1", 0)
@@ -31,7 +31,7 @@ def open_state(zookeeper: ZooKeeperServer) -> Iterator[Open]:
     root, opened = next_root(), []
 
     def open_(hosts: str = zookeeper.hosts, **arguments: str) -> ClusterState:
-        opened.append(ClusterState(hosts, root, session_timeout_secs=2.0, **arguments))
+        opened.append(ClusterState(hosts, root, session_timeout_secs=10.0, **arguments))
         return opened[-1]
 
     yield open_

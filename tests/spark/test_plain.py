@@ -21,7 +21,7 @@ from txtopo.testing.feeders import wait_until
 from txtopo.topology.output import PRINT, USER_LOGGER
 from txtopo.workers.deaths import SAME_ERROR_MAX
 
-WAIT_SECS = 60.0
+WAIT_SECS = 240.0
 
 
 def counted(folder: Path) -> Counter[str]:

@@ -22,7 +22,7 @@ def store(request, tmp_path):
             store = SqliteStore(tmp_path / "store.db")
         case "zookeeper":
             server = request.getfixturevalue("zookeeper")
-            store = ZooKeeperStore(server.hosts, request.getfixturevalue("root"), session_timeout_secs=2.0)
+            store = ZooKeeperStore(server.hosts, request.getfixturevalue("root"), session_timeout_secs=10.0)
     yield store
     store.close()
 

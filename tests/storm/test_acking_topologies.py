@@ -527,7 +527,7 @@ def test_complete_topology_with_timeouts():
     done = complete_topology(topology, words)
     assert (done.statistics["1"].acked, done.statistics["1"].failed) == (3, 2)
     with pytest.raises(TimeoutError, match=r"'two' has not ended within .*; roots pending: 2"):
-        complete_topology(topology, words, {"topology.enable.message.timeouts": False}, timeout_secs=0.05)
+        complete_topology(topology, words, {"topology.enable.message.timeouts": False}, timeout_secs=1.0)
 
 
 class OnTicks(Acking):

@@ -22,7 +22,7 @@ def queue() -> Iterator[RedeliveringQueue]:
 def taken(reader: QueueReader, wanted: Callable[[list[tuple[int, object]]], bool]) -> list[tuple[int, object]]:
     """Take messages until those that were taken are wanted."""
     messages: list[tuple[int, object]] = []
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not wanted(messages):
         assert time.monotonic() < end, messages
         messages += reader.take(10)

@@ -19,7 +19,7 @@ import httpx
 
 from tests.cluster.nimbuses import Cluster, NimbusProcess, next_root, submitted
 from tests.cluster.relay import Relay
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.cluster.decisions.assignment import Heartbeat
 
 NAMES = ("one", "two", "three", "four")
@@ -97,7 +97,7 @@ class _Round:
             relay.heal()
         refused = 0
         while not (leaders := [each for each in others if each.leads]):
-            assert time.monotonic() < killed + 60.0, "nobody leads"
+            assert time.monotonic() < killed + DEADLINE_SECS, "nobody leads"
             refused += self._is_refused(others)
         leader_after_secs = time.monotonic() - killed
         assert len(leaders) == 1

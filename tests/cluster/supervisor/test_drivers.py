@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from pathlib import Path
 
 import httpx
@@ -119,10 +118,8 @@ def test_kill_and_submit_again(make_cluster: MakeCluster) -> None:
     assert cluster.status() == "KILLED"
     counted = cluster.counted()
     assert counts_in(cluster.output) == expected(counted)
-    started = time.monotonic()
     cluster.command("kill", "counting", "--wait", "0")
-    cluster.wait_for("it is gone", lambda: not cluster.cluster.statuses())
-    assert time.monotonic() - started < 60.0
+    cluster.wait_for("it is gone, which would take longer than this by itself", lambda: not cluster.cluster.statuses())
     changed = cluster.copy_of_code(**{"Count(1, bug_at)": "Count(1000, bug_at)"})
     total = counted + 20
     again = cluster.submit(changed, total=total)
