@@ -14,7 +14,7 @@ import txtopo.cli.backfill
 from state import read_table, read_tables
 from tests.crashes import Crash, CrashError
 from tests.variants import variants
-from txtopo.errors import InternalError, TxtopoError
+from txtopo.errors import DivergenceError, InternalError, TxtopoError
 from txtopo.failpoints import armed
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.loading import load_target
@@ -227,6 +227,36 @@ def test_a_backup_from_the_midst_of_it(command_line, again, name, point, restore
         run(BOTH)
     found = {state: sorted(read_table(state).to_pydict()["n"]) for state in ("rows", "total")}
     assert found == dict.fromkeys(found, ALL if is_done else ALL[:7])
+
+
+@pytest.mark.parametrize("restored", ["the store", "store and journal"])
+@pytest.mark.parametrize("point", ["recovery.begin.after", "recovery.aside.after"])
+def test_a_backup_from_the_midst_of_a_start(command_line, again, point, restored):
+    """A state that has rows by now does not begin empty again."""
+    metadata_dir, words = pathlib.Path("_txtopo"), ("files", "--yes", "--set", f"states={BOTH}+more")
+    run(f"{BOTH}+more" if point == "recovery.aside.after" else BOTH, until=2)
+    run(BOTH, until=4)
+    with armed(Crash(1, only=point)), contextlib.suppress(CrashError, InternalError):
+        run(f"{BOTH}+more", 6, empty_after=4)
+    shutil.copytree(metadata_dir, "backup")
+    run(f"{BOTH}+more", until=6)
+    for path in metadata_dir.glob("coordinator*"):
+        path.unlink()
+    for path in pathlib.Path("backup").glob("coordinator*"):
+        shutil.copy(path, metadata_dir)
+    if restored == "store and journal":
+        shutil.rmtree(metadata_dir / "journal")
+        shutil.copytree("backup/journal", metadata_dir / "journal")
+    with pytest.raises(DivergenceError):
+        run(f"{BOTH}+more")
+    is_done = command_line("repair", *words).exit_code == 0
+    assert is_done == (restored == "the store")
+    if is_done:
+        run(f"{BOTH}+more")
+        command_line.told("audit", ".")
+    found = {state: sorted(read_table(state).to_pydict()["n"]) for state in f"{BOTH}+more".split("+")}
+    until = FILES if is_done else 6
+    assert found == {**dict.fromkeys(BOTH.split("+"), ALL[:until]), "more": ALL[4:until]}
 
 
 def test_archived_files_and_a_shortened_journal(command_line, again):

@@ -25,16 +25,9 @@ from txtopo.transactional.recovery.coordinator_state import (
     damage_in,
     set_damaged_aside,
 )
-from txtopo.transactional.recovery.diagnosis import (
-    Adopt,
-    Diagnosis,
-    GoTo,
-    Repair,
-    RepairSubject,
-    StartAnew,
-    diagnose,
-)
+from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject, diagnose
 from txtopo.transactional.recovery.divergence import DivergenceKind
+from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Repair, StartAnew
 from txtopo.transactional.recovery.repair import carry_out
 from txtopo.transactional.run.rewinding import checked
 from txtopo.transactional.run.storage import (
@@ -89,7 +82,7 @@ def repair(target: Target, yes: bool, is_accepting: bool, is_anew: bool) -> None
     def agree(diagnosis: Diagnosis, plan: Repair) -> None:
         _agree(diagnosis, plan, is_agreed=yes)
 
-    if not carried_out(target, subject, Procedure("txtopo repair", show, decide, agree)):
+    if carried_out(target, subject, Procedure("txtopo repair", show, decide, agree)) is None:
         click.echo("nothing to repair")
 
 
@@ -107,15 +100,15 @@ class Procedure:
     """Tells what will be done, and asks; raises StopError if there is no agreement."""
 
 
-def carried_out(target: Target, subject: RepairSubject, procedure: Procedure) -> bool:
-    """Take the lead, and carry out what a procedure decides; return whether there was anything to do."""
+def carried_out(target: Target, subject: RepairSubject, procedure: Procedure) -> Repair | None:
+    """Take the lead, and carry out what a procedure decides; return the plan, None if there was nothing to do."""
     with contextlib.ExitStack() as stack:
         coordinator_state, damage = _looked_at(target, subject, procedure.owner, stack)
         diagnosis = diagnose(subject, coordinator_state, damage)
         procedure.show(diagnosis)
         plan = procedure.decide(diagnosis)
         if plan is None:
-            return False
+            return None
         # Before the question, and before anything is changed.
         of_spout = checked(target.plan, target.config, subject, coordinator_state, plan)
         procedure.agree(diagnosis, plan)
@@ -132,7 +125,7 @@ def carried_out(target: Target, subject: RepairSubject, procedure: Procedure) ->
             of_spout = checked(target.plan, target.config, subject, coordinator_state, plan)
         carry_out(subject, coordinator_state, plan, of_spout)
     click.echo(f"done; to continue: {command_line(['txtopo', 'run', *target.words])}")
-    return True
+    return plan
 
 
 def subject_of(target: Target) -> RepairSubject:
@@ -238,10 +231,10 @@ def _choose(diagnosis: Diagnosis, *, is_accepting: bool, is_anew: bool) -> Repai
 
 def _agree(diagnosis: Diagnosis, plan: Repair, *, is_agreed: bool) -> None:
     """Print the repair, and ask for agreement if it is needed; raise StopError without it."""
-    text = _remedy_text(diagnosis, plan)
-    if diagnosis.unfinished == plan:
+    if plan == diagnosis.unfinished:
         click.echo(f"finishing an interrupted {diagnosis.unfinished.command}")
         return
+    text = _remedy_text(diagnosis, plan)
     if plan == diagnosis.go_to:
         for obstacle in diagnosis.obstacles:
             click.echo(f"a later transaction is not possible: {obstacle}")
@@ -297,6 +290,8 @@ def _remedy_text(diagnosis: Diagnosis, plan: Repair) -> str:
             )
         case Adopt(states):
             return f"foreign writes to {_names(states)} are accepted; nothing runs again"
+        case BeginEmpty(txid, states):
+            return f"{_names(states)} begun empty after transaction {txid}; nothing runs again"
         case GoTo():
             return _go_to_text(diagnosis, plan)
 

@@ -29,8 +29,9 @@ from txtopo.transactional.core.events import NEVER, Planned
 from txtopo.transactional.journal.ending import metadata_dir_with_journal
 from txtopo.transactional.journal.journal import JournalPart, JournalTransaction, find_journal, read_journal
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in
-from txtopo.transactional.recovery.diagnosis import Diagnosis, GoTo, Repair, RepairSubject, decode_plan
+from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject
 from txtopo.transactional.recovery.divergence import CoordinatorRecord, Divergence, DivergenceKind
+from txtopo.transactional.recovery.plans import BeginEmpty, GoTo, Repair, recorded_plan
 from txtopo.transactional.recovery.rewind import Past, Point, refuse_other_store, without_new
 from txtopo.transactional.run.rewinding import GatheringLead, checked
 from txtopo.transactional.run.storage import make_store
@@ -122,7 +123,11 @@ def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed:
         _echo(_way_on_lines(subject, past, plan, new))
         ask(_effect(past, point), is_agreed=is_agreed)
 
-    if not carried_out(target, subject, Procedure("txtopo rewind", _show_nothing, decide, agree)):
+    procedure = Procedure("txtopo rewind", _show_nothing, decide, agree)
+    plan = carried_out(target, subject, procedure)
+    if isinstance(plan, BeginEmpty):  # an interrupted start's, which was in the way
+        plan = carried_out(target, subject, procedure)
+    if plan is None:
         click.echo(f"the topology is at transaction {found[0][1].txid} already; nothing to rewind")
 
 
@@ -177,7 +182,7 @@ class _Looked:
         try:
             coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id, subject.rooms())
             refuse_other_store(subject.topology_id, incarnation_in(store, subject.topology_id), _journal(subject))
-            unfinished = decode_plan(coordinator_state.repair())
+            unfinished = recorded_plan(coordinator_state)
             record = CoordinatorRecord.of(coordinator_state, 0, functools.partial(_journal, subject))
             subject, new = without_new(subject, record.committed)
         finally:

@@ -27,8 +27,8 @@ from txtopo.errors import DivergenceError, LostLead, TxtopoError
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal.journal import read_journal
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark
-from txtopo.transactional.recovery.diagnosis import StartAnew
 from txtopo.transactional.recovery.divergence import CoordinatorRecord, DivergenceKind, find_misplaced
+from txtopo.transactional.recovery.plans import StartAnew
 from txtopo.transactional.recovery.recover import recover
 
 WAY_OUT = "txtopo repair"

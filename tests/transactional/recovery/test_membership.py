@@ -312,12 +312,14 @@ def test_a_dropped_group_without_the_state(place, command_line):
 
 
 @pytest.mark.parametrize("at", ["recovery.aside.before", "recovery.aside.after", "recovery.begun.before"])
-def test_an_interrupted_begin_is_no_matter_for_repair(place, command_line, at):
-    """The next run with the state goes on with it, and one without it leaves it out again."""
+def test_an_interrupted_begin_is_finished_by_repair(place, command_line, at):
+    """Once, whatever the next run does: one without the state leaves it out again."""
     place.run(4, "words", "sums")
     place.run(6, "words")
     with dying(at):
         place.run(8, "words", "sums", start_empty="sums=6")
+    told = repair(command_line, place, "words", "sums").output
+    assert "finishing an interrupted start with topology.state.start.empty" in told
     assert "nothing to repair" in repair(command_line, place, "words", "sums").output
     place.run(7, "words")
     place.refused("words", "sums", says=("left out of the topology after transaction 6", "start.empty=sums=7"))

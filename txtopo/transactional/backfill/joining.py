@@ -94,7 +94,7 @@ class JoinedTopology:
         except AlreadyRunning:
             return None
         state = self._coordinator_state(self._lead)
-        if state.group() is None and state.repair() is None:
+        if state.group() is None and state.plan() is None:
             refuse(find_divergences(CoordinatorRecord.of(state, self._lead.epoch - 1), self._tables()))
             return state.committed().txid
         recovered = recover(self.topology_id, self.states, state, self.membership)

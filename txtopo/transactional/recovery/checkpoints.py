@@ -13,6 +13,9 @@ from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, Jo
 from txtopo.transactional.journal.turns import UNKNOWN, Timeline
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, StateMark
 
+JOURNAL = "the journal"
+"""A source of checkpoints."""
+
 
 @attrs.frozen
 class Checkpoint:
@@ -139,4 +142,4 @@ def _without_others(marks: Mapping[str, StateMark], part: JournalPart) -> dict[s
 def _checkpoint(
     header: JournalHeader, txid: int, metadata: Any, planned: Planned, marks: Mapping[str, StateMark]
 ) -> Checkpoint:
-    return Checkpoint(txid, metadata, header.incarnation, header.spout, dict(marks), "the journal", planned)
+    return Checkpoint(txid, metadata, header.incarnation, header.spout, dict(marks), JOURNAL, planned)

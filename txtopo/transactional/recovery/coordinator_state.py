@@ -8,7 +8,7 @@
 ``<topology>/metadata/N`` the metadata of transaction N, begun and not yet committed; below it, when it was planned
 ``<topology>/group``      the last decided commit group: its note, or where it lies
 ``<topology>/note/N/…``   the parts of the note of the group that ends with transaction N, if no table has room for it
-``<topology>/repair``     the plan of the repair in progress, if any
+``<topology>/repair``     the plan in progress, if any, see :mod:`txtopo.transactional.recovery.plans`
 ``…/before-repair-N/…``   the values that the N-th repair has replaced
 ``<topology>/recovered``  the last epoch that has completed its recovery
 ``<topology>/timeline``   the rewinds and repairs that it has gone through
@@ -61,7 +61,7 @@ _COPY_TRIES_MAX = 20
 _FORMAT = "format"
 _INCARNATION, _SPOUT, _COMMITTED, _METADATA, _GROUP = "life", "spout", "committed", "metadata", "group"
 _NOTE = "note"
-_REPAIR = "repair"
+_PLAN = "repair"
 _ASIDE = "before-repair-"
 _RECOVERED = "recovered"
 _TIMELINE = "timeline"
@@ -90,11 +90,6 @@ class StateMark:
     """The last transaction that was committed while the topology had the state; None if it has it still."""
     begun_after: int = 0
     """The table was begun empty after this transaction, and has nothing of it or of earlier ones; 0: it misses none."""
-
-    @property
-    def is_beginning(self) -> bool:
-        """Whether a crash came between recording that the table is begun empty and recording its identity."""
-        return self.begun_after > 0 and not self.identity
 
 
 @attrs.frozen
@@ -453,12 +448,12 @@ class CoordinatorState:
         self._known_incarnation = self.incarnation = incarnation
         self._format = COORDINATOR_STATE
 
-    def repair(self) -> Any:
-        """Return the plan of an unfinished repair; None if there is none."""
-        return self._read(_REPAIR, dict)
+    def plan(self) -> Any:
+        """Return the plan that is recorded and not carried out; None if there is none."""
+        return self._read(_PLAN, dict)
 
-    def begin_repair(self, plan: Any) -> None:
-        """Record the plan of a repair or a rewind; no run starts until it is carried out.
+    def begin_plan(self, plan: Any) -> None:
+        """Record a plan.
 
         From here on a version of txtopo that knows only earlier formats refuses this coordinator state: it would carry
         out a part of the plan.
@@ -466,17 +461,17 @@ class CoordinatorState:
         # The format goes first, in case a store splits the step.
         is_older = self._format.number < COORDINATOR_STATE.number
         newest = [Put(self._path(_FORMAT), _encode(to_json(COORDINATOR_STATE)))] if is_older else []
-        self._lead.write([*newest, Put(self._path(_REPAIR), _encode(plan))])
+        self._lead.write([*newest, Put(self._path(_PLAN), _encode(plan))])
 
-    def end_repair(self, mark: CommittedMark) -> None:
-        """End a repair that keeps the begun transactions and the group in progress."""
+    def end_plan(self, mark: CommittedMark) -> None:
+        """End a plan that keeps the begun transactions and the group in progress."""
         # No start has been since: what this epoch has rolled back is the tables' last transaction, so it is no turn.
         timeline = attrs.evolve(self.timeline(), epoch=self.epoch)
         self._lead.write(
             [
                 Put(self._path(_COMMITTED), _encode(to_json(mark))),
                 Put(self._path(_TIMELINE), _encode(to_json(timeline))),
-                Delete(self._path(_REPAIR)),
+                Delete(self._path(_PLAN)),
             ]
         )
 
@@ -507,13 +502,13 @@ class CoordinatorState:
         ]
         # The plan goes last: if a store splits the step and a crash comes in between, no run starts, and the next
         # repair carries the plan out again.
-        self._lead.write([*changes, Delete(self._path(_REPAIR))])
+        self._lead.write([*changes, Delete(self._path(_PLAN))])
 
     def set_aside(self, number: int) -> None:
         """End a repair by moving all coordinator state below ``before-repair-<number>``."""
         names = [name for name in self._store.children(self.topology_id) if not name.startswith(_ASIDE)]
-        changes = self._set_aside_changes([name for name in names if name != _REPAIR], number)
-        self._lead.write([*changes, Delete(self._path(_REPAIR))])
+        changes = self._set_aside_changes([name for name in names if name != _PLAN], number)
+        self._lead.write([*changes, Delete(self._path(_PLAN))])
 
     def asides(self) -> list[int]:
         """Return the numbers under which earlier repairs have set coordinator state aside."""
@@ -557,7 +552,7 @@ def damage_in(store: Store, lead: Lead, topology_id: str) -> str | None:
     """Describe a value of a topology's coordinator state that can't be read; None if all can."""
     try:
         state = CoordinatorState(store, lead, topology_id)
-        state.committed(), state.group(), state.timeline(), state.repair(), state.begun_as_far_as_known()
+        state.committed(), state.group(), state.timeline(), state.plan(), state.begun_as_far_as_known()
     except DivergenceError as error:
         return error.message
     return None

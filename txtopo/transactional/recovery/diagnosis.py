@@ -16,20 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
 
 import attrs
 
 from txtopo.api.state import State, StateTable, TableDescription
 from txtopo.errors import DivergenceError
 from txtopo.files.folder import Folder
-from txtopo.files.records import WRITTEN_AS_LIFE, from_json, to_json
-from txtopo.transactional.core.events import NEVER, Planned
 from txtopo.transactional.journal.backfills import backfills_of, identities_in, unfinished_backfills
 from txtopo.transactional.journal.journal import JournalPart, asides as journal_asides, find_journal, read_journal
-from txtopo.transactional.journal.turns import Turn
-from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoint_of, checkpoints_in
-from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark, rooms_of
+from txtopo.transactional.recovery.checkpoints import JOURNAL, Checkpoint, checkpoint_of, checkpoints_in
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState, StateMark, rooms_of
 from txtopo.transactional.recovery.divergence import (
     CoordinatorRecord,
     Divergence,
@@ -37,9 +33,9 @@ from txtopo.transactional.recovery.divergence import (
     find_divergences,
     find_strangers,
 )
+from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Recorded, StartAnew, recorded_plan
 
 _ADOPTABLE = {DivergenceKind.FOREIGN_CHANGE, DivergenceKind.NEWER_EPOCH}
-_REPAIR_AGAIN = "run 'txtopo repair' again to finish it"
 _NOT_OURS = {DivergenceKind.NO_TABLE_OF_OURS, DivergenceKind.OTHER_OWNER}
 
 
@@ -67,87 +63,6 @@ class RepairSubject:
 
 
 @attrs.frozen
-class GoTo:
-    """A plan that brings coordinator state and tables to one transaction."""
-
-    txid: int
-    """The last committed transaction after the repair."""
-    metadata: Any
-    incarnation: str = attrs.field(metadata=WRITTEN_AS_LIFE)
-    spout: str
-    """``repeatable`` or ``opaque``."""
-    states: Mapping[str, int]
-    """The last txid of each table after the repair; 0 for none."""
-    is_as_it_is: bool
-    """Whether to keep the begun transactions and the group in progress."""
-    number: int
-    """Replaced values are kept below ``before-repair-<number>``."""
-    marks: Mapping[str, StateMark] = attrs.field(factory=dict)
-    """The marks of all states that the topology had or has had at that transaction."""
-    planned: Planned = NEVER
-    """When that transaction was planned."""
-    until: int = 0
-    """The last transaction that was committed when the plan was made: those after ``txid`` up to it begin anew."""
-    epoch: int = 0
-    """The epoch that has recorded the plan, whose own part of the journal comes after; 0: it is not on record."""
-    held: Mapping[str, int] = attrs.field(factory=dict)
-    """The states that the topology had when the plan was made, or has had, each with its last transaction."""
-    is_rewind: bool = False
-    """Whether ``txtopo rewind`` made it."""
-    turns: tuple[Turn, ...] = ()
-    """The turns that the topology had gone through where the transaction was found."""
-    forgotten: tuple[str, ...] = ()
-    """The states that joined the topology later, by a backfill, and those of an unfinished backfill that has later
-    transactions: their tables are moved aside, and they are unknown again."""
-
-    is_beside: bool = False
-    """Whether it is that of a fork, a second topology: it changes nothing of the first one."""
-
-    @classmethod
-    def beside(cls, each: Checkpoint, committed: CommittedMark) -> GoTo:
-        """Return the plan of a fork that goes on from a checkpoint of a topology, which has committed a transaction."""
-        # The journal may name states of a backfill that died just before it joined: that alone means nothing.
-        names = [name for name in each.states if each.has(name) and name in committed.states]
-        states = {name: each.states[name].txid or 0 for name in names}
-        plan = cls(each.txid, each.metadata, each.incarnation, each.spout, states, is_as_it_is=False, number=0)
-        return attrs.evolve(plan, until=max(committed.txid, each.txid), held=states, is_beside=True)
-
-    @property
-    def command(self) -> str:
-        """The command that made it."""
-        return "rewind" if self.is_rewind else "repair"
-
-    @property
-    def way_on(self) -> str:
-        """How to finish it if it was interrupted, as an advice."""
-        return "run 'txtopo rewind' with a TXID, or 'txtopo repair', to finish it" if self.is_rewind else _REPAIR_AGAIN
-
-
-@attrs.frozen
-class StartAnew:
-    """A plan that moves tables, journal and coordinator state aside, so that the topology starts at transaction 1."""
-
-    number: int
-    """They are kept as ``before-repair-<number>``."""
-    held: Mapping[str, int] = attrs.field(factory=dict)
-    """The states that the topology has, each with its last transaction."""
-    command: ClassVar[str] = "repair"
-    """The command that made it."""
-    way_on: ClassVar[str] = _REPAIR_AGAIN
-    """How to finish it if it was interrupted, as an advice."""
-
-
-@attrs.frozen
-class Adopt:
-    """A plan that accepts other writers' changes to the tables of some states as the states' own."""
-
-    states: tuple[str, ...]
-
-
-Repair = GoTo | StartAnew | Adopt
-
-
-@attrs.frozen
 class Diagnosis:
     """The result of a diagnosis."""
 
@@ -165,8 +80,8 @@ class Diagnosis:
     """Why the journal can't be read; None if it can."""
     epoch_min: int
     """The lowest epoch above those in the tables and the journal."""
-    unfinished: GoTo | StartAnew | None
-    """The plan of an interrupted repair."""
+    unfinished: Recorded | None
+    """The plan that was interrupted."""
     go_to: GoTo | None
     """The proposed plan; None if none is possible."""
     rolled_back: tuple[str, ...]
@@ -196,102 +111,128 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage
     parts, journal_problem = _journal(subject)
     record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, lambda: parts)
     damage = (*damage, *_damage_of_state(coordinator_state, record))
-    plan = decode_plan(coordinator_state.repair())
-    if plan is not None and _was_finished(subject, plan, parts):
+    plan = recorded_plan(coordinator_state)
+    if plan is not None and _was_finished(subject, plan, record, parts):
         damage = (*damage, f"the coordinator state is from the midst of a {plan.command} that was finished since")
         plan = None
-    unfinished = unfinished_backfills(subject.metadata_dir, subject.topology_id, _joined(record, parts))
-    every, all_descriptions = subject.tables(), descriptions_of(subject.tables())
-    apart = [name for name in every if name in unfinished and name not in record.committed.states]
-    settled = record.when_settled(every)
-    strangers = [each for each in find_strangers(settled, subject.states, subject.optional) if each.state not in apart]
-    # The next run sets these tables aside, and strangers are reported as such, so neither is compared with its mark.
-    to_begin = [name for name, mark in record.committed.states.items() if mark.is_beginning]
-    others = {name: table for name, table in every.items() if name not in apart}
-    compared = find_divergences(record, others, [*to_begin, *(each.state for each in strangers)])
-    new = [each.state for each in strangers if each.kind is DivergenceKind.NEW]
-    if compared or damage or len(new) < len(strangers):
-        apart += new  # a repair of the others leaves them as they are: what they lack, a backfill gives them
-    descriptions = {name: each for name, each in all_descriptions.items() if name not in apart}
-    checkpoints = _checkpoints(subject, record, descriptions, parts)
-    if record.incarnation is None and any(each.txid for each in checkpoints):
-        named = {name for each in checkpoints for name in each.states}
-        apart += [name for name in every if name not in named and name not in subject.optional and name not in apart]
-    tables = {name: table for name, table in every.items() if name not in apart}
-    descriptions = {name: each for name, each in descriptions.items() if name not in apart}
-    divergences = tuple(each for each in (*compared, *strangers) if each.state not in apart)
+    found = _Found.of(subject, record, parts, plan, is_damaged=bool(damage))
+    every = subject.tables()
     # Higher than anything that is aside anywhere, so that no repair overwrites what an earlier one has kept.
-    number = 1 + max(
-        [
-            0,
-            *coordinator_state.asides(),
-            *journal_asides(subject.metadata_dir, subject.topology_id),
-            *(n for t in every.values() for n in t.asides()),
-        ]
-    )
-    is_of_other_timeline = any(each.kind is DivergenceKind.OTHER_TIMELINE for each in divergences)
+    aside = [*coordinator_state.asides(), *journal_asides(subject.metadata_dir, subject.topology_id)]
+    number = 1 + max([0, *aside, *(n for table in every.values() for n in table.asides())])
     choice = Choice(
         record,
-        tables,
-        descriptions,
-        divergences,
+        {name: table for name, table in every.items() if name not in found.apart},
+        found.descriptions,
+        found.divergences,
         subject.optional,
         backfilled=backfills_of(subject.metadata_dir, parts) if parts else (),
-        unfinished=unfinished,
+        unfinished=found.backfills,
     )
-    go_to, rolled_back, obstacles = choice.best(checkpoints, subject.spout, number, is_damaged=bool(damage))
+    go_to, rolled_back, obstacles = choice.best(found.checkpoints, subject.spout, number, is_damaged=bool(damage))
     if go_to is not None:
-        # A table that has the last group proves that it was committed, also if another one was restored since. What a
-        # table or coordinator state of another timeline has is undone already, or nobody knows its metadata.
-        own = [each.last_txid or 0 for each in descriptions.values() if each.incarnation == go_to.incarnation]
-        known = [c for c in checkpoints if not is_of_other_timeline or c.source == "the journal"]
-        until = max(
-            [
-                go_to.txid,
-                *([] if is_of_other_timeline else own),
-                *(c.txid for c in known if c.incarnation == go_to.incarnation),
-            ]
-        )
-        held = {} if go_to.is_as_it_is else _held(checkpoints, parts, go_to.incarnation)
-        go_to = attrs.evolve(go_to, until=until, held=held)
-    foreign = tuple(each.state for each in divergences if each.kind is DivergenceKind.FOREIGN_CHANGE)
-    is_writable = all(each.alteration is None for each in descriptions.values())
-    can_adopt = bool(foreign) and is_writable and not damage and all(each.kind in _ADOPTABLE for each in divergences)
-    can_move = all(each.kind not in _NOT_OURS for each in divergences) and _all_movable(subject)
+        held = {} if go_to.is_as_it_is else _held(found.checkpoints, parts, go_to.incarnation)
+        go_to = attrs.evolve(go_to, until=found.until(go_to), held=held)
+    can_move = all(each.kind not in _NOT_OURS for each in found.divergences) and _all_movable(subject)
+    epochs = [*(each.epoch for each in found.every_description.values()), *(part.header.epoch for part in parts)]
     return Diagnosis(
         record=record,
-        descriptions=all_descriptions,
-        apart={name: unfinished.get(name) for name in apart},
-        divergences=divergences,
+        descriptions=found.every_description,
+        apart={name: found.backfills.get(name) for name in found.apart},
+        divergences=found.divergences,
         damage=damage,
-        journal_txid=max((each.txid for each in checkpoints if each.source == "the journal"), default=None),
+        journal_txid=max((each.txid for each in found.checkpoints if each.source == JOURNAL), default=None),
         journal_problem=journal_problem,
-        epoch_min=1
-        + max([0, *(each.epoch for each in all_descriptions.values()), *(part.header.epoch for part in parts)]),
+        epoch_min=1 + max(epochs, default=0),
         unfinished=plan,
         go_to=go_to,
         rolled_back=rolled_back,
         is_safe=go_to is not None
         and not rolled_back
         and not go_to.forgotten
-        and (is_of_other_timeline or _gives_up_nothing(go_to, record)),
+        and (found.is_of_other_timeline or _gives_up_nothing(go_to, record)),
         obstacles=obstacles,
-        adopt=Adopt(foreign) if can_adopt else None,
-        anew=StartAnew(number, _present(checkpoints, parts)) if can_move else None,
+        adopt=None if damage else found.adopt(),
+        anew=StartAnew(number, _present(found.checkpoints, parts)) if can_move else None,
         number=number,
     )
 
 
-def encode_plan(plan: GoTo | StartAnew) -> Any:
-    """Return a plan as JSON, so that an interrupted repair can be finished."""
-    return {"plan": type(plan).__name__, **to_json(plan)}
+@attrs.frozen
+class _Found:
+    """What was found of a topology, and what of it is no part of a repair."""
 
+    every_description: Mapping[str, TableDescription]
+    backfills: Mapping[str, int]
+    """The states of backfills that have not joined the topology, each with its last transaction."""
+    apart: Collection[str]
+    """The states that are no part of a repair."""
+    divergences: tuple[Divergence, ...]
+    checkpoints: list[Checkpoint]
 
-def decode_plan(value: Any) -> GoTo | StartAnew | None:
-    """Return the plan that :func:`encode_plan` encoded; None for None."""
-    if value is None:
-        return None
-    return from_json(value, GoTo) if value["plan"] == GoTo.__name__ else from_json(value, StartAnew)
+    @classmethod
+    def of(
+        cls,
+        subject: RepairSubject,
+        record: CoordinatorRecord,
+        parts: list[JournalPart],
+        plan: Recorded | None,
+        *,
+        is_damaged: bool,
+    ) -> _Found:
+        """Look at the tables, and compare them."""
+        backfills = unfinished_backfills(subject.metadata_dir, subject.topology_id, _joined(record, parts))
+        every, descriptions = subject.tables(), descriptions_of(subject.tables())
+        apart = [name for name in every if name in backfills and name not in record.committed.states]
+        # The plan sets these tables aside, and strangers are reported as such, so neither is compared with its mark.
+        to_begin = plan.states if isinstance(plan, BeginEmpty) else ()
+        strangers = find_strangers(record.when_settled(every), subject.states, subject.optional, [*to_begin, *apart])
+        others = {name: table for name, table in every.items() if name not in apart}
+        compared = find_divergences(record, others, [*to_begin, *(each.state for each in strangers)])
+        new = [each.state for each in strangers if each.kind is DivergenceKind.NEW]
+        if compared or is_damaged or len(new) < len(strangers):
+            apart += new  # a repair of the others leaves them as they are: what they lack, a backfill gives them
+        own = {name: each for name, each in descriptions.items() if name not in apart}
+        checkpoints = _checkpoints(subject, record, own, parts)
+        if record.incarnation is None and any(each.txid for each in checkpoints):
+            known = {*apart, *subject.optional, *(name for each in checkpoints for name in each.states)}
+            apart += [name for name in every if name not in known]
+        divergences = tuple(each for each in (*compared, *strangers) if each.state not in apart)
+        return cls(descriptions, backfills, apart, divergences, checkpoints)
+
+    @property
+    def descriptions(self) -> dict[str, TableDescription]:
+        """Those of the tables that are a part of a repair."""
+        return {name: each for name, each in self.every_description.items() if name not in self.apart}
+
+    @property
+    def is_of_other_timeline(self) -> bool:
+        """Whether a table is of another timeline than the coordinator state."""
+        return any(each.kind is DivergenceKind.OTHER_TIMELINE for each in self.divergences)
+
+    def until(self, go_to: GoTo) -> int:
+        """Return the last transaction that was committed.
+
+        A table that has the last group proves that it was committed, also if another one was restored since. What a
+        table or coordinator state of another timeline has is undone already, or nobody knows its metadata.
+        """
+        is_other, incarnation = self.is_of_other_timeline, go_to.incarnation
+        tables = () if is_other else self.descriptions.values()
+        known = [each for each in self.checkpoints if not is_other or each.source == JOURNAL]
+        return max(
+            [
+                go_to.txid,
+                *(each.last_txid or 0 for each in tables if each.incarnation == incarnation),
+                *(each.txid for each in known if each.incarnation == incarnation),
+            ]
+        )
+
+    def adopt(self) -> Adopt | None:
+        """Return the plan to accept other writers' changes; None if that would not help."""
+        foreign = tuple(each.state for each in self.divergences if each.kind is DivergenceKind.FOREIGN_CHANGE)
+        is_writable = all(each.alteration is None for each in self.descriptions.values())
+        can_adopt = foreign and is_writable and all(each.kind in _ADOPTABLE for each in self.divergences)
+        return Adopt(foreign) if can_adopt else None
 
 
 @attrs.frozen
@@ -436,15 +377,23 @@ class Choice:
         )
 
 
-def _was_finished(subject: RepairSubject, plan: GoTo | StartAnew, parts: Sequence[JournalPart]) -> bool:
+def _was_finished(
+    subject: RepairSubject, plan: Recorded, record: CoordinatorRecord, parts: Sequence[JournalPart]
+) -> bool:
     """Whether the topology has run since: then the coordinator state with the plan was restored from a backup."""
     if isinstance(plan, GoTo):
         own = (part for part in parts if part.header.incarnation == plan.incarnation and part.entries)
         return plan.epoch > 0 and any(part.header.epoch > plan.epoch for part in own)
+    tables = subject.tables()
+    if isinstance(plan, BeginEmpty):
+        own = (part for part in parts if part.header.incarnation == record.incarnation)
+        begun = descriptions_of({name: table for name, table in tables.items() if name in plan.states}).values()
+        is_written = any((d.last_txid or 0) > plan.txid for d in begun if d.incarnation == record.incarnation)
+        return is_written or any(part.header.epoch >= plan.epoch for part in own)
     # What is moved aside is there again.
     is_aside = plan.number in journal_asides(subject.metadata_dir, subject.topology_id)
-    tables = subject.tables().values()
-    return (is_aside and bool(parts)) or any(plan.number in t.asides() and t.look() is not None for t in tables)
+    again = (plan.number in each.asides() and each.look() is not None for each in tables.values())
+    return (is_aside and bool(parts)) or any(again)
 
 
 def _joined(record: CoordinatorRecord, parts: Sequence[JournalPart]) -> dict[str, str]:

@@ -4,14 +4,14 @@ A state that was left out of the topology for a while, or is new, has missed tra
 :mod:`txtopo.transactional.recovery.divergence` refuses it, unless ``topology.state.start.empty`` names it with the last
 committed transaction. Then, once the group in progress is settled:
 
-1. The coordinator state records permanently that the state was begun empty after that transaction, and forgets the
-   identity of its former table. From now on the setting has no effect.
+1. The plan to begin it empty is recorded. From now on the setting has no effect.
 2. The former table, if there is one, is set aside.
 3. The state is opened, which makes a new table.
-4. The coordinator state records the new table's identity. No group is written before that.
+4. The coordinator state records, for ever, the new table's identity and after which transaction it was begun empty, and
+   removes the plan, in one step. No group is written before that.
 
-A crash after step 1 leaves a mark without an identity. The next start with that state goes on at step 2, with or
-without the setting. It never sets aside the new table: as long as the mark has no identity, that table has no write.
+A crash after step 1 leaves the plan. The next start goes on at step 2, with or without the setting; so do ``txtopo
+repair`` and ``txtopo rewind``. A start without the state removes the plan, and the state has left where it had.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from txtopo.errors import DivergenceError
 from txtopo.failpoints import durable_step
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
+from txtopo.transactional.recovery.plans import BeginEmpty, record_plan
 
 
 @attrs.frozen
@@ -39,83 +40,70 @@ class Membership:
 
     def to_begin(self, record: CoordinatorRecord, names: Collection[str]) -> list[str]:
         """Return the states that are to be begun empty; ``record`` must be without a group in progress."""
-        marks, strangers = record.committed.states, record.strangers(names, self.optional)
-        return [
-            name
-            for name in names
-            if (name in strangers and self.start_empty.get(name) == record.committed.txid)
-            or (name not in strangers and name in marks and marks[name].is_beginning)
-        ]
+        strangers = record.strangers(names, self.optional)
+        return [name for name in strangers if self.start_empty.get(name) == record.committed.txid]
 
 
-def begin_empty(
+def plan_to_begin(
     states: Mapping[str, State], coordinator_state: CoordinatorState, committed: CommittedMark
-) -> CommittedMark:
-    """Record that states are begun empty after the committed transaction, and set their former tables aside.
+) -> BeginEmpty:
+    """Return the plan to begin states empty after the committed transaction, and record it; no group may be decided."""
+    tables = [table for state in states.values() if (table := state.table()) is not None]
+    # Nothing that lies aside is ever replaced.
+    number = 1 + max([0, *coordinator_state.asides(), *(n for table in tables for n in table.asides())])
+    plan = BeginEmpty(committed.txid, tuple(states), number, coordinator_state.epoch)
+    # Before a table is touched. A crash before this leaves everything as it was; after it, whoever comes next goes on.
+    with durable_step("recovery.begin"):
+        record_plan(coordinator_state, plan)
+    return plan
 
-    No group may be in progress.
+
+def set_former_aside(states: Mapping[str, State], coordinator_state: CoordinatorState, plan: BeginEmpty) -> None:
+    """Set aside the former tables of states that a plan begins empty.
 
     Raises:
         ConfigError: a table can't be moved; the message explains how to do it by hand.
     """
-    # A state whose mark is_beginning has missed nothing since an interrupted start recorded it, and keeps that mark;
-    # unless it was left out of the topology again, which moves its beginning to now.
-    begun = {
-        name: StateMark("", None, begun_after=committed.txid)
-        for name in states
-        if name not in committed.states
-        or not committed.states[name].is_beginning
-        or committed.states[name].left_after is not None
-    }
-    if begun:
-        committed = attrs.evolve(committed, states={**committed.states, **begun})
-        # Before the table is touched: the transactions that the state will lack are on record whatever happens next.
-        # A crash before this leaves everything as it was; after it, the next start finds the mark and goes on below.
-        with durable_step("recovery.begin"):
-            coordinator_state.note_states(committed)
-    tables = {name: table for name, state in states.items() if (table := state.table()) is not None}
-    # One number for all that this start sets aside, and a new one: if an earlier start died midway, some tables lie
-    # aside under its number, and nothing that lies aside is ever replaced.
-    number = 1 + max([0, *coordinator_state.asides(), *(n for table in tables.values() for n in table.asides())])
-    for name, table in tables.items():
-        description = table.look()
+    for name, state in states.items():
+        table = state.table()
+        description = None if table is None else table.look()
         # A fresh table may be the one that an interrupted start made here.
-        if description is not None and not _is_fresh(description, table, coordinator_state.incarnation):
-            # A former leader's write may be in flight. Epochs of another incarnation can't be compared with this one's.
-            if description.incarnation == coordinator_state.incarnation:
-                fence_former_table(coordinator_state, name, states[name], description)
-            # A crash before this leaves the former table in place, and the next start sets it aside. A crash after it
-            # leaves no table under the name, and the next start has none to set aside.
-            with durable_step("recovery.aside"):
-                table.set_aside(number)
-    return committed
+        if table is None or description is None or _is_fresh(description, table, coordinator_state.incarnation):
+            continue
+        # A former leader's write may be in flight. Epochs of another incarnation can't be compared with this one's.
+        if description.incarnation == coordinator_state.incarnation:
+            fence_former_table(coordinator_state, name, state, description)
+        # A crash before this leaves the former table in place, and the next start sets it aside. A crash after it
+        # leaves no table under the name, and the next start has none to set aside.
+        with durable_step("recovery.aside"):
+            table.set_aside(plan.number)
 
 
-def note_begun(
-    opened: Mapping[str, OpenedState], coordinator_state: CoordinatorState, committed: CommittedMark
+def end_begin(
+    opened: Mapping[str, OpenedState], coordinator_state: CoordinatorState, plan: BeginEmpty
 ) -> CommittedMark:
-    """Record the tables of states that were begun empty.
+    """Record the new tables of states that a plan begins empty, and remove the plan; return the committed mark.
 
     Raises:
         DivergenceError: one of them is not empty, and txtopo can't set it aside.
     """
-    # begin_empty() sets aside only what can be inspected: a state without a StateTable may still have its rows.
+    # Only what can be inspected was set aside: a state without a StateTable may still have its rows.
     for name, state in opened.items():
         if state.last_txid:
             raise DivergenceError(
                 f"state {name!r} of topology {coordinator_state.topology_id!r} can't be started empty: it is at "
-                f"transaction {state.last_txid}, the coordinator state is at transaction {committed.txid}, and txtopo "
+                f"transaction {state.last_txid}, the coordinator state is at transaction {plan.txid}, and txtopo "
                 "can't set such a state aside. Give the topology an empty one in its place"
             )
+    committed = coordinator_state.committed()
     marks = {
-        name: attrs.evolve(committed.states[name], identity=state.identity, version=state.version)
-        for name, state in opened.items()
+        name: StateMark(state.identity, None, state.version, begun_after=plan.txid) for name, state in opened.items()
     }
     committed = attrs.evolve(committed, states={**committed.states, **marks})
     # A crash before this leaves new, empty tables that the mark does not name. The next start finds them fresh and
     # keeps them; no group is written to them before they are named.
     with durable_step("recovery.begun"):
-        coordinator_state.note_states(committed)
+        coordinator_state.end_plan(committed)
     return committed
 
 

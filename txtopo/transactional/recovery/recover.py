@@ -30,7 +30,6 @@ from txtopo.failpoints import durable_step
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.journal.journal import JournalPart
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark
-from txtopo.transactional.recovery.diagnosis import decode_plan
 from txtopo.transactional.recovery.divergence import (
     WAY_OUT,
     CoordinatorRecord,
@@ -41,7 +40,8 @@ from txtopo.transactional.recovery.divergence import (
     marks_of_topology,
     refuse,
 )
-from txtopo.transactional.recovery.membership import Membership, begin_empty, note_begun
+from txtopo.transactional.recovery.membership import Membership, end_begin, plan_to_begin, set_former_aside
+from txtopo.transactional.recovery.plans import BeginEmpty, recorded_plan
 
 
 @attrs.frozen
@@ -115,6 +115,8 @@ class _Recovery:
     membership: Membership
     read_journal: Callable[[], Sequence[JournalPart]]
     tables: Mapping[str, StateTable]
+    plan: BeginEmpty | None = None
+    """The one on record."""
     opened: dict[str, OpenedState] = attrs.field(factory=dict)
 
     def run(self) -> RecoveredRun:
@@ -128,8 +130,8 @@ class _Recovery:
         # Before any table exists: a table whose incarnation the store does not know means that the store was wiped.
         # After a crash here there is an incarnation without tables, and the next start creates them.
         coordinator_state.begin()
-        # A state to be begun empty is opened later: begin_empty sets its former table aside first, and does so only
-        # once the group in progress is settled.
+        # A state to be begun empty is opened later: its former table is set aside first, and only once the group in
+        # progress is settled.
         others = {name: state for name, state in self.states.items() if name not in to_begin}
         self.opened = open_states(self.topology_id, others, coordinator_state)
         try:
@@ -151,11 +153,11 @@ class _Recovery:
 
     def _look(self) -> Collection[str]:
         """Return the states to be begun empty; refuse what does not belong together, before anything is written."""
-        _refuse_unfinished_repair(self.coordinator_state)
+        self.plan = _plan_of_a_start(self.coordinator_state)
         # This epoch has opened no table yet. If a table names it, the store was restored or there is another copy.
         record = CoordinatorRecord.of(self.coordinator_state, self.coordinator_state.epoch - 1, self.read_journal)
         settled = record.when_settled(self.tables)
-        to_begin = self.membership.to_begin(settled, self.states)
+        to_begin = self._to_begin(settled)
         strangers = find_strangers(settled, self.states, self.membership.optional, to_begin)
         # A new state may have a table that a backfill is at, which is none of this start's business.
         filled = {each.state for each in strangers if each.kind is DivergenceKind.NEW}
@@ -166,6 +168,12 @@ class _Recovery:
         ]
         refuse([*found, *strangers])
         return to_begin
+
+    def _to_begin(self, record: CoordinatorRecord) -> list[str]:
+        """Return the states to be begun empty, by the plan on record or else by the setting."""
+        if self.plan is None:
+            return self.membership.to_begin(record, self.states)
+        return [name for name in self.plan.states if name in self.states]
 
     def _settle(self, to_begin: Collection[str]) -> CommittedMark:
         """Settle the group in progress, begin states empty, and look again, now that nobody else can write."""
@@ -178,15 +186,16 @@ class _Recovery:
             record = _published(record, record.group, self.opened, coordinator_state)
         # The setting names the last committed transaction. A write that landed since the first look makes it another
         # one; then the setting does not apply any more, and the state is refused.
-        to_begin = [name for name in self.membership.to_begin(record, self.states) if name in to_begin]
+        to_begin = [name for name in self._to_begin(record) if name in to_begin]
         refuse(find_strangers(record, self.states, self.membership.optional, to_begin), is_written=True)
-        if to_begin:
+        if to_begin or self.plan is not None:
             begun = {name: self.states[name] for name in to_begin}
-            committed = begin_empty(begun, coordinator_state, record.committed)
+            plan = self.plan or plan_to_begin(begun, coordinator_state, record.committed)
+            set_former_aside(begun, coordinator_state, plan)
             new = open_states(self.topology_id, begun, coordinator_state)
             both = {**self.opened, **new}
             self.opened = {name: both[name] for name in self.states}
-            record = attrs.evolve(record, committed=note_begun(new, coordinator_state, committed))
+            record = attrs.evolve(record, committed=end_begin(new, coordinator_state, plan))
         # Also covers states without a table to inspect, which the looks above leave out.
         refuse(find_misplaced(record, self.opened))
         return record.committed
@@ -225,13 +234,15 @@ def marks_after(
     return marks
 
 
-def _refuse_unfinished_repair(coordinator_state: CoordinatorState) -> None:
-    unfinished = decode_plan(coordinator_state.repair())
-    if unfinished is not None:
-        raise DivergenceError(
-            f"a {unfinished.command} of topology {coordinator_state.topology_id!r}, whose coordinator state is at "
-            f"transaction {coordinator_state.committed().txid}, was interrupted: {unfinished.way_on}"
-        )
+def _plan_of_a_start(coordinator_state: CoordinatorState) -> BeginEmpty | None:
+    """Return the plan that an interrupted start has recorded; refuse any other."""
+    plan = recorded_plan(coordinator_state)
+    if plan is None or isinstance(plan, BeginEmpty):
+        return plan
+    raise DivergenceError(
+        f"a {plan.command} of topology {coordinator_state.topology_id!r}, whose coordinator state is at transaction "
+        f"{coordinator_state.committed().txid}, was interrupted: {plan.way_on}"
+    )
 
 
 def _published(

@@ -36,8 +36,9 @@ from txtopo.transactional.journal.journal import (
 )
 from txtopo.transactional.journal.turns import Timeline, Turn
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
-from txtopo.transactional.recovery.diagnosis import Adopt, GoTo, Repair, RepairSubject, StartAnew, encode_plan
-from txtopo.transactional.recovery.membership import fence_former_table
+from txtopo.transactional.recovery.diagnosis import RepairSubject
+from txtopo.transactional.recovery.membership import end_begin, fence_former_table, set_former_aside
+from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Repair, StartAnew, record_plan
 
 
 def carry_out(
@@ -64,6 +65,8 @@ def carry_out(
         case StartAnew():
             _note(coordinator_state, plan)
             _start_anew(subject, coordinator_state, plan)
+        case BeginEmpty():
+            _begin_empty(subject, coordinator_state, plan)
         case Adopt():
             _adopt(subject, coordinator_state, plan)
         case _:
@@ -73,11 +76,11 @@ def carry_out(
 def _note(coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:
     # A crash before this leaves a topology that nobody has touched. From here on, no run starts until the plan is done.
     with durable_step("repair.begin"):
-        coordinator_state.begin_repair(encode_plan(plan))
+        record_plan(coordinator_state, plan)
 
 
 def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo, of_spout: Sequence[Change]) -> None:
-    names = _not_beginning(subject, coordinator_state) if plan.is_as_it_is else list(subject.tables())
+    names = _known(subject, coordinator_state) if plan.is_as_it_is else list(subject.tables())
     known = [name for name in names if name in plan.states]
     # A crash after this leaves the rows that others have changed refused, as they were, in a table that can be opened.
     for name in known:
@@ -100,7 +103,7 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
             mark = attrs.evolve(before, states=_marks_as_they_are(before, opened))
             # A crash before this leaves the plan on record, and the next repair finds every table where it should be.
             with durable_step("repair.end"):
-                coordinator_state.end_repair(mark)
+                coordinator_state.end_plan(mark)
         else:
             # Marks of another incarnation are of other tables.
             is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
@@ -155,9 +158,16 @@ def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, pla
         coordinator_state.set_aside(plan.number)
 
 
+def _begin_empty(subject: RepairSubject, coordinator_state: CoordinatorState, plan: BeginEmpty) -> None:
+    begun = {name: subject.states[name] for name in plan.states if name in subject.states}
+    set_former_aside(begun, coordinator_state, plan)
+    with _opened(subject, coordinator_state, coordinator_state.incarnation, begun) as opened:
+        end_begin(opened, coordinator_state, plan)
+
+
 def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Adopt) -> None:
     # This plan is not recorded: it changes no row. After a crash, the next diagnosis starts from what it finds.
-    names = _not_beginning(subject, coordinator_state)
+    names = _known(subject, coordinator_state)
     with _opened(subject, coordinator_state, coordinator_state.incarnation, names) as opened:
         for name in plan.states:
             with durable_step("repair.table"):
@@ -167,14 +177,13 @@ def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Ad
         before = coordinator_state.committed()
         # A crash before this leaves marks with the tables' old versions, while the tables have adopted the changes.
         with durable_step("repair.end"):
-            coordinator_state.end_repair(attrs.evolve(before, states=_marks_as_they_are(before, opened)))
+            coordinator_state.end_plan(attrs.evolve(before, states=_marks_as_they_are(before, opened)))
 
 
-def _not_beginning(subject: RepairSubject, coordinator_state: CoordinatorState) -> list[str]:
-    """Return the states with tables that the next run does not set aside to begin them empty, without new ones."""
+def _known(subject: RepairSubject, coordinator_state: CoordinatorState) -> list[str]:
+    """Return the states with tables, without new ones."""
     committed = coordinator_state.committed()
-    marks = committed.states
-    return [n for n in subject.tables() if (not marks[n].is_beginning if n in marks else not committed.txid)]
+    return [name for name in subject.tables() if name in committed.states or not committed.txid]
 
 
 @contextlib.contextmanager

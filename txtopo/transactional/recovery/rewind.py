@@ -31,8 +31,9 @@ from txtopo.transactional.journal.journal import (
 )
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
-from txtopo.transactional.recovery.diagnosis import Choice, GoTo, RepairSubject, StartAnew, descriptions_of
+from txtopo.transactional.recovery.diagnosis import Choice, RepairSubject, descriptions_of
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
+from txtopo.transactional.recovery.plans import GoTo, StartAnew
 
 
 @attrs.frozen

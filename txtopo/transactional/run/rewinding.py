@@ -23,8 +23,9 @@ from txtopo.topology.plan import Plan
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
-from txtopo.transactional.recovery.diagnosis import Adopt, GoTo, Repair, RepairSubject
+from txtopo.transactional.recovery.diagnosis import RepairSubject
 from txtopo.transactional.recovery.divergence import refuse_two_timelines
+from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Repair, recorded_plan
 from txtopo.transactional.recovery.rewind import metadata_after, refuse_left_behind
 from txtopo.transactional.run.storage import make_store
 from txtopo.transactional.tasks.context import TaskContext
@@ -112,7 +113,7 @@ def checked(
         DivergenceError: a fork would be one of two timelines.
         InputError: the source no longer has that input, or no longer matches the metadata.
     """
-    if isinstance(to, Adopt):
+    if isinstance(to, Adopt | BeginEmpty):
         return []
     refuse_left_behind(subject, coordinator_state, to)
     if not isinstance(to, GoTo) or to.is_as_it_is:
@@ -158,8 +159,9 @@ def forgo(plan: Plan, config: Config, names: Sequence[str], agree: Callable[[lis
         lead = store.take_lead(plan.topology_id, "txtopo forgo")
         stack.callback(lead.release)
         coordinator_state = CoordinatorState(store, lead, plan.topology_id)
-        if coordinator_state.repair() is not None:
-            raise StopError("a repair or a rewind was interrupted: finish it first, with 'txtopo repair'")
+        unfinished = recorded_plan(coordinator_state)
+        if unfinished is not None:
+            raise StopError(f"a {unfinished.command} was interrupted: finish it first, with 'txtopo repair'")
         _, _, root = coordinator_state.source_place
         mark = coordinator_state.committed()
         committed = TransactionMetadata(mark.txid, mark.metadata, mark.planned)

@@ -1,0 +1,138 @@
+"""Plans: what changes a topology apart from its transactions is recorded whole before anything moves.
+
+The plan is in the coordinator state, from before its first step until its last one, which removes it. No run commits
+anything in between: one that finds a plan to begin states empty carries it out first, and refuses any other. So a plan
+that was interrupted is finished from the record, by whoever comes next.
+:mod:`txtopo.transactional.recovery.repair` carries out all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import attrs
+
+from txtopo.files.records import WRITTEN_AS_LIFE, from_json, to_json
+from txtopo.transactional.core.events import NEVER, Planned
+from txtopo.transactional.journal.turns import Turn
+from txtopo.transactional.recovery.checkpoints import Checkpoint
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
+
+_REPAIR_AGAIN = "run 'txtopo repair' again to finish it"
+
+
+@attrs.frozen
+class GoTo:
+    """A plan that brings coordinator state and tables to one transaction."""
+
+    txid: int
+    """The last committed transaction after the repair."""
+    metadata: Any
+    incarnation: str = attrs.field(metadata=WRITTEN_AS_LIFE)
+    spout: str
+    """``repeatable`` or ``opaque``."""
+    states: Mapping[str, int]
+    """The last txid of each table after the repair; 0 for none."""
+    is_as_it_is: bool
+    """Whether to keep the begun transactions and the group in progress."""
+    number: int
+    """Replaced values are kept below ``before-repair-<number>``."""
+    marks: Mapping[str, StateMark] = attrs.field(factory=dict)
+    """The marks of all states that the topology had or has had at that transaction."""
+    planned: Planned = NEVER
+    """When that transaction was planned."""
+    until: int = 0
+    """The last transaction that was committed when the plan was made: those after ``txid`` up to it begin anew."""
+    epoch: int = 0
+    """The epoch that has recorded the plan, whose own part of the journal comes after; 0: it is not on record."""
+    held: Mapping[str, int] = attrs.field(factory=dict)
+    """The states that the topology had when the plan was made, or has had, each with its last transaction."""
+    is_rewind: bool = False
+    """Whether ``txtopo rewind`` made it."""
+    turns: tuple[Turn, ...] = ()
+    """The turns that the topology had gone through where the transaction was found."""
+    forgotten: tuple[str, ...] = ()
+    """The states that joined the topology later, by a backfill, and those of an unfinished backfill that has later
+    transactions: their tables are moved aside, and they are unknown again."""
+
+    is_beside: bool = False
+    """Whether it is that of a fork, a second topology: it changes nothing of the first one."""
+
+    @classmethod
+    def beside(cls, each: Checkpoint, committed: CommittedMark) -> GoTo:
+        """Return the plan of a fork that goes on from a checkpoint of a topology, which has committed a transaction."""
+        # The journal may name states of a backfill that died just before it joined: that alone means nothing.
+        names = [name for name in each.states if each.has(name) and name in committed.states]
+        states = {name: each.states[name].txid or 0 for name in names}
+        plan = cls(each.txid, each.metadata, each.incarnation, each.spout, states, is_as_it_is=False, number=0)
+        return attrs.evolve(plan, until=max(committed.txid, each.txid), held=states, is_beside=True)
+
+    @property
+    def command(self) -> str:
+        """The command that made it."""
+        return "rewind" if self.is_rewind else "repair"
+
+    @property
+    def way_on(self) -> str:
+        """How to finish it if it was interrupted, as an advice."""
+        return "run 'txtopo rewind' with a TXID, or 'txtopo repair', to finish it" if self.is_rewind else _REPAIR_AGAIN
+
+
+@attrs.frozen
+class StartAnew:
+    """A plan that moves tables, journal and coordinator state aside, so that the topology starts at transaction 1."""
+
+    number: int
+    """They are kept as ``before-repair-<number>``."""
+    held: Mapping[str, int] = attrs.field(factory=dict)
+    """The states that the topology has, each with its last transaction."""
+    command: ClassVar[str] = "repair"
+    """The command that made it."""
+    way_on: ClassVar[str] = _REPAIR_AGAIN
+    """How to finish it if it was interrupted, as an advice."""
+
+
+@attrs.frozen
+class BeginEmpty:
+    """A plan that begins states empty after the last committed transaction, because the user has asked for it.
+
+    The states that the code lacks when it is carried out are left as they were: nothing is lost by that.
+    """
+
+    txid: int
+    """That transaction."""
+    states: tuple[str, ...]
+    number: int
+    """Their former tables are kept as ``before-repair-<number>``."""
+    epoch: int
+    """The epoch that has recorded the plan."""
+    command: ClassVar[str] = "start with topology.state.start.empty"
+    """What made it."""
+    way_on: ClassVar[str] = "start it again, or run 'txtopo repair', to finish it"
+    """How to finish it if it was interrupted, as an advice."""
+
+
+@attrs.frozen
+class Adopt:
+    """A plan that accepts other writers' changes to the tables of some states as the states' own."""
+
+    states: tuple[str, ...]
+
+
+Recorded = GoTo | StartAnew | BeginEmpty
+Repair = Recorded | Adopt
+
+
+def record_plan(coordinator_state: CoordinatorState, plan: Recorded) -> None:
+    """Record a plan; from here on, no run commits anything until it is carried out."""
+    coordinator_state.begin_plan({"plan": type(plan).__name__, **to_json(plan)})
+
+
+def recorded_plan(coordinator_state: CoordinatorState) -> Recorded | None:
+    """Return the plan that was recorded and is not carried out; None if there is none."""
+    value = coordinator_state.plan()
+    if value is None:
+        return None
+    kinds: dict[str, type[Recorded]] = {kind.__name__: kind for kind in (GoTo, StartAnew, BeginEmpty)}
+    return from_json(value, kinds[value["plan"]])
