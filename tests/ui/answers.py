@@ -37,7 +37,7 @@ class Answers:
                 "waitsFor": f"component '{self.component}', which is running for it now"},
             "lastFailure": {"txid": None if is_plain else 590, "attempt": 1, "component": self.component,
                             "error": self.text, "at": NOW - 21},
-            "isFailing": True, "check": None, "timeline": {"isThere": not is_plain, "why": "" if not is_plain else "a plain topology has none"},
+            "isFailing": True, "check": None, "damage": [self.text], "timeline": {"isThere": not is_plain, "why": "" if not is_plain else "a plain topology has none"},
             "can": {"audit": not is_plain, "replay": not is_plain, "activate": False, "rebalance": False, "kill": False, **self.can},
             "isActive": None,
             "roots": {"emitted": 10_100, "acked": 10_000, "failed": 40, "pending": 60} if is_plain else None,
@@ -175,6 +175,7 @@ class Answers:
         return {
             "states": [one, {**one, "name": "buckets", "key": "", "rows": None, "error": self.text}],
             "isLive": True,
+            "why": "",
         }
 
     def rows(self) -> dict[str, Any]:

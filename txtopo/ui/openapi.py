@@ -70,6 +70,7 @@ _HEADER: Shape = {
     "isFailing": "boolean",
     "check": (_CHECK,),
     "timeline": {"isThere": "boolean", "why": "string"},
+    "damage": ["string"],
     "can": dict.fromkeys(("audit", "replay", "activate", "rebalance", "kill"), "boolean"),
     "isActive": "boolean?",
     "roots": _ROOTS,
@@ -205,6 +206,7 @@ _STATES: Shape = {
         }
     ],
     "isLive": "boolean",
+    "why": "string",
 }
 _ROWS: Shape = {
     "name": "string",

@@ -65,7 +65,7 @@ def test_the_next_run_goes_on(tmp_path):
     reader = TimelineReader(run_in(tmp_path))
     assert epochs_in(reader.folder) == [2]
     assert [reader.attempts(txid)[-1]["epoch"] for txid in (1, 4)] == [1, 2]
-    assert {each["epoch"] for each in reader.errors()} == {1, 2}
+    assert {each.epoch for each in reader.errors()} == {1, 2}
 
 
 def test_earlier_runs_are_kept(tmp_path):
@@ -79,7 +79,7 @@ def test_earlier_runs_are_kept(tmp_path):
         assert [txid for txid in range(1, TRANSACTIONS + 1) if reader.attempts(txid)] == list(txids)
         assert reader.last(PROGRESS)[""]["numbers"][:2].tolist() == [txids[-1], 2]
         assert reader.run().ended == "the requested transaction is committed"
-        assert [each["txid"] for each in reader.errors()] == ([] if number == 1 else [3])
+        assert [each.txid for each in reader.errors()] == ([] if number == 1 else [3])
         assert past[number].stat().st_mode & 0o077 == 0
 
 
@@ -227,7 +227,7 @@ def test_what_stops_a_run(timeline, tmp_path):
         raise error
     reader = TimelineReader(tmp_path / "timeline")
     assert (reader.run().ended, reader.run().is_failed) == ("RuleError: a bug", True)
-    assert [(each["component"], each["txid"]) for each in reader.errors()] == [("split", 1)]
+    assert [(each.component, each.txid) for each in reader.errors()] == [("split", 1)]
 
 
 def test_no_place(tmp_path):

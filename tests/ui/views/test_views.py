@@ -66,7 +66,7 @@ def test_foreign_text_is_text(kind, name):
     [
         (views.plots_part, {"at": [], "plots": []}, "nothing measured yet"),
         (views.graph_part, {"components": [], "why": "an older version ran it"}, "an older version ran it"),
-        (views.states_part, {"states": []}, "no table is known"),
+        (views.states_part, {"states": [], "why": ""}, "no table is known"),
         (views.errors_part, {"groups": [], "total": 0}, "nothing has failed"),
         (views.settings_part, {"settings": [], "arguments": {}, "why": "unknown here"}, "unknown here"),
         (views.transactions_part, {"transactions": [], "isCut": False}, "no such transaction"),

@@ -15,6 +15,7 @@ import attrs
 
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
+from txtopo.files.records import DAMAGE
 from txtopo.topology.topology import Topology, TransactionalTopology
 from txtopo.transactional.run.snapshot import Writer
 from txtopo.transactional.run.storage import metadata_dir_of
@@ -220,6 +221,6 @@ def errors_in(folder: Path, epoch: int) -> list[Any]:
     """Return the last errors of an epoch, oldest first, as JSON; none if the file is not there or damaged."""
     try:
         found = json.loads(path_of(folder, epoch, "errors").read_text())
-    except (OSError, ValueError):
+        return found if isinstance(found, list) else []
+    except (OSError, *DAMAGE):
         return []
-    return found if isinstance(found, list) else []

@@ -7,13 +7,18 @@ from typing import Any
 from txtopo.engine.timeline.records import COMPONENT
 from txtopo.transactional.core.history import first_line
 from txtopo.ui.answers.facts import Facts
-from txtopo.ui.answers.failures import components_failed_at, errors, is_current
+from txtopo.ui.answers.failures import components_failed_at, groups_of, is_current
 from txtopo.ui.answers.header import counts_of
 
 
 def graph(facts: Facts) -> dict[str, Any]:
-    """Return components, edges and states, each component with its counts since the run began and its last error."""
+    """Return components, edges and states, each component with its counts since the run began and its last error.
+
+    Raises:
+        ConfigError: they can't be read.
+    """
     if facts.run is None:
+        facts.timeline.check("run")
         why = "no run has recorded its graph here"
         kind = "plain" if facts.is_plain else "transactional"
         return {"topology": facts.id, "kind": kind, "components": [], "edges": [], "states": {}, "why": why}
@@ -22,7 +27,7 @@ def graph(facts: Facts) -> dict[str, Any]:
     emitted = {name: counts_of(row) for name, row in samples.items()}
     last_errors: dict[str, str] = {}
     failures: dict[str, int] = {}
-    for group in errors(facts)["groups"]:
+    for group in groups_of(facts):
         last_errors.setdefault(group["component"], first_line(group["first"]))
         failures[group["component"]] = failures.get(group["component"], 0) + group["count"]
     failed_at = components_failed_at(facts)

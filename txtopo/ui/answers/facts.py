@@ -28,6 +28,8 @@ class Facts:
     snapshot: Snapshot | None
     past: int | None = None
     """The number of an earlier run, if it is one; None: it is the last one."""
+    damage: str = ""
+    """Why the snapshot can't be read, if it can't."""
 
     @property
     def slug(self) -> str:
@@ -49,7 +51,7 @@ class Facts:
     @property
     def is_starting(self) -> bool:
         """Whether the last run has no snapshot yet."""
-        return not self.is_plain and self.last_writer is not self.writer
+        return not self.is_plain and self.last_writer is not self.writer and not self.damage
 
     @property
     def stage(self) -> str:

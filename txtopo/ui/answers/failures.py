@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from txtopo.engine.timeline.records import COMPONENT, PROGRESS, ROOTS, OfComponent, OfProgress, OfRoots
+from txtopo.engine.timeline.records import COMPONENT, PROGRESS, ROOTS, ErrorRecord, OfComponent, OfProgress, OfRoots
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.core.history import first_line
 from txtopo.ui.answers.facts import Facts, now_of
@@ -16,41 +15,48 @@ CURRENT_SECS = 60.0
 
 
 def errors(facts: Facts) -> dict[str, Any]:
-    """Return the last errors, grouped by component and first line, newest first."""
+    """Return the last errors, grouped by component and first line, newest first.
+
+    Raises:
+        ConfigError: they can't be read.
+    """
+    facts.timeline.check("errors")
+    return {"total": _total_errors(facts), "groups": groups_of(facts)}
+
+
+def groups_of(facts: Facts) -> list[dict[str, Any]]:
+    """Return the groups of errors; none if they can't be read."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     found = [_error(each) for each in reversed(facts.timeline.errors())]
     for error in found:
         groups.setdefault((error["component"], first_line(error["text"])), []).append(error)
-    return {
-        "total": _total_errors(facts, len(found)),
-        "groups": [
-            {
-                "component": component,
-                "first": first,
-                "count": len(own),
-                "firstAt": own[-1]["at"],
-                "lastAt": own[0]["at"],
-                "errors": own,
-            }
-            for (component, first), own in groups.items()
-        ],
-    }
+    return [
+        {
+            "component": component,
+            "first": first,
+            "count": len(own),
+            "firstAt": own[-1]["at"],
+            "lastAt": own[0]["at"],
+            "errors": own,
+        }
+        for (component, first), own in groups.items()
+    ]
 
 
-def _total_errors(facts: Facts, listed: int) -> int:
+def _total_errors(facts: Facts) -> int:
     kind, at = (ROOTS, OfRoots.ERRORS) if facts.is_plain else (PROGRESS, OfProgress.FAILURES)
     total = last_number(facts.timeline.last(kind).get(""), at)
-    return listed if total is None else max(int(total), 0)
+    return len(facts.timeline.errors()) if total is None else max(int(total), 0)
 
 
-def _error(each: Mapping[str, Any]) -> dict[str, Any]:
+def _error(each: ErrorRecord) -> dict[str, Any]:
     return {
-        "at": each.get("at_secs"),
-        "txid": each.get("txid"),
-        "attempt": each.get("attempt"),
-        "epoch": each.get("epoch"),
-        "component": str(each.get("component") or ""),
-        "text": without_secrets(str(each.get("text", ""))),
+        "at": each.at_secs,
+        "txid": each.txid,
+        "attempt": each.attempt,
+        "epoch": each.epoch,
+        "component": each.component,
+        "text": without_secrets(each.text),
     }
 
 
@@ -63,7 +69,7 @@ def is_current(facts: Facts, failed_at: float | None) -> bool:
 
 def last_failed_at(facts: Facts) -> float | None:
     """Return when a transaction or a root has last failed, in seconds since 1970."""
-    found = [each["at"] for each in map(_error, facts.timeline.errors()[-1:])]
+    found: list[float | None] = [each.at_secs for each in facts.timeline.errors()[-1:]]
     if facts.is_plain:  # a failed root needs no error
         found += [last_growth(rows, OfRoots.FAILED) for _, rows in facts.timeline.samples(ROOTS)]
     return max((at for at in found if at is not None), default=None)
@@ -71,7 +77,7 @@ def last_failed_at(facts: Facts) -> float | None:
 
 def components_failed_at(facts: Facts) -> dict[str, float]:
     """Return when each component has last failed, if it has, in seconds since 1970."""
-    found = [(each["component"], each["at"]) for each in map(_error, facts.timeline.errors())]
+    found: list[tuple[str, float | None]] = [(each.component, each.at_secs) for each in facts.timeline.errors()]
     if facts.is_plain:
         samples = facts.timeline.samples(COMPONENT)
         found += [(name, last_growth(rows, OfComponent.FAILED)) for name, rows in samples]

@@ -10,6 +10,7 @@ from txtopo.attempts import epoch_and_try
 from txtopo.engine.timeline.records import (
     COMPONENT,
     DRIVER,
+    FILES,
     PROGRESS,
     ROOTS,
     OfComponent,
@@ -58,7 +59,7 @@ def summary(facts: Facts) -> dict[str, Any]:
         "committed": _committed(facts),
         "rate": _rates(facts)["transactions"],
         "lag": _lag(facts),
-        "lastError": first_line(without_secrets(str(errors[-1].get("text", "")))) if errors else None,
+        "lastError": first_line(without_secrets(errors[-1].text)) if errors else None,
         "startedAt": None if facts.run is None else facts.run.started_secs,
         "updatedAt": facts.updated_secs,
     }
@@ -92,6 +93,7 @@ def header(facts: Facts, can: Mapping[str, bool]) -> dict[str, Any]:
         "isFailing": is_current(facts, last_failed_at(facts)),
         "check": None,
         "timeline": {"isThere": is_there, "why": "" if is_there else _why_none(facts)},
+        "damage": [text for text in (facts.damage, *map(facts.timeline.damage, FILES)) if text],
         "can": dict(can),
         "isActive": None,
         "roots": None if roots is None else _wholes(roots, _ROOTS),

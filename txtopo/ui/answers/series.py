@@ -109,7 +109,12 @@ class _Axis:
 
 
 def plots(timeline: TimelineReader, secs: int, now_secs: float, *, is_over: bool) -> dict[str, Any]:
-    """Return the plots of the last seconds before a moment, at most an hour; with it, the run may be over."""
+    """Return the plots of the last seconds before a moment, at most an hour; with it, the run may be over.
+
+    Raises:
+        ConfigError: the samples can't be read.
+    """
+    timeline.check("samples")
     axis = _Axis.of(min(max(secs, 1), SECS_MAX), now_secs, is_over=is_over)
     found = {kind: dict(timeline.samples(kind, secs + axis.step, now_secs)) for kind in _KINDS}
     run = timeline.run()

@@ -14,8 +14,13 @@ from txtopo.ui.answers.facts import Facts
 
 
 def settings(facts: Facts, arguments: Mapping[str, str]) -> dict[str, Any]:
-    """Return all settings with their values, those that differ from their defaults first."""
+    """Return all settings with their values, those that differ from their defaults first.
+
+    Raises:
+        ConfigError: they can't be read.
+    """
     if facts.run is None:
+        facts.timeline.check("run")
         return {"settings": [], "arguments": dict(arguments), "why": "no run has recorded its settings here"}
     given = facts.run.settings
     listed = []

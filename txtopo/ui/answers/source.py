@@ -17,7 +17,8 @@ from txtopo.cli.explain import Known, entry_of, lines_of
 from txtopo.cluster.serving.server import version
 from txtopo.engine.metrics import WrittenMetrics
 from txtopo.engine.timeline.records import FOLDER_PREFIX, folder_of, past_in
-from txtopo.errors import ConfigError, TxtopoError
+from txtopo.errors import ConfigError, DivergenceError, TxtopoError
+from txtopo.secrecy import without_secrets
 from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.journal.journal import (
@@ -27,7 +28,13 @@ from txtopo.transactional.journal.journal import (
     journal_files,
     topologies_with_journal,
 )
-from txtopo.transactional.run.snapshot import read_snapshot, snapshots_in, topologies_with_snapshot
+from txtopo.transactional.run.snapshot import (
+    Snapshot,
+    Writer,
+    read_snapshot,
+    snapshots_in,
+    topologies_with_snapshot,
+)
 from txtopo.ui.answers import drawing, failures, header, series, settings, tables
 from txtopo.ui.answers.facts import Facts, is_live, now_of, status_of
 from txtopo.ui.answers.slugs import OF_RUN, slug_of
@@ -124,11 +131,20 @@ class _Topology:
             self._facts = now, self._read()
         return self._facts[1]
 
+    def snapshot(self) -> tuple[Writer, Snapshot] | None:
+        """Return the last snapshot and its writer; None if there is none, or it can't be read."""
+        facts = self.facts()
+        return None if facts.writer is None or facts.snapshot is None else (facts.writer, facts.snapshot)
+
     def _read(self) -> Facts:
         if self.past is not None:
             return Facts(self.id, self.timeline, self.timeline.run(), None, None, self.past)
-        found = read_snapshot(snapshots_in(self.metadata_dir), self.id)
-        return Facts(self.id, self.timeline, self.timeline.run(), *(found or (None, None)))
+        writer, snapshot, damage = None, None, ""
+        try:
+            writer, snapshot = read_snapshot(snapshots_in(self.metadata_dir), self.id) or (None, None)
+        except ConfigError as error:  # the rest is shown all the same
+            damage = without_secrets(error.message)
+        return Facts(self.id, self.timeline, self.timeline.run(), writer, snapshot, damage=damage)
 
     @property
     def has_journal(self) -> bool:
@@ -210,13 +226,16 @@ class FolderSource:
         """See :class:`Source`."""
         topology = self._find(slug)
         if topology.past is not None:
-            return _past_transaction(topology, txid)
-        known = Known.of(
-            topology.metadata_dir, topology.id, read_snapshot(snapshots_in(topology.metadata_dir), topology.id)
-        )
+            return _told_by_timeline(topology, txid)
+        attempts, writes = _attempts(topology, txid)
+        try:
+            known = Known.of(topology.metadata_dir, topology.id, topology.snapshot())
+        except DivergenceError as error:  # the journal is damaged
+            if not attempts:
+                raise
+            return _told_by_timeline(topology, txid, without_secrets(error.message))
         head, *lines = lines_of(known, txid)
         entered = entry_of(known.parts, txid)
-        attempts, writes = _attempts(topology, txid)
         if not writes and entered is not None:
             writes = [_write_of(state, *counts) for state, counts in entered[1].states.items()]
         is_committed = txid <= known.committed
@@ -246,8 +265,8 @@ class FolderSource:
         topology = self._find(slug)
         facts = topology.facts()
         described = {} if facts.run is None else facts.run.graph.get("states", {})
-        found = tables.states(topology.metadata_dir, topology.id, described)
-        return {"states": found, "isLive": is_live(facts)}
+        found, why = tables.states(topology.metadata_dir, topology.id, described)
+        return {"states": found, "isLive": is_live(facts), "why": why}
 
     def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> dict[str, Any]:
         """See :class:`Source`."""
@@ -363,17 +382,18 @@ _Made = dict[str, Any]
 def _attempts(topology: _Topology, txid: int) -> tuple[list[_Made], list[_Made]]:
     """Return the attempts at a transaction with their errors, and the writes of the last one."""
     attempts = topology.timeline.attempts(txid)
-    errors = {(e.get("epoch"), e.get("attempt")): e for e in topology.timeline.errors() if e.get("txid") == txid}
+    errors = {(each.epoch, each.attempt): each.text for each in topology.timeline.errors() if each.txid == txid}
     for attempt in attempts:
-        error = errors.get((attempt["epoch"], attempt["try"]))
-        if error is not None:
-            attempt["error"] = error["text"]
+        attempt["error"] = errors.get((attempt["epoch"], attempt["try"]), attempt["error"])
     last = attempts[-1] if attempts else None
     return attempts, topology.timeline.writes(last["epoch"], last["group"]) if last and last["group"] else []
 
 
-def _past_transaction(topology: _Topology, txid: int) -> _Made:
-    """Return what an earlier run did for a transaction. The journal tells what became of it since, perhaps anew."""
+def _told_by_timeline(topology: _Topology, txid: int, why: str = "") -> _Made:
+    """Return what a run did for a transaction without the journal, which may be damaged: that is ``why``.
+
+    The journal can't tell it of an earlier run: since then, the transaction may have been undone and run anew.
+    """
     attempts, writes = _attempts(topology, txid)
     if not attempts:
         raise NotFound(f"this run has begun no transaction {txid}, or its timeline no longer has it")
@@ -383,7 +403,7 @@ def _past_transaction(topology: _Topology, txid: int) -> _Made:
         "txid": txid,
         "now": now_of(topology.facts()),
         "headline": f"transaction {txid}: {status if is_over else 'not committed'} in this run",
-        "story": [],
+        "story": [{"label": "journal", "text": why}] if why else [],
         "attempts": attempts,
         "writes": writes,
         "journal": None,

@@ -13,7 +13,8 @@ from deltalake import DeltaTable
 from state.delta.keyed.state import read_table
 from state.delta.log.ownership import state_application
 from txtopo.cli.state import TXID, sorted_rows, with_keys
-from txtopo.errors import TxtopoError
+from txtopo.errors import DivergenceError, TxtopoError
+from txtopo.files.records import DAMAGE
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.journal.ending import read_end, table_path
 from txtopo.transactional.journal.journal import find_journal
@@ -21,13 +22,16 @@ from txtopo.transactional.journal.journal import find_journal
 CELL_CHARACTERS_MAX = 1_000
 
 
-def states(metadata_dir: Path, topology_id: str, described: Mapping[str, Any]) -> list[dict[str, Any]]:
+def states(metadata_dir: Path, topology_id: str, described: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
     """Return the states of a topology, as its graph and its journal know them, with the size of their tables.
 
-    Raises:
-        DivergenceError: the journal is damaged.
+    Also return why the journal, if it is damaged, can't add those that another run had.
     """
-    end = read_end(find_journal(metadata_dir, topology_id))
+    end, why = None, ""
+    try:
+        end = read_end(find_journal(metadata_dir, topology_id))
+    except DivergenceError as error:
+        why = without_secrets(error.message)
     paths = {} if end is None else {name: table_path(metadata_dir, each) for name, each in end.header.tables.items()}
     found = []
     for name in dict.fromkeys([*described, *paths]):
@@ -44,7 +48,7 @@ def states(metadata_dir: Path, topology_id: str, described: Mapping[str, Any]) -
                 **_size(path, state_application(topology_id, name)),
             }
         )
-    return found
+    return found, why
 
 
 _UNKNOWN = dict.fromkeys(("rows", "files", "bytes", "version", "txid", "updatedAt"))
@@ -78,7 +82,7 @@ def rows(name: str, path: str, keys: Sequence[str], txid: int | None, limit: int
     try:
         every = read_table(path, txid)
         found = sorted_rows(with_keys(every, keys))
-    except TxtopoError as error:
+    except (TxtopoError, *DAMAGE) as error:  # an entry of the log may be damaged
         return {**answer, "error": without_secrets(str(error))}
     shown = found.slice(0, limit)
     return {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,14 @@ from txtopo.engine.timeline.records import (
     RUN,
     VISIBLE,
     WRITE,
+    ErrorRecord,
     RunRecord,
     epochs_in,
     errors_in,
     path_of,
 )
-from txtopo.engine.timeline.ring import TEXT
+from txtopo.engine.timeline.ring import TEXT, read_header
+from txtopo.errors import ConfigError
 from txtopo.files.records import DAMAGE, from_json
 from txtopo.ui.answers.rings import EVENTS, SAMPLES, Ring, Rows
 
@@ -72,16 +76,40 @@ class TimelineReader:
     def run(self) -> RunRecord | None:
         """Return whose timeline it is; None if there is none, or of another version."""
         for epoch in epochs_in(self.folder):
-            try:
-                return from_json(json.loads(path_of(self.folder, epoch, "run").read_text()), RunRecord)
-            except (OSError, *DAMAGE):
-                continue
+            with contextlib.suppress(OSError, *DAMAGE):
+                return _read_run(path_of(self.folder, epoch, "run"))
         return None
 
-    def errors(self) -> list[dict[str, Any]]:
-        """Return the last errors, oldest first, as :class:`~txtopo.engine.timeline.records.ErrorRecord` in JSON."""
-        found = next((errors_in(self.folder, epoch) for epoch in epochs_in(self.folder)), [])
-        return [each for each in found if isinstance(each, dict)]
+    def errors(self) -> list[ErrorRecord]:
+        """Return the last errors, oldest first; damaged ones are left out."""
+        records = []
+        for each in next((errors_in(self.folder, epoch) for epoch in epochs_in(self.folder)), []):
+            with contextlib.suppress(*DAMAGE):
+                records.append(from_json(each, ErrorRecord))
+        return records
+
+    def damage(self, *names: str) -> str:
+        """Return which of the files of the last run can't be read; empty if all that are there can.
+
+        Args:
+            names: of :data:`~txtopo.engine.timeline.records.FILES`.
+        """
+        for epoch, what in itertools.product(epochs_in(self.folder)[:1], names):
+            path = path_of(self.folder, epoch, what)
+            try:
+                _READ[what](path)
+            except FileNotFoundError:
+                continue
+            except (OSError, *DAMAGE) as error:
+                reason = getattr(error, "strerror", None) or "it is damaged, or another version of txtopo wrote it"
+                return f"{path} can't be read: {reason}"
+        return ""
+
+    def check(self, *names: str) -> None:
+        """Raise ConfigError if a file of the last run can't be read; see :meth:`damage`."""
+        damage = self.damage(*names)
+        if damage:
+            raise ConfigError(damage)
 
     @property
     def metrics(self) -> Path:
@@ -89,7 +117,12 @@ class TimelineReader:
         return self.folder / METRICS
 
     def since(self, since: int, now_secs: float) -> bytes:
-        """Return the answer to ``/timeline?since=``, as JSON."""
+        """Return the answer to ``/timeline?since=``, as JSON.
+
+        Raises:
+            ConfigError: the records can't be read.
+        """
+        self.check("records")
         with self._lock:
             self._look()
             ring = self._events
@@ -114,7 +147,12 @@ class TimelineReader:
         return self._answers[key]
 
     def transactions(self, first: int, last: int | None, limit: int, *, failed: bool) -> dict[str, Any]:
-        """Return the answer to ``/transactions``: newest first."""
+        """Return the answer to ``/transactions``: newest first.
+
+        Raises:
+            ConfigError: the records can't be read.
+        """
+        self.check("records")
         with self._lock:
             self._look()
             ring = self._events
@@ -190,6 +228,27 @@ class TimelineReader:
             self._looked = math.inf
             self._events.close()
             self._samples.close()
+
+
+def _read_run(path: Path) -> RunRecord:
+    return from_json(json.loads(path.read_text()), RunRecord)
+
+
+def _read_errors(path: Path) -> list[ErrorRecord]:
+    return [from_json(each, ErrorRecord) for each in json.loads(path.read_text())]
+
+
+def _read_ring(path: Path) -> None:
+    if path.is_file() and read_header(path) is None:
+        raise ValueError(f"{path} is no ring")
+
+
+_READ: Mapping[str, Callable[[Path], Any]] = {
+    "run": _read_run,
+    "errors": _read_errors,
+    "records": _read_ring,
+    "samples": _read_ring,
+}
 
 
 def _answer(ring: Ring, since: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from txtopo.ui.markup.elements import Child, Markup, tag
 from txtopo.ui.markup.plots import short
 from txtopo.ui.markup.words import UNKNOWN, ago, duration, number
 from txtopo.ui.views.checks import CHECK_WORDS
-from txtopo.ui.views.tables import transaction_link
+from txtopo.ui.views.tables import message, transaction_link
 
 _CONFIRM = {
     "activate": ("activate", "Let the spout emit again?"),
@@ -33,7 +33,7 @@ def header_part(header: Mapping[str, Any]) -> Markup:
         class_=f"status {header['status']}",
         data_status=header["status"],
     )
-    return tag("div", status, tag("dl", tiles, class_="tiles"), _buttons(header))
+    return tag("div", status, map(message, header["damage"]), tag("dl", tiles, class_="tiles"), _buttons(header))
 
 
 def _process(header: Mapping[str, Any]) -> str:

@@ -8,13 +8,13 @@ from typing import Any
 from txtopo.cli.display.wording import count_of
 from txtopo.ui.markup.elements import Markup, tag
 from txtopo.ui.markup.words import moment, number, size
-from txtopo.ui.views.tables import none, table
+from txtopo.ui.views.tables import message, none, table
 
 
 def states_part(states: Mapping[str, Any]) -> Markup:
     """Return a table of the states, and for each a form to look up rows in it."""
     if not states["states"]:
-        return none("no table is known: the topology has none, or none has been written yet")
+        return none(states["why"] or "no table is known: the topology has none, or none has been written yet")
     heads = ("state", "kind", "rows", "files", "size", "version", "last txid", "updated (UTC)", "fields", "path")
     rows = [
         [
@@ -29,7 +29,7 @@ def states_part(states: Mapping[str, Any]) -> Markup:
         ]
         for each in states["states"]
     ]
-    return tag("div", table(heads, rows), map(_lookup, states["states"]))
+    return tag("div", states["why"] and message(states["why"]), table(heads, rows), map(_lookup, states["states"]))
 
 
 def _fields(state: Mapping[str, Any]) -> str:

@@ -29,6 +29,11 @@ def none(text: str) -> Markup:
     return tag("p", text, class_="none")
 
 
+def message(text: str) -> Markup:
+    """Return what somebody has to be told, such as that something is damaged."""
+    return tag("p", text, class_="message")
+
+
 def transaction_link(txid: int, words: str = "") -> Markup:
     """Return a link to a transaction's page; the browser knows of which topology."""
     return tag("a", words or f"transaction {txid}", href="#", data_transaction=txid)

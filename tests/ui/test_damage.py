@@ -1,0 +1,116 @@
+"""A damaged file in a run's folder: its own part of the page says so, and all others show what they have."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.ui.runs import EVIL, run_in
+from txtopo.ui.answers.slugs import slug_of
+from txtopo.ui.answers.source import FolderSource
+from txtopo.ui.app import Page, application
+from txtopo.ui.security import Sessions, hosts_of
+
+SLUG = slug_of(EVIL)
+DAMAGES = {
+    "cut": lambda content: content[: len(content) // 2],
+    "a list": lambda _: b"[]",
+    "too deep": lambda _: b"[" * 100_000,
+}
+ALWAYS = [
+    "/part/topologies",
+    f"/part/{SLUG}/header",
+    f"/t/{SLUG}",
+    f"/t/{SLUG}/tx/3",
+    f"/t/{SLUG}@1",
+    "/health",
+    "/metrics",
+]
+PARTS = [f"/part/{SLUG}/{part}" for part in ("plots", "graph", "states", "errors", "settings", "transaction/3", "runs")]
+TIMELINE = f"/api/v1/topology/{SLUG}/timeline"
+OWN = {  # what may say of a file that it can't be read, instead of what is in it
+    "records": {TIMELINE},
+    "samples": {f"/part/{SLUG}/plots"},
+    "errors": {f"/part/{SLUG}/errors"},
+    "run": {f"/part/{SLUG}/graph", f"/part/{SLUG}/settings"},
+}
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory) -> Path:
+    output = tmp_path_factory.mktemp("whole")
+    run_in(output, until=3)
+    run_in(output)
+    return output
+
+
+def client_of(output: Path) -> tuple[FolderSource, TestClient]:
+    source = FolderSource(output)
+    page = Page(source, Sessions())
+    app = application(page, hosts_of(["127.0.0.1"], 8123), 8123)
+    client = TestClient(app, base_url="http://127.0.0.1:8123", raise_server_exceptions=False)
+    client.get(f"/?token={page.sessions.invite()}")
+    return source, client
+
+
+def one_of_each_kind(output: Path) -> list[Path]:
+    """Return the newest file of each kind and folder."""
+    files = sorted(each for each in output.rglob("*") if each.is_file())
+    return list({(each.parent, each.suffix): each for each in files}.values())
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, "a folder"])
+def test_each_file(output, tmp_path, damage):
+    """However a file is damaged, the page and all parts but its own are there."""
+    shutil.copytree(output, tmp_path / "copy")
+    for path in one_of_each_kind(tmp_path / "copy"):
+        content = path.read_bytes()
+        path.unlink()
+        if damage == "a folder":
+            path.mkdir()
+        else:
+            path.write_bytes(DAMAGES[damage](content))
+        source, client = client_of(tmp_path / "copy")
+        own = set() if "past" in path.parts else OWN.get(path.suffix.removeprefix("."), set())
+        for address in [*ALWAYS, *PARTS, TIMELINE]:
+            answer = client.get(address)
+            place = f"{address} with {path}: {answer.status_code} {answer.text:.300}"
+            if answer.status_code != 200:
+                assert answer.status_code == 503, place
+                assert address in own, place
+                assert path.name in answer.text, place
+        source.close()
+        if damage == "a folder":
+            path.rmdir()
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("file", ["run-*.json", "timeline-*/*.run", "timeline-*/*.errors", "timeline-*/*.samples"])
+def test_the_header_says_what_is_damaged(output, tmp_path, file):
+    """By its path; and the run, of which the other files tell, is no other one by that."""
+    shutil.copytree(output, tmp_path / "copy")
+    (path,) = (tmp_path / "copy" / "_txtopo").glob(file)
+    path.write_bytes(b"{")
+    source, client = client_of(tmp_path / "copy")
+    header = source.header(SLUG)
+    (said,) = header["damage"]
+    assert str(path) in said
+    assert (header["status"], header["committed"]) == ("ended", 6)
+    assert path.name in client.get(f"/part/{SLUG}/header").text
+    source.close()
+
+
+def test_transaction_with_a_damaged_journal(output, tmp_path):
+    """The timeline still knows its attempts, and the story says why the journal tells nothing."""
+    shutil.copytree(output, tmp_path / "copy")
+    for part in (tmp_path / "copy" / "_txtopo" / "journal").rglob("*.jsonl"):
+        lines = part.read_bytes().splitlines(keepends=True)
+        part.write_bytes(b"".join([*lines[:-1], b"{}\n", *lines[-1:]]))
+    source, _ = client_of(tmp_path / "copy")
+    story = source.transaction(SLUG, 3)
+    assert [each["outcome"] for each in story["attempts"]] == ["failed", "visible"]
+    assert "journal" in story["story"][0]["text"]
+    source.close()
