@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import attrs
 from deltalake import DeltaTable
@@ -23,6 +22,7 @@ from state.delta.log.growth import metadata_of, protocol_of
 from state.delta.log.location import Location
 from state.delta.log.ownership import Fence
 from state.delta.log.put import Change, entry_of
+from state.delta.log.vectors import vector_in
 from txtopo.errors import StateAccessError
 
 __all__ = ["Alteration"]
@@ -53,7 +53,7 @@ class Alteration:
         former = None if before is None else location.handle(before)
         if text is None or former is None or misfit(former) is not None:
             return None
-        is_whole = DataFolder(location).missing(files_of(former).values()) is None
+        is_whole = DataFolder(location).missing(files_of(location, former).values()) is None
         return Alteration(text, table.version(), former) if is_whole else None
 
     def take_back(self, location: Location, fence: Fence, partition_by: tuple[str, ...]) -> bool:
@@ -63,8 +63,8 @@ class Alteration:
         """
         table = location.handle()
         fence.check(table)
-        kept, version = files_of(self.former, partition_by), self.head + 1
-        touched, gone, vectors = self._moved(location, kept)
+        kept, version = files_of(location, self.former, partition_by), self.head + 1
+        touched, gone = self._moved(location, kept)
         missing = DataFolder(location).missing(kept.values())
         if missing is not None:
             raise StateAccessError(f"the table at {location.address} can't be as it was: it needs {missing}")
@@ -76,7 +76,6 @@ class Alteration:
                 {"protocol": protocol_of(self.former)},
                 {"metaData": metadata_of(self.former)},
             ],
-            vectors=vectors,
         )
         txid, restored = fence.last_txid(table) or 0, self.former.version()
         entry = entry_of(
@@ -84,26 +83,20 @@ class Alteration:
         )
         return location.folder.put_if_absent(entry_path(version), entry)
 
-    def _moved(
-        self, location: Location, kept: dict[str, DataFile]
-    ) -> tuple[set[str], list[DataFile], dict[str, dict[str, Any]]]:
-        """Return what others have moved since: paths touched, files to remove, and their deletion vectors by path."""
+    def _moved(self, location: Location, kept: dict[str, DataFile]) -> tuple[set[str], list[DataFile]]:
+        """Return what others have moved since: the paths touched, and the files to remove."""
         touched: set[str] = set()
-        live: dict[str, dict[str, Any]] = {}
+        live: dict[str, DataFile] = {}
         for version in range(self.former.version() + 1, self.head + 1):
             for removed in actions_of(location, version, "remove"):
                 touched.add(removed["path"])
                 live.pop(removed["path"], None)
             for added in actions_of(location, version, "add"):
                 touched.add(added["path"])
-                live[added["path"]] = added
-        vectors = {path: added["deletionVector"] for path, added in live.items() if added.get("deletionVector")}
-        gone = [
-            DataFile(path, added["size"], 0, partition=added["partitionValues"])
-            for path, added in live.items()
-            if path in vectors or path not in kept
-        ]
-        return touched, gone, vectors
+                live[added["path"]] = DataFile(
+                    added["path"], added["size"], 0, partition=added["partitionValues"], vector=vector_in(added)
+                )
+        return touched, [file for file in live.values() if not file.is_in(kept)]
 
 
 def _before_others(location: Location, latest: int) -> int | None:

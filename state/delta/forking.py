@@ -100,15 +100,15 @@ def fork_table(origin: Location, txid: int, place: Location, owner: Owner, epoch
 def _share(origin: Path, place: Path, files: Iterable[DataFile]) -> None:
     """Give each file a name in another folder too, durably."""
     made = []
-    for file in files:
-        target = place / file.place
+    for path in {path for file in files for path in file.places}:
+        target = place / path
         make_folder(target.parent)
         try:
-            os.link(origin / file.place, target)
+            os.link(origin / path, target)
         except OSError as error:
             if error.errno not in _NOT_LINKED:
                 raise
-            shutil.copyfile(origin / file.place, target)
+            shutil.copyfile(origin / path, target)
         made.append(target)
     sync_files(made)
 

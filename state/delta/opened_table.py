@@ -168,7 +168,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         if not left:
             return
         writer.look()
-        held = {file.place for file in writer.files.values()}
+        held = {place for file in writer.files.values() for place in file.places}
         for path in left:
             if path not in held:
                 self._location.folder.delete(path)
@@ -205,7 +205,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
             version, files = self._as_of(txid)
             if not self._restore(txid, version, files):
                 continue
-            missing = self._data.missing(file for path, file in files.items() if path not in files_before)
+            missing = self._data.missing(file for file in files.values() if not file.is_in(files_before))
             if missing is None:
                 return
             is_back = is_undisturbed and self._restore(last_txid, before, files_before)
@@ -229,9 +229,9 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         """Put a version that equals ``version``, which has ``files``, as of a transaction; see :meth:`put_next`."""
         writer = self._writer
         taken = self._taken_as_of(version)
-        gone = {path: file for path, file in files.items() if path not in writer.files}
+        gone = {path: file for path, file in files.items() if not file.is_in(writer.files)}
         added = list(with_stats(self._location.handle(version), gone)) if gone else []
-        removed = [file for path, file in writer.files.items() if path not in files]
+        removed = [file for file in writer.files.values() if not file.is_in(files)]
         return writer.put_next(Change(added, removed, taken=taken), txid or 0, restored=version)
 
     def _as_of(self, txid: int | None) -> tuple[int, dict[str, DataFile]]:

@@ -183,7 +183,7 @@ class DeltaStateTable(StateTable):
         """Return those of some transactions whose versions are still complete; see :meth:`StateTable.kept`."""
         table = self._location.handle()
         folder = DataFolder(self._location)
-        files = (file.path for file in files_of(table, self._partition_by).values())
+        files = (file.places for file in files_of(self._location, table, self._partition_by).values())
         complete = complete_transactions(self._location, table.version(), files, folder.presence())
         return complete.intersection(txids) | {0}.intersection(txids)
 
@@ -235,8 +235,8 @@ def kept_version(
     if version is None:
         return None
     try:
-        files = files_of(location.handle(version), partition_by)
-    except DeltaError:
+        files = files_of(location, location.handle(version), partition_by)
+    except (DeltaError, FileNotFoundError):
         return None
     # A vacuum removes files of old versions that the log still has.
     return None if DataFolder(location).missing(files.values()) else (version, files)

@@ -21,7 +21,6 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from urllib.parse import unquote
 
 import attrs
 import pyarrow as pa
@@ -34,6 +33,7 @@ from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import Fence
 from state.delta.log.put import Change
 from state.delta.log.sync import CHECKPOINT, LAST_CHECKPOINT, sync_log
+from state.delta.log.vectors import places_of, vector_in
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder
 
@@ -283,7 +283,7 @@ class _Deletion:
     def __init__(self, location: Location, fence: Fence, version: int, held: Iterable[DataFile]) -> None:
         self.table = location.handle()
         """A handle of the version that was looked at last."""
-        self.needed = {file.place for file in held}
+        self.needed = {place for file in held for place in file.places}
         """The files of that version and of a prepared write, and those of versions in between."""
         self._location = location
         self._fence = fence
@@ -300,7 +300,8 @@ class _Deletion:
         self.table.update_incremental()
         self._fence.check(self.table)
         while self._seen < self.table.version():
-            self.needed.update(unquote(added["path"]) for added in actions_of(self._location, self._seen + 1, "add"))
+            for added in actions_of(self._location, self._seen + 1, "add"):
+                self.needed.update(places_of(added["path"], vector_in(added)))
             self._seen += 1
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -337,7 +338,8 @@ def _removed_since(
         made_secs: a time at which that was made already.
     """
     checkpoint = pa.BufferReader(location.folder.get(f"{LOG_FOLDER}/{version:020d}.checkpoint.parquet"))
-    rows = pq.ParquetFile(checkpoint).read(columns=["remove.path", "remove.deletionTimestamp"])
+    columns = ["remove.path", "remove.deletionTimestamp", "remove.deletionVector"]
+    rows = pq.ParquetFile(checkpoint).read(columns=columns)
     removals = [row for row in rows["remove"].to_pylist() if row is not None and row["path"] is not None]
     first_secs = oldest_secs - _CLOCKS_SECS
     last_secs = made_secs - _REMOVALS_SECS + _CLOCKS_SECS
@@ -350,4 +352,4 @@ def _removed_since(
             removals += actions_of(location, int(entry[1]), "remove")
     for removal in removals:
         if (removal.get("deletionTimestamp") or 0) >= oldest_secs * 1000:
-            yield unquote(removal["path"])
+            yield from places_of(removal["path"], vector_in(removal))

@@ -128,7 +128,7 @@ class TableWriter:
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return sum(file.rows for file in self.files.values())
+        return sum(file.live for file in self.files.values())
 
     def look(self) -> None:
         """Read what others have written, and check the fence; the head is then the table's newest version.
@@ -148,7 +148,9 @@ class TableWriter:
             self._refuse_another(table)
             if version > self.version:
                 self.foreign_change = self.foreign_change or change_since(self.location, version, self.version)
-            files = files_of(table, self._partition_by)
+            # Before the first look no files are known, and an empty table has no vectors.
+            known = (self.version, self.files) if self.files else None
+            files = files_of(self.location, table, self._partition_by, known)
         self.fence.check(table)
         configuration = table.metadata().configuration
         refuse_unknown(self.location.address, table.protocol(), configuration, table.schema().to_json())
@@ -222,7 +224,7 @@ class TableWriter:
         # A look while the change was worked out may have found either.
         if restored is None:
             self.refuse_foreign_change(txid)
-        if any(file.path not in self.files for file in change.removed):
+        if not all(file.is_in(self.files) for file in change.removed):
             return False
         before = self.version
         reach("delta.write.checked")
@@ -265,7 +267,7 @@ class TableWriter:
         for file in change.removed:
             self.files.pop(file.path)
         if change.is_of_rows:
-            self.rows_grown += sum(file.rows for file in change.added) - sum(file.rows for file in change.removed)
+            self.rows_grown += sum(file.live for file in change.added) - sum(file.live for file in change.removed)
         self.files.update((file.path, file.without_bounds()) for file in change.added)
         self._known_at = known_at
         return True
@@ -320,7 +322,7 @@ class TableWriter:
         if root is None:
             return
         with self.failing("its last writes may not survive a power loss"):
-            sync_files(root / file.place for file in files)
+            sync_files(root / place for place in {place for file in files for place in file.places})
             sync_log(root)
 
     def remove_drafts(self) -> None:

@@ -20,13 +20,17 @@ from typing import Any
 from urllib.parse import unquote
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from pyroaring import BitMap64
 
+from state.delta.log.live_vectors import live_vectors
 from state.delta.log.location import Location
 from state.delta.log.statistics import ColumnContent, row_count_of, stats_from, stats_of
+from state.delta.log.vectors import Vector, dead_rows, places_of, vector_file
 from txtopo.api.reduction import RowsFile, TransactionRows
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import StateFailure
@@ -72,7 +76,8 @@ class DataFile:
 
     ``path`` is relative to the table's folder, and percent-encoded, as in the log. ``stats`` are the log's statistics
     of its columns, as JSON; of an old file only the number of its rows, and nothing if that is not known. ``partition``
-    holds the values of the partition columns, as in the log.
+    holds the values of the partition columns, as in the log. ``rows`` counts all rows, also those that are dead by its
+    ``vector``, and ``live`` the others: a version of the table has only these.
     """
 
     path: str
@@ -80,11 +85,27 @@ class DataFile:
     rows: int
     stats: str = ""
     partition: Mapping[str, str | None] = attrs.field(factory=dict)
+    vector: Vector | None = None
+
+    @property
+    def live(self) -> int:
+        """The number of its rows that are not dead."""
+        return self.rows - (0 if self.vector is None else self.vector.cardinality)
 
     @property
     def place(self) -> str:
         """Its path in the table's folder."""
         return unquote(self.path)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The paths in the table's folder of all that it needs."""
+        return places_of(self.path, self.vector)
+
+    def is_in(self, files: Mapping[str, DataFile]) -> bool:
+        """Return whether the version with some files, by path, has this one, with the same dead rows."""
+        held = files.get(self.path)
+        return held is not None and held.vector == self.vector
 
     def without_bounds(self) -> DataFile:
         """Return the file as one whose bounds are not known: readers find the rows, and skip nothing."""
@@ -175,39 +196,68 @@ class DataFolder:
                 held = [rows.slice(BUCKET_ROWS)]
         return [*files, *self.put_all(name, pa.concat_tables(held))] if held else files
 
-    def portions(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
+    def put_vectors(self, bitmaps: Sequence[BitMap64]) -> list[Vector]:
+        """Write bitmaps of dead rows to one new file, and return a vector for each; durable on return, as :meth:`put`.
+
+        They are positions in data files: with all rows that were dead before, as a file has one vector at a time.
+        """
+        place, content, vectors = vector_file(DATA_FOLDER, bitmaps)
+        if vectors:
+            self.location.folder.put(place, content)
+            current_probe().step()
+        return vectors
+
+    def dead(self, file: DataFile) -> BitMap64:
+        """Return the positions of a file's dead rows.
+
+        Raises:
+            OSError: the file with them is missing or damaged.
+        """
+        return BitMap64() if file.vector is None else dead_rows(self.location, file.vector)
+
+    def portions(self, file: DataFile, schema: pa.Schema, *, with_dead: bool = False) -> Iterator[pa.Table]:
         """Yield the rows of a file in portions, each as :meth:`read` returns them."""
-        probe = current_probe()
+        probe, first = current_probe(), 0
+        dead = BitMap64() if with_dead else self.dead(file)
         for batch in self._open(file).iter_batches(PORTION_ROWS, columns=schema.names):
-            yield _of_table(file, pa.Table.from_batches([batch]), schema)
+            rows = _of_table(file, pa.Table.from_batches([batch]), schema)
+            yield _without(dead, rows, first)
+            first += rows.num_rows
             probe.step()
 
-    def read(self, file: DataFile, schema: pa.Schema) -> pa.Table:
+    def read(self, file: DataFile, schema: pa.Schema, *, with_dead: bool = False) -> pa.Table:
         """Return the columns of ``schema`` from a file, with the schema's types.
 
-        The values of partition columns that the file lacks, as those of other writers do, are the log's.
+        The values of partition columns that the file lacks, as those of other writers do, are the log's. The rows are
+        in the file's order; with those that are dead, a row's place is its position in vectors.
         """
         rows = _of_table(file, self._open(file).read(columns=schema.names), schema)
         current_probe().step()
-        return rows
+        return rows if with_dead else _without(self.dead(file), rows, 0)
 
     def missing(self, files: Iterable[DataFile]) -> str | None:
-        """Describe the first of some files that is not there with its size, after "it needs"; None if all are."""
+        """Describe the first file that some files need and that is not whole, after "it needs"; None if all are."""
         for file in files:
             size = self.location.folder.size(file.place)
             if size != file.size:
                 what = "is gone" if size is None else f"has {size} bytes and not {file.size}"
                 return f"the file {file.place}, but that {what}"
+            place = None if file.vector is None else file.vector.place
+            if file.vector is None or place is None:
+                continue
+            size, least = self.location.folder.size(place), file.vector.end
+            if size is None or size < least:
+                what = "is gone" if size is None else f"has {size} bytes, and not the {least} of a vector in it"
+                return f"the file {place}, but that {what}"
         return None
 
     def presence(self) -> Callable[[str], bool]:
-        """Return a function that says of a path in the log whether its file is there; the folder is listed once."""
+        """Return a function that says of a path in the table's folder whether a file is there; it is listed once."""
         folder = self.location.folder
         own = {item.path for item in folder.list(DATA_FOLDER)}
 
         @functools.cache  # those outside, of other writers, are asked for one by one
-        def is_there(path: str) -> bool:
-            place = unquote(path)
+        def is_there(place: str) -> bool:
             return place in own if place.startswith(f"{DATA_FOLDER}/") else folder.size(place) is not None
 
         return is_there
@@ -272,20 +322,48 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return rows.select(schema.names).cast(schema)
 
 
+def _without(dead: BitMap64, rows: pa.Table, first: int) -> pa.Table:
+    """Return rows of a file, whose first one is at a position in it, without those that are dead."""
+    end = first + rows.num_rows
+    if not dead.range_cardinality(first, end):
+        return rows
+    is_live = np.ones(rows.num_rows, dtype=np.bool_)
+    is_live[np.array((dead & BitMap64(range(first, end))).to_array(), dtype=np.int64) - first] = False
+    return rows.filter(pa.array(is_live))
+
+
 def add_actions(table: DeltaTable) -> pa.Table:
     """Return what the log has of the files of the handle's version: a row for each, a column for each statistic."""
     # pa.table() would do, but it imports pandas, which takes longer than all else at the start of a run.
     return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
 
 
-def files_of(table: DeltaTable, partition_by: Sequence[str] = ()) -> dict[str, DataFile]:
-    """Return the files of the handle's version by path, each with its values of the columns in ``partition_by``."""
+def files_of(
+    location: Location,
+    table: DeltaTable,
+    partition_by: Sequence[str] = (),
+    known: tuple[int, Mapping[str, DataFile]] | None = None,
+) -> dict[str, DataFile]:
+    """Return the files of the handle's version by path, each with its values of the columns in ``partition_by``.
+
+    Args:
+        location: the table's location.
+        table: the handle.
+        partition_by: the columns.
+        known: an earlier version, or this one, and its files: of a table with deletion vectors, only later entries of
+            the log are read then.
+    """
     added = add_actions(table)
     if not added.num_rows:
         return {}
     paths, sizes, counts = (added[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
     columns = [map(partition_text, added[f"partition.{name}"].to_pylist()) for name in partition_by]
     partitions = zip(*columns, strict=True) if columns else [()] * len(paths)
+    vectors = live_vectors(
+        location, table, known and (known[0], {path: file.vector for path, file in known[1].items() if file.vector})
+    )
+    if not vectors.keys() <= {*paths}:
+        raise OSError(f"the log of {location.address} has a deletion vector of a file that delta-rs does not have")
     return {
         path: DataFile(
             path,
@@ -293,6 +371,7 @@ def files_of(table: DeltaTable, partition_by: Sequence[str] = ()) -> dict[str, D
             rows or 0,
             "" if rows is None else row_count_of(rows),
             dict(zip(partition_by, values, strict=True)),
+            vectors.get(path),
         )
         for path, size, rows, values in zip(paths, sizes, counts, partitions, strict=True)
     }
@@ -322,4 +401,9 @@ def files_in(note: Mapping[str, Any], *names: str) -> list[DataFile]:
     :func:`attrs.asdict` makes what the note has of each.
     """
     names = names or ("added", "rest", "without", "files")
-    return [DataFile(**file) for name in names for file in note.get(name, ())]
+    return [_file_of(noted) for name in names for noted in note.get(name, ())]
+
+
+def _file_of(noted: Mapping[str, Any]) -> DataFile:
+    vector = noted.get("vector")
+    return DataFile(**{**noted, "vector": None if vector is None else Vector(**vector)})

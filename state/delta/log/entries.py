@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 
 from state.delta.log.location import LOG_FOLDER, Location
+from state.delta.log.vectors import places_of, vector_in
 
 __all__ = [
     "EPOCH_NOTE",
@@ -140,7 +141,7 @@ def undone_to(
 
 
 def complete_transactions(
-    location: Location, latest: int, files: Iterable[str], is_there: Callable[[str], bool]
+    location: Location, latest: int, files: Iterable[tuple[str, ...]], is_there: Callable[[str], bool]
 ) -> set[int]:
     """Return the transactions whose versions can still be read, with all of their files, in one pass over the log.
 
@@ -150,10 +151,10 @@ def complete_transactions(
     Args:
         location: the table.
         latest: its newest version.
-        files: the paths of that version's files, as in the log.
-        is_there: says of such a path whether the file is in the table's folder.
+        files: the paths in the table's folder that each file of that version needs.
+        is_there: says of such a path whether the file is there.
     """
-    missing = {path for path in files if not is_there(path)}
+    missing = {places for places in files if not all(map(is_there, places))}
     found: list[tuple[int, int]] = []
     lowest: int | None = None
     version = latest
@@ -169,12 +170,16 @@ def complete_transactions(
         for line in content.splitlines():
             action = json.loads(line)
             if "add" in action:
-                missing.discard(action["add"]["path"])
-            elif "remove" in action and not is_there(action["remove"]["path"]):
-                missing.add(action["remove"]["path"])
+                missing.discard(_places_in(action["add"]))
+            elif "remove" in action and not all(map(is_there, _places_in(action["remove"]))):
+                missing.add(_places_in(action["remove"]))
         version -= 1
     oldest = 0 if version < 0 else _first_readable(location, version, latest)
     return {txid for version, txid in found if version >= oldest}
+
+
+def _places_in(action: Mapping[str, Any]) -> tuple[str, ...]:
+    return places_of(action["path"], vector_in(action))
 
 
 def _first_readable(location: Location, missing: int, latest: int) -> int:
@@ -218,7 +223,7 @@ def _is_harmless(path: str, content: bytes) -> bool:
 
 
 def _moves(action: Mapping[str, Any]) -> bool:
-    return action.get("dataChange") is False and not action.get("deletionVector")
+    return action.get("dataChange") is False
 
 
 def _parsed(path: str, line: bytes) -> Mapping[str, Any]:

@@ -23,6 +23,7 @@ from typing import Any
 import attrs
 
 from state.delta.log.data_files import DataFile
+from state.delta.log.statistics import row_count_of
 from txtopo.errors import ConfigError
 
 __all__ = ["Change", "entry_of", "refuse_unknown", "unknown"]
@@ -43,7 +44,8 @@ class Change:
 
     Args:
         added: new data files, which are in the table's folder.
-        removed: data files that the version no longer has.
+        removed: data files that the version no longer has. A file whose dead rows change is removed as it was, and
+            added with its new vector.
         is_of_rows: whether rows are added or removed; False if they only move between files.
         taken: the time up to which expired rows are taken out; None if that stays.
         lives: how long keys live, in microseconds; None if that stays.
@@ -51,7 +53,6 @@ class Change:
             back; or, if rows move, the table's ``metaData`` as it is. That makes an OPTIMIZE of somebody else fail that
             has read the files before: delta-rs does not look for files that were moved meanwhile, and would put their
             rows in once more.
-        vectors: the deletion vectors that removed files have, as in the log, by path.
     """
 
     added: Sequence[DataFile] = ()
@@ -60,7 +61,6 @@ class Change:
     taken: int | None = None
     lives: int | None = None
     metadata: Sequence[Mapping[str, Any]] = ()
-    vectors: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
 
     @property
     def operation(self) -> str:
@@ -79,6 +79,8 @@ def entry_of(change: Change, notes: Mapping[str, str], applications: Mapping[str
         applications: the application transactions: each application id with its number.
         time_ms: when it is written, in milliseconds since 1970.
     """
+    held = {file.path: file for file in change.removed}
+    assert not any(file.is_in(held) for file in change.added), "readers take the removal of a file for the last word"
     information = {
         "timestamp": time_ms,
         "operation": change.operation,
@@ -99,7 +101,7 @@ def entry_of(change: Change, notes: Mapping[str, str], applications: Mapping[str
                     "extendedFileMetadata": True,
                     "partitionValues": dict(file.partition),
                     "size": file.size,
-                    **({"deletionVector": change.vectors[file.path]} if file.path in change.vectors else {}),
+                    **_vector_of(file),
                 }
             }
             for file in change.removed
@@ -112,13 +114,25 @@ def entry_of(change: Change, notes: Mapping[str, str], applications: Mapping[str
                     "size": file.size,
                     "modificationTime": time_ms,
                     "dataChange": change.is_of_rows,
-                    **({"stats": file.stats} if file.stats else {}),
+                    **_stats_of(file),
+                    **_vector_of(file),
                 }
             }
             for file in change.added
         ),
     ]
     return "\n".join(json.dumps(action, separators=(",", ":"), ensure_ascii=False) for action in actions).encode()
+
+
+def _vector_of(file: DataFile) -> dict[str, Any]:
+    # Readers ignore a removal without the vector that the file has.
+    return {} if file.vector is None else {"deletionVector": file.vector.in_log}
+
+
+def _stats_of(file: DataFile) -> dict[str, str]:
+    if file.vector is not None:
+        return {"stats": row_count_of(file.rows, is_live=False)}
+    return {"stats": file.stats} if file.stats else {}
 
 
 def refuse_unknown(address: str, protocol: Any, configuration: Mapping[str, str | None], schema_json: str) -> None:

@@ -80,9 +80,12 @@ def stats_from(rows: int, schema: pa.Schema, contents: Mapping[str, ColumnConten
     return json.dumps(stats, ensure_ascii=False)
 
 
-def row_count_of(rows: int) -> str:
-    """Return the log's statistics of a file of which only the number of rows is said, as JSON."""
-    return json.dumps({"numRecords": rows})
+def row_count_of(rows: int, *, is_live: bool = True) -> str:
+    """Return the log's statistics of a file of which only the number of rows is said, as JSON.
+
+    ``is_live`` is False if some of them are dead: bounds, were there any, would not be those of the rows that are left.
+    """
+    return json.dumps({"numRecords": rows} if is_live else {"numRecords": rows, "tightBounds": False})
 
 
 def _content_of(column: pa.ChunkedArray) -> ColumnContent:

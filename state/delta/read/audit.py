@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from state.delta.log.data_files import files_of
+from state.delta.log.data_files import DataFile, files_of
 from state.delta.log.entries import entry_path
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import (
@@ -221,13 +221,16 @@ class _Reader:
         try:
             return read_rows(table, schema)
         except WORLD_ERRORS as error:
-            if any(self.location.folder.size(file.place) is None for file in files_of(table).values()):
+            if any(self._is_gone(file) for file in files_of(self.location, table).values()):
                 return None
             raise StateAccessError(
                 f"state {self.state!r}: the files of version {version} of the table at {self.location.address} exist, "
                 "but cannot be read: they are damaged",
                 cause=str(error),
             ) from error
+
+    def _is_gone(self, file: DataFile) -> bool:
+        return any(self.location.folder.size(place) is None for place in file.places)
 
 
 def _operation(actions: Sequence[Mapping[str, Any]]) -> str:

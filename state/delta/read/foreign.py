@@ -144,13 +144,15 @@ def _difference(location: Location, earlier: int, later: int) -> str | None:
     Of a keyed table the keys and txids are compared: a row that changes gets a new txid.
     """
     tables = [location.handle(version) for version in (earlier, later)]
-    before, after = (files_of(table, table.metadata().partition_columns) for table in tables)
-    gone, new = ([own[path] for path in own.keys() - other.keys()] for own, other in ((before, after), (after, before)))
+    before, after = (files_of(location, table, table.metadata().partition_columns) for table in tables)
+    gone, new = (
+        [file for file in own.values() if not file.is_in(other)] for own, other in ((before, after), (after, before))
+    )
     schema, data = _compared(tables[1]), DataFolder(location)
     try:
         return None if _digest(data, gone, schema) == _digest(data, new, schema) else "and has changed rows"
     except FileNotFoundError:
-        counts = [sum(file.rows for file in files) for files in (gone, new)]
+        counts = [sum(file.live for file in files) for files in (gone, new)]
         is_known = all(file.stats for file in (*gone, *new))
         return None if is_known and counts[0] == counts[1] else "and may have changed rows: its files are gone"
 

@@ -120,7 +120,7 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable, TakesRows):
                 writes = place_on_executors(self._executors, self._data, self._form, parts)
             else:
                 writes = place_here(self._data, self._form, parts)
-        return attrs.evolve(writes, rows_removed=sum(file.rows for file in self._in(writes.replaced)))
+        return attrs.evolve(writes, rows_removed=sum(file.live for file in self._in(writes.replaced)))
 
     def _in(self, partitions: Sequence[Mapping[str, str | None]]) -> list[DataFile]:
         """Return the files of the head in some partitions."""

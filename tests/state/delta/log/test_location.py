@@ -42,7 +42,7 @@ def test_the_paths_of_files(tmp_path, name):
     rows = pa.table({"day": ODD, "n": [1] * len(ODD)})
     write_deltalake(path, rows, partition_by=["day"])
     location = Location.resolve(os.fspath(path), None)
-    found = files_of(location.handle()).values()
+    found = files_of(location, location.handle()).values()
     assert len(found) == len(ODD)
     assert all((path / each.place).stat().st_size == each.size for each in found)
     assert DataFolder(location).missing(found) is None

@@ -155,7 +155,7 @@ def test_a_file_that_is_replaced_is_gone(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("n", pa.int64())])
     version = write(root, schema, None, [(None, [{"n": 1}])])
     data = DataFolder(Location.resolve(str(root), None))
-    old = list(files_of(DeltaTable(str(root))).values())
+    old = list(files_of(data.location, DeltaTable(str(root))).values())
     new = data.put("new", pa.table({"n": [2]}, schema=schema))
     assert LocalFolder(root).put_if_absent(entry_path(version + 1), entry_of(Change([new], old), {}, {}, 1))
     assert pa.table(DeltaTable(str(root)).scan())["n"].to_pylist() == [2]

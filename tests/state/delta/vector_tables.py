@@ -1,0 +1,100 @@
+"""Tables with deletion vectors, made through the parts of the log alone, and what they should hold."""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import Schema
+from pyroaring import BitMap64
+
+from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder
+from state.delta.log.entries import entry_path
+from state.delta.log.location import LOG_FOLDER, Location
+from state.delta.log.put import Change, entry_of
+from tests.state.delta.read.kinds import VALUES
+
+SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string())])
+
+
+class VectorTable:
+    """A table of ids, whose files and dead rows a test chooses; ``alive`` are the ids that each file should show."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.location = Location.resolve(str(root), None)
+        self.data = DataFolder(self.location)
+        self.files: dict[str, DataFile] = {}
+        self.alive: dict[str, list[int]] = {}
+        self.ids: dict[str, list[int]] = {}
+        self.version = 0
+        for folder in (LOG_FOLDER, DATA_FOLDER):
+            (root / folder).mkdir(parents=True)
+        features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+        metadata = {
+            "id": str(uuid.uuid4()),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": Schema.from_arrow(SCHEMA).to_json(),
+            "partitionColumns": [],
+            "configuration": {"delta.enableDeletionVectors": "true"},
+        }
+        actions = [{"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}, {"metaData": metadata}]
+        (root / entry_path(0)).write_text("\n".join(map(json.dumps, actions)))
+
+    def put(self, change: Change) -> None:
+        """Put the next version."""
+        self.version += 1
+        assert self.location.folder.put_if_absent(entry_path(self.version), entry_of(change, {}, {}, self.version))
+
+    def add(self, ids: list[int]) -> str:
+        """Add a file, and return its path."""
+        rows = pa.table({"id": ids, "s": [VALUES["s"][n % len(VALUES["s"])] for n in ids]}, schema=SCHEMA)
+        file = self.data.put("rows", rows)
+        self.put(Change([file]))
+        self.files[file.path], self.ids[file.path], self.alive[file.path] = file, ids, ids
+        return file.path
+
+    def mark(self, **dead: BitMap64) -> None:
+        """Give files other dead rows, in one version; none: no vector, and nothing happens to a file without one."""
+        dead = {path: rows for path, rows in dead.items() if rows or self.files[path].vector}
+        vectors = iter(self.data.put_vectors([rows for rows in dead.values() if rows]))
+        old = [self.files[path] for path in dead]
+        new = [
+            DataFile(file.path, file.size, file.rows, file.stats, vector=next(vectors) if rows else None)
+            for file, rows in zip(old, dead.values(), strict=True)
+        ]
+        self.put(Change(new, old))
+        for file in new:
+            self.files[file.path] = file
+            rows = dead[file.path]
+            self.alive[file.path] = [own for n, own in enumerate(self.ids[file.path]) if n not in rows]
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        self.put(Change(removed=[self.files.pop(path)]))
+        del self.alive[path]
+
+    def step(self, draw: random.Random) -> None:
+        """Do one of these."""
+        deed = draw.random()
+        if not self.files or deed < 0.3:
+            first = sum(map(len, self.ids.values()))
+            self.add(list(range(first, first + draw.randrange(1, 20))))
+        elif deed < 0.4:
+            self.remove(draw.choice(list(self.files)))
+        else:
+            paths = draw.sample(list(self.files), draw.randrange(1, len(self.files) + 1))
+            self.mark(**{path: self.some(path, draw) for path in paths})
+
+    def some(self, path: str, draw: random.Random) -> BitMap64:
+        """Return some positions in a file."""
+        count = self.files[path].rows
+        return BitMap64(draw.sample(range(count), draw.randrange(count)))
+
+    @property
+    def shown(self) -> list[int]:
+        """The ids that readers should see, sorted."""
+        return sorted(own for ids in self.alive.values() for own in ids)
