@@ -11,7 +11,7 @@ from tests.processes import ran
 from txtopo import Fields, TransactionAttempt
 from txtopo.api.tuples import TupleSource
 from txtopo.columnar.chunks import Chunk
-from txtopo.transactional.tasks.fingerprint import Tracer, joined
+from txtopo.transactional.tasks.fingerprint import Fingerprint, Tracer, joined
 
 SOURCE = TupleSource("spout", "default", 0, Fields("attempt", "a", "b"))
 
@@ -55,6 +55,19 @@ def test_values_without_bytes() -> None:
     """Dates have a checksum by what they print; objects that print their address have none."""
     assert checksum(("a", datetime.date(2026, 1, 1))) != checksum(("a", datetime.date(2026, 1, 2)))
     assert checksum(("a", object())) is None
+
+
+def test_streams() -> None:
+    """Tuples on streams of their own are counted apart, over tasks and partitions, and make no difference to equality."""
+    parts = []
+    for stream in ("late", "default", "late"):
+        tracer = Tracer()
+        source = TupleSource("spout", stream, 0, Fields("attempt", "a"))
+        tracer.trace("spout", 0, Chunk(source, rows=[(TransactionAttempt(1, 1), 1)] * 2))
+        parts.append(tracer.fingerprints())
+    found = joined(parts)["spout"]
+    assert (found.tuples, found.streams) == (6, {"late": 4})
+    assert found == Fingerprint(6, found.checksum)
 
 
 def traced(*tuples: tuple[int, Any]) -> Tracer:

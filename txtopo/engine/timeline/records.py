@@ -45,13 +45,14 @@ The times of an attempt are: available, begun, metadata durable, started, proces
 of a write: prepared from, to, published from, to; then the number of keys removed.
 """
 
-PROGRESS, DRIVER, STATE, READING, ROOTS, COMPONENT = range(10, 16)
+PROGRESS, DRIVER, STATE, READING, ROOTS, COMPONENT, STREAM = range(10, 17)
 """Kinds of samples."""
 
 SAMPLE = struct.Struct("<qQ12d")
 """Of all samples: the time in microseconds, the name, twelve numbers; NaN for what is unknown.
 
-Which number is which, the classes below say, one for each kind; a reading has only the first number, its value.
+Which number is which, the classes below say, one for each kind. A reading has only its value. A stream, whose name is
+that of its component and its own in JSON, has only the tuples emitted on it; those on default streams are the rest.
 """
 
 
@@ -82,7 +83,7 @@ class OfRoots(enum.IntEnum):
 
 
 class OfComponent(enum.IntEnum):
-    """Places of the numbers of a component; a transactional run knows only the first."""
+    """Places of the numbers of a component; a transactional run knows only the first, the tuples of all streams."""
 
     EMITTED, TRANSFERRED, EXECUTED, ACKED, FAILED, QUEUED = range(6)
 

@@ -11,7 +11,18 @@ from pathlib import Path
 
 import attrs
 
-from txtopo.engine.timeline.records import COMPONENT, DRIVER, PROGRESS, READING, ROOTS, SAMPLE, SERIES_MAX, STATE
+from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.engine.timeline.records import (
+    COMPONENT,
+    DRIVER,
+    PROGRESS,
+    READING,
+    ROOTS,
+    SAMPLE,
+    SERIES_MAX,
+    STATE,
+    STREAM,
+)
 from txtopo.plain.run.report import PlainReport
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
 from txtopo.transactional.commit.groups import StateWrite
@@ -94,6 +105,7 @@ class Sampler:
             Sample(PROGRESS, "", numbers),
             *(Sample(STATE, name, sums) for name, sums in self._writes.copy().items()),
             *(Sample(COMPONENT, name, (emitted,)) for name, emitted in progress.emitted.items()),
+            *(_of_stream(*origin, tuples) for origin, tuples in progress.emitted_on.items()),
             *(
                 Sample(READING, json.dumps([each.component, each.name, each.of, each.kind.value]), (each.value,))
                 for each in progress.readings[:SERIES_MAX]
@@ -122,7 +134,17 @@ class Sampler:
         return [
             Sample(ROOTS, "", numbers),
             *(Sample(COMPONENT, name, (*_counts(counts), report.queued.get(name))) for name, counts in components),
+            *(
+                _of_stream(name, stream, tuples)
+                for name, counts in components
+                for stream, tuples in counts.emitted.items()
+                if stream != DEFAULT_STREAM
+            ),
         ]
+
+
+def _of_stream(component: str, stream: str, tuples: int) -> Sample:
+    return Sample(STREAM, json.dumps([component, stream]), (tuples,))
 
 
 def _counts(counts: Counts) -> tuple[float, ...]:

@@ -147,6 +147,8 @@ class GroupCommitter:
         """The number of rows or keys put into each state so far."""
         self.emitted: dict[str, int] = {}
         """The number of tuples that each component emitted in the transactions that are committed."""
+        self.emitted_on: dict[tuple[str, str], int] = {}
+        """Of those, the tuples on each stream but the default one, by component and stream."""
         self.readings = Readings()
         """What components have counted and measured in the transactions that are committed."""
         self._task_factory = task_factory
@@ -295,6 +297,9 @@ class GroupCommitter:
         for own in (fingerprints or {}).values():
             for component, each in own.items():
                 self.emitted[component] = self.emitted.get(component, 0) + each.tuples
+                for stream, tuples in each.streams.items():
+                    origin = component, stream
+                    self.emitted_on[origin] = self.emitted_on.get(origin, 0) + tuples
 
     def _discreet(self, assigned: AssignedAttempt) -> AssignedAttempt:
         """Return an attempt whose failure may be read by anybody."""

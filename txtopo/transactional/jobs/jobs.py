@@ -147,7 +147,7 @@ class JobPlanner:
         return {  # components that got tuples in any order may emit in any order in the commit phase, too
             **dict.fromkeys(commit_phase, Fingerprint(0, None)),
             **{
-                name: fingerprint if name == spout else Fingerprint(fingerprint.tuples, None)
+                name: fingerprint if name == spout else attrs.evolve(fingerprint, checksum=None)
                 for name, fingerprint in together.items()
             },
         }

@@ -93,3 +93,5 @@ class Progress:
     """What components have counted and measured in the committed transactions."""
     emitted: Mapping[str, int] = attrs.field(factory=dict)
     """The tuples that each component emitted in the committed transactions."""
+    emitted_on: Mapping[tuple[str, str], int] = attrs.field(factory=dict)
+    """Of those, the tuples on each stream but the default one, by component and stream."""

@@ -121,6 +121,7 @@ class RunStatistics:
                 lag=self._parts.source.lag,
                 readings=self._parts.committer.readings.listed(),
                 emitted=self._parts.committer.emitted.copy(),
+                emitted_on=self._parts.committer.emitted_on.copy(),
             )
         )
 

@@ -8,11 +8,13 @@ depends on the process. Fingerprints also carry the input that a spout skipped, 
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
 
+from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.columnar.chunks import Chunk
 from txtopo.columnar.hashing import mix
 
@@ -31,6 +33,8 @@ class Fingerprint:
     checksum: int | None = 0
     skipped: tuple[SkippedInput, ...] = attrs.field(default=(), eq=False)
     """The input that a spout has skipped."""
+    streams: Mapping[str, int] = attrs.field(factory=dict, eq=False)
+    """Of the tuples, those on each stream but the default one; not in the journal."""
 
     def joined(self, other: Fingerprint) -> Fingerprint:
         """Return the combined fingerprint of two tasks or two streams."""
@@ -38,7 +42,8 @@ class Fingerprint:
         # A sum, because the reports of partitions come in any order.
         if self.checksum is not None and other.checksum is not None:
             checksum = (self.checksum + other.checksum) & _MASK
-        return Fingerprint(self.tuples + other.tuples, checksum, self.skipped + other.skipped)
+        streams = dict(Counter(self.streams) + Counter(other.streams)) if other.streams else self.streams
+        return Fingerprint(self.tuples + other.tuples, checksum, self.skipped + other.skipped, streams)
 
 
 Fingerprints = Mapping[str, Fingerprint]
@@ -72,7 +77,8 @@ class Tracer:
             # Stream and task are mixed in, so that tuples that move between them change the sum.
             if checksum is not None:
                 checksum = mix(mix(zlib.crc32(stream.encode()) ^ (task << 32)) ^ checksum)
-            own, before = Fingerprint(tuples, checksum), made.get(component)
+            streams = {} if stream == DEFAULT_STREAM else {stream: tuples}
+            own, before = Fingerprint(tuples, checksum, streams=streams), made.get(component)
             made[component] = own if before is None else before.joined(own)
         for component, skipped in self._skipped.items():
             made[component] = made.get(component, Fingerprint()).joined(Fingerprint(0, 0, skipped))

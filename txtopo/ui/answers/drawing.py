@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from txtopo.engine.timeline.records import COMPONENT
+from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.engine.timeline.records import COMPONENT, STREAM, OfComponent
 from txtopo.transactional.core.history import first_line
 from txtopo.ui.answers.facts import Facts
 from txtopo.ui.answers.failures import components_failed_at, groups_of, is_current
 from txtopo.ui.answers.header import counts_of
+from txtopo.ui.answers.series import last_number
 
 
 def graph(facts: Facts) -> dict[str, Any]:
@@ -25,6 +29,7 @@ def graph(facts: Facts) -> dict[str, Any]:
     described = facts.run.graph
     samples = facts.timeline.last(COMPONENT)
     emitted = {name: counts_of(row) for name, row in samples.items()}
+    given = _given(facts, described)
     last_errors: dict[str, str] = {}
     failures: dict[str, int] = {}
     for group in groups_of(facts):
@@ -36,7 +41,6 @@ def graph(facts: Facts) -> dict[str, Any]:
     for each in described.get("components", ()):
         counts = emitted.get(each["id"], {})
         tasks = each["tasks"]
-        own = counts.get("emitted")
         components.append(
             {
                 "id": each["id"],
@@ -48,9 +52,9 @@ def graph(facts: Facts) -> dict[str, Any]:
                 "streams": each["streams"],
                 "states": each.get("states", []),
                 "counts": {
-                    "in": _taken(each["id"], edges, described, emitted),
-                    "out": {} if own is None or len(each["streams"]) != 1 else {next(iter(each["streams"])): own},
-                    "emitted": own,
+                    "in": _taken(each["id"], edges, given),
+                    "out": given.get(each["id"], {}),
+                    "emitted": counts.get("emitted"),
                     "executed": counts.get("executed"),
                     "acked": counts.get("acked"),
                     "failed": counts.get("failed") if facts.is_plain else failures.get(each["id"], 0),
@@ -71,11 +75,25 @@ def graph(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _taken(component: str, edges: list[Any], described: Any, emitted: dict[str, dict[str, Any]]) -> float | None:
-    """Return how many tuples a component got; None if a source has several streams, which are not counted apart."""
-    streams = {each["id"]: each["streams"] for each in described["components"]}
-    sources = [edge["source"] for edge in edges if edge["target"] == component]
-    found = [
-        emitted.get(source, {}).get("emitted") if len(streams.get(source, ())) == 1 else None for source in sources
-    ]
-    return None if not found or None in found else sum(each for each in found if each is not None)
+def _taken(
+    component: str, edges: Sequence[Mapping[str, Any]], given: Mapping[str, Mapping[str, float]]
+) -> float | None:
+    """Return how many tuples a component got; None if it takes none, or no run has counted them."""
+    own = [given.get(edge["source"], {}).get(edge["stream"]) for edge in edges if edge["target"] == component]
+    known = [each for each in own if each is not None]
+    return sum(known) if known else None
+
+
+def _given(facts: Facts, described: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return how many tuples each component has emitted by stream; nothing while no run has counted them."""
+    totals = facts.timeline.last(COMPONENT)
+    if not totals:
+        return {}
+    on = {name: last_number(row, 0) or 0.0 for name, row in facts.timeline.last(STREAM).items()}
+    found = {}
+    for each in described["components"]:
+        own = {stream: on.get(json.dumps([each["id"], stream]), 0.0) for stream in each["streams"]}
+        if DEFAULT_STREAM in own:
+            own[DEFAULT_STREAM] = (last_number(totals.get(each["id"]), OfComponent.EMITTED) or 0.0) - sum(own.values())
+        found[each["id"]] = own
+    return found

@@ -51,8 +51,8 @@ def graph_part(graph: Mapping[str, Any]) -> Markup:
 
 def _components(graph: Mapping[str, Any]) -> Markup:
     is_plain = graph["kind"] == "plain"
-    middle = ("queued", "acked") if is_plain else ("phase",)
-    heads = ("component", "kind", *middle, "tasks", "executed", "in", "out", "failed", "takes", "last error")
+    middle = ("queued", "acked", "executed") if is_plain else ("phase",)
+    heads = ("component", "kind", *middle, "tasks", "in", "out", "failed", "takes", "last error")
     rows = []
     for each in graph["components"]:
         counts = each["counts"] or {}
@@ -65,16 +65,13 @@ def _components(graph: Mapping[str, Any]) -> Markup:
             for edge in graph["edges"]
             if edge["target"] == each["id"]
         ]
-        about: list[Child] = (
-            [number(counts.get("queued")), number(counts.get("acked"))] if is_plain else [each["phase"]]
-        )
+        about: list[Child] = [number(counts.get(name)) for name in middle] if is_plain else [each["phase"]]
         tasks = each["tasks"] if isinstance(each["tasks"], int) else len(each["tasks"])
         kind = [
             f"committer, {each['kind']}" if each["committer"] else each["kind"],
             each["class"] and tag("small", each["class"]),
         ]
         moved = (
-            number(counts.get("executed")),
             number(counts.get("in")),
             out or number(counts.get("emitted")),
             number(counts.get("failed")),

@@ -1,0 +1,96 @@
+"""What the graph of the page counts: tuples in and out of each component, by stream, in both phases."""
+
+from __future__ import annotations
+
+import attrs
+
+from spouts.memory import MemoryTransactionalSpout
+from state.delta.keyed.state import DeltaState
+from tests.bolts import Count
+from tests.engine.test_metrics import REPORT
+from txtopo import BasicBolt, BatchBolt, Config, Fields, ICommitter, TopologyBuilder, TransactionalTopologyBuilder
+from txtopo.engine.runner import run_with
+from txtopo.engine.timeline.observer import Timeline
+from txtopo.engine.timeline.records import place_of
+from txtopo.testing.inline import inline_environment
+from txtopo.testing.redelivering_queue import QueueSpout
+from txtopo.ui.answers.source import FolderSource
+
+
+class Sorts(BasicBolt):
+    """Sends odd numbers on a stream of their own."""
+
+    def declare_output_fields(self, declarer):
+        declarer.declare(Fields("attempt", "word: long"))
+        declarer.declare_stream("odd", Fields("attempt", "word: long"))
+
+    def execute(self, tuple, collector):
+        collector.emit(tuple.values, stream="odd" if tuple["word"] % 2 else "default")
+
+
+class Passes(BatchBolt, ICommitter):
+    """A committer that emits what it gets on two streams."""
+
+    def declare_output_fields(self, declarer):
+        declarer.declare(Fields("attempt", "word: long"))
+        declarer.declare_stream("again", Fields("attempt", "word: long"))
+
+    def prepare(self, config, context, collector, transaction):
+        self.collector, self.rows = collector, []
+
+    def execute(self, tuple):
+        self.rows.append(tuple.values)
+
+    def finish_batch(self):
+        for row in self.rows:
+            self.collector.emit(row)
+            self.collector.emit(row, stream="again")
+
+
+def counts_of(source: FolderSource, slug: str) -> dict[str, tuple[float | None, dict[str, float]]]:
+    components = source.graph(slug)["components"]
+    return {each["id"]: (each["counts"]["in"], each["counts"]["out"]) for each in components}
+
+
+def test_streams_and_phases(tmp_path):
+    """A bolt behind one of several streams, a committer, and bolts of the commit phase below it show what they got."""
+    rows = {0: [[n] for n in range(9)]}
+    builder = TransactionalTopologyBuilder("t", "spout", MemoryTransactionalSpout(rows, Fields("word: long"), 4))
+    builder.set_bolt("sorts", Sorts()).shuffle_grouping("spout")
+    builder.set_committer_bolt("passes", Passes()).shuffle_grouping("sorts").shuffle_grouping("sorts", "odd")
+    builder.set_bolt("odd", Count("odd")).shuffle_grouping("sorts", "odd")
+    builder.set_bolt("below", Count("below")).shuffle_grouping("passes", "again")
+    for name in ("odd", "below"):
+        builder.set_state(name, DeltaState(tmp_path / name, Fields("word: long"), Fields("count: long")))
+    topology, config = builder.build(), Config()
+    with Timeline(topology, config, place_of(topology, config), 0.01) as timeline:
+        environment = attrs.evolve(inline_environment(), observer=timeline)
+        run_with(topology, config, environment, on_progress=timeline.progressed)
+    source = FolderSource(tmp_path)
+    assert counts_of(source, "t") == {
+        "spout": (None, {"default": 9}),
+        "sorts": (9, {"default": 5, "odd": 4}),
+        "passes": (9, {"default": 9, "again": 9}),
+        "odd": (4, {}),
+        "below": (9, {}),
+    }
+    source.close()
+
+
+def test_streams_of_a_plain_topology(tmp_path):
+    class Spout(QueueSpout):
+        def declare_output_fields(self, declarer):
+            declarer.declare(Fields("word: long"))
+            declarer.declare_stream("late", Fields("word: long"))
+
+    builder = TopologyBuilder("plain")
+    builder.set_spout("spout", Spout(("localhost", 1), Fields("word: long")))
+    builder.set_bolt("split", Sorts()).shuffle_grouping("spout", "late")
+    with Timeline(builder.build(), Config(), tmp_path / "_txtopo" / "timeline-plain", 0.01) as found:
+        found.progressed(REPORT)
+    source = FolderSource(tmp_path)
+    assert counts_of(source, "plain") == {
+        "spout": (None, {"default": 9, "late": 1}),
+        "split": (1, {"default": 30, "odd": 0}),
+    }
+    source.close()
