@@ -29,6 +29,9 @@ __all__ = ["DeclaredDeltaTable"]
 class DeclaredDeltaTable(State):
     """A state in a Delta table of its own."""
 
+    deletion_vectors = False
+    """Whether the table is made for deletion vectors."""
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -87,7 +90,7 @@ class DeclaredDeltaTable(State):
         try:
             # The owner first: nothing is written to the table of another topology.
             table = Owner(topology_id, name, incarnation, self.kind, self.expires).take(
-                location, self._schema(), self.partition_by, self._growth
+                location, self._schema(), self.partition_by, self._growth, with_vectors=self.deletion_vectors
             )
             writer = TableWriter.open(location, table, fence, self.partition_by)
         except WORLD_ERRORS as error:
@@ -118,7 +121,14 @@ class DeclaredDeltaTable(State):
 
     def table(self) -> DeltaStateTable:
         """Return the table, which can be inspected without opening it."""
-        return DeltaStateTable(self._location(), self.kind, self._schema(), self.partition_by, growth=self._growth)
+        return DeltaStateTable(
+            self._location(),
+            self.kind,
+            self._schema(),
+            self.partition_by,
+            growth=self._growth,
+            with_vectors=self.deletion_vectors,
+        )
 
     @property
     def _growth(self) -> Growth:

@@ -12,20 +12,18 @@ from the other.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import time
-import uuid
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import attrs
 from deltalake import DeltaTable
 
 from state.delta.log.data_files import DataFile, with_stats
 from state.delta.log.entries import entry_path
+from state.delta.log.growth import protocol_of
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import (
     Fence,
@@ -116,35 +114,13 @@ def _share(origin: Path, place: Path, files: Iterable[DataFile]) -> None:
 def _first_entry(versions: tuple[DeltaTable, DeltaTable], change: Change, owner: Owner, txid: int, epoch: int) -> bytes:
     """Return the entry of a table with the columns of the first of two versions, and the properties of the second."""
     table, latest = versions
-    protocol, metadata = latest.protocol(), latest.metadata()
-    features = {"readerFeatures": protocol.reader_features, "writerFeatures": protocol.writer_features}
-    now_ms = int(time.time() * 1000)
-    actions: list[dict[str, Any]] = [
-        {
-            "protocol": {
-                "minReaderVersion": protocol.min_reader_version,
-                "minWriterVersion": protocol.min_writer_version,
-                **{name: list(each) for name, each in features.items() if each is not None},
-            }
-        },
-        {
-            "metaData": {
-                "id": str(uuid.uuid4()),
-                "name": owner.state,
-                "description": owner.description,
-                "format": {"provider": "parquet", "options": {}},
-                "schemaString": table.schema().to_json(),
-                "partitionColumns": list(metadata.partition_columns),
-                "configuration": {**metadata.configuration, **owner.configuration},
-                "createdTime": now_ms,
-            }
-        },
-    ]
-    fence = Fence(owner.topology_id, owner.state, epoch)
-    lines = [json.dumps(action, separators=(",", ":"), ensure_ascii=False).encode() for action in actions]
-    return b"\n".join(
-        [*lines, entry_of(change, fence.notes(txid), fence.applications(txid, taken=change.taken), now_ms)]
+    metadata, now_ms = latest.metadata(), int(time.time() * 1000)
+    actions = owner.first_actions(
+        protocol_of(latest), table.schema(), metadata.partition_columns, metadata.configuration
     )
+    fence = Fence(owner.topology_id, owner.state, epoch)
+    change = attrs.evolve(change, metadata=actions, is_first=True)
+    return entry_of(change, fence.notes(txid), fence.applications(txid, taken=change.taken), now_ms)
 
 
 def _gone(origin: Location, txid: int) -> StateAccessError:

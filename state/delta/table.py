@@ -27,6 +27,7 @@ from state.delta.log.ownership import (
     rolled_back_application,
     state_application,
     turned_application,
+    vectors_misfit,
 )
 from state.delta.log.put import unknown
 from state.delta.read.foreign import foreign_change, stale
@@ -45,7 +46,7 @@ _TAKE_BACK_TRIES_MAX = 10
 class DeltaStateTable(StateTable):
     """A Delta table, inspected without a running topology and compared with its declaration."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a state declares
         self,
         location: Location,
         kind: StateKind,
@@ -53,7 +54,9 @@ class DeltaStateTable(StateTable):
         partition_by: Sequence[str] = (),
         *,
         growth: Growth = Growth.ASKED,
+        with_vectors: bool = False,
     ) -> None:
+        self._with_vectors = with_vectors
         self._partition_by = tuple(partition_by)
         self._growth = growth
         self._location = location
@@ -219,7 +222,8 @@ class DeltaStateTable(StateTable):
         asked = unknown(table.protocol(), table.metadata().configuration, table.schema().to_json())
         if asked is not None:
             return f"it has {asked}, which txtopo does not write"
-        return columns_misfit(table, self._schema, self._partition_by, self._growth)
+        misfit = vectors_misfit(table, with_vectors=self._with_vectors)
+        return misfit or columns_misfit(table, self._schema, self._partition_by, self._growth)
 
     def _lacking(self, table: DeltaTable) -> tuple[str, ...]:
         if self._growth is Growth.NEVER:

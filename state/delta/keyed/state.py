@@ -75,6 +75,8 @@ class DeltaState(DeclaredDeltaTable):
             the only field of that type.
         schema_evolution: ``"add"``: when a run begins, the table gets the value fields that it lacks, and earlier
             rows have nulls there. By default they are refused; ``txtopo evolve`` adds them once.
+        deletion_vectors: whether a new table is made for deletion vectors, which few old readers understand: Spark with
+            Delta, polars from version 2 on, DuckDB, and delta-rs by ``scan`` and ``QueryBuilder`` do; others refuse it.
 
     Expired rows go away when their files are rewritten, at the latest by upkeep where they are most of a file.
     Until then readers may see them; ``read_table(path, live=True)`` leaves them out.
@@ -102,6 +104,7 @@ class DeltaState(DeclaredDeltaTable):
         clock: str | None = None,
         time: str | None = None,
         schema_evolution: SchemaEvolution | None = None,
+        deletion_vectors: bool = False,
     ) -> None:
         checked_fields(key, value, kind, typed=True)
         upkeep = Upkeep(upkeep_every_writes, files_max, vacuum_retention_hours)
@@ -112,6 +115,7 @@ class DeltaState(DeclaredDeltaTable):
         self.value = value
         self.kind = StateKind(kind)
         self.cached_keys_max = cached_keys_max
+        self.deletion_vectors = deletion_vectors
         if ttl is not None:
             if self.kind is not StateKind.TRANSACTIONAL:
                 raise ConfigError(

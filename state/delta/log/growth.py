@@ -9,7 +9,7 @@ columns of any later one.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,16 @@ from deltalake import DeltaTable, Schema
 
 from txtopo.api.types import ddl_name
 
-__all__ = ["Growth", "columns_misfit", "field_text", "growth_of", "lacking", "metadata_of", "protocol_of"]
+__all__ = [
+    "Growth",
+    "columns_misfit",
+    "field_text",
+    "first_protocol",
+    "growth_of",
+    "lacking",
+    "metadata_of",
+    "protocol_of",
+]
 
 
 class Growth(enum.Enum):
@@ -36,6 +45,9 @@ _IMPLIED = ("appendOnly", "invariants")
 
 _READER_VERSION, _WRITER_VERSION = 3, 7
 """The versions from which a protocol lists its features."""
+
+_PLAIN = {"minReaderVersion": 1, "minWriterVersion": 2}
+"""The protocol of a table that needs no features but the implied ones."""
 
 
 def lacking(table: DeltaTable, schema: pa.Schema, partition_by: Sequence[str]) -> list[pa.Field]:
@@ -116,6 +128,12 @@ def protocol_of(table: DeltaTable) -> Mapping[str, Any]:
     return protocol
 
 
+def first_protocol(schema: pa.Schema, *features: str) -> Mapping[str, Any]:
+    """Return the protocol of a new table with the columns of ``schema`` and some features, as the log has it."""
+    naive = [_NAIVE] if any(map(_has_naive, schema.types)) else []
+    return _listing([*features, *naive], _IMPLIED) if features or naive else _PLAIN
+
+
 def field_text(field: pa.Field) -> str:
     """Return a column of a declaration as its field is declared."""
     return f"{field.name}: {ddl_name(field.type)}"
@@ -133,13 +151,17 @@ def _protocol_with(table: DeltaTable, schema: pa.Schema) -> list[Mapping[str, An
         return []
     if found.min_writer_version < _WRITER_VERSION:
         writers |= {*_IMPLIED}
-    protocol = {
+    return [{"protocol": _listing([*readers, _NAIVE], writers)}]
+
+
+def _listing(readers: Iterable[str], writers: Iterable[str]) -> Mapping[str, Any]:
+    """Return a protocol with some features for readers, and for writers these and others."""
+    return {
         "minReaderVersion": _READER_VERSION,
         "minWriterVersion": _WRITER_VERSION,
-        "readerFeatures": sorted({*readers, _NAIVE}),
-        "writerFeatures": sorted({*writers, _NAIVE}),
+        "readerFeatures": sorted({*readers}),
+        "writerFeatures": sorted({*readers, *writers}),
     }
-    return [{"protocol": protocol}]
 
 
 def _has_naive(kind: pa.DataType) -> bool:

@@ -25,17 +25,22 @@ writer's append, both would be in the table, and rows could be there twice.
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
-from state.delta.log.entries import EPOCH_NOTE, RESTORED_NOTE, TURN_NOTE, TXID_NOTE
-from state.delta.log.growth import Growth, columns_misfit
-from state.delta.log.location import Location
+from state.delta.log.entries import EPOCH_NOTE, RESTORED_NOTE, TURN_NOTE, TXID_NOTE, entry_path
+from state.delta.log.growth import Growth, columns_misfit, first_protocol
+from state.delta.log.location import LOG_FOLDER, Location
+from state.delta.log.put import Change, entry_of
+from state.delta.log.vectors import VECTORS_FEATURE, VECTORS_PROPERTIES, has_vectors
 from txtopo.api.state import StateKind
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import ConfigError, DivergenceError, LostLead
@@ -55,6 +60,7 @@ __all__ = [
     "taken_application",
     "taken_until",
     "turned_application",
+    "vectors_misfit",
 ]
 
 _EPOCH = "epoch"
@@ -219,19 +225,26 @@ class Owner:
         schema: pa.Schema,
         partition_by: Sequence[str] = (),
         growth: Growth = Growth.ASKED,
+        *,
+        with_vectors: bool = False,
     ) -> DeltaTable:
         """Return a handle of this owner's table; create the table if it does not exist.
 
-        ``growth`` says whether it may lack columns; see :func:`~state.delta.log.growth.columns_misfit`.
+        ``growth`` says whether it may lack columns; see :func:`~state.delta.log.growth.columns_misfit`. With vectors,
+        it must have been made for them.
 
         Raises:
             DivergenceError: the table has another owner, or the path holds something else.
+            ConfigError: it is made for deletion vectors and the state does not declare them, or the reverse.
         """
-        table = location.existing() or self._make(location, schema, partition_by)
+        table = location.existing() or self._make(location, schema, partition_by, with_vectors=with_vectors)
         found = Owner.of(table)
         if found is None:
             raise not_ours(location)
         is_own = found == self
+        vectors = vectors_misfit(table, with_vectors=with_vectors) if is_own else None
+        if vectors is not None:
+            raise ConfigError(f"state {self.state!r}: the table at {location.address} can't be opened: {vectors}")
         misfit = columns_misfit(table, schema, partition_by, growth) if is_own else f"it belongs to {found.text()}"
         if misfit is not None:
             raise self._divergence(location, table, misfit)
@@ -263,31 +276,38 @@ class Owner:
             f"{expires}"
         )
 
-    def _make(self, location: Location, schema: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:
+    def first_actions(
+        self, protocol: Mapping[str, Any], schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
+    ) -> list[Mapping[str, Any]]:
+        """Return the log's actions that begin a new table of this owner, with other properties beside its own."""
+        metadata = {
+            "id": str(uuid.uuid4()),
+            "name": self.state,
+            "description": self.description,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": schema.to_json(),
+            "partitionColumns": list(partition_by),
+            "configuration": {**properties, **self.configuration},
+            "createdTime": int(time.time() * 1000),
+        }
+        return [{"protocol": protocol}, {"metaData": metadata}]
+
+    def _make(
+        self, location: Location, schema: pa.Schema, partition_by: Sequence[str], *, with_vectors: bool
+    ) -> DeltaTable:
         foreign = location.foreign_file()
         if foreign is not None:
             raise not_empty(location, foreign)
         if location.root is not None:
-            make_folder(location.root)
-        try:
-            return DeltaTable.create(
-                location.address,
-                schema=schema,
-                partition_by=list(partition_by) or None,
-                name=self.state,
-                description=self.description,
-                configuration=self.configuration,
-                storage_options=location.options,
-                commit_properties=CommitProperties(custom_metadata={EPOCH_NOTE: "0"}),
-                raise_if_key_not_exists=False,
-            )
-        except DeltaError:
-            # 1. This coordinator finds no table. 2. Another coordinator creates it. 3. Our creation is refused. So
-            # the other one's table is used.
-            table = location.existing()
-            if table is None:
-                raise
-            return table
+            make_folder(location.root / LOG_FOLDER)
+        protocol = first_protocol(schema, *([VECTORS_FEATURE] if with_vectors else ()))
+        properties = VECTORS_PROPERTIES if with_vectors else {}
+        actions = self.first_actions(protocol, Schema.from_arrow(schema), partition_by, properties)
+        entry = entry_of(Change(metadata=actions, is_first=True), {EPOCH_NOTE: "0"}, {}, int(time.time() * 1000))
+        # Whoever is faster has made the table. A crash before this leaves a folder without one, and one after it an
+        # empty table, which the next coordinator takes.
+        location.folder.put_if_absent(entry_path(0), entry)
+        return location.handle()
 
     def _divergence(self, location: Location, table: DeltaTable, what: str) -> DivergenceError:
         found = Owner.of(table) or self
@@ -297,6 +317,15 @@ class Owner:
             f"the table at {location.address} does not belong to {self.text()}: {what}; {written}. {_WAY_OUT}.",
             txid=last,
         )
+
+
+def vectors_misfit(table: DeltaTable, *, with_vectors: bool) -> str | None:
+    """Describe that a table is made for deletion vectors and its state does not declare them, or the reverse."""
+    if has_vectors(table.metadata().configuration) == with_vectors:
+        return None
+    if with_vectors:
+        return "it has no deletion vectors, which the state declares; leave out deletion_vectors=True"
+    return "it has deletion vectors, which the state does not declare; add deletion_vectors=True"
 
 
 def not_ours(location: Location) -> DivergenceError:

@@ -17,13 +17,14 @@ Source: the Delta transaction log protocol, https://github.com/delta-io/delta/bl
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set as AbstractSet
 from typing import Any
 
 import attrs
 
 from state.delta.log.data_files import DataFile
 from state.delta.log.statistics import row_count_of
+from state.delta.log.vectors import VECTORS_FEATURE, has_vectors
 from txtopo.errors import ConfigError
 
 __all__ = ["Change", "entry_of", "refuse_unknown", "unknown"]
@@ -53,6 +54,7 @@ class Change:
             back; or, if rows move, the table's ``metaData`` as it is. That makes an OPTIMIZE of somebody else fail that
             has read the files before: delta-rs does not look for files that were moved meanwhile, and would put their
             rows in once more.
+        is_first: whether it begins a table.
     """
 
     added: Sequence[DataFile] = ()
@@ -61,10 +63,13 @@ class Change:
     taken: int | None = None
     lives: int | None = None
     metadata: Sequence[Mapping[str, Any]] = ()
+    is_first: bool = False
 
     @property
     def operation(self) -> str:
         """Delta's word for it."""
+        if self.is_first:
+            return "CREATE TABLE"
         if self.is_of_rows:
             return "RESTORE" if self.metadata else "WRITE"
         return "OPTIMIZE" if self.removed else "ADD COLUMNS"
@@ -160,10 +165,9 @@ def unknown(protocol: Any, configuration: Mapping[str, str | None], schema_json:
     reader, writer = protocol.min_reader_version, protocol.min_writer_version
     if reader > READER_VERSION_MAX or writer > WRITER_VERSION_MAX:
         return f"the protocol ({reader}, {writer})"
-    features = {*(protocol.reader_features or ())} - KNOWN_READER_FEATURES
-    features |= {*(protocol.writer_features or ())} - KNOWN_WRITER_FEATURES
-    if features:
-        return f"the table feature {min(features)!r}"
+    feature = _unknown_feature(protocol, own={VECTORS_FEATURE} if has_vectors(configuration) else set())
+    if feature is not None:
+        return feature
     if (configuration.get(_MAPPING) or "none") != "none":
         return f"column mapping by {configuration[_MAPPING]}"
     if (configuration.get("delta.appendOnly") or "false").lower() == "true":
@@ -178,3 +182,12 @@ def unknown(protocol: Any, configuration: Mapping[str, str | None], schema_json:
             if name in {_GENERATED, _INVARIANTS} or name.startswith(_IDENTITY):
                 return f"a column {field['name']!r} with {name}"
     return None
+
+
+def _unknown_feature(protocol: Any, own: AbstractSet[str]) -> str | None:
+    """Describe a feature that txtopo does not write, or the lack of one that it has given the table."""
+    readers, writers = ({*(each or ())} for each in (protocol.reader_features, protocol.writer_features))
+    features = (readers - KNOWN_READER_FEATURES - own) | (writers - KNOWN_WRITER_FEATURES - own)
+    if features:
+        return f"the table feature {min(features)!r}"
+    return None if own <= readers else f"the table feature {min(own)!r} no more"

@@ -26,10 +26,24 @@ from pyroaring import BitMap64
 
 from state.delta.log.location import Location
 
-__all__ = ["VECTORS_FEATURE", "Vector", "dead_rows", "places_of", "vector_file", "vector_in"]
+__all__ = [
+    "VECTORS_FEATURE",
+    "VECTORS_PROPERTIES",
+    "Vector",
+    "dead_rows",
+    "has_vectors",
+    "places_of",
+    "vector_file",
+    "vector_in",
+]
 
 VECTORS_FEATURE = "deletionVectors"
 """The table feature that a table with vectors lists."""
+
+_OURS = "txtopo.deletion.vectors"
+
+VECTORS_PROPERTIES = {"delta.enableDeletionVectors": "true", _OURS: "true"}
+"""What a table has that txtopo has made for vectors. If somebody else has turned them on, it has Delta's own alone."""
 
 _IN_FILE, _IN_LOG, _ABSOLUTE = "u", "i", "p"
 """The ways to say where a bitmap is: by the number in the name of its file, in the log itself, by an absolute path."""
@@ -99,6 +113,11 @@ class Vector:
     def end(self) -> int:
         """The number of bytes that its file has at least."""
         return (self.offset or 0) + _LENGTH.size + self.size + _CHECKSUM.size
+
+
+def has_vectors(configuration: Mapping[str, str | None]) -> bool:
+    """Whether txtopo has made a table for vectors, by its properties."""
+    return configuration.get(_OURS) == "true"
 
 
 def vector_in(action: Mapping[str, Any]) -> Vector | None:

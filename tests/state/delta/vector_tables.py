@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import random
 import uuid
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import attrs
+import numpy as np
 import pyarrow as pa
 from deltalake import Schema
 from pyroaring import BitMap64
@@ -14,7 +18,9 @@ from pyroaring import BitMap64
 from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder
 from state.delta.log.entries import entry_path
 from state.delta.log.location import LOG_FOLDER, Location
+from state.delta.log.ownership import Fence, Owner
 from state.delta.log.put import Change, entry_of
+from state.delta.writer import TableWriter
 from tests.state.delta.read.kinds import VALUES
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string())])
@@ -98,3 +104,27 @@ class VectorTable:
     def shown(self) -> list[int]:
         """The ids that readers should see, sorted."""
         return sorted(own for ids in self.alive.values() for own in ids)
+
+
+def mark_dead(path: Path, txid: int | None, is_dead: Callable[[pa.Table], Any], epoch: int = 9) -> int:
+    """Mark rows of a state's table dead, as the write of a transaction by a new coordinator; return how many are.
+
+    ``is_dead`` returns for each row of a file whether it is.
+    """
+    location = Location.resolve(str(path), None)
+    table, data = location.handle(), DataFolder(location)
+    owner = Owner.of(table)
+    assert owner is not None
+    partition_by, schema = table.metadata().partition_columns, pa.schema(table.schema())
+    writer = TableWriter.open(location, table, Fence(owner.topology_id, owner.state, epoch), partition_by)
+    old, bitmaps = [], []
+    for file in writer.files.values():
+        rows = data.read(file, schema, with_dead=True)
+        found = BitMap64(np.flatnonzero(np.asarray(is_dead(rows))))
+        if found - data.dead(file):
+            old.append(file)
+            bitmaps.append(found | data.dead(file))
+    vectors = data.put_vectors(bitmaps)
+    new = [attrs.evolve(file, vector=vector) for file, vector in zip(old, vectors, strict=True)]
+    assert writer.put_next(Change(new, old), txid)
+    return sum(file.live for file in old) - sum(file.live for file in new)

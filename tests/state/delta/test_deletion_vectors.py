@@ -1,0 +1,168 @@
+"""Tables of states that are made for deletion vectors: who reads and writes them, and what everybody sees."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+
+from state import DeltaState, read_table
+from state.delta.log.entries import entry_path
+from state.delta.log.growth import metadata_of
+from tests.state.delta.delta_tables import maintain
+from tests.state.delta.vector_tables import mark_dead
+from tests.transactional.recovery.altered_tables import put_entry, with_properties
+from txtopo import Fields
+from txtopo.api.values import TransactionalValue
+from txtopo.errors import ConfigError
+
+WAYS = ("whole", "files")
+
+
+def declared(path: Path, *, deletion_vectors: bool = True, **options) -> DeltaState:
+    return DeltaState(path, Fields("id: long"), Fields("n: long"), deletion_vectors=deletion_vectors, **options)
+
+
+def opened(path: Path, epoch: int = 1, **options):
+    return declared(path, **options).open("topology", "s", "life", epoch)
+
+
+def values(txid: int, *ids: int) -> dict[int, TransactionalValue]:
+    return {n: TransactionalValue(txid, n * txid) for n in ids}
+
+
+def rows_of(path: Path, txid: int | None = None) -> dict[int, int]:
+    found = read_table(path, txid)
+    return dict(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True))
+
+
+def ids_below(bound: int):
+    return lambda rows: pc.less(rows["id"], bound)
+
+
+def test_a_new_table_has_the_feature_and_no_other(tmp_path: Path) -> None:
+    """Readers that know deletion vectors need know nothing else."""
+    opened(tmp_path)
+    protocol = DeltaTable(tmp_path).protocol()
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (3, 7)
+    assert protocol.reader_features == ["deletionVectors"]
+    assert sorted(protocol.writer_features or ()) == ["appendOnly", "deletionVectors", "invariants"]
+    assert DeltaTable(tmp_path).metadata().configuration["delta.enableDeletionVectors"] == "true"
+
+
+def test_a_table_without_has_the_protocol_of_all(tmp_path: Path) -> None:
+    """Nobody is asked for more than it needs."""
+    opened(tmp_path, deletion_vectors=False)
+    protocol = DeltaTable(tmp_path).protocol()
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
+
+
+@pytest.mark.parametrize("is_made_for", [True, False])
+def test_a_table_of_the_other_sort_is_refused(tmp_path: Path, is_made_for: bool) -> None:
+    """One sentence says which of the two it is, and nothing is written."""
+    opened(tmp_path, deletion_vectors=is_made_for).write(1, values(1, 1))
+    before = DeltaTable(tmp_path).version()
+    text = (
+        "it has deletion vectors, which the state does not declare; add deletion_vectors=True"
+        if is_made_for
+        else "it has no deletion vectors, which the state declares; leave out deletion_vectors=True"
+    )
+    with pytest.raises(ConfigError, match=f"state 's': the table at {tmp_path} can't be opened: {text}"):
+        opened(tmp_path, 2, deletion_vectors=not is_made_for)
+    description = declared(tmp_path, deletion_vectors=not is_made_for).table().look()
+    assert description is not None
+    assert (description.misfit, description.alteration) == (text, None)
+    assert DeltaTable(tmp_path).version() == before
+
+
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_what_others_turn_on_is_theirs(tmp_path: Path, is_declared: bool) -> None:
+    """A table for which somebody else has turned vectors on is refused, whatever the state declares."""
+    opened(tmp_path, deletion_vectors=False).write(1, values(1, 1))
+    DeltaTable(tmp_path).alter.set_table_properties({"delta.enableDeletionVectors": "true"})
+    with pytest.raises(ConfigError, match=r"deletion vectors|'deletionVectors'"):
+        opened(tmp_path, 2, deletion_vectors=is_declared)
+    description = declared(tmp_path, deletion_vectors=False).table().look()
+    assert description is not None
+    assert "'deletionVectors'" in str(description.alteration)
+
+
+def test_what_others_turn_off_is_taken_back(tmp_path: Path) -> None:
+    """A table that has lost the feature that its state declares is refused, and a repair gives it again."""
+    opened(tmp_path).write(1, values(1, 1, 2, 3))
+    mark_dead(tmp_path, 2, ids_below(2), epoch=2)
+    before = DeltaTable(tmp_path).protocol()
+    table = DeltaTable(tmp_path)
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+    put_entry(table, {"protocol": protocol}, with_properties(table, enableDeletionVectors="false"))
+    with pytest.raises(ConfigError, match="the table feature 'deletionVectors' no more"):
+        opened(tmp_path, 3)
+    made = declared(tmp_path).table()
+    description = made.look()
+    assert description is not None
+    assert "'deletionVectors' no more" in str(description.alteration)
+    made.take_back(4)
+    assert DeltaTable(tmp_path).protocol() == before
+    opened(tmp_path, 5).write(3, values(3, 7))
+    assert rows_of(tmp_path) == {2: 2, 3: 3, 7: 21}
+
+
+def test_a_table_is_rewritten_without_any(tmp_path: Path) -> None:
+    """A write on top of dead rows, by a coordinator that has looked and by one that has just come, and upkeep."""
+    opened(tmp_path, upkeep_every_writes=1, files_max=1).write(1, values(1, *range(10)))
+    assert mark_dead(tmp_path, 2, ids_below(4), epoch=2) == 4
+    assert mark_dead(tmp_path, 3, ids_below(6), epoch=3) == 2
+    state = opened(tmp_path, 4)
+    assert [each and each.value for each in state.multi_get([3, 5, 6])] == [None, None, 6]
+    state.write(4, values(4, 5, 6))
+    maintain(state)
+    assert rows_of(tmp_path) == {5: 20, 6: 24, 7: 7, 8: 8, 9: 9}
+    assert rows_of(tmp_path, 3) == {n: n for n in range(6, 10)}
+    assert rows_of(tmp_path, 2) == {n: n for n in range(4, 10)}
+    assert rows_of(tmp_path, 1) == {n: n for n in range(10)}
+
+
+def test_a_column_is_added_beside_dead_rows(tmp_path: Path) -> None:
+    """The files are in the version once more, and their vectors with them."""
+    opened(tmp_path).write(1, values(1, 1, 2, 3))
+    mark_dead(tmp_path, 2, ids_below(2), epoch=2)
+    wider = DeltaState(
+        tmp_path, Fields("id: long"), Fields("n: long", "m: long"), schema_evolution="add", deletion_vectors=True
+    )
+    state = wider.open("topology", "s", "life", 3)
+    state.grow()
+    assert rows_of(tmp_path) == {2: 2, 3: 3}
+    assert pl.scan_delta(str(tmp_path)).collect().sort("id")["id"].to_list() == [2, 3]
+    state.write(3, {4: TransactionalValue(3, (1, 2))})
+    assert rows_of(tmp_path) == {2: 2, 3: 3, 4: 1}
+
+
+def test_a_roll_back_over_vectors(tmp_path: Path) -> None:
+    """Back to each of the transactions: the dead rows are those of that time, the file the same."""
+    state = opened(tmp_path)
+    state.write(1, values(1, *range(10)))
+    for txid, bound in ((2, 3), (3, 5), (4, 9)):
+        mark_dead(tmp_path, txid, ids_below(bound), epoch=txid)
+    for epoch, (txid, bound) in enumerate(((3, 5), (2, 3), (1, 0)), 10):
+        opened(tmp_path, epoch).roll_back(txid)
+        assert rows_of(tmp_path) == {n: n for n in range(bound, 10)}
+    assert len(DeltaTable(tmp_path).file_uris()) == 1
+    opened(tmp_path, 20).roll_back(None)
+    assert rows_of(tmp_path) == {}
+
+
+def test_the_log_says_what_readers_need(tmp_path: Path) -> None:
+    """A removal has the vector that the file had, and an addition the number of all rows without tight bounds."""
+    opened(tmp_path).write(1, values(1, 1, 2, 3))
+    mark_dead(tmp_path, 2, ids_below(2), epoch=2)
+    mark_dead(tmp_path, 3, ids_below(3), epoch=3)
+    actions = [json.loads(line) for line in (tmp_path / entry_path(DeltaTable(tmp_path).version())).open()]
+    (removed,) = (action["remove"] for action in actions if "remove" in action)
+    (added,) = (action["add"] for action in actions if "add" in action)
+    assert [each["deletionVector"]["cardinality"] for each in (removed, added)] == [1, 2]
+    assert json.loads(added["stats"]) == {"numRecords": 3, "tightBounds": False}
+    assert metadata_of(DeltaTable(tmp_path))["configuration"]["delta.enableDeletionVectors"] == "true"
