@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         Coordinator as Coordinator,
         DataFrameSpout as DataFrameSpout,
         Emitter as Emitter,
+        Lag as Lag,
         OpaquePartitionedEmitter as OpaquePartitionedEmitter,
         OpaquePartitionedTransactionalSpout as OpaquePartitionedTransactionalSpout,
         PartitionedCoordinator as PartitionedCoordinator,

@@ -41,7 +41,7 @@ from spouts.files.ranges import (
     taken_by_name,
 )
 from spouts.files.taken_log import Admitted, FileLog, LogPlace
-from txtopo.api.spout import Coordinator, Metadata
+from txtopo.api.spout import Coordinator, Lag, Metadata
 from txtopo.api.store import Lead, Put, Store
 from txtopo.errors import InputError
 
@@ -364,6 +364,15 @@ class ListingCoordinator(FilesCoordinator):
         size, count = self._ends.get(place.number, (0, 0))  # bytes and files before the next file
         left, files = max(1, self._size - size - place.offset), self._count - count
         return max(-(-left // self._options.batch_bytes), -(-files // self._options.batch_files_max))
+
+    def lag(self) -> Lag:
+        """Return what is left of the listed files."""
+        first = next(self._log.entries_from(self._place.number), None)
+        if first is None:
+            return Lag(files=0, bytes=0)
+        size, count = self._ends[first.number]
+        offset = self._place.offset if first.number == self._place.number else 0
+        return Lag(files=self._count - count, bytes=self._size - size - offset)
 
     def _begin(self, txid: int) -> None:
         del txid

@@ -31,7 +31,7 @@ from spouts.files.listing import InputFile, check_complete, describe, look_at, s
 from spouts.files.packed import suffix_of
 from spouts.files.ranges import Place, Plan, path_of
 from spouts.files.taken_log import Admitted
-from txtopo.api.spout import Metadata
+from txtopo.api.spout import Lag, Metadata
 from txtopo.errors import FailedException, InputError
 
 LOOKING_SHARE = 10
@@ -60,6 +60,15 @@ class _Seen:
     since_secs: float
 
 
+@attrs.frozen
+class _Waiting:
+    """The admitted files at or after a place, and their bytes, as of the last listing."""
+
+    place: Place
+    files: int
+    size: int
+
+
 class WatchingCoordinator(FilesCoordinator):
     """Takes files as they arrive, without end.
 
@@ -82,6 +91,7 @@ class WatchingCoordinator(FilesCoordinator):
         self._begun: deque[tuple[int, Place]] = deque()
         self._committed = START
         self._barren: tuple[Place, int] | None = None
+        self._waiting: _Waiting | None = None
         if options.format_name is not None:
             self._use_format(options.format_name)
 
@@ -99,6 +109,21 @@ class WatchingCoordinator(FilesCoordinator):
             return self._is_skip_due() or self._has_next()
         except (OSError, FileChangedError) as error:
             raise self._not_now(error) from error
+
+    def lag(self) -> Lag | None:
+        """Return what waits of the listed files, those that are not complete yet among them."""
+        before, place = self._waiting, self._place
+        if before is None:
+            return None
+        files, size = before.files, before.size
+        for file in self._log.entries_from(before.place.number):
+            if file.number > place.number:
+                break
+            files -= file.number < place.number
+            size -= _left_of(file, before.place) - _left_of(file, place)
+        self._waiting = _Waiting(place, files, size)  # so that each file is passed once
+        settling = [seen.file.size for seen in self._settling.values()]
+        return Lag(files=max(0, files) + len(settling), bytes=max(0, size) + sum(settling))
 
     def is_exhausted(self) -> bool:
         """Return False: a growing folder never ends."""
@@ -190,6 +215,8 @@ class WatchingCoordinator(FilesCoordinator):
             self._admit(self._complete(found, started), folder)
             self._forget(found, folder)
             self._look_again(found)
+            waiting = list(self._log.entries_from(self._place.number))
+            self._waiting = _Waiting(self._place, len(waiting), sum(_left_of(file, self._place) for file in waiting))
         except OSError as error:
             self._warn_of_trouble(
                 f"{error.filename or self._root} cannot be read: {error.strerror or error}; no files are taken "
@@ -311,3 +338,10 @@ class WatchingCoordinator(FilesCoordinator):
 
     def _more(self, plan: Plan | None) -> dict[str, Any]:
         return {"numbers": list(plan.numbers) if plan else []}
+
+
+def _left_of(file: Admitted, place: Place) -> int:
+    """Return how many bytes of a file are at or after a place."""
+    if file.number < place.number:
+        return 0
+    return file.size - place.offset if file.number == place.number else file.size

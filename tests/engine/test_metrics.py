@@ -51,6 +51,8 @@ PROGRESS = Progress(
     total=40,
     attempts=21,
     lag=77,
+    lag_files=3,
+    lag_bytes=4096,
 )
 
 
@@ -184,6 +186,8 @@ def test_progress_of_a_transactional_run(metrics: RunMetrics) -> None:
         "txtopo_executors_lost_total": 2,
         "txtopo_source_remaining_transactions": 28,
         "txtopo_source_lag_records{component=numbers}": 77,
+        "txtopo_source_lag_files{component=numbers}": 3,
+        "txtopo_source_lag_bytes{component=numbers}": 4096,
         "txtopo_run_seconds": 9.5,
     }
     assert {name: found[name] for name in expected} == expected

@@ -31,7 +31,7 @@ class Answers:
             "transactions": 12_001, "attempts": 12_060, "failures": 4, "tuples": 6_150_000,
             "pending": None if is_plain else {"ready": 3, "processing": 12, "processed": 8, "committing": 3},
             "rate": {"transactions": 498.2, "tuples": 249_100.0}, "latency": {"p50Secs": 0.31, "p99Secs": 0.9},
-            "lag": 120, "remaining": None,
+            "lag": 120, "lagFiles": None, "lagBytes": None, "remaining": None,
             "lowest": None if is_plain else {
                 "txid": 595, "status": "processing", "attempt": 2, "sinceSecs": 3.2,
                 "waitsFor": f"component '{self.component}', which is running for it now"},
@@ -48,7 +48,7 @@ class Answers:
     def topologies(self) -> dict[str, Any]:
         one = {
             "slug": "words", "id": self.topology, "kind": self.kind, "status": self.status,
-            "statusText": f"{self.status}, as of 0.4 s ago", "committed": 12_345, "rate": 498.2, "lag": 120,
+            "statusText": f"{self.status}, as of 0.4 s ago", "committed": 12_345, "rate": 498.2, "lag": 120, "lagFiles": None, "lagBytes": None,
             "lastError": self.text, "startedAt": START, "updatedAt": NOW,
         }  # fmt: skip
         other = {

@@ -28,6 +28,7 @@ from txtopo.api.spout import (
     AnySpout,
     Coordinator,
     Emitter,
+    Lag,
     Metadata,
     PartitionedCoordinator,
     PartitionedEmitter,
@@ -166,8 +167,8 @@ class _AdaptedCoordinator(Coordinator):
     def is_exhausted(self) -> bool:
         return bool(call_if_there(self._coordinator, "is_exhausted", default=False))
 
-    def lag(self) -> int | None:
-        lag: int | None = call_if_there(self._coordinator, "lag")
+    def lag(self) -> int | Lag | None:
+        lag: int | Lag | None = call_if_there(self._coordinator, "lag")
         return lag
 
     def close(self) -> None:

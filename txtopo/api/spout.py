@@ -29,6 +29,21 @@ Metadata = Any
 """What an emitter needs to emit a batch again, as a JSON value: offsets, not data."""
 
 
+@attrs.frozen
+class Lag:
+    """How much of a source no transaction has taken: records, or what the source knows instead; None for unknown.
+
+    Args:
+        records: how many.
+        files: how many, one that is taken in part among them.
+        bytes: about how many of those files.
+    """
+
+    records: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+
+
 class Spout(Component):
     """The source of a plain topology: emits tuples one by one, and learns of each whether it was fully processed.
 
@@ -215,8 +230,10 @@ class Coordinator(_SourceCoordinator):
         """
         return None
 
-    def lag(self) -> int | None:
+    def lag(self) -> int | Lag | None:
         """Return how many records of the source no transaction has taken, for metrics; None if it does not know.
+
+        A source that knows no number of records says what it knows in a :class:`Lag`.
 
         *You* answer at once, from what you know: it is called whenever transactions have begun.
         """

@@ -190,6 +190,20 @@ RUN_METRICS: Mapping[str, RunMetric] = {
             _BOTH,
             ("component",),
         ),
+        RunMetric(
+            "txtopo_source_lag_files",
+            "gauge",
+            "files that are not taken whole, if the spout reads files",
+            _TRANSACTIONAL,
+            ("component",),
+        ),
+        RunMetric(
+            "txtopo_source_lag_bytes",
+            "gauge",
+            "about how many bytes of those files are left",
+            _TRANSACTIONAL,
+            ("component",),
+        ),
         RunMetric("txtopo_run_seconds", "gauge", "time since the run began", _BOTH),
     )
 }
@@ -399,8 +413,8 @@ class RunMetrics(Observer, Collector):
         }
         if progress.total is not None:
             single["source_remaining_transactions"] = max(0, progress.total - progress.committed_txid)
-        if progress.lag is not None:
-            values["source_lag_records"] = {(self._spout,): progress.lag}
+        lag = {"records": progress.lag, "files": progress.lag_files, "bytes": progress.lag_bytes}
+        values |= {f"source_lag_{of}": {(self._spout,): number} for of, number in lag.items() if number is not None}
         return values | {name: {(): value} for name, value in single.items()}
 
 

@@ -15,6 +15,8 @@ _TOPOLOGY: Shape = {
     "statusText": "string",
     "committed": "integer?",
     "lag": "integer?",
+    "lagFiles": "integer?",
+    "lagBytes": "integer?",
     "lastError": "string?",
     "startedAt": "number?",
     "updatedAt": "number?",

@@ -18,6 +18,7 @@ from spouts.files.spout import FilesTransactionalSpout
 from tests.budgets import examples
 from tests.spouts.files.growing import CrashError, Fuse, Growing
 from txtopo.api.fields import Fields
+from txtopo.api.spout import Lag
 from txtopo.errors import FailedException, InputError, LostLead
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance
 
@@ -186,6 +187,58 @@ def test_a_file_that_is_gone_when_a_part_is_taken_is_asked_for(growing):
         growing.wait()
     growing.write("a.txt", "1\n2\n3\n", mtime_secs=100)
     assert growing.drain() == {"1": 1, "2": 1, "3": 1}
+
+
+def test_lag(growing):
+    """It has the listed files that are not taken whole and their bytes, complete or not; None before a listing."""
+    growing.options = {"batch_bytes": 8, "batch_files_max": 2}
+    growing.write("a", "12345\n12345\n")
+    growing.write("b", "1\n")
+    growing.write("c", "12\n")
+    coordinator = growing.start()
+    assert coordinator.lag() is None
+    assert not coordinator.is_ready()
+    assert coordinator.lag() == Lag(files=3, bytes=17)  # they settle
+    assert growing.wait()
+    found = [coordinator.lag()]
+    while growing.begin():
+        found += [coordinator.lag(), coordinator.lag()]
+    left = [Lag(files=3, bytes=17), Lag(files=3, bytes=9), Lag(files=1, bytes=3), Lag(files=0, bytes=0)]
+    assert list(dict.fromkeys(found)) == left
+    growing.commit()
+    (growing.folder / "a").unlink()
+    growing.write("d", "1234\n")
+    growing.wait(0)
+    assert coordinator.lag() == Lag(files=1, bytes=5)
+    again = growing.start()
+    growing.wait(0)
+    assert again.lag() == Lag(files=1, bytes=5)
+
+
+def test_lag_while_a_folder_is_away(growing):
+    """It is as of the last listing."""
+    growing.write("a", "1\n")
+    coordinator = growing.start()
+    growing.wait()
+    growing.folder.rename(growing.folder.with_name("away"))
+    growing.wait()
+    assert coordinator.lag() == Lag(files=1, bytes=2)
+
+
+def test_lag_of_files_that_are_listed_once(growing):
+    """A spout without ``watch`` knows it, too, also in the run after one that has taken a part."""
+    growing.watch, growing.options = False, {"batch_bytes": 8}
+    growing.write("a", "12345\n12345\n")
+    growing.write("b", "1\n")
+    found = []
+    for _ in range(4):
+        coordinator = growing.start()
+        found.append(coordinator.lag())
+        growing.begin()
+        found.append(coordinator.lag())
+    assert found[0] == Lag(files=2, bytes=14)
+    assert [each.bytes for each in found] == sorted((each.bytes for each in found), reverse=True)
+    assert found[-1] == Lag(files=0, bytes=0)
 
 
 def test_the_oldest_file_comes_first(growing):

@@ -10,7 +10,7 @@ import pytest
 from state import MemoryStore, TransactionalState
 from tests.api.test_partitioned import Log, LogSpout
 from txtopo.api.partitioned import as_transactional
-from txtopo.api.spout import Coordinator
+from txtopo.api.spout import Coordinator, Lag
 from txtopo.api.store import Lead, Store
 from txtopo.errors import LostLead, SourceFailure
 from txtopo.failpoints import armed
@@ -148,9 +148,9 @@ def test_lag() -> None:
     """It is asked for whenever transactions have begun; a coordinator need not know, nor have the method."""
     for coordinator, lag in ((Behind(), 30), (Spoiling(), None), (_Bare(), None)):
         source = Source("spout", coordinator, REPEATABLE)
-        assert source.lag is None
+        assert source.lag == Lag()
         source.create(ask(1, 1, None), committed=0)
-        assert source.lag == lag
+        assert source.lag == Lag(records=lag)
 
 
 class _Bare:
@@ -166,10 +166,10 @@ def test_lag_of_a_partitioned_spout() -> None:
     class Knowing(LogSpout):
         def coordinator(self, config: Any, context: Any) -> Any:
             coordinator = super().coordinator(config, context)
-            coordinator.lag = lambda: 7
+            coordinator.lag = lambda: Lag(7, files=1)
             return coordinator
 
-    for spout, lag in ((Knowing(Log({0: ["a"]})), 7), (LogSpout(Log({0: ["a"]})), None)):
+    for spout, lag in ((Knowing(Log({0: ["a"]})), Lag(7, files=1)), (LogSpout(Log({0: ["a"]})), Lag())):
         source = Source("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)
         source.create(ask(1, 1, None), committed=0)
         assert source.lag == lag

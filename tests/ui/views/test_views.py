@@ -168,3 +168,18 @@ def test_what_is_red(status, is_bad):
     answer = Answers().transactions()
     answer["transactions"] = [{**answer["transactions"][0], "status": status, "error": None}]
     assert (f'class="bad">{status}<' in str(views.transactions_part(answer))) == is_bad
+
+
+@pytest.mark.parametrize(
+    ("known", "says"),
+    [
+        ({"lag": 12, "lagFiles": 3}, ">12<"),
+        ({"lag": None, "lagFiles": 3, "lagBytes": 5 << 20, "remaining": 7}, ">3 files</dd>"),
+        ({"lag": None, "lagFiles": 1, "lagBytes": None}, ">1 file</dd>"),
+        ({"lag": None, "lagFiles": 0, "lagBytes": 0, "remaining": 0}, "nothing left, 0 B"),
+        ({"lag": None, "lagFiles": None}, "not known"),
+    ],
+)
+def test_lag(known, says):
+    """In records, or as the files and bytes that wait."""
+    assert says in views.header_part({**Answers().header(), **known})

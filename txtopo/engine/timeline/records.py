@@ -45,7 +45,7 @@ The times of an attempt are: available, begun, metadata durable, started, proces
 of a write: prepared from, to, published from, to; then the number of keys removed.
 """
 
-PROGRESS, DRIVER, STATE, READING, ROOTS, COMPONENT, STREAM = range(10, 17)
+PROGRESS, DRIVER, STATE, READING, ROOTS, COMPONENT, STREAM, LAG = range(10, 18)
 """Kinds of samples."""
 
 SAMPLE = struct.Struct("<qQ12d")
@@ -61,6 +61,12 @@ class OfProgress(enum.IntEnum):
 
     COMMITTED, TRANSACTIONS, DEAD_LETTERS, ATTEMPTS, FAILURES, TUPLES = range(6)
     READY, PROCESSING, PROCESSED, COMMITTING, LAG, REMAINING = range(6, 12)
+
+
+class OfLag(enum.IntEnum):
+    """Places of the numbers of what waits in a source that does not know its records."""
+
+    FILES, BYTES = range(2)
 
 
 class OfDriver(enum.IntEnum):

@@ -15,6 +15,7 @@ from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.engine.timeline.records import (
     COMPONENT,
     DRIVER,
+    LAG,
     PROGRESS,
     READING,
     ROOTS,
@@ -101,8 +102,10 @@ class Sampler:
             progress.lag,
             None if progress.total is None else max(0, progress.total - progress.committed_txid),
         )
+        files = (progress.lag_files, progress.lag_bytes)
         return [
             Sample(PROGRESS, "", numbers),
+            *([] if files == (None, None) else [Sample(LAG, "", files)]),
             *(Sample(STATE, name, sums) for name, sums in self._writes.copy().items()),
             *(Sample(COMPONENT, name, (emitted,)) for name, emitted in progress.emitted.items()),
             *(_of_stream(*origin, tuples) for origin, tuples in progress.emitted_on.items()),

@@ -95,3 +95,7 @@ class Progress:
     """The tuples that each component emitted in the committed transactions."""
     emitted_on: Mapping[tuple[str, str], int] = attrs.field(factory=dict)
     """Of those, the tuples on each stream but the default one, by component and stream."""
+    lag_files: int | None = None
+    """The files of the source that no transaction has taken whole; None if the spout does not know them."""
+    lag_bytes: int | None = None
+    """About how many bytes of these files are left; None if the spout does not know."""

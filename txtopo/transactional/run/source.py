@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from txtopo.api.copying import copied_json
 from txtopo.api.optional import call_if_there
+from txtopo.api.spout import Lag
 from txtopo.api.store import Change, Lead, Store
 from txtopo.attempts import FIRST_TXID, TransactionAttempt
 from txtopo.errors import FailedException, StopError, TxtopoError
@@ -70,8 +71,8 @@ class Begins(Protocol):
 
     total: int | None
     """The approximate txid of the last transaction; None if unknown."""
-    lag: int | None
-    """The records of the source that no transaction has taken; None if unknown."""
+    lag: Lag
+    """How much of the source no transaction has taken, as far as it is known."""
 
     def open_store(self, store: Store, lead: Lead, root: str) -> None:
         """Take a place in the store of the coordinator state; called once, before all else."""
@@ -119,8 +120,8 @@ class Source(Begins):
         self._committed = -1
         self.total: int | None = None
         """The approximate txid of the last transaction; None if the coordinator does not know it."""
-        self.lag: int | None = None
-        """The records of the source that no transaction has taken; None if the coordinator does not know them."""
+        self.lag = Lag()
+        """How much of the source no transaction has taken, as far as the coordinator knows."""
 
     def open_store(self, store: Store, lead: Lead, root: str) -> None:
         """Set the place in the store for the user's coordinator, which gets it before ``resume``."""
@@ -331,7 +332,8 @@ class Source(Begins):
         """Ask how much is left, for displays and metrics."""
         remaining = call_if_there(self._coordinator, "remaining", copied_json(metadata))
         self.total = None if remaining is None else txid + remaining
-        self.lag = call_if_there(self._coordinator, "lag")
+        lag = call_if_there(self._coordinator, "lag")
+        self.lag = lag if isinstance(lag, Lag) else Lag(records=lag)
 
     def _status(self) -> SourceStatus:
         if call_if_there(self._coordinator, "is_exhausted", default=False):

@@ -11,10 +11,12 @@ from txtopo.engine.timeline.records import (
     COMPONENT,
     DRIVER,
     FILES,
+    LAG,
     PROGRESS,
     ROOTS,
     OfComponent,
     OfDriver,
+    OfLag,
     OfProgress,
     OfRoots,
 )
@@ -58,7 +60,7 @@ def summary(facts: Facts) -> dict[str, Any]:
         "statusText": text,
         "committed": _committed(facts),
         "rate": _rates(facts)["transactions"],
-        "lag": _lag(facts),
+        **_lag(facts),
         "lastError": first_line(without_secrets(errors[-1].text)) if errors else None,
         "startedAt": None if facts.run is None else facts.run.started_secs,
         "updatedAt": facts.updated_secs,
@@ -192,9 +194,14 @@ def last_rate(facts: Facts, kind: int, at: int) -> float | None:
     return None if found is None else rate(found, at)
 
 
-def _lag(facts: Facts) -> int | None:
+def _lag(facts: Facts) -> dict[str, int | None]:
     kind, at = (ROOTS, OfRoots.LAG) if facts.is_plain else (PROGRESS, OfProgress.LAG)
-    return _last_whole(facts.timeline.last(kind).get(""), at)
+    files = facts.timeline.last(LAG).get("")
+    return {
+        "lag": _last_whole(facts.timeline.last(kind).get(""), at),
+        "lagFiles": _last_whole(files, OfLag.FILES),
+        "lagBytes": _last_whole(files, OfLag.BYTES),
+    }
 
 
 def _last_whole(row: Any | None, at: int) -> int | None:

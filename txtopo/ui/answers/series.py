@@ -13,6 +13,7 @@ import numpy as np
 from txtopo.engine.timeline.records import (
     COMPONENT,
     DRIVER,
+    LAG,
     PROGRESS,
     READING,
     ROOTS,
@@ -20,6 +21,7 @@ from txtopo.engine.timeline.records import (
     VALUE,
     OfComponent,
     OfDriver,
+    OfLag,
     OfProgress,
     OfRoots,
     OfState,
@@ -123,7 +125,7 @@ def plots(timeline: TimelineReader, secs: int, now_secs: float, *, is_over: bool
     return {"secs": secs, "stepSecs": axis.step, "at": axis.seconds if shown else [], "plots": shown}
 
 
-_KINDS = (PROGRESS, DRIVER, STATE, READING, ROOTS, COMPONENT)
+_KINDS = (PROGRESS, DRIVER, STATE, READING, ROOTS, COMPONENT, LAG)
 
 _Found = Mapping[int, Mapping[str, Rows]]
 
@@ -155,6 +157,11 @@ def _transactional(axis: _Axis, found: _Found) -> Iterable[dict[str, Any]]:
     yield from _readings(axis, found[READING])
     yield _plot("failures", "failed attempts", "/s", {"failed": axis.growth(progress, OfProgress.FAILURES)})
     yield _plot("lag", "lag of the source", "records", {"lag": axis.gauge(progress, OfProgress.LAG)})
+    waiting = found[LAG].get("")
+    if waiting is not None:
+        yield _plot("lag files", "lag of the source in files", "files", {"lag": axis.gauge(waiting, OfLag.FILES)})
+        size = [None if each is None else each / _MIB for each in axis.gauge(waiting, OfLag.BYTES)]
+        yield _plot("lag bytes", "lag of the source in bytes", "MiB", {"lag": size})
 
 
 PHASES = {

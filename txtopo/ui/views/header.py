@@ -8,7 +8,7 @@ from typing import Any
 from txtopo.cli.display.wording import count_of
 from txtopo.ui.markup.elements import Child, Markup, tag
 from txtopo.ui.markup.plots import short
-from txtopo.ui.markup.words import UNKNOWN, ago, duration, number
+from txtopo.ui.markup.words import UNKNOWN, ago, duration, number, size
 from txtopo.ui.views.checks import CHECK_WORDS
 from txtopo.ui.views.tables import message, transaction_link
 
@@ -85,9 +85,12 @@ def _lag(header: Mapping[str, Any]) -> Markup:
     left = (
         "" if remaining is None else f"about {count_of(remaining, 'transaction')} left" if remaining else "nothing left"
     )
-    if header["lag"] is None:
-        return _tile("lag", UNKNOWN, left or "not known")
-    return _tile("lag", short(header["lag"]), left or "records")
+    if header["lag"] is not None:
+        return _tile("lag", short(header["lag"]), left or "records")
+    if header["lagFiles"] is not None:
+        about = [left, "" if header["lagBytes"] is None else size(header["lagBytes"])]
+        return _tile("lag", count_of(header["lagFiles"], "file"), ", ".join(filter(None, about)))
+    return _tile("lag", UNKNOWN, left or "not known")
 
 
 def _lowest(header: Mapping[str, Any]) -> Markup:

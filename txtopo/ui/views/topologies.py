@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from txtopo.cli.display.wording import count_of
 from txtopo.ui.markup.elements import Markup, tag
 from txtopo.ui.markup.plots import short
 from txtopo.ui.markup.words import UNKNOWN, duration, number
@@ -30,7 +31,7 @@ def topologies_part(topologies: Mapping[str, Any]) -> Markup:
                 ),
                 number(each["committed"]) if each["kind"] == "transactional" else "plain",
                 short(each["rate"]),
-                short(each["lag"]),
+                short(each["lag"]) if each["lagFiles"] is None else count_of(each["lagFiles"], "file"),
                 tag("span", UNKNOWN if None in known else duration(known[1] - known[0]), class_="time"),
                 each["lastError"] and tag("span", each["lastError"], class_="reason"),
             ]
