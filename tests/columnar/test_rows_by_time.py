@@ -43,7 +43,7 @@ def test_one_key_again_and_again(name: str) -> None:
 
 def test_null_is_not_a_value_of_its_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that is null and one that is not are two, whatever their hashes are."""
-    monkeypatch.setattr(key_index, "_hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
+    monkeypatch.setattr(key_index, "hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
     for here, wanted in ((None, "a"), ("a", None)):
         rows = rows_by_time(pa.table({"key": pa.array([here], pa.string())}))
         keys = pa.table({"key": pa.array([wanted, here], pa.string())})

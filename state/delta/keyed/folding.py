@@ -18,7 +18,6 @@ from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,6 +26,7 @@ from state.delta.read.reading import key_mask
 from state.delta.schema import TXID_FIELD, RowFormat, reaches
 from txtopo.api.reduction import ColumnReduction, Folding, Reducible, Reduction, RowsFile, TransactionRows
 from txtopo.api.state import Key, StateKind
+from txtopo.columnar.key_index import Mask
 from txtopo.columnar.reducing import is_reducible, reduced
 from txtopo.columnar.rows_by_time import BEFORE_ALL, are_up_to
 from txtopo.columnar.rows_file import in_memory
@@ -153,59 +153,48 @@ class Reducer:
         txids = pa.array(np.full(rows.num_rows, part.txid, dtype=np.int64))
         return rows.rename_columns(schema.names).cast(schema).append_column(_TXID, txids)
 
-    def folded_alive(
+    def fold(
         self,
-        is_there: npt.NDArray[np.bool_] | None,
+        is_there: Mask,
         stored: pa.Table,
         new: pa.Table,
         parts: Sequence[TransactionRows],
         reduction: Folding,
     ) -> pa.Table | None:
-        """Fold a group into a table whose keys expire: as :meth:`folded_at`, or :meth:`folded` without ``is_there``.
+        """Return the next rows of a group's keys; None if they cannot be folded in columns.
 
-        ``new`` is what :meth:`contributions` made of ``parts``.
+        Args:
+            is_there: for each row of ``new`` whether the table has its key.
+            stored: the table's rows of those keys, in the same order.
+            new: what :meth:`contributions` made of ``parts``.
+            parts: the rows of each transaction.
+            reduction: the function to fold with.
         """
-        first, untils = parts[0].txid, [BEFORE_ALL if part.until is None else part.until for part in parts]
-        if reaches(stored, first):
+        if reaches(stored, parts[0].txid):
             return None
+        by_column = reduction.by_column(list(self.rows.value))
+        if not self.time:
+            return self._folded_at(is_there, stored, new, by_column)
+        untils = [BEFORE_ALL if part.until is None else part.until for part in parts]
         is_over = are_up_to(stored, self.time, untils[0])
         if pc.any(is_over).as_py():
             is_alive = pc.invert(is_over)
             stored = stored.filter(is_alive)
-            if is_there is not None:
-                is_there = is_there.copy()
-                is_there[is_there] = is_alive.to_numpy()
+            is_there = is_there.copy()
+            is_there[is_there] = is_alive.to_numpy()
         at, last = self._schema.get_field_index(self.time), untils[-1]
         times = [stored[self.time], *(in_memory(part.rows).column(at) for part in parts)]
         if any(_min(each, last + 1) <= last for each in times):
             rows = list(zip(untils, map(self._with_txid, parts), strict=True))
             return reduced_in_turn(stored, rows, self.time, list(self.rows.key), self._by_column(reduction))
-        if is_there is None:
-            return self.folded(stored, new, first, reduction)
-        return self.folded_at(is_there, stored, new, first, reduction)
+        return self._folded_at(is_there, stored, new, by_column)
 
-    def folded(self, stored: pa.Table, new: pa.Table, first: int, reduction: Folding) -> pa.Table | None:
-        """Return the rows of both, reduced to one row per key; None if they cannot be folded in columns.
-
-        ``new`` is the result of :meth:`contributions`, and ``first`` its first transaction.
-        """
-        if reaches(stored, first):
-            return None
-        return self._reduced(pa.concat_tables([stored, new]), reduction)
-
-    def folded_at(
-        self, is_there: npt.NDArray[np.bool_], stored: pa.Table, new: pa.Table, first: int, reduction: Folding
+    def _folded_at(
+        self, is_there: Mask, stored: pa.Table, new: pa.Table, by_column: Mapping[str, ColumnReduction]
     ) -> pa.Table | None:
-        """Fold the table's values of the same keys into ``new``: as :meth:`folded`, but without a search for keys.
-
-        ``is_there`` says for each row of ``new`` whether the table has its key; ``stored`` holds the table's rows of
-        those keys, in the same order.
-        """
-        if reaches(stored, first):
-            return None
+        """Fold the stored values into ``new``; no key is looked for."""
         # The place of each row of ``new`` in ``stored``, which has only the keys that are there; null for a new key.
         places = pa.array(np.cumsum(is_there) - 1, mask=~is_there)
-        by_column = reduction.by_column(list(self.rows.value))
         simple = {
             name: how
             for name, how in by_column.items()
@@ -231,9 +220,9 @@ class Reducer:
 
     @staticmethod
     def _row_by_row(
-        is_there: npt.NDArray[np.bool_], stored: pa.Table, new: pa.Table, by_column: Mapping[str, ColumnReduction]
+        is_there: Mask, stored: pa.Table, new: pa.Table, by_column: Mapping[str, ColumnReduction]
     ) -> pa.Table | None:
-        """Return the reduced value columns of ``new`` and ``stored``, as :meth:`folded_at` has them: by row numbers."""
+        """Return the reduced value columns of ``new`` and ``stored``, for :meth:`_folded_at`: by row numbers."""
         numbers = np.arange(new.num_rows)
         rows = pa.concat_tables(
             table.select(list(by_column)).append_column(TXID_FIELD, pa.array(own))

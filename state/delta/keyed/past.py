@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from state.delta.keyed.cache import TableCache
-from state.delta.log.data_files import fitted
+from state.delta.log.data_files import DataFile, DataFolder, files_of, fitted
 from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, taken_until
 from state.delta.read.history import PastDeltaTable
@@ -34,6 +34,7 @@ CACHED_KEYS_MAX = 1_000_000
 class _Pinned:
     """A version that stays as it is; see :class:`~state.delta.keyed.cache.Source`."""
 
+    location: Location
     table: DeltaTable
 
     @property
@@ -42,7 +43,11 @@ class _Pinned:
 
     @property
     def rows(self) -> int:
-        return int(self.table.count())
+        return sum(file.live for file in self.files.values())
+
+    @property
+    def files(self) -> Mapping[str, DataFile]:
+        return files_of(self.location, self.table)
 
 
 class PastDeltaState(PastDeltaTable, ExpiresKeys):
@@ -51,7 +56,7 @@ class PastDeltaState(PastDeltaTable, ExpiresKeys):
     def __init__(self, declared: State, topology_id: str, location: Location, rows: RowFormat, txid: int) -> None:
         super().__init__(declared, topology_id, location, rows.state, txid)
         self._rows = rows
-        self._cache = TableCache(rows, CACHED_KEYS_MAX, CACHED_KEYS_MAX)
+        self._cache = TableCache(rows, DataFolder(location), CACHED_KEYS_MAX, CACHED_KEYS_MAX)
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value that each key had then, None for keys that were missing."""
@@ -134,7 +139,7 @@ class PastDeltaState(PastDeltaTable, ExpiresKeys):
 
     def _multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         try:
-            return self._cache.multi_get(_Pinned(self._table), keys)
+            return self._cache.multi_get(_Pinned(self._location, self._table), keys)
         except WORLD_ERRORS as error:
             raise self._gone(self._txid) from error
 

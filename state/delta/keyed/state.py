@@ -16,12 +16,14 @@ from state.delta.keyed.buckets import fold_on_executors
 from state.delta.keyed.cache import ROWS_PER_KEY, TableCache
 from state.delta.keyed.folding import Reducer, TooManyKeys
 from state.delta.keyed.past import PastDeltaState
-from state.delta.keyed.writing import FileWrites, RowWrites, over_files, whole_table
+from state.delta.keyed.segments import Rewrite
+from state.delta.keyed.writing import FileWrites, RowWrites, has_key_of, others
+from state.delta.log.data_files import DataFile
 from state.delta.log.put import Change
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.foreign import stale
 from state.delta.read.history import read_table
-from state.delta.schema import FittedRows, RowFormat, checked_fields
+from state.delta.schema import TXID_FIELD, FittedRows, RowFormat, checked_fields, without_removed
 from state.delta.upkeep import Upkeep
 from state.delta.writer import WRITE_TRIES_MAX, TableWriter
 from txtopo.api.fields import Fields
@@ -177,14 +179,14 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
     def __init__(self, declared: DeltaState, writer: TableWriter, upkeep: Upkeep) -> None:
         self._rows = rows = declared.format(writer.fence.state)
         super().__init__(declared, writer, rows.schema(), upkeep)
-        self._cache = TableCache(rows, declared.cached_keys_max, declared.cached_keys_max * ROWS_PER_KEY)
+        self._cache = TableCache(rows, self._data, declared.cached_keys_max, declared.cached_keys_max * ROWS_PER_KEY)
         self._time = declared.expires
         self._reducer = Reducer(rows, self._time)
         self._looked_at = 0
         """How many files upkeep has looked at for expired rows, in turn."""
-        self._after: pa.Table | None = None
+        self._rewrites: list[tuple[Rewrite, Sequence[DataFile]]] | None = None
         self._fitted: FittedRows | None = None
-        """All rows after the prepared write, and those that it changes, if they are at hand."""
+        """What the prepared write makes of the rows in memory, and the values that it puts, if they are at hand."""
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value of each key as of this coordinator's last write; see :meth:`OpenedState.multi_get`."""
@@ -230,14 +232,8 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
             raise self._writer.failure("its rows cannot be read by the executors", error) from error
 
     def _folded(self, new: pa.Table, parts: Sequence[TransactionRows], reduction: Folding) -> pa.Table | None:
-        keys, first = new.select(list(self._rows.key)), parts[0].txid
-        found = self._cache.found_among(self._writer, keys)
-        if self._time:
-            is_there, stored = (None, self._cache.rows_of(self._writer, keys)) if found is None else found
-            return self._reducer.folded_alive(is_there, stored, new, parts, reduction)
-        if found is not None:
-            return self._reducer.folded_at(*found, new, first, reduction)
-        return self._reducer.folded(self._cache.rows_of(self._writer, keys), new, first, reduction)
+        keys = new.select(list(self._rows.key))
+        return self._reducer.fold(*self._cache.found_among(self._writer, keys), new, parts, reduction)
 
     def expired_until(self, watermark: dt.datetime | None) -> int:
         """Return the time up to which keys have expired for the last write; see :class:`ExpiresKeys`."""
@@ -267,7 +263,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
 
     def _make(self, txid: int, values: Writes | pa.Table) -> Any:
         writes = self._as_writes(txid, values)
-        self._after = self._fitted = None
+        self._rewrites = self._fitted = None
         if isinstance(writes, FileWrites):
             return writes.note()
         if not writes.rows.num_rows:
@@ -277,10 +273,23 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
         return attrs.evolve(made, until=writes.until).note()
 
     def _made(self, txid: int, writes: RowWrites) -> FileWrites:
-        self._after = self._cache.after(self._writer, writes.rows)
-        if self._after is not None:
-            return whole_table(self._data, self._after, writes, self._on_head(txid))
-        return over_files(self._data, self._rows, self._writer.files.values(), writes, self._on_head(txid))
+        keys, held, data = list(self._rows.key), self._writer.files, self._data
+        gone = writes.rows.filter(pc.is_null(writes.rows[TXID_FIELD])).select(keys)
+        rewrites = self._cache.rewritten(self._writer, writes.rows)
+        if rewrites is None:
+            removed, rest = others(data, self._rows, held.values(), has_key_of(writes.rows.select(keys)), txid)
+            added = [*data.put_all(f"keys-{txid}", without_removed(writes.rows)), *rest]
+        else:
+            self._rewrites = [(each, data.put_all(f"keys-{txid}", each.rows)) for each in rewrites]
+            removed = [held[each.path] for each in rewrites if each.path is not None]
+            added = [file for _, files in self._rewrites for file in files]
+        return attrs.evolve(
+            self._on_head(txid),
+            added=added,
+            removed=removed,
+            without=data.put_all(f"removed-{txid}", gone),
+            rows_put=writes.rows_put,
+        )
 
     def _on_head(self, first_txid: int) -> FileWrites:
         """Return a write of nothing that is computed from the rows of the head."""
@@ -343,7 +352,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
                 break
         if not removed:
             return None
-        self._cache.clear()  # it has the rows that go
+        self._cache.forget_values()  # it has those that go
         return Change(added, removed)
 
     def _landed(self, note: Any) -> None:
@@ -352,7 +361,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
             self._cache.moved(version)
         elif note == self._prepared:
             # Its values are made now, when the write is visible already: that takes longer than to write them.
-            self._cache.written(version, None if self._fitted is None else self._fitted.values, self._after)
+            self._cache.written(version, None if self._fitted is None else self._fitted.values, self._rewrites)
         else:
             self._cache.clear()
-        self._after = self._fitted = None
+        self._rewrites = self._fitted = None

@@ -73,7 +73,7 @@ def test_other_states_take_nothing(tmp_path):
 
 def test_keys_with_the_same_hash_are_told_apart(tmp_path, monkeypatch):
     """A key is not taken for another one whose hash is the same."""
-    monkeypatch.setattr(key_index, "_hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
+    monkeypatch.setattr(key_index, "hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
     state = opened(tmp_path, key="k")
     put(state, (1, [("a", 10), ("b", 20)]), (2, [("c", 30)]))
     view = group_state(state).begin(3)

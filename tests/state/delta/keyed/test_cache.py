@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, TransactionalValue, read_table
-from state.delta.keyed import cache
+from state.delta.keyed import cache, segments
+from state.delta.keyed.segments import Segments
 from tests.budgets import examples
 from tests.state.delta.delta_tables import hold_no_rows
 from txtopo import Fields
 from txtopo.api.values import KEYED_KINDS
 from txtopo.columnar import key_index
-from txtopo.columnar.key_index import KeyIndex
+from txtopo.columnar.key_index import HashIndex, are_equal, hashes_of
 from txtopo.transactional.commit.views import GroupState
 from txtopo.transactional.commit.write_buffer import group_state
 
@@ -57,12 +58,73 @@ def test_found_where_they_are(drawn) -> None:
     rows = table_of(kinds, [*first, *later])
     wanted = [*reversed(later), *first, *others]
     positions = {key: position for position, key in enumerate([*first, *later])}
-    if len(set(key_index._hashes_of(rows).tolist())) < rows.num_rows:  # "a" and "a\0" have the same hash
-        assert KeyIndex.of(rows) is None
-        return
-    for index in (KeyIndex.of(rows), KeyIndex.of(table_of(kinds, first)).extended(table_of(kinds, later))):
-        found = index.positions(rows, table_of(kinds, wanted))
-        assert found.tolist() == [positions.get(key, -1) for key in wanted]
+    for index in (index_of(rows, [len(first) + len(later)]), index_of(rows, [len(first), len(later)])):
+        assert found_in(index, rows, table_of(kinds, wanted)) == [positions.get(key, -1) for key in wanted]
+
+
+def index_of(rows: pa.Table, counts: list[int]) -> HashIndex:
+    """Return an index of rows, to which some are added at a time; each row's number is its place."""
+    index, at = HashIndex(), 0
+    for count in counts:
+        index.add(hashes_of(rows.slice(at, count)), np.arange(at, at + count))
+        at += count
+    return index
+
+
+def found_in(index: HashIndex, rows: pa.Table, wanted: pa.Table) -> list[int]:
+    are_same = lambda own, numbers: are_equal(wanted.take(own), rows.take(numbers))
+    return index.find(hashes_of(wanted), are_same).tolist()
+
+
+HASHES = st.sampled_from([0, 1, 7, 1 << 63, (1 << 64) - 1, (1 << 64) - 2])
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["add", "move", "remap", "remove"]), st.lists(HASHES, max_size=5))), st.data()
+)
+def test_any_steps_of_an_index(steps, data) -> None:
+    """Whatever is added, moved and removed, each key has its number, among others of its hash and at the table's end."""
+    model: dict[int, tuple[int, int]] = {}
+    index, following = HashIndex(), 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_index, "_SLOTS_MIN", 4)
+        index = HashIndex()
+        for name, hashes in steps:
+            keys = sorted(model)[: len(hashes)]
+            match name:
+                case "add":
+                    new = [(len(model) + 1_000 * following + at, hashed) for at, hashed in enumerate(hashes)]
+                    numbers = np.arange(following, following + len(hashes))
+                    following += len(hashes)
+                    index.add(np.array(hashes, np.uint64), numbers)
+                    model.update((key, (h, int(n))) for (key, h), n in zip(new, numbers, strict=True))
+                case "move":
+                    olds = np.array([model[key][1] for key in keys], np.int64)
+                    news = np.arange(following, following + len(keys))
+                    following += len(keys)
+                    index.move(np.array([model[key][0] for key in keys], np.uint64), olds, news)
+                    model.update((key, (model[key][0], int(n))) for key, n in zip(keys, news, strict=True))
+                case _:
+                    first, end = sorted(data.draw(st.tuples(*[st.integers(0, following)] * 2)))
+                    news = (
+                        np.arange(following, following + end - first) if name == "remap" else np.full(end - first, -1)
+                    )
+                    following += end - first
+                    index.remap(first, news)
+                    for key, (h, n) in list(model.items()):
+                        if first <= n < end:
+                            model[key] = (h, int(news[n - first]))
+                            if name == "remove":
+                                del model[key]
+            hashes_held = np.array([h for h, _ in model.values()], np.uint64)
+            wanted = np.array([n for _, n in model.values()], np.int64)
+            found = index.find(hashes_held, lambda own, numbers: numbers == wanted[own])  # noqa: B023
+            assert found.tolist() == wanted.tolist()
+            assert index.find(np.array([5, 0], np.uint64), lambda own, _: own < 0).tolist() == [-1, -1]
+            for h, n in model.values():
+                assert index.find_one(h, n.__eq__) == n
+            assert index.find_one(3, lambda _: True) == -1
 
 
 @settings(max_examples=examples(20), deadline=None)
@@ -83,31 +145,12 @@ def test_single_keys_become_recent(tmp_path, monkeypatch) -> None:
     """A single key that is read again stays in the cache; the one not read for the longest time leaves it."""
     table = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), cached_keys_max=2).open("t", "s", "l", 1)
     table.write(1, {key: TransactionalValue(1, n) for n, key in enumerate("abcd")})
-    searched, row_of = [], cache._Held.row_of
-    monkeypatch.setattr(cache._Held, "row_of", lambda held, key: (searched.append(key), row_of(held, key))[1])
+    searched, find_one = [], Segments.find_one
+    monkeypatch.setattr(Segments, "find_one", lambda held, key: (searched.append(key), find_one(held, key))[1])
     for key in "abacab":
         assert table.multi_get([key]) == [(1, "abcd".index(key))]
     assert searched == ["a", "b", "c", "b"]
     table.close()
-
-
-def test_many_rows_are_inserted() -> None:
-    """A few new rows among many are put between them."""
-    names = [(f"w{number}",) for number in range(1_100)]
-    rows = table_of(("string",), names)
-    index = KeyIndex.of(rows.slice(0, 1_000)).extended(rows.slice(1_000))
-    assert index.positions(rows, rows).tolist() == list(range(1_100))
-
-
-def test_same_hash() -> None:
-    """Two keys with one hash have no index; a wanted key with a row's hash is not taken for it."""
-    rows = table_of(("string",), [("a",), ("b",)])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_index, "_hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
-        assert KeyIndex.of(rows) is None
-        one = KeyIndex.of(rows.slice(0, 1))
-        assert one.positions(rows.slice(0, 1), table_of(("string",), [("b",), ("a",)])).tolist() == [-1, 0]
-        assert one.extended(rows.slice(1)) is None
 
 
 COLLIDING = [(0, 2**61 - 1), (1, 2**61), (-1, -2), (7, 7 - (2**61 - 1))]
@@ -153,7 +196,7 @@ def test_any_writes(tmp_path_factory, rows, groups, kind) -> None:
     model = {}
     with pytest.MonkeyPatch.context() as patch:
         if rows == "of the same hash":
-            patch.setattr(key_index, "_hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
+            patch.setattr(segments, "hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
         elif rows == "too many to hold":
             hold_no_rows(patch)
         key = Fields("word: string", "part: long")
@@ -185,8 +228,6 @@ def test_updates_of_a_large_table(tmp_path_factory, transactions, bytes_max) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cache, "COLUMNS_KEYS_MIN", 1)
         patch.setattr(cache, "ROWS_BYTES_MAX", bytes_max)
-        if bytes_max < 0:  # then nothing is held, not even no rows
-            patch.setattr(cache, "_Held", None)
         declared = DeltaState(path / "t", Fields("word: string"), Fields("n: long"), cached_keys_max=2)
         state = declared.open("topology", "s", "life", 1)
         for txid, keys in enumerate(transactions, 1):
@@ -198,6 +239,7 @@ def test_updates_of_a_large_table(tmp_path_factory, transactions, bytes_max) -> 
             update_in(group, txid, keys)
             state.write(txid, group.writes())
             model |= {key: (model.get(key, (0, 0))[0] + 1, txid) for key in keys}
+            assert state._cache._held.nbytes <= max(0, bytes_max)
         columns = read_table(path / "t").to_pydict()
         assert {key: (n, txid) for key, n, txid in zip(*columns.values(), strict=True)} == model
         state.close()

@@ -1,0 +1,284 @@
+"""The rows of a keyed table in the driver's memory, a *segment* for each data file, and where each key is.
+
+Rows need 10x less memory as Arrow columns than as Python objects. An index finds the number of a row from its
+key. A segment has a range of numbers, some of them spare: where a write replaces its file, every row keeps its
+place, and so its number, and unchanged columns are not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.delta.log.data_files import BUCKET_ROWS, DataFile
+from state.delta.schema import TXID_FIELD
+from txtopo.columnar.hashing import stable_hash
+from txtopo.columnar.key_index import NUMBERS, HashIndex, Mask, Positions, are_equal, hashes_of
+from txtopo.columnar.taking import taken
+from txtopo.transactional.tasks.progress_probe import current_probe
+
+__all__ = ["Rewrite", "Segments"]
+
+_SPARE_MIN = 4096
+"""The least number of spare numbers of a segment."""
+
+
+@attrs.frozen(eq=False)
+class _Segment:
+    """The rows of one data file.
+
+    Args:
+        rows: its rows, in the order of the file.
+        first: the number of the first one.
+        end: the end of its numbers, exclusive.
+    """
+
+    rows: pa.Table
+    first: int
+    end: int
+
+
+@attrs.frozen(eq=False)
+class Rewrite:
+    """What a write makes of a segment, or of none: rows that go to new files.
+
+    Args:
+        path: the file of the segment that is replaced; None if there is none.
+        rows: the rows of the new files: first those of the segment that stay, each in its place unless others go, then
+            new ones.
+        kept: for each row of the segment its place among them, -1 if it goes; None if all stay.
+        added: how many new ones there are.
+    """
+
+    path: str | None
+    rows: pa.Table
+    kept: Positions | None
+    added: int
+
+
+class Segments:
+    """All rows of one version of a keyed table.
+
+    Args:
+        schema: the table's columns.
+        keys: the names of the key columns.
+    """
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[str]) -> None:
+        self._schema = schema
+        self._keys = list(keys)
+        self._by_path: dict[str, _Segment] = {}
+        self._index: HashIndex | None = None
+        """The rows by their keys' hashes; made when somebody looks for a key."""
+        self._next = 0
+        """The first number that no segment has had."""
+        self._found: tuple[pa.Table, Positions] | None = None
+        """The keys of the last look-up, and their numbers: a group folds keys and then writes the same keys."""
+
+    @classmethod
+    def of(cls, rows: pa.Table, keys: Sequence[str]) -> Segments:
+        """Return some rows as the only segment."""
+        made = cls(rows.schema, keys)
+        made.replace([(Rewrite(None, rows.combine_chunks(), None, rows.num_rows), [DataFile("", 0, rows.num_rows)])])
+        return made
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the rows."""
+        return sum(segment.rows.nbytes for segment in self._by_path.values())
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return sum(segment.rows.num_rows for segment in self._by_path.values())
+
+    @property
+    def rows(self) -> pa.Table:
+        """All rows."""
+        return pa.concat_tables([self._schema.empty_table(), *(each.rows for each in self._by_path.values())])
+
+    def hold(self, files: Mapping[str, DataFile], read: Callable[[DataFile], pa.Table]) -> None:
+        """Hold the rows of some files, and no others; those that are not held yet are read."""
+        gone = [path for path in self._by_path if path not in files]
+        new = [file for path, file in files.items() if path not in self._by_path]
+        if len(gone) == len(self._by_path):
+            self.clear()
+        for path in gone:
+            segment = self._by_path.pop(path, None)
+            if segment is not None and self._index is not None:
+                self._index.remap(segment.first, np.full(segment.rows.num_rows, -1))
+        for file in new:
+            rows = read(file).combine_chunks()
+            first, end = self._numbers_for(rows.num_rows)
+            self._place(rows, [file], first, end)
+            if self._index is not None:
+                self._index.add(hashes_of(rows.select(self._keys)), np.arange(first, first + rows.num_rows))
+        if gone or new:
+            self._found = None
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._by_path.clear()
+        self._index = self._found = None
+        self._next = 0
+
+    def find(self, keys: pa.Table) -> Positions:
+        """Return the number of the row of each key, of a table of the key columns; -1 if there is none."""
+        if self._found is None or not self._found[0].equals(keys):
+            index = self._key_index()
+
+            def are_same(own: Positions, numbers: Positions) -> Mask:
+                return are_equal(keys.take(own), self.take(numbers, keys.column_names))
+
+            self._found = keys, index.find(hashes_of(keys), are_same)
+        return self._found[1]
+
+    def find_one(self, key: Any) -> Sequence[Any] | None:
+        """Return the row of one key of strings and integers that fit their columns; None if there is none."""
+        width = len(self._keys)
+        row: list[Any] = []
+
+        def is_same(number: int) -> bool:
+            segment = next(each for each in self._by_path.values() if each.first <= number < each.end)
+            at = number - segment.first
+            row[:] = [column[at].as_py(maps_as_pydicts="strict") for column in segment.rows.columns]
+            return bool((row[0] if width == 1 else (*row[:width],)) == key)
+
+        return row if self._key_index().find_one(stable_hash(key), is_same) >= 0 else None
+
+    def take(self, numbers: Positions, names: Sequence[str] | None = None) -> pa.Table:
+        """Return rows by number, in the order of the numbers, or the columns ``names`` of them."""
+        segments = sorted(self._by_path.values(), key=lambda each: each.first)
+        tables = [each.rows if names is None else each.rows.select(names) for each in segments]
+        if len(tables) == 1:
+            return taken(tables[0], numbers - segments[0].first)
+        if not len(numbers):
+            return self._schema.empty_table() if names is None else self._schema.empty_table().select(names)
+        order = np.argsort(numbers, kind="stable")
+        ordered = numbers[order]
+        bounds = ordered.searchsorted([*(each.first for each in segments), self._next])
+        parts = [
+            taken(rows, ordered[first:end] - segment.first)
+            for rows, segment, first, end in zip(tables, segments, bounds, bounds[1:], strict=False)
+            if first < end
+        ]
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return taken(pa.concat_tables(parts).combine_chunks(), back)
+
+    def rewritten(self, new: pa.Table) -> list[Rewrite]:
+        """Return what a write of some rows makes of the segments that it touches.
+
+        ``new`` has each key once; a row without a txid removes its key. New keys go to the smallest segment, unless
+        that is full.
+        """
+        numbers, is_put = self.find(new.select(self._keys)), pc.is_valid(new[TXID_FIELD]).to_numpy()
+        is_new = (numbers < 0) & is_put
+        smallest = min(self._by_path, key=lambda path: self._by_path[path].rows.num_rows, default=None)
+        if smallest is not None and self._by_path[smallest].rows.num_rows + is_new.sum() > BUCKET_ROWS:
+            smallest = None
+        made, is_placed = [], not is_new.any()
+        for path, segment in self._by_path.items():
+            takes_new = path == smallest and not is_placed
+            own = np.flatnonzero((numbers >= segment.first) & (numbers < segment.end))
+            if len(own) or takes_new:
+                made.append(self._rewrite(path, segment, new, numbers, own, is_put, is_new if takes_new else None))
+                is_placed = is_placed or takes_new
+        if not is_placed:
+            made.append(Rewrite(None, new.filter(pa.array(is_new)), None, int(is_new.sum())))
+        return made
+
+    def _rewrite(  # noqa: PLR0913, PLR0917 - a segment, and what a write has for it
+        self,
+        path: str,
+        segment: _Segment,
+        new: pa.Table,
+        numbers: Positions,
+        own: Positions,
+        is_put: Mask,
+        is_new: Mask | None,
+    ) -> Rewrite:
+        rows, count = segment.rows, segment.rows.num_rows
+        at, is_replaced = numbers[own] - segment.first, is_put[own]
+        sources = np.arange(count)
+        sources[at[is_replaced]] = count + own[is_replaced]
+        both = pa.concat_tables([rows, new])
+        if is_replaced.any():
+            columns = {
+                name: rows[name] if name in self._keys else taken(both.select([name]), sources)[name]
+                for name in rows.column_names
+            }
+            rows = pa.table(columns, schema=rows.schema)
+        kept: Positions | None = None
+        if not is_replaced.all():
+            stays = np.ones(count, dtype=np.bool_)
+            stays[at[~is_replaced]] = False
+            kept = np.where(stays, np.cumsum(stays) - 1, -1)
+            rows = rows.filter(pa.array(stays))
+        if is_new is not None:
+            rows = pa.concat_tables([rows, new.filter(pa.array(is_new))])
+        return Rewrite(path, rows.combine_chunks(), kept, 0 if is_new is None else int(is_new.sum()))
+
+    def replace(self, rewrites: Iterable[tuple[Rewrite, Sequence[DataFile]]]) -> None:
+        """Hold what a write has made of segments, in the files that it was written to."""
+        self._found = None
+        for rewrite, files in rewrites:
+            old = None if rewrite.path is None else self._by_path.pop(rewrite.path)
+            first, end = self._numbers_of(rewrite, old)
+            self._place(rewrite.rows, files, first, end)
+            if self._index is not None and rewrite.added:
+                at = rewrite.rows.num_rows - rewrite.added
+                added = rewrite.rows.slice(at).select(self._keys)
+                self._index.add(hashes_of(added), np.arange(first + at, first + at + rewrite.added))
+        if self._next > NUMBERS // 2:
+            self._begin_numbers_again()
+
+    def _numbers_of(self, rewrite: Rewrite, old: _Segment | None) -> tuple[int, int]:
+        """Return the first number of the rows of a rewrite and the end of its range; those that stay have theirs."""
+        count = rewrite.rows.num_rows
+        if old is not None and rewrite.kept is None and old.first + count <= old.end:
+            return old.first, old.end
+        first, end = self._numbers_for(count)
+        if old is not None and self._index is not None:
+            places = np.arange(old.rows.num_rows) if rewrite.kept is None else rewrite.kept
+            self._index.remap(old.first, np.where(places < 0, -1, places + first))
+        return first, end
+
+    def _numbers_for(self, count: int) -> tuple[int, int]:
+        """Return a new range of numbers for some rows, with as many to spare."""
+        first, self._next = self._next, self._next + count + max(count, _SPARE_MIN)
+        return first, self._next
+
+    def _place(self, rows: pa.Table, files: Sequence[DataFile], first: int, end: int) -> None:
+        """Hold rows, in the order of some files, with the numbers from ``first`` on."""
+        at = 0
+        for file in files:
+            until = end if file is files[-1] else first + at + file.rows
+            self._by_path[file.path] = _Segment(rows.slice(at, file.rows), first + at, until)
+            at += file.rows
+
+    def _begin_numbers_again(self) -> None:
+        """Give all rows other numbers: few are left."""
+        self._index, self._next = None, 0
+        for path, segment in self._by_path.items():
+            first, end = self._numbers_for(segment.rows.num_rows)
+            self._by_path[path] = attrs.evolve(segment, first=first, end=end)
+
+    def _key_index(self) -> HashIndex:
+        if self._index is None:
+            probe = current_probe()
+            self._index = HashIndex()
+            hashes, numbers = [], []
+            for segment in self._by_path.values():
+                probe.step()
+                hashes.append(hashes_of(segment.rows.select(self._keys)))
+                numbers.append(np.arange(segment.first, segment.first + segment.rows.num_rows))
+            if hashes:
+                self._index.add(np.concatenate(hashes), np.concatenate(numbers))
+            probe.step()
+        return self._index
