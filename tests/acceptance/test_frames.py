@@ -106,7 +106,7 @@ class SmallNumbers(Numbers):
     output_fields = Fields("attempt", "k: long", "price: decimal(10,2)", "tags: array<string>")
 
     def read(self, spark, metadata):
-        return spark.range(*metadata).selectExpr("CAST(id % 7 AS INT) AS k", "id AS price", "array('a') AS tags")
+        return spark.range(*metadata).selectExpr("CAST(id % 7 AS INT) AS k", "7S AS price", "array() AS tags")
 
 
 class CountAsInt(CountByKey):
@@ -115,7 +115,7 @@ class CountAsInt(CountByKey):
         return frame.groupBy("attempt", "k").agg(F.count("*").cast("int").alias("n"))
 
 
-def test_types_are_cast(spark: SparkSession) -> None:
+def test_types_are_widened(spark: SparkSession) -> None:
     """Columns get the types of their fields, of a spout as of a bolt."""
     state = counts()
     builder = TransactionalTopologyBuilder("frames", "spout", SmallNumbers(), 1)

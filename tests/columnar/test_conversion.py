@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.columnar.value_cells import ARROW, MOMENT, PYTHON, refused_in, taken_in
+from tests.columnar.value_cells import ARROW, AWARE, MOMENT, PYTHON, refused_in, taken_in
 from txtopo.api.types import parse_type
-from txtopo.columnar.conversion import cast_array, cast_rows, fit_array, misfit_in, misfit_of
+from txtopo.columnar.conversion import cast_array, cast_rows, fit_array, misfit_in, misfit_of, takes_all
 from txtopo.errors import FieldsError
 
 
@@ -70,6 +71,53 @@ def test_what_is_the_same_is_taken(kind: str, value: Any, kept: Any) -> None:
 def test_why(kind: str, value: Any, words: str) -> None:
     """The reason names the innermost value that does not fit, its class and its type."""
     assert words in misfit_of([value], parse_type(kind)).why
+
+
+EDGES: dict[str, list[Any]] = {
+    "tinyint": [-128, 127],
+    "smallint": [-(2**15), 2**15 - 1],
+    "int": [-(2**31), 2**31 - 1],
+    "long": [-(2**63), 2**63 - 1],
+    "float": [2.0**-149, 3.4028234663852886e38, -3.4028234663852886e38],
+    "double": [5e-324, 1.7976931348623157e308, 2.0**53 + 2],
+    "decimal(3,0)": [Decimal(999), Decimal(-999)],
+    "decimal(5,2)": [Decimal("999.99"), Decimal("0.01")],
+    "decimal(10,0)": [Decimal(9_999_999_999)],
+    "decimal(38,18)": [Decimal(f"{'9' * 20}.{'9' * 18}")],
+    "boolean": [True],
+    "string": ["1"],
+    "binary": [b"1"],
+    "date": [MOMENT.date()],
+    "timestamp": [AWARE],
+    "timestamp_ntz": [MOMENT],
+}
+"""The values of each type that need most of another one."""
+
+
+@pytest.mark.parametrize("kind", EDGES)
+@pytest.mark.parametrize("theirs", EDGES)
+def test_a_type_takes_all_of_another_if_each_value_is_cast(kind: str, theirs: str) -> None:
+    """The types decide as the values would, within lists, maps and structs, too."""
+    ours, other = parse_type(kind), parse_type(theirs)
+    casts = all(cast_array(pa.array([value], other), ours) is not None for value in EDGES[theirs])
+    assert takes_all(ours, other) == casts
+    assert takes_all(pa.list_(ours), pa.list_(other)) == casts
+    assert takes_all(pa.map_(ours, ours), pa.map_(other, ours)) == casts
+    assert takes_all(pa.map_(ours, ours), pa.map_(ours, other)) == casts
+    assert takes_all(pa.struct([("a", ours)]), pa.struct([("a", other)])) == casts
+    assert not takes_all(pa.list_(ours), other)
+    assert not takes_all(ours, pa.struct([("a", other)]))
+
+
+def test_a_struct_takes_all_of_one_with_its_members() -> None:
+    """Each by its name, in whatever order; none may be missing, misspelt or there twice. Null fits every type."""
+    two = parse_type("struct<a: long, b: string>")
+    assert takes_all(two, parse_type("struct<b: string, a: int>"))
+    assert takes_all(two, pa.null())
+    assert takes_all(two, pa.struct([("a", pa.null()), ("b", pa.null())]))
+    for members in ("a: long", "a: long, b: string, c: long", "a: long, B: string"):
+        assert not takes_all(two, parse_type(f"struct<{members}>"))
+    assert not takes_all(two, pa.struct([("a", pa.int64()), ("b", pa.string()), ("b", pa.string())]))
 
 
 STRUCT = pa.struct([("a", pa.int64()), ("b", pa.int64())])

@@ -137,11 +137,56 @@ JSON = [
 ]
 """Values of JSON members, in files and in Kafka's records."""
 
+FRAME = [
+    Cell("long", [("3Y", 3), ("3", 3), ("NULL", None)], ["2.0D", "2BD", "'1'", "true", "DATE'2020-01-01'"]),
+    Cell("int", [("3S", 3)], ["3L"]),
+    Cell("double", [("3", 3.0), ("CAST(0.1 AS FLOAT)", float(np.float32(0.1)))], ["3L", "1.5BD", "true", "'1'"]),
+    Cell("float", [("3S", 3.0)], ["3", "0.5D"]),
+    Cell("boolean", [("true", True)], ["1", "'true'"]),
+    Cell("string", [("'a'", "a")], ["X'61'", "1", "true"]),
+    Cell("binary", [("X'61'", b"a")], ["'a'", "1"]),
+    Cell(
+        "decimal(5,2)",
+        [("3Y", Decimal("3.00")), ("1.5BD", Decimal("1.50"))],
+        ["3S", "1.555BD", "1000.0BD", "1.5D", "'1.5'"],
+    ),
+    Cell("date", [("DATE'2020-01-01'", MOMENT.date())], ["TIMESTAMP_NTZ'2020-01-01'", "'2020-01-01'"]),
+    Cell(
+        "timestamp",
+        [("TIMESTAMP'2020-01-01 05:00:00+02:00'", AWARE)],
+        ["TIMESTAMP_NTZ'2020-01-01'", "DATE'2020-01-01'", "5", "INTERVAL 1 DAY", "INTERVAL 1 MONTH"],
+    ),
+    Cell(
+        "timestamp_ntz",
+        [("TIMESTAMP_NTZ'2020-01-01 05:00:00'", MOMENT)],
+        ["TIMESTAMP'2020-01-01 05:00:00+02:00'", "DATE'2020-01-01'"],
+    ),
+    Cell("array<long>", [("array(1, NULL)", [1, None]), ("array()", [])], ["array(2.5D)", "1L"]),
+    Cell("map<string, long>", [("map('a', 1)", {"a": 1})], ["map('a', true)", "map(1, 1)", "map()"]),
+    Cell(
+        "struct<a: long, b: long>",
+        [("named_struct('b', 2, 'a', 1)", {"a": 1, "b": 2})],
+        [
+            "named_struct('a', 1)",
+            "named_struct('a', 1, 'b', 2, 'c', 3)",
+            "named_struct('a', 1, 'B', 2)",
+            "named_struct('a', 1, 'b', 2.0D)",
+        ],
+    ),
+    Cell(
+        "array<struct<a: map<string, double>, b: string>>",
+        [("array(named_struct('b', 'x', 'a', map('k', 3)))", [{"a": {"k": 3.0}, "b": "x"}])],
+        ["array(named_struct('b', 'x', 'a', map('k', 3L)))", "array(named_struct('b', 'x'))"],
+    ),
+]
+"""Columns of DataFrames, as SQL of one value; their type decides."""
+
 WAYS = {
     "A Python value: emitted, put into a state, appended to rows, returned by a deserializer": PYTHON,
     "A column of Arrow: emitted, appended to rows, read from Parquet": ARROW,
     "A value of a CSV file": CSV,
     "A member of a JSON object, of a file or a record of Kafka": JSON,
+    "A column of a DataFrame, by its type: returned by `read` or `transform`": FRAME,
 }
 
 
@@ -162,7 +207,7 @@ def tables() -> str:
 
 def _lines() -> Iterator[str]:
     for way, cells in WAYS.items():
-        is_text = cells is CSV or cells is JSON
+        is_text = cells in (CSV, JSON, FRAME)
         yield f"**{way}.**\n"
         yield "| type of the field | taken | refused |"
         yield "|---|---|---|"

@@ -6,7 +6,8 @@ of one that does not names the value, its class, the type and why. Arrow's own c
 ``cast`` turns 1e300 into infinity and 5 into a timestamp.
 
 There are two ways in: :func:`fit_array` for Python values, :func:`cast_array` for columns of Arrow. Both return None
-if a value does not fit; :func:`misfit_of` and :func:`misfit_in` then say which, and why. Both have one rule:
+if a value does not fit; :func:`misfit_of` and :func:`misfit_in` then say which, and why. :func:`takes_all` decides by
+the type alone, where values are out of reach. All have one rule:
 
 - a value has its type's own kind: no float is an integer, no boolean a number, no integer a time, no bytes a string;
 - the converted value equals the given one. Only a ``float`` field may be less exact than its value: it keeps the
@@ -43,6 +44,7 @@ __all__ = [
     "is_exact",
     "misfit_in",
     "misfit_of",
+    "takes_all",
 ]
 
 REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -104,6 +106,19 @@ def cast_array(column: Any, kind: pa.DataType, *, is_part: bool = False) -> Any:
         return _cast(column, kind, is_part=is_part)
     except REFUSALS:
         return None
+
+
+def takes_all(kind: pa.DataType, theirs: pa.DataType) -> bool:
+    """Whether :func:`cast_array` takes each value of another type, because it takes the extreme ones."""
+    if pa.types.is_map(kind) and pa.types.is_map(theirs):
+        return takes_all(kind.key_type, theirs.key_type) and takes_all(kind.item_type, theirs.item_type)
+    if pa.types.is_list(kind) and _is_any_list(theirs):
+        return takes_all(kind.value_type, theirs.value_type)
+    if pa.types.is_struct(kind) and pa.types.is_struct(theirs):
+        members = {field.name: field.type for field in theirs}
+        has_same = theirs.num_fields == len(members) and members.keys() == {field.name for field in kind}
+        return has_same and all(takes_all(field.type, members[field.name]) for field in kind)
+    return cast_array(_extremes(theirs), kind) is not None
 
 
 def cast_rows(rows: Any, schema: pa.Schema, where: str) -> Any:
@@ -438,6 +453,19 @@ def _is_same_family(theirs: pa.DataType, ours: pa.DataType) -> bool:
     if pa.types.is_integer(theirs) and pa.types.is_floating(ours):
         return True
     return any(family(theirs) and family(ours) for family in _FAMILIES)
+
+
+def _extremes(kind: pa.DataType) -> pa.Array:
+    """Return the values of a number type that need most of another one; nulls of other types."""
+    if pa.types.is_integer(kind):
+        whole = np.iinfo(kind.to_pandas_dtype())
+        return pa.array([whole.min, whole.max], kind)
+    if pa.types.is_floating(kind):
+        real = np.finfo(kind.to_pandas_dtype())
+        return pa.array([float(real.smallest_subnormal), float(real.max)], kind)
+    if pa.types.is_decimal(kind):
+        return pa.array([decimal.Decimal((0, (9,) * kind.precision, -kind.scale))], kind)
+    return pa.nulls(1, kind)
 
 
 def _is_near(given: pa.Array, made: pa.Array) -> bool:

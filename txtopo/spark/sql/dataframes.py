@@ -17,13 +17,16 @@ import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructType
 
 from txtopo.api.copying import copied_json
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import DEFAULT_STREAM, TupleSource
+from txtopo.api.types import ddl_name, parse_type
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk, decode
-from txtopo.errors import TopologyError
+from txtopo.columnar.conversion import takes_all
+from txtopo.errors import FieldsError, TopologyError
 from txtopo.spark.sql.dataframe_code import dataframe_code
 from txtopo.spark.sql.dataframe_tasks import DataFrameTasks, last_edge
 from txtopo.spark.worker import same_partition, stage_function, task_factory_of
@@ -192,7 +195,8 @@ def _with_attempt(frame: DataFrame, attempt: TransactionAttempt, component: Plan
             component=component.id,
         )
     struct = f"named_struct('txid', {attempt.txid}L, 'attempt', {attempt.attempt}L) AS `{fields.names[0]}`"
-    return frame.selectExpr(struct, *_cast(frame, fields))
+    columns = [f"`{name}`" for name in expected]
+    return _typed(frame, component, "read()").selectExpr(struct, *columns)
 
 
 def _checked(frame: DataFrame, component: PlannedComponent) -> DataFrame:
@@ -202,24 +206,61 @@ def _checked(frame: DataFrame, component: PlannedComponent) -> DataFrame:
             f"transform() returned the columns {frame.columns}, but output_fields are {list(fields.names)}",
             component=component.id,
         )
-    columns = _cast(frame, fields)
-    if columns == [f"`{name}`" for name in fields.names[1:]]:
-        return frame
-    return frame.selectExpr(f"`{frame.columns[0]}`", *columns)
+    return _typed(frame, component, "transform()")
 
 
-def _cast(frame: DataFrame, fields: Fields) -> list[str]:
-    """Return the SQL of the fields after the attempt, with casts only where types differ: a cast costs an analysis.
+def _typed(frame: DataFrame, component: PlannedComponent, method: str) -> DataFrame:
+    """Return a frame whose columns have the fields' types; it may have the attempt before them.
 
-    As Column objects, each would cost several JVM calls for each transaction's DataFrame.
+    Spark's CAST would lose what does not fit, and takes members of structs by their order. Here the rows are out of
+    reach, so the type decides: what holds more than the field is refused, and Spark converts the rest by name.
+
+    Raises:
+        TopologyError: names a column whose type is refused.
     """
-    types, found = from_arrow_schema(fields.without_attempt().arrow_schema()), frame.schema
-    return [
-        f"`{name}`"
-        if found[name].dataType == types[name].dataType
-        else f"CAST(`{name}` AS {types[name].dataType.simpleString()}) AS `{name}`"
-        for name in types.names
-    ]
+    found = frame.schema
+    fields = component.streams[DEFAULT_STREAM].without_attempt().arrow_schema()
+    wanted = from_arrow_schema(fields)
+    others = [field for field in wanted if found[field.name].dataType != field.dataType]
+    if not others:  # a conversion costs an analysis
+        return frame
+    for field in others:
+        name, kind, theirs = field.name, fields.field(field.name).type, found[field.name].dataType
+        if not _takes_all(kind, theirs):
+            how = f"by F.col('{name}').cast('{ddl_name(kind)}') where that loses nothing"
+            if pa.types.is_nested(kind):
+                how = "member by member, since Spark casts members by their order"
+            raise TopologyError(
+                f"{method} returned the column '{name}' as {theirs.simpleString()}, of which the field "
+                f"'{name}: {ddl_name(kind)}' does not hold every value; convert it {how}, or declare the field so",
+                component=component.id,
+            )
+    before = [field for field in found if field.name not in wanted.names]
+    return frame.to(StructType([*before, *wanted]))
+
+
+def _takes_all(kind: pa.DataType, theirs: DataType) -> bool:
+    try:
+        return takes_all(kind, _arrow_type(theirs))
+    except FieldsError:  # such as an interval, which no field holds
+        return False
+
+
+def _arrow_type(kind: DataType) -> pa.DataType:
+    """Return what Arrow calls a type of Spark; Spark's own function for it knows no empty ``array()``."""
+    match kind:
+        case ArrayType():
+            return pa.list_(_arrow_type(kind.elementType))
+        case MapType() if kind.keyType != NullType():  # that of map(), which is no type of Arrow
+            return pa.map_(_arrow_type(kind.keyType), _arrow_type(kind.valueType))
+        case StructType():
+            return pa.struct([(field.name, _arrow_type(field.dataType)) for field in kind])
+        case NullType():
+            return pa.null()
+        case StringType():  # whatever its collation
+            return pa.string()
+        case _:
+            return parse_type(kind.simpleString())
 
 
 def _encode_function(
