@@ -164,6 +164,47 @@ def test_open_span_of_a_killed_run(browser):
         browser.driver.get("about:blank")
 
 
+class Quiet(Answers):
+    """A slow source: the last transaction, 594, has ended 48 s ago, and none has begun since."""
+
+    def _attempts_of(self, txid):
+        return [] if txid > 594 else super()._attempts_of(txid)
+
+    def timeline(self, since=0):
+        return {**super().timeline(since), "now": 60_000.0}
+
+
+def test_following_a_slow_source(browser):
+    """While nothing happens the last transactions show, from the left; whoever moves the picture keeps what it shows."""
+    with stub_server(Quiet()) as server:
+        open_timeline(browser, server)
+        wait_for("the last rows", lambda: browser.script("return gantt.quiet && gantt.follow && gantt.live"))
+        assert browser.script("return [Math.floor(gantt.view.low), gantt.view.from]") == [583, 0]
+        for txid in (583, 594):
+            assert browser.script(COLOURS, txid, "write") > 3
+        browser.picture("timeline-quiet")
+        browser.drag(browser.find("#gantt"), 20, 20)
+        assert browser.script("return [gantt.follow, gantt.quiet, gantt.aligned]") == [False, False, True]
+        browser.driver.get("about:blank")
+
+
+def test_a_run_that_is_over_shows_all_of_it(browser):
+    """And one that ends while it is looked at stays in view."""
+    with stub_server(Answers()) as server:
+        server.answers.status = "ended"
+        open_timeline(browser, server)
+        wait_for("all rows", lambda: browser.script("return [gantt.view.low, gantt.view.high]") == [1, 601])
+        assert not pressed(browser, "follow")
+        browser.driver.get("about:blank")
+        server.answers.status = "running"
+        open_timeline(browser, server)
+        browser.says("running", "#header")
+        server.answers.status = "ended"
+        browser.says("ended", "#header")
+        assert pressed(browser, "follow")
+        browser.driver.get("about:blank")
+
+
 def test_timeline_moves(browser, stub):
     """A drag moves the picture and ends following; a click picks; 'all' shows every row; the number finds a row."""
     open_timeline(browser, stub)

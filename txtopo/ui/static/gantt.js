@@ -15,13 +15,19 @@ const BEHIND_MS = 700;          // the picture is behind the writer's flush and 
 const LOOK_BACK = 2000;         // rows in which "follow" looks for the lowest one in view
 const CLICK_PIXELS = 4;
 const JUMP_MS = 5000;
+const QUIET_ROWS = 12;          // shown while nothing happens
+
+function ago(ms) {
+  const secs = Math.max(ms, 0) / 1000;
+  return secs < 10 ? `${secs.toFixed(1)} s` : secs < 120 ? `${secs.toFixed(0)} s` : secs < 7200 ? `${(secs / 60).toFixed(0)} min` : `${(secs / 3600).toFixed(0)} h`;
+}
 
 class Gantt {
   constructor(canvas) {
     this.canvas = canvas;
     this.onmove = this.onhover = this.onpick = this.onopen = () => {};
     this.clear();
-    Object.assign(this, {follow: true, aligned: false, live: true, secs: 0, picked: null, offset: null});
+    Object.assign(this, {follow: true, aligned: false, quiet: false, live: true, showAll: false, secs: 0, picked: null, offset: null});
     this.view = {from: 0, to: 4000, low: 0, high: 20};  // ms after the base, or after the begin if aligned; txids
     this.colours();
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.colours());
@@ -89,6 +95,9 @@ class Gantt {
   // The end of what is open: now while its run lives, else the last sign of that run.
   endOf(row) { return row.ended || (row.epoch === this.epoch ? this.now() : this.ends.get(row.epoch)); }
 
+  // Whether all rows begin at the same place: as long as nothing happens, too, or a slow source would show nothing.
+  get fromLeft() { return this.aligned || this.quiet; }
+
   now() { return this.live && this.offset !== null ? performance.now() + this.offset - BEHIND_MS : Math.max(this.reported ?? 0, this.last) + 100; }
 
   firstRow(txid) {  // the first row whose txid is not lower
@@ -123,6 +132,7 @@ class Gantt {
   draw() {
     const moves = this.follow && this.live && !this.aligned;
     if (!this.pen || !this.width || !(moves || this.dirty)) return;
+    if (this.showAll && this.rows.length) { this.showAll = false; this.all(); }
     if (this.follow) this.keepUp();
     this.dirty = false;
     const {view, pen, width, height} = this;
@@ -132,7 +142,8 @@ class Gantt {
     this.axes(x, y, tall);
     pen.save(); pen.beginPath(); pen.rect(LEFT, TOP, width - LEFT, height - TOP); pen.clip();
     this.bars(x, y, tall);
-    if (!this.aligned) this.starts(x);
+    if (!this.fromLeft) this.starts(x);
+    if (this.quiet) this.ages(x, y, tall);
     if (this.picked !== null) {
       pen.strokeStyle = this.colour.accent; pen.lineWidth = 2;  // outside of the row, which may be a pixel high
       pen.strokeRect(LEFT + 1, y(this.picked) - 3, width - LEFT - 2, Math.max(tall, 2) + 5);
@@ -142,19 +153,26 @@ class Gantt {
   }
 
   keepUp() {
-    const {rows, view} = this, to = this.now(), from = to - (this.secs || 4) * 1000;
-    let low = rows.length ? rows[rows.length - 1].txid : 0, longest = 0;
-    for (let at = rows.length - 1; at >= 0 && at > rows.length - LOOK_BACK; at--) {
-      const end = this.endOf(rows[at]);
-      if (end > from) { low = Math.min(low, rows[at].txid); longest = Math.max(longest, end - this.beginOf(rows[at])); }
+    const {rows, view} = this, to = this.now(), from = to - (this.secs || 4) * 1000, last = rows.length ? rows[rows.length - 1].txid : 0;
+    let shown = rows.slice(-LOOK_BACK).filter(row => this.endOf(row) > from);
+    this.quiet = rows.length > 0 && !shown.length;
+    if (this.quiet) shown = rows.slice(this.firstRow(last + 1 - QUIET_ROWS));
+    const low = Math.min(last, ...shown.map(row => row.txid)), longest = Math.max(0, ...shown.map(row => this.endOf(row) - this.beginOf(row)));
+    Object.assign(view, {low, high: Math.max(last + 1, low + (this.height - TOP) / ROW_MAX)});
+    Object.assign(view, this.fromLeft ? {from: 0, to: Math.max(longest * (this.quiet ? 1.4 : 1.1), 20)} : {from, to});
+  }
+
+  ages(x, y, tall) {  // how long ago each row in view has ended
+    const {pen, view, rows, colour} = this, now = this.live ? this.now() : this.reported;
+    pen.fillStyle = colour.text; pen.textAlign = "left";
+    for (let at = this.firstRow(Math.floor(view.low)); at < rows.length; at++) {
+      const row = rows[at], end = this.endOf(row);
+      if (rows[at + 1]?.txid !== row.txid) pen.fillText(`${ago(now - end)} ago`, x(end - this.beginOf(row)) + 6, y(row.txid) + Math.min(tall / 2, 10) + 4);
     }
-    const high = (rows.length ? rows[rows.length - 1].txid : 0) + 1;
-    Object.assign(view, {low, high: Math.max(high, low + (this.height - TOP) / ROW_MAX)});
-    Object.assign(view, this.aligned ? {from: 0, to: Math.max(longest * 1.1, 20)} : {from, to});
   }
 
   bars(x, y, tall) {
-    const {view, rows, pen, width, colour, aligned} = this;
+    const {view, rows, pen, width, colour, fromLeft} = this;
     const paths = Object.fromEntries([...SPANS.map(span => span[0]), "failed"].map(name => [name, new Path2D()]));
     const bar = (name, from, to, top, high, least = 0.5) => {
       const a = Math.max(x(from), LEFT - 2), b = Math.min(x(to), width + 2);
@@ -162,7 +180,7 @@ class Gantt {
     };
     const step = Math.max(1, Math.floor(1 / tall)), high = Math.max(tall * step - (tall > 4 ? 1 : 0), 1);
     for (let at = this.firstRow(Math.floor(view.low) - 1); at < rows.length && rows[at].txid <= view.high; at++) {
-      const row = rows[at], shift = aligned ? this.beginOf(row) : 0, top = y(row.txid), end = this.endOf(row);
+      const row = rows[at], shift = fromLeft ? this.beginOf(row) : 0, top = y(row.txid), end = this.endOf(row);
       if (row.outcome === FAILED || row.outcome === DEAD) {
         bar("failed", (row.started || row.begun) - shift, end - shift, top, Math.max(high, 3), 3);
         continue;
@@ -189,23 +207,21 @@ class Gantt {
     }
   }
 
-  silence() {  // an empty picture says why it is empty
-    const {pen, width, height, view, rows, colour} = this;
-    const words = !rows.length ? "no transaction has begun yet"
-      : this.follow && !this.aligned && this.last < view.from ? `nothing in these ${this.secs.toFixed(0)} s: the last sign was ${((this.now() - this.last) / 1000).toFixed(0)} s ago` : "";
-    if (!words) return;
+  silence() {  // what is not moving says why
+    const {pen, width, height, rows, colour} = this;
+    const words = !rows.length ? "no transaction has begun yet" : this.quiet && this.live ? "nothing happens now: these are the last transactions, from the left" : "";
     pen.fillStyle = colour.text; pen.textAlign = "center"; pen.font = "14px system-ui, sans-serif";
-    pen.fillText(words, LEFT + (width - LEFT) / 2, height / 2);
+    pen.fillText(words, LEFT + (width - LEFT) / 2, rows.length ? height - 10 : height / 2);
   }
 
   axes(x, y, tall) {
-    const {pen, view, width, height, colour, aligned} = this;
+    const {pen, view, width, height, colour, fromLeft} = this;
     pen.font = "12px system-ui, sans-serif"; pen.fillStyle = colour.text; pen.strokeStyle = colour.grid; pen.lineWidth = 1;
     const nice = (range, parts) => { const raw = range / parts, p = 10 ** Math.floor(Math.log10(raw)); return p * [1, 2, 5, 10].find(f => p * f >= raw * 0.999); };
-    const step = nice(view.to - view.from, Math.max(2, width / 140)), origin = aligned ? 0 : this.base ?? 0;
+    const step = nice(view.to - view.from, Math.max(2, width / 140)), origin = fromLeft ? 0 : this.base ?? 0;
     pen.beginPath(); pen.textAlign = "left";
     for (let at = Math.ceil((origin + view.from) / step) * step - origin; at < view.to; at += step) {
-      const label = aligned ? (step < 1000 ? `${Math.round(at)} ms` : `${(at / 1000).toFixed(step < 10000 ? 1 : 0)} s`)
+      const label = fromLeft ? (step < 1000 ? `${Math.round(at)} ms` : `${(at / 1000).toFixed(step < 10000 ? 1 : 0)} s`)
         : new Date(origin + at + 0.01).toISOString().slice(11, step < 1000 ? 23 : 19);
       pen.moveTo(x(at), TOP); pen.lineTo(x(at), height);
       if (x(at) + 3 + pen.measureText(label).width < width) pen.fillText(label, x(at) + 3, 15);
@@ -222,14 +238,18 @@ class Gantt {
 
   // ---- moving ----
 
+  // Before the picture no longer follows: it stays as it is.
+  stop() { this.aligned = this.fromLeft; this.quiet = this.follow = false; }
+
   move(from, to, low, high) {
+    this.stop();
     Object.assign(this.view, {from, to, low, high: Math.max(high, low + 1)});
-    Object.assign(this, {follow: false, dirty: true});
+    this.dirty = true;
     this.onmove();
   }
 
   zoom(times, rows, px, py) {
-    if (this.follow && px === undefined && !this.aligned) { this.secs = Math.min(Math.max(this.secs * times, 0.1), 3600); this.dirty = true; return; }
+    if (this.follow && px === undefined && !this.fromLeft) { this.secs = Math.min(Math.max(this.secs * times, 0.1), 3600); this.dirty = true; return; }
     const {from, to, low, high} = this.view, u = px === undefined ? 0.5 : (px - LEFT) / (this.width - LEFT), v = py === undefined ? 0.5 : (py - TOP) / (this.height - TOP);
     const t = from + (to - from) * u, r = low + (high - low) * v;
     this.move(t - (t - from) * times, t + (to - t) * times, r - (r - low) * rows, r + (high - r) * rows);
@@ -242,16 +262,17 @@ class Gantt {
 
   all() {
     if (!this.rows.length) return;
+    this.quiet = false;
     const from = Math.min(...this.rows.slice(0, 200).map(row => row.begun || Infinity)), end = Math.max(this.last, this.live ? this.now() : 0);
     const longest = Math.max(...this.rows.map(row => this.endOf(row) - this.beginOf(row)));
     const high = this.rows[this.rows.length - 1].txid + 1, low = this.rows[0].txid;
     this.move(...(this.aligned ? [0, longest * 1.05] : [from, end]), low, Math.max(high, low + (this.height - TOP) / ROW_MAX));
   }
 
-  setFollow(follow) { Object.assign(this, {follow, dirty: true}); this.onmove(); }
+  setFollow(follow) { if (follow) this.follow = true; else this.stop(); this.dirty = true; this.onmove(); }
 
   align(aligned) {
-    this.aligned = aligned;
+    Object.assign(this, {aligned, quiet: false});
     if (!this.follow) {
       const of = this.rows.slice(this.firstRow(this.view.low), this.firstRow(this.view.high) + 1);
       if (of.length) {
@@ -265,7 +286,7 @@ class Gantt {
   // Show a transaction: move there unless half of it is in view.
   pick(txid) {
     const rows = this.rowsOf(txid), {view} = this;
-    this.picked = txid; this.follow = false; this.dirty = true;
+    this.picked = txid; this.stop(); this.dirty = true;
     if (rows.length) {
       const size = view.high - view.low, begin = this.beginOf(rows[0]), took = this.endOf(rows[rows.length - 1]) - begin;
       if (txid < view.low || txid + 1 > view.high) Object.assign(view, {low: txid - size / 2, high: txid + size / 2});

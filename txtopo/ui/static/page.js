@@ -122,8 +122,13 @@ let gantt = null;
 
 function timeline(canvas) {
   gantt = new Gantt(canvas);
-  let head = 0, hinted = null;
-  gantt.setLive = status => { const live = status === "running" || status === "starting"; if (live !== gantt.live) { gantt.live = live; gantt.dirty = true; } };
+  let head = 0, hinted = null, known = null;
+  gantt.setLive = status => {
+    const live = status === "running" || status === "starting";
+    if (known === null && !live) gantt.showAll = true;  // a run that was over before it was looked at shows all of it
+    if (live !== known) Object.assign(gantt, {live, dirty: true});
+    known = live;
+  };
   const feed = new Feed(TIMELINE_MS, () => inView($("timeline")), () => `${api}/timeline?since=${head}`, async answer => {
     const data = await answer.json();
     $("no-timeline").hidden = answer.ok;
