@@ -123,7 +123,7 @@ class TableCache:
         """
         held = self._hold(source)
         if held is None:
-            found = rows_of(source.table, self._schema, keys)
+            found = rows_of(self._data.location, source.table, self._schema, keys)
             held = Segments.of(found, list(self._rows.key))
         numbers = held.find(keys)
         is_there = numbers >= 0
@@ -198,7 +198,7 @@ class TableCache:
         self.forget_values()
         held = self._hold(source)
         if source.rows <= self._keys_max:
-            rows = read_rows(source.table, self._schema) if held is None else held.rows
+            rows = read_rows(self._data.location, source.table, self._schema) if held is None else held.rows
             self._values.update(self._rows.read(rows))
             self._is_complete = True
         else:

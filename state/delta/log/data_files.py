@@ -297,9 +297,9 @@ class DataFolder:
 
     def _open(self, file: DataFile) -> pq.ParquetFile:
         root = self.location.root
-        return pq.ParquetFile(
-            pa.BufferReader(self.location.folder.get(file.place)) if root is None else root / file.place
-        )
+        source = pa.BufferReader(self.location.folder.get(file.place)) if root is None else root / file.place
+        # Spark writes times as INT96 when it compacts a table; in nanoseconds, those of year 1 or 9999 are others.
+        return pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
 
     def _root(self) -> Path:
         assert self.location.root is not None, "the table is in a local folder"

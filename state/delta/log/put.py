@@ -27,7 +27,7 @@ from state.delta.log.statistics import row_count_of
 from state.delta.log.vectors import VECTORS_FEATURE, has_vectors
 from txtopo.errors import ConfigError
 
-__all__ = ["Change", "entry_of", "refuse_unknown", "unknown"]
+__all__ = ["KNOWN_READER_FEATURES", "Change", "entry_of", "refuse_unknown", "unknown"]
 
 READER_VERSION_MAX, WRITER_VERSION_MAX = 3, 7
 KNOWN_READER_FEATURES = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})

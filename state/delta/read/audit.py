@@ -219,7 +219,7 @@ class _Reader:
         """Return the rows of a version; None if its files are missing."""
         table = self.location.handle(version)
         try:
-            return read_rows(table, schema)
+            return read_rows(self.location, table, schema)
         except WORLD_ERRORS as error:
             if any(self._is_gone(file) for file in files_of(self.location, table).values()):
                 return None

@@ -175,7 +175,7 @@ class _KeyReader:
             table = version_as_of(self.location, self.latest, self.application, txid)
             if table is None:
                 raise _GoneError(gone)
-            rows: list[dict[str, Any]] = rows_of(table, self.schema, key).to_pylist()
+            rows: list[dict[str, Any]] = rows_of(self.location, table, self.schema, key).to_pylist()
         except WORLD_ERRORS as error:
             raise _GoneError(f"{gone}: its files were vacuumed, or can't be read") from error
         return rows[0] if rows else None

@@ -280,7 +280,7 @@ def _read(
     tables = {}
     for name, handle in found.items():
         if txid == bound or not is_exact:
-            tables[name] = read_rows(handle.table, handle.schema)
+            tables[name] = read_rows(handle.location, handle.table, handle.schema)
         else:
             newest = handles[name].table
             tables[name] = rows_between(handle.location, handle.table, handle.application, handle.schema, txid, newest)

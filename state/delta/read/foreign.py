@@ -15,15 +15,11 @@ from typing import Any
 import attrs
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from state.delta.log.data_files import DataFile, DataFolder, files_of
 from state.delta.log.entries import LogEntry, log_entries, read_entry
 from state.delta.log.location import Location
-from state.delta.log.ownership import Owner
 from state.delta.read.multiset import row_hashes
-from state.delta.schema import TXID_FIELD
-from txtopo.api.values import ROWS_KINDS
 
 __all__ = ["change_on_top", "change_since", "foreign_change", "stale"]
 
@@ -139,29 +135,19 @@ class _Moves:
 
 
 def _difference(location: Location, earlier: int, later: int) -> str | None:
-    """Describe how the rows of two versions differ, only one of which has some of the files; None if they do not.
-
-    Of a keyed table the keys and txids are compared: a row that changes gets a new txid.
-    """
+    """Describe how the rows of two versions differ, only one of which has some of the files; None if they do not."""
     tables = [location.handle(version) for version in (earlier, later)]
     before, after = (files_of(location, table, table.metadata().partition_columns) for table in tables)
     gone, new = (
         [file for file in own.values() if not file.is_in(other)] for own, other in ((before, after), (after, before))
     )
-    schema, data = _compared(tables[1]), DataFolder(location)
+    schema, data = pa.schema(tables[1].schema()), DataFolder(location)
     try:
         return None if _digest(data, gone, schema) == _digest(data, new, schema) else "and has changed rows"
     except FileNotFoundError:
         counts = [sum(file.live for file in files) for files in (gone, new)]
         is_known = all(file.stats for file in (*gone, *new))
         return None if is_known and counts[0] == counts[1] else "and may have changed rows: its files are gone"
-
-
-def _compared(table: DeltaTable) -> pa.Schema:
-    schema, owner = pa.schema(table.schema()), Owner.of(table)
-    if owner is None or owner.kind in ROWS_KINDS:
-        return schema
-    return pa.schema([field for field in schema if not field.nullable or field.name == TXID_FIELD])
 
 
 def _digest(data: DataFolder, files: Iterable[DataFile], schema: pa.Schema) -> tuple[int, int]:

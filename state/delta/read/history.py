@@ -167,7 +167,7 @@ def read_snapshot(  # noqa: PLR0913 - the table, what of it, and when
         latest = location.handle()
         found = latest if txid is None else _as_of(location, latest, application, txid)
         if txid is None or not is_exact:
-            return read_rows(found, schema, live=live)
+            return read_rows(location, found, schema, live=live)
         return rows_between(location, found, application, schema, txid, latest, live=live)
     except WORLD_ERRORS as error:
         as_of = "now" if txid is None else f"as of transaction {txid}"
@@ -253,21 +253,21 @@ def rows_between(  # noqa: PLR0913, PLR0917 - the table, its handle, and the ran
     # Nothing to decide: the version ends exactly there, or no later one exists.
     reached = found.transaction_version(application) or 0
     if reached == txid or found.version() >= latest.version():
-        return read_rows(found, schema, live=live)
+        return read_rows(location, found, schema, live=live)
     after = location.handle(found.version() + 1)
     above = after.transaction_version(application) or 0
     owner = Owner.of(after)
     group = None if owner is None else _group_of(location, after, owner, above)
     # The transactions from the version's own up to the group wrote nothing into this table.
     if group is not None and txid < group.first:
-        return read_rows(found, schema, live=live)
+        return read_rows(location, found, schema, live=live)
     if owner is not None and owner.kind in ROWS_KINDS:
         is_taken = taken_until(after, application) > taken_until(found, application)
         if not after.metadata().partition_columns and not is_taken:
-            rows = read_rows(after, schema)
+            rows = read_rows(location, after, schema)
             return rows.filter(pc.less_equal(rows[TXID_FIELD], txid))
     elif group is not None and not group.removed:
-        rows = read_rows(after, schema, live=live)
+        rows = read_rows(location, after, schema, live=live)
         if not pc.any(pc.greater(rows[TXID_FIELD], txid)).as_py():
             return rows
     below = reached if group is None else group.first - 1
@@ -369,7 +369,7 @@ class PastDeltaTable(OpenedState):
 
     def _read(self, schema: pa.Schema) -> pa.Table:
         try:
-            return read_rows(self._table, schema)
+            return read_rows(self._location, self._table, schema)
         except WORLD_ERRORS as error:
             raise self._gone(self._txid) from error
 

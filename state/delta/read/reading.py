@@ -1,7 +1,9 @@
 """Read a Delta table into Arrow, completely or only the rows of some keys.
 
 ``DeltaTable.to_pyarrow_table`` sometimes aborts the interpreter at exit; ``scan`` never did. ``scan`` yields string
-views, which many Arrow functions do not accept, so each batch is cast to the declared types.
+views, which many Arrow functions do not accept, so each batch is cast to the declared types. It takes times before 1677
+and after 2262 for others, where Spark has written them as INT96, which it does when it compacts a table; so files of
+others with times are read by Arrow.
 
 Rows are selected by a key mask over streamed batches, not by a predicate: a predicate of 10,000 keys takes 200 ms to
 parse and plan, whatever the table; the mask over 1,000,000 rows takes 73 ms in all (for 1,000 keys 46 ms and 41 ms),
@@ -17,8 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from state.delta.log.data_files import fitted
+from state.delta.log.data_files import DATA_FOLDER, DataFolder, files_of, fitted
+from state.delta.log.location import Location
 from state.delta.log.ownership import Owner, state_application, taken_until
+from state.delta.log.put import KNOWN_READER_FEATURES
 from txtopo.api.values import ROWS_KINDS
 from txtopo.columnar.rows_by_time import are_up_to
 from txtopo.transactional.tasks.progress_probe import current_probe
@@ -28,8 +32,14 @@ __all__ = ["key_mask", "read_rows", "rows_of"]
 PORTION_ROWS = 250_000
 """The minimum number of rows to match with the wanted keys at a time; delta-rs yields about 8,000 at a time."""
 
+_READ_FEATURES = KNOWN_READER_FEATURES | {"deletionVectors"}
+"""The features by which txtopo can read data files itself."""
 
-def read_rows(table: DeltaTable, schema: pa.Schema, *, live: bool = False) -> pa.Table:
+_MAPPING_VERSION = 2
+"""The version of the reader's protocol by which columns may have other names in the files."""
+
+
+def read_rows(location: Location, table: DeltaTable, schema: pa.Schema, *, live: bool = False) -> pa.Table:
     """Return all rows of the handle's version, with the columns and types of ``schema``.
 
     A column that the version does not have, because it was added to the table later, is null. Rows that expired and
@@ -37,17 +47,17 @@ def read_rows(table: DeltaTable, schema: pa.Schema, *, live: bool = False) -> pa
     """
     owner = Owner.of(table)
     if owner is None or not owner.expires or (owner.kind not in ROWS_KINDS and not live):
-        return pa.concat_tables([schema.empty_table(), *_batches(table, schema)])
+        return pa.concat_tables([schema.empty_table(), *_batches(location, table, schema)])
     expires = pa.schema(table.schema()).field(owner.expires)
     columns = schema if owner.expires in schema.names else schema.append(expires)
-    rows = pa.concat_tables([columns.empty_table(), *_batches(table, columns)])
+    rows = pa.concat_tables([columns.empty_table(), *_batches(location, table, columns)])
     taken = taken_until(table, state_application(owner.topology_id, owner.state))
     return rows.filter(pc.invert(are_up_to(rows, owner.expires, taken))).select(schema.names)
 
 
-def rows_of(table: DeltaTable, schema: pa.Schema, keys: pa.Table) -> pa.Table:
+def rows_of(location: Location, table: DeltaTable, schema: pa.Schema, keys: pa.Table) -> pa.Table:
     """Return the rows whose keys are in ``keys``, a table of the key columns."""
-    found = [rows.filter(key_mask(rows, keys)) for rows in _portions(table, schema, keys.num_rows)]
+    found = [rows.filter(key_mask(rows, keys)) for rows in _portions(location, table, schema, keys.num_rows)]
     return pa.concat_tables([schema.empty_table(), *found])
 
 
@@ -80,12 +90,12 @@ def _codes(rows: Any, keys: Any) -> tuple[Any, Any, int]:
     return row_codes, key_codes, len(wanted)
 
 
-def _portions(table: DeltaTable, schema: pa.Schema, keys: int) -> Iterator[pa.Table]:
+def _portions(location: Location, table: DeltaTable, schema: pa.Schema, keys: int) -> Iterator[pa.Table]:
     """Yield the rows in portions that are so large that hashing the ``keys`` wanted keys for each costs little."""
     portion_rows = max(PORTION_ROWS, 2 * keys)
     waiting: list[pa.Table] = []
     waiting_rows = 0
-    for batch in _batches(table, schema):
+    for batch in _batches(location, table, schema):
         waiting.append(batch)
         waiting_rows += batch.num_rows
         if waiting_rows >= portion_rows:
@@ -95,10 +105,30 @@ def _portions(table: DeltaTable, schema: pa.Schema, keys: int) -> Iterator[pa.Ta
         yield pa.concat_tables(waiting)
 
 
-def _batches(table: DeltaTable, schema: pa.Schema) -> Iterator[pa.Table]:
+def _batches(location: Location, table: DeltaTable, schema: pa.Schema) -> Iterator[pa.Table]:
+    if _may_have_int96(location, table, schema):
+        data = DataFolder(location)
+        for file in files_of(location, table, table.metadata().partition_columns).values():
+            yield from data.portions(file, schema)
+        return
     known = {field.name for field in table.schema().fields}
     held = [name for name in schema.names if name in known]
     probe = current_probe()
     for batch in pa.RecordBatchReader.from_stream(table.scan(columns=held)):
         yield fitted(pa.Table.from_batches([batch]), schema)
         probe.step()
+
+
+def _may_have_int96(location: Location, table: DeltaTable, schema: pa.Schema) -> bool:
+    """Whether a file of a state's table may have times as INT96, and the table nothing that only delta-rs knows."""
+    if Owner.of(table) is None or not any(map(_has_times, schema.types)):
+        return False
+    protocol = table.protocol()
+    is_known = _READ_FEATURES.issuperset(protocol.reader_features or ())
+    if protocol.min_reader_version == _MAPPING_VERSION or not is_known:
+        return False
+    return any(not path.startswith(f"{DATA_FOLDER}/") for path in files_of(location, table))
+
+
+def _has_times(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) or any(_has_times(kind.field(n).type) for n in range(kind.num_fields))

@@ -24,13 +24,21 @@ def rows_in(path: Path, files: Sequence[str]) -> pa.Table:
     return pa.concat_tables([pq.ParquetFile(path / file).read() for file in files])
 
 
-def move_rows(path: Path, removed: Sequence[str], rows: pa.Table | None = None, operation: str = "OPTIMIZE") -> str:
+def move_rows(
+    path: Path,
+    removed: Sequence[str],
+    rows: pa.Table | None = None,
+    operation: str = "OPTIMIZE",
+    *,
+    int96: bool = False,
+) -> str:
     """Put one file in the place of some, as an OPTIMIZE does, and return its path.
 
-    ``rows`` are those of the new file; None: those of the old ones.
+    ``rows`` are those of the new file; None: those of the old ones. ``int96``: write times as Spark does.
     """
     added = f"part-{uuid.uuid4().hex}.parquet"
-    pq.write_table(rows_in(path, removed) if rows is None else rows, path / added)
+    rows = rows_in(path, removed) if rows is None else rows
+    pq.write_table(rows, path / added, use_deprecated_int96_timestamps=int96, store_schema=not int96)
     count = pq.ParquetFile(path / added).metadata.num_rows
     common = {"partitionValues": {}, "dataChange": False}
     actions = [

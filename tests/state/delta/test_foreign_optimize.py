@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
@@ -205,6 +206,13 @@ def exchange(table: Table) -> None:
     move_rows(table.path, files, rows.take(pa.array([1, *range(1, rows.num_rows)])))
 
 
+def revalue(table: Table) -> None:
+    """Call it an OPTIMIZE, and change a value, but no key and no transaction."""
+    files = live_files(table.path)
+    rows = rows_in(table.path, files)
+    move_rows(table.path, files, rows.set_column(rows.column_names.index("n"), "n", pc.add(rows["n"], 1)))
+
+
 def remove(table: Table) -> None:
     """Remove files without another word, and bring the rows of one of them back."""
     files = live_files(table.path)
@@ -218,7 +226,7 @@ def alter(table: Table) -> None:
     entry.write_text(entry.read_text().replace("UPDATE", "OPTIMIZE"))
 
 
-@pytest.mark.parametrize("change", [double, lose, exchange, remove, alter])
+@pytest.mark.parametrize("change", [double, lose, exchange, revalue, remove, alter])
 @pytest.mark.parametrize("after", variants("another", "start", long=["nothing", "upkeep"]))
 def test_one_that_changes_rows(table, change, after):
     """It is believed by what it did, and not by its name, whatever follows; and once it is taken back, the run goes on."""
