@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import random
+import subprocess
+import sys
 import threading
+import time
 from collections import Counter
 
 import pyarrow as pa
@@ -15,16 +17,16 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from state import DeltaExpiringRows, DeltaRows, DeltaState
-from state.delta.keyed import state as delta_opened
 from state.delta.log import data_files
 from state.delta.log.entries import entry_path
-from tests.state.delta.delta_tables import maintain
+from tests.state.delta.delta_tables import hold_no_rows, maintain
+from tests.state.delta.dying_run import DyingRun
 from tests.state.delta.foreign import live_files, move_rows, rows_in
 from tests.variants import variants
 from txtopo import Fields
 from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.values import TransactionalValue
-from txtopo.errors import DivergenceError, FailedException
+from txtopo.errors import DivergenceError
 from txtopo.failpoints import armed
 
 KINDS = ("whole", "files", "rows", "partitioned", "expiring")
@@ -109,7 +111,7 @@ class Table:
 def table(request, tmp_path, monkeypatch) -> Table:
     """A table with three transactions, in several files."""
     if request.param != "whole":
-        monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
+        hold_no_rows(monkeypatch)
     monkeypatch.setattr(data_files, "BUCKET_ROWS", 1)
     made = Table(tmp_path / "t", request.param)
     for txid in (1, 2, 4):
@@ -329,8 +331,35 @@ class Compactor(threading.Thread):
                     self.versions += 1
 
 
-class Killed(BaseException):
-    """The coordinator is dead."""
+COMPACT = """
+import sys
+from deltalake import DeltaTable
+print("ready", flush=True)
+while True:
+    try:
+        DeltaTable(sys.argv[1]).optimize.compact()
+        DeltaTable(sys.argv[1]).optimize.z_order(["n"])
+    except Exception:
+        pass
+"""
+
+
+class KilledCompactor(threading.Thread):
+    """Has a process compact a table again and again, and kills it, several times."""
+
+    def __init__(self, path, kills: int, chance: random.Random) -> None:
+        super().__init__(daemon=True)
+        self.path = path
+        self.kills = kills
+        self.chance = chance
+
+    def run(self) -> None:
+        for _ in range(self.kills):
+            with subprocess.Popen([sys.executable, "-c", COMPACT, str(self.path)], stdout=subprocess.PIPE) as process:
+                assert process.stdout is not None
+                process.stdout.readline()
+                time.sleep(self.chance.random() * 0.2)
+                process.kill()
 
 
 @pytest.mark.slow
@@ -338,60 +367,36 @@ class Killed(BaseException):
 @pytest.mark.parametrize(("transactions", "keys"), variants((20, 20), long=[(200, 2_000), (100, 100_000)]))
 def test_one_after_another_beside_a_run_with_kills(tmp_path, monkeypatch, kind, transactions, keys):
     """Groups, upkeep and a coordinator that dies every few steps: each transaction is there once, and so is each row."""
-    monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
-    fields = Fields("k: long", "n: long")
-    often = {"upkeep_every_writes": 3, "files_max": 2}
-    declared = (
-        DeltaState(tmp_path, Fields("k: long"), Fields("n: long"), **often)
-        if kind == "keyed"
-        else DeltaRows(tmp_path, fields, **often)
-    )
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
-    chance = random.Random(seed)
-    model: Counter = Counter()
-
-    def die(_name):
-        if chance.random() < 0.06:
-            raise Killed
-
-    def prepared(state, txid, batch):
-        if kind == "rows":
-            rows = pa.table({"k": batch, "n": [txid] * len(batch)})
-            return state.prepare(txid, state.write_rows([TransactionRows(txid, rows, RowsMode.APPEND)]))
-        values = zip(batch, state.multi_get(batch), strict=True)
-        return state.prepare(
-            txid, {key: TransactionalValue(txid, (0 if value is None else value.value) + txid) for key, value in values}
-        )
-
-    epoch, deaths = 1, 0
-    state = declared.open("topology", "s", "life", epoch)
+    hold_no_rows(monkeypatch)
+    run = DyingRun(tmp_path, kind, keys)
     compactor = Compactor(tmp_path)
     compactor.start()
     for txid in range(1, transactions + 1):
-        batch = chance.sample(range(keys), max(2, keys // 20))
-        note, failures = None, 0
-        while True:
-            try:
-                with armed(die):
-                    if note is None and not (state.last_txid or 0) >= txid:
-                        note = prepared(state, txid, batch)
-                    state.publish(txid, json.loads(json.dumps(note)))
-                    state.maintain()
-                break
-            except Killed:
-                epoch, deaths = epoch + 1, deaths + 1
-                state = declared.open("topology", "s", "life", epoch)
-            except FailedException:
-                failures += 1
-                if failures > 20:
-                    raise
-        model.update({(key, txid): 1 for key in batch} if kind == "rows" else dict.fromkeys(batch, txid))
+        run.write(txid)
     compactor.is_over.set()
     compactor.join()
-    state.close()
-    found = DeltaTable(tmp_path).to_pyarrow_dataset().to_table().to_pydict()
-    pairs = list(zip(found["k"], found["n"], strict=True))
-    assert Counter(pairs) == (model if kind == "rows" else Counter(model.items()))
-    assert deaths
+    assert run.is_exact()
+    assert run.deaths
     assert compactor.versions
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["keyed", "rows"])
+@pytest.mark.parametrize("kills", variants(5, long=[40]))
+def test_one_that_is_killed_within_beside_a_run_with_kills(tmp_path, monkeypatch, kind, kills):
+    """It leaves files and no version, wherever it was: no row is lost or doubled, and a vacuum removes the files."""
+    hold_no_rows(monkeypatch)
+    run = DyingRun(tmp_path, kind, 200)
+    run.write(1)
+    compactor = KilledCompactor(tmp_path, kills, run.chance)
+    compactor.start()
+    txid = 1
+    while compactor.is_alive():
+        txid += 1
+        run.write(txid)
+    assert run.is_exact()
+    table = DeltaTable(tmp_path)
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    held = {tmp_path / file for file in live_files(tmp_path)}
+    assert {file for file in tmp_path.glob("*.parquet") if file not in held} == set()
+    assert run.is_exact()
