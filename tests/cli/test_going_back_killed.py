@@ -229,6 +229,40 @@ def test_a_backup_from_the_midst_of_it(command_line, again, name, point, restore
     assert found == dict.fromkeys(found, ALL if is_done else ALL[:7])
 
 
+@pytest.mark.parametrize("restored", [("_txtopo",), ("_txtopo/journal", *BOTH.split("+"))], ids=["_txtopo", "the rest"])
+@pytest.mark.parametrize("to", [1, 3])
+def test_what_is_gone_that_only_an_unseen_timeline_has_read(command_line, again, restored, to):
+    """A journal from before a rewind does not know the files that were read since: nobody could say that one is gone."""
+    both, later = ("--set", f"states={BOTH}", "--yes"), ALL[3:]
+    for n in later:
+        pathlib.Path("in", str(n)).rename(f"to-come-{n}")
+    run(BOTH, until=2)
+    for name in ("_txtopo", *BOTH.split("+")):
+        shutil.copytree(name, f"backup/{name}")
+    for n in later:
+        pathlib.Path(f"to-come-{n}").rename(f"in/{n}")
+    run(BOTH, until=4)
+    command_line.told("rewind", "files", str(to), *both)
+    run(BOTH, until=6)
+    for name in restored:
+        shutil.rmtree(name)
+        shutil.copytree(f"backup/{name}", name)
+    for n in (5, 6):
+        pathlib.Path("in", str(n)).rename(f"gone-{n}")
+    before = {state: read_table(state) for state in BOTH.split("+")}
+    lost = f"the journal no longer has transactions {min(to, 2) + 1} to 6"
+    assert lost in command_line.refusal("repair", "files", *both)
+    assert {state: read_table(state) for state in before} == before
+    for n in (5, 6):
+        pathlib.Path(f"gone-{n}").rename(f"in/{n}")
+    for name in ("_txtopo", *before):
+        shutil.rmtree(name)
+        shutil.copytree(f"backup/{name}", name)
+    run(BOTH)
+    assert rows() == dict.fromkeys(before, ALL)
+    command_line.told("audit", ".")
+
+
 @pytest.mark.parametrize("restored", ["the store", "store and journal"])
 @pytest.mark.parametrize("point", ["recovery.begin.after", "recovery.aside.after"])
 def test_a_backup_from_the_midst_of_a_start(command_line, again, point, restored):

@@ -132,7 +132,8 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage
     go_to, rolled_back, obstacles = choice.best(found.checkpoints, subject.spout, number, is_damaged=bool(damage))
     if go_to is not None:
         held = {} if go_to.is_as_it_is else _held(found.checkpoints, parts, go_to.incarnation)
-        go_to = attrs.evolve(go_to, until=found.until(go_to), held=held)
+        after, until = found.unseen(go_to, record, choice.tables)
+        go_to = attrs.evolve(go_to, until=found.until(go_to), unseen_after=after, unseen_until=until, held=held)
     can_move = all(each.kind not in _NOT_OURS for each in found.divergences) and _all_movable(subject)
     epochs = [*(each.epoch for each in found.every_description.values()), *(part.header.epoch for part in parts)]
     return Diagnosis(
@@ -226,6 +227,23 @@ class _Found:
                 *(each.txid for each in known if each.incarnation == incarnation),
             ]
         )
+
+    def unseen(self, go_to: GoTo, record: CoordinatorRecord, tables: Mapping[str, StateTable]) -> tuple[int, int]:
+        """Return after which transaction, and up to which, tables or coordinator state have gone another way.
+
+        Since a turn that the journal has not seen: what they took from the source may be gone from there, and nobody
+        could say so. (0, 0) if they have not.
+        """
+        known = [e.timeline for e in self.checkpoints if e.source == JOURNAL and e.incarnation == go_to.incarnation]
+        if not known:
+            return 0, 0
+        epoch = known[0].epoch
+        ways = [(turn.txid, record.committed.txid) for turn in record.timeline.turns if turn.epoch > epoch]
+        for name, each in self.descriptions.items():
+            end = tables[name].turned_to(epoch) if each.incarnation == go_to.incarnation else None
+            ways += [] if end is None else [(end, each.last_txid or 0)]
+        ways = [(end, last) for end, last in ways if last > end]
+        return min((end for end, _ in ways), default=0), max((last for _, last in ways), default=0)
 
     def adopt(self) -> Adopt | None:
         """Return the plan to accept other writers' changes; None if that would not help."""

@@ -44,6 +44,11 @@ class GoTo:
     """When that transaction was planned."""
     until: int = 0
     """The last transaction that was committed when the plan was made: those after ``txid`` up to it begin anew."""
+    unseen_after: int = 0
+    """The transactions after this one, up to ``unseen_until``, are of a timeline that the journal has not seen: nobody
+    knows their input."""
+    unseen_until: int = 0
+    """0 for none."""
     epoch: int = 0
     """The epoch that has recorded the plan, whose own part of the journal comes after; 0: it is not on record."""
     held: Mapping[str, int] = attrs.field(factory=dict)

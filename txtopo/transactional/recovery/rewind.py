@@ -311,6 +311,8 @@ def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, 
     reached = [each.last_txid or 0 for each in tables if each.incarnation == plan.incarnation]
     wanted = range(plan.txid + 1, max([plan.until, *known, *reached]) + 1)
     lost = [txid for txid in wanted if txid not in known]
+    if plan.unseen_until:
+        lost = [min(plan.unseen_after, plan.txid) + 1, plan.unseen_until]
     if lost:
         raise StateAccessError(
             f"{_lost_text(lost[0], lost[-1], plan.txid)}. If the journal was restored from a backup, restore the "
