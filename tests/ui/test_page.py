@@ -205,6 +205,38 @@ def test_a_run_that_is_over_shows_all_of_it(browser):
         browser.driver.get("about:blank")
 
 
+class Wide(Answers):
+    """A bolt for each of 60 regions."""
+
+    def graph(self):
+        graph = super().graph()
+        one = graph["components"][1]
+        bolts = [{**one, "id": f"the orders of the region number {n}"} for n in range(60)]
+        edges = [{**graph["edges"][0], "target": each["id"]} for each in bolts]
+        return {**graph, "components": [graph["components"][0], *bolts], "edges": edges, "states": {}}
+
+
+def test_large_graph(browser):
+    """It is as wide as the window at first; it can be made larger, and stays so when it is drawn again."""
+    with stub_server(Wide()) as server:
+        browser.open(f"{server.address}/t/words#graph")
+        width = "return document.querySelector('svg.graph').getBoundingClientRect().width"
+        wait_for(
+            "a graph as wide as the window", lambda: browser.all("svg.graph") and 1000 < browser.script(width) <= 1280
+        )
+        assert browser.script("return document.querySelector('svg.graph').viewBox.baseVal.width") > 2000
+        browser.find("#graph-whole").click()
+        assert browser.script(width) > 2000
+        assert browser.script("return document.scrollingElement.scrollWidth") <= 1280
+        asked = len(server.asked)
+        wait_for("it is drawn again", lambda: any("/graph" in each for each in server.asked[asked:]))
+        assert browser.script(width) > 2000
+        browser.find("#graph-closer").click()
+        browser.find("#graph-fit").click()
+        assert 1000 < browser.script(width) <= 1280
+        browser.driver.get("about:blank")
+
+
 def test_timeline_moves(browser, stub):
     """A drag moves the picture and ends following; a click picks; 'all' shows every row; the number finds a row."""
     open_timeline(browser, stub)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -65,7 +66,21 @@ def test_loop():
 
 
 def test_long_names_are_cut_and_told_whole_as_titles():
-    """A box has room for 25 characters."""
-    svg = graph_svg(chain(("a" * 40, "b")))
-    assert f"<title>{'a' * 40}</title>" in svg
-    assert f">{'a' * 24}…<" in svg
+    """A box has room for 25 characters; the middle goes, for names often differ at their ends."""
+    svg = graph_svg(chain(("a" * 40 + "1", "a" * 40 + "2")))
+    assert f"<title>{'a' * 40}2</title>" in svg
+    assert f">{'a' * 12}…{'a' * 11}1<" in svg
+    assert f">{'a' * 12}…{'a' * 11}2<" in svg
+
+
+def test_two_hundred_components():
+    """Whatever their shape: a long chain with an edge from the first to each, a wide fan, many chains."""
+    names = [f"component-{n}" for n in range(200)]
+    chained = [*itertools.pairwise(names), *((names[0], name) for name in names[2:])]
+    fan = [(names[0], name) for name in names[1:]]
+    chains = [pair for n in range(20) for pair in itertools.pairwise([names[0], *names[1 + n :: 20]])]
+    for edges in (chained, fan, chains):
+        places = list(boxes(graph_svg(chain(*edges))).values())
+        assert len(places) == 200
+        for (left, top, right, bottom), other in itertools.combinations(places, 2):
+            assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top

@@ -7,19 +7,22 @@ neighbours.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from txtopo.cli.display.wording import cut
 from txtopo.ui.markup.elements import Markup, joined, tag
 from txtopo.ui.markup.plots import short
+from txtopo.ui.markup.words import cut_inside
 
 _BOX, _ROW, _GAP, _LEVEL, _EDGE = 210, 17, 34, 62, 8
 """Widths and heights: of a box, of a line of text in it, between boxes, between layers, at the borders."""
 _LANE = 26
 """The width that an edge takes where it passes a layer."""
+_ROW_MAX = 24 * (_BOX + _GAP)
+"""The width of a row of boxes."""
 _SWEEPS = 6
 _NAME_MAX, _LABEL_MAX = 25, 30
 _STATE = "state "
@@ -68,7 +71,7 @@ def graph_svg(graph: Mapping[str, Any]) -> Markup:
     ]
     _order(layers, edges)
     width, height = _place(layers)
-    parts = [*map(_line, edges), *(_box(node) for node in nodes.values()), *map(_label, edges)]
+    parts = [*map(_line, edges), *map(_label, edges), *(_box(node) for node in nodes.values())]
     heads = tag(
         "marker",
         tag("path", d="M0 0L8 4L0 8z", class_="arrow"),
@@ -163,32 +166,49 @@ def _order(layers: list[list[_Node]], edges: Sequence[_Edge]) -> None:
         for upper, lower in zip(edge.way, edge.way[1:], strict=False):
             below.setdefault(upper, []).append(lower)
             above.setdefault(lower, []).append(upper)
+    place = {node: at for layer in layers for at, node in enumerate(layer)}
     for sweep in range(_SWEEPS):
         neighbours, ordered = (above, layers) if sweep % 2 == 0 else (below, layers[::-1])
+
+        def middle(node: _Node, near: Any = neighbours) -> float:
+            found = [place[each] for each in near.get(node, ())]
+            return sum(found) / len(found) if found else place[node]
+
         for layer in ordered:
-            place = {node: at for each in layers for at, node in enumerate(each)}
-
-            def middle(node: _Node, place: Mapping[_Node, int] = place, near: Any = neighbours) -> float:
-                found = [place[each] for each in near.get(node, ())]
-                return sum(found) / len(found) if found else place[node]
-
             layer.sort(key=middle)
+            place.update((node, at) for at, node in enumerate(layer))
 
 
 def _place(layers: Sequence[Sequence[_Node]]) -> tuple[float, float]:
-    """Give each node its middle and its upper border; return the width and the height of all."""
-    widths = [sum(node.width for node in layer) + _GAP * (len(layer) - 1) for layer in layers]
-    width, y = max(widths) + 2 * _EDGE, float(_EDGE)
-    for layer, own in zip(layers, widths, strict=True):
-        x = (width - own) / 2
-        height = max(node.height for node in layer)
+    """Give each node its middle and its upper border; return the width and the height of all.
+
+    A layer that is too wide has several rows: edges pass behind the boxes of the upper ones.
+    """
+    rows_of = [list(_rows(layer)) for layer in layers]
+    width, y = max(_width(row) for rows in rows_of for row in rows) + 2 * _EDGE, float(_EDGE)
+    for layer, rows in zip(layers, rows_of, strict=True):
+        top = y
+        for row in rows:
+            x, height = (width - _width(row)) / 2, max(node.height for node in row)
+            for node in row:
+                node.x, node.y = x + node.width / 2, y + (height - node.height) / 2
+                x += node.width + _GAP
+            y += height + _GAP
         for node in layer:
             if not node.lines:
-                node.height = height  # an edge goes straight down beside the boxes
-            node.x, node.y = x + node.width / 2, y + (height - node.height) / 2
-            x += node.width + _GAP
-        y += height + _LEVEL
+                node.y, node.height = top, y - _GAP - top  # an edge goes straight down beside the boxes
+        y += _LEVEL - _GAP
     return max(width, _BOX + 150), y - _LEVEL + _EDGE
+
+
+def _width(row: Sequence[_Node]) -> float:
+    return sum(node.width for node in row) + _GAP * (len(row) - 1)
+
+
+def _rows(layer: Sequence[_Node]) -> Iterator[Sequence[_Node]]:
+    """Divide a layer into rows of about the same number of nodes, in order."""
+    size = -(-len(layer) // math.ceil(_width(layer) / _ROW_MAX))
+    return (layer[at : at + size] for at in range(0, len(layer), size))
 
 
 def _box(node: _Node) -> Markup:
@@ -196,7 +216,7 @@ def _box(node: _Node) -> Markup:
     rows = (
         tag(
             "text",
-            cut(line, _NAME_MAX),
+            cut_inside(line, _NAME_MAX),
             x=f"{node.x:.1f}",
             y=f"{node.y + 20 + at * _ROW:.1f}",
             class_=_row_style(at, line),
@@ -227,5 +247,5 @@ def _label(edge: _Edge) -> Markup:
     """Beside the middle of its first part, where edges of one source are apart already."""
     upper, lower = edge.way[0], edge.way[1] if len(edge.way) > 1 else edge.way[0]
     x, y = (upper.x + lower.x) / 2 + 7, (upper.y + upper.height + lower.y) / 2 + 4
-    text = tag("text", cut(edge.label, _LABEL_MAX), x=f"{x:.1f}", y=f"{y:.1f}", class_="grouping")
+    text = tag("text", cut_inside(edge.label, _LABEL_MAX), x=f"{x:.1f}", y=f"{y:.1f}", class_="grouping")
     return joined(tag("g", tag("title", edge.label), text)) if edge.label else Markup()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from txtopo.cli.display.wording import cut
 from txtopo.ui.markup.elements import Markup, tag
 from txtopo.ui.markup.plots import nice_step
-from txtopo.ui.markup.words import duration
+from txtopo.ui.markup.words import cut_inside, duration
 
 SPANS = (
     ("metadata", "metadata", "begunAt", "metadataAt"),
@@ -111,7 +110,7 @@ def _writes(writes: Sequence[Mapping[str, Any]]) -> Iterator[_Row]:
         begin, end = each["preparedAt"] or each["fromAt"], each["toAt"]
         if begin is not None and end is not None:
             name = each["state"]
-            yield cut(name, _NAME_MAX), [("write", begin, end)]
+            yield cut_inside(name, _NAME_MAX), [("write", begin, end)]
 
 
 def _axis(span: float, scale: float, height: float) -> Markup:

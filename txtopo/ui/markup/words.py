@@ -10,6 +10,14 @@ UNKNOWN = "\N{EN DASH}"
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
+def cut_inside(text: str, most: int) -> str:
+    """Return a text with at most so many characters: the middle goes first, for names often differ at their ends."""
+    if len(text) <= most:
+        return text
+    tail = most // 2
+    return f"{text[: most - 1 - tail]}…{text[-tail:]}"
+
+
 def number(value: float | None) -> str:
     """Return a whole number with its thousands; a dash for None."""
     return UNKNOWN if value is None else f"{value:,.0f}"

@@ -143,7 +143,7 @@ class Gantt {
     pen.save(); pen.beginPath(); pen.rect(LEFT, TOP, width - LEFT, height - TOP); pen.clip();
     this.bars(x, y, tall);
     if (!this.fromLeft) this.starts(x);
-    if (this.quiet) this.ages(x, y, tall);
+    if (this.quiet) this.ages(y, tall);
     if (this.picked !== null) {
       pen.strokeStyle = this.colour.accent; pen.lineWidth = 2;  // outside of the row, which may be a pixel high
       pen.strokeRect(LEFT + 1, y(this.picked) - 3, width - LEFT - 2, Math.max(tall, 2) + 5);
@@ -162,12 +162,12 @@ class Gantt {
     Object.assign(view, this.fromLeft ? {from: 0, to: Math.max(longest * (this.quiet ? 1.4 : 1.1), 20)} : {from, to});
   }
 
-  ages(x, y, tall) {  // how long ago each row in view has ended
-    const {pen, view, rows, colour} = this, now = this.live ? this.now() : this.reported;
-    pen.fillStyle = colour.text; pen.textAlign = "left";
+  ages(y, tall) {  // how long ago each row in view has ended
+    const {pen, view, rows, width, colour} = this, now = this.live ? this.now() : this.reported;
+    pen.fillStyle = colour.text; pen.textAlign = "right";
     for (let at = this.firstRow(Math.floor(view.low)); at < rows.length; at++) {
-      const row = rows[at], end = this.endOf(row);
-      if (rows[at + 1]?.txid !== row.txid) pen.fillText(`${ago(now - end)} ago`, x(end - this.beginOf(row)) + 6, y(row.txid) + Math.min(tall / 2, 10) + 4);
+      const row = rows[at];
+      if (rows[at + 1]?.txid !== row.txid) pen.fillText(`${ago(now - this.endOf(row))} ago`, width - 8, y(row.txid) + Math.min(tall / 2, 10) + 4);
     }
   }
 

@@ -256,7 +256,33 @@ $("secs")?.addEventListener("change", event => {
   part.feed.ask();
 });
 
+// ---- the graph: as wide as the window, unless somebody has asked for another size ----
+
+function graph() {
+  let zoom = null;
+  const part = $("graph-part"), take = part.feed.take;
+  const size = by => {
+    const frame = $("graph-frame"), svg = frame?.querySelector("svg");
+    if (!svg || !frame.clientWidth) return;
+    const fit = Math.min(1, frame.clientWidth / svg.viewBox.baseVal.width), before = Number(part.style.getPropertyValue("--zoom")) || 1;
+    if (by) zoom = Math.min(Math.max((zoom ?? fit) * by, fit / 2), 4);
+    const now = zoom ?? fit, middle = (frame.scrollLeft + frame.clientWidth / 2) * now / before;
+    part.style.setProperty("--zoom", now);
+    if (now !== before) frame.scrollLeft = middle - frame.clientWidth / 2;
+  };
+  part.feed.take = async answer => { await take(answer); size(); };
+  const does = {closer: () => size(1.25), farther: () => size(0.8), fit: () => { zoom = null; size(); }, whole: () => { zoom = 1; size(); }};
+  for (const id in does) $(`graph-${id}`).addEventListener("click", does[id]);
+  part.addEventListener("wheel", event => {
+    if (!event.ctrlKey || !event.target.closest("#graph-frame")) return;  // else the page scrolls
+    event.preventDefault();
+    size(Math.exp(-event.deltaY / 400));
+  }, {passive: false});
+  addEventListener("resize", () => size());
+}
+
 if ($("gantt")) timeline($("gantt"));
+if ($("graph-part")) graph();
 for (const link of document.querySelectorAll("[data-transaction]")) link.href = `/t/${slug}/tx/${link.dataset.transaction}`;
 tab();
 for (const feed of feeds) feed.ask();

@@ -74,6 +74,17 @@ def _view(name: str) -> Markup:
         address = "plots?secs=300"
         options = [tag("option", words, value=secs, selected=secs == "300") for secs, words in _PLOT_SECS.items()]
         tools = tag("p", tag("label", "the last ", tag("select", options, id="secs")), class_="tools")
+    if name == "graph":
+        buttons = [
+            tag("button", words, type="button", id=f"graph-{name}", aria_label=label)
+            for name, words, label in (
+                ("closer", "+", "larger"),
+                ("farther", "\N{MINUS SIGN}", "smaller"),
+                ("fit", "fit", "as wide as the window"),
+                ("whole", "1:1", "in its own size"),
+            )
+        ]
+        tools = tag("p", buttons, class_="tools")
     content = _part(address, _EVERY_MS[name], id=f"{name}-part")
     return tag("section", tag("h2", _TITLES[name]), tools, content, id=name, class_="view", hidden=True)
 

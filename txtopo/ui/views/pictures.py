@@ -42,7 +42,9 @@ def graph_part(graph: Mapping[str, Any]) -> Markup:
     """Return the graph and a table of its components."""
     if not graph["components"]:
         return none(graph["why"] or "the graph of this run is unknown")
-    drawing = tag("div", graph_svg(graph), class_="wide", tabindex=0, role="region", aria_label="Graph")
+    drawing = tag(
+        "div", graph_svg(graph), class_="wide", tabindex=0, role="region", aria_label="Graph", id="graph-frame"
+    )
     legend = [("processing", "processing phase"), ("commit", "commit phase"), ("state", "state")]
     keys = [tag("li", tag("span", class_=f"swatch {style}"), words) for style, words in legend]
     is_plain = graph["kind"] == "plain"
