@@ -14,6 +14,7 @@ from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_table
 from tests.acceptance.topologies import CountTuples
 from tests.bolts import Pass
+from tests.waiting import DEADLINE_SECS
 from txtopo import (
     BatchBolt,
     Config,
@@ -57,7 +58,7 @@ class Slow(Pass):
 
     def execute(self, tuple, collector):
         if tuple[0].txid == 2 and tuple[0].attempt == 1:
-            time.sleep(60)
+            time.sleep(1_000)
         collector.emit(tuple.values)
 
 
@@ -173,7 +174,7 @@ def test_timeout(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     report = run(topology(tmp_path, Slow()), Config(message_timeout_secs=6, max_spout_pending=4))
     assert total(tmp_path) == 40
     assert report.attempts > report.transactions
-    assert report.elapsed_secs < 50
+    assert report.elapsed_secs < 500
 
 
 @pytest.mark.long
@@ -188,8 +189,8 @@ def test_slow_work_is_not_timed_out(spark: SparkSession, tmp_path: pathlib.Path)
 def test_timeout_in_the_commit_phase(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     """Promise 7: a commit phase that stalls stops the run, which says where; nothing is written late; the next resumes."""
     GOES_ON.clear()
-    with pytest.raises(StalledCommit, match="no progress for 6 s") as raised:
-        run(topology(tmp_path, committer=StallingCommitter()), Config(message_timeout_secs=6))
+    with pytest.raises(StalledCommit, match="no progress for 20 s") as raised:
+        run(topology(tmp_path, committer=StallingCommitter()), Config(message_timeout_secs=20))
     error = raised.value
     assert (error.component, error.txid) == ("sum", 2)
     assert "GOES_ON.wait()" in str(error)
@@ -197,7 +198,7 @@ def test_timeout_in_the_commit_phase(spark: SparkSession, tmp_path: pathlib.Path
     before = total(tmp_path)
     GOES_ON.set()
     for thread in stalled:
-        thread.join(10)
+        thread.join(DEADLINE_SECS)
         assert not thread.is_alive()
     assert total(tmp_path) == before < 40
     run(topology(tmp_path))

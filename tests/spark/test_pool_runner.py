@@ -118,7 +118,7 @@ def test_missing_slots_are_said_within_seconds(
 ) -> None:
     """With the remedy; the workers that have a slot do the work meanwhile."""
     with caplog.at_level(logging.WARNING, "txtopo.workers"):
-        report, counted = run_one(Misbehaving(tmp_path, "hangs", 7), workers=3, message_timeout_secs=6)
+        report, counted = run_one(Misbehaving(tmp_path, "hangs", 7), workers=3, message_timeout_secs=12)
     assert (report.transactions, counted) == (ROWS, ROWS)
     said = [record.getMessage() for record in caplog.records]
     assert any(re.search(r"[012] of 3 workers have started.*lower topology\.workers", line) for line in said), said
@@ -138,7 +138,7 @@ def test_a_transaction_that_kills_each_worker(spark: SparkSession, tmp_path: Pat
 
 def test_a_call_that_never_returns(spark: SparkSession, tmp_path: Path) -> None:
     """After the message timeout its worker is ended, and another one tries the transaction."""
-    report, counted = run_one(Misbehaving(tmp_path, "hangs", 7), message_timeout_secs=3)
+    report, counted = run_one(Misbehaving(tmp_path, "hangs", 7), message_timeout_secs=10)
     assert (report.transactions, counted) == (ROWS, ROWS)
     assert report.failures >= 1
 

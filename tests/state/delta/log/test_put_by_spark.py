@@ -25,7 +25,7 @@ from txtopo.api.values import TransactionalValue
 pytestmark = pytest.mark.long
 
 
-@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(tables())
 def test_generated_tables(
     spark: ProcessPoolExecutor, drawn: tuple[pa.Schema, pa.Field | None, list[tuple[Any, Rows]]]
