@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +20,26 @@ from txtopo.spark.session import spark_session
 from txtopo.testing.kafka import KafkaBroker
 from txtopo.testing.zookeeper import ZooKeeperServer
 
-# Most of a fast suite's time went into examples; a test that asks for a number of its own asks tests.budgets for it.
-hypothesis.settings.register_profile("fast", deadline=None, max_examples=20, stateful_step_count=20)
-hypothesis.settings.register_profile("dev", deadline=None)
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-hypothesis.settings.register_profile("long", deadline=None, max_examples=500, stateful_step_count=100)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+BYTECODE = Path(__file__).resolve().parents[1] / "build" / "bytecode"
+
+# How much hypothesis tries, on however busy a machine. What must pass tries the same each time; `make long` looks for
+# more. A test that asks for a number of examples of its own asks tests.budgets for it.
+_PATIENT = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True)
+_PROFILES = {
+    "fast": hypothesis.settings(_PATIENT, derandomize=True, max_examples=20, stateful_step_count=20),
+    "whole": hypothesis.settings(_PATIENT, derandomize=True),
+    "long": hypothesis.settings(_PATIENT, max_examples=500, stateful_step_count=100),
+}
+for _name, _profile in _PROFILES.items():
+    hypothesis.settings.register_profile(_name, _profile)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "whole"))
+
+# Where Python is told to write no bytecode, each process that a test starts would compile all sources again. It is kept
+# in a folder of its own then, so the tree stays as it is.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(BYTECODE))
+    del os.environ["PYTHONDONTWRITEBYTECODE"]
 
 
 # A shell lets a command in the background ignore Ctrl-C, and what the command starts ignores it too: tests send it.
@@ -47,6 +63,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("spark")
         if "kafka" in getattr(item, "fixturenames", ()) and "kafka" not in parameters:
             item.add_marker("slow")
+    for _, variants in itertools.groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
+        _mark_but_few([item for item in variants if item.get_closest_marker("slow") is None])
+
+
+def _mark_but_few(variants: list[pytest.Item]) -> None:
+    """Mark variants of a test as slow: all but those, evenly chosen, that the fast suite runs."""
+    few = variants[0].get_closest_marker("few") if variants else None
+    if few is not None:
+        (count,) = few.args
+        chosen = {len(variants) * each // count for each in range(count)}
+        for at, item in enumerate(variants):
+            if at not in chosen:
+                item.add_marker("slow")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

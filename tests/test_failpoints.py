@@ -76,6 +76,7 @@ def test_armed_within_a_context() -> None:
     assert told == ["group.commit.before", "delta.write.checked", "group.commit.after"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "name", ["spout.emit", "bolt.execute", "bolt.finish", "table.write.after", "table.write.before"]
 )

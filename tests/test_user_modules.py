@@ -31,6 +31,7 @@ def said(folder, *arguments):
     return ended.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["state/__init__.py", "spouts.py", "committers/__init__.py"])
 @pytest.mark.parametrize("how", ["run", "script"])
 def test_a_name_of_a_package_of_ours(tmp_path, name, how):
@@ -54,6 +55,7 @@ main()
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["queue.py", "select.py", "types.py", "email/__init__.py"])
 def test_a_name_of_a_module_of_python(tmp_path, name):
     """Spark's workers would import theirs."""
@@ -77,6 +79,7 @@ def test_a_name_of_an_installed_package(tmp_path):
     assert "which is installed" in said(tmp_path, "-c", RUN, "show", "job")
 
 
+@pytest.mark.slow
 def test_folders_that_are_no_packages_hide_nothing(tmp_path):
     """Data in a folder of such a name is no module, nor is a file of no module's name; a missing module says why."""
     for name in ("state", "examples", "queue"):
@@ -92,6 +95,7 @@ def test_folders_that_are_no_packages_hide_nothing(tmp_path):
     assert f"hides {tmp_path / 'examples'}: rename yours" in said(tmp_path, "-c", RUN, "show", "examples.mine")
 
 
+@pytest.mark.slow
 def test_examples_of_another_project(tmp_path):
     """Theirs may be run; ours are then said to be hidden."""
     (tmp_path / "examples").mkdir()

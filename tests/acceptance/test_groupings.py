@@ -134,6 +134,7 @@ def test_groupings(spark: SparkSession, typed: bool, layout: str) -> None:
     check(received)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("typed", [False, True], ids=["untyped", "typed"])
 @pytest.mark.parametrize("slots", [1, 3])
 def test_groupings_inline(typed: bool, slots: int) -> None:

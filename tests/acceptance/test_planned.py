@@ -141,6 +141,7 @@ def test_both_phases_see_when_it_was_planned(tmp_path: Path, kind: str) -> None:
     assert all(before <= row["planned"] <= time.time_ns() // 1_000_000 for row in rows_of(tmp_path))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_end(tmp_path: Path, kind: str, command_line) -> None:
     """Once a source is exhausted there is one transaction more, and not another before there was input again.
@@ -167,6 +168,7 @@ def test_nothing_to_end(tmp_path: Path) -> None:
     assert turns_of(tmp_path) == []
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_quiet(tmp_path: Path, kind: str, command_line) -> None:
     """While a source has nothing, transactions without input follow each other at the shortest time asked for."""
@@ -217,6 +219,7 @@ def test_a_replay_sees_what_was_recorded(tmp_path: Path, kind: str, command_line
         assert (replay.exit_code, "differs" in replay.stdout) == (0, False), replay.output
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kind", "failpoint", "begun"),
     [

@@ -146,6 +146,7 @@ STREAM = padded(
 """Each key comes again after 8 seconds or later, and some in time."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("by_key", "every"), variants((True, 23), slow=[(True, 7)], long=[(True, 1), (False, 1)]))
 def test_crashes(tmp_path: Path, by_key: bool, every: int, command_line) -> None:
     """A crash anywhere, in upkeep too, changes no live row; the audit explains every version."""
@@ -167,6 +168,7 @@ def test_crashes(tmp_path: Path, by_key: bool, every: int, command_line) -> None
             assert audit.exit_code == 0, audit.stdout
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("by_key", [False, True], ids=["columns", "by key"])
 @pytest.mark.parametrize("every", [1, 50])
 def test_a_longer_time_to_live_at_a_restart(tmp_path: Path, by_key: bool, every: int, command_line) -> None:
@@ -202,6 +204,7 @@ topology_to_replay = built(Path({output!r}), STREAM, by_key={by_key})
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("by_key", [False, True], ids=["columns", "by key"])
 @pytest.mark.parametrize("group", [1, 3])
 def test_replays(tmp_path: Path, by_key: bool, group: int, command_line) -> None:

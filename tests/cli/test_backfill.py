@@ -113,6 +113,7 @@ def test_a_kill_in_the_middle_goes_on(command_line, module, inline, point):
     command_line.told("audit", ".")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("at", [0, 10, *(pytest.param(at, marks=pytest.mark.long) for at in (*range(1, 10), 11, 12))])
 def test_a_rewind_to_before_it_joined(command_line, module, inline, at):
     """The state is unknown again, its table is kept aside, and another backfill joins; also if the rewind dies."""
@@ -135,6 +136,7 @@ def test_a_rewind_to_before_it_joined(command_line, module, inline, at):
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", ["with the state", "without it"])
 @pytest.mark.parametrize("step", variants(None, slow=["repair.journal.after", "repair.backfill.after"]))
 @pytest.mark.parametrize("point", ["backfill.enter.before", "backfill.enter.after"])
@@ -163,6 +165,7 @@ def test_a_backfill_of_an_undone_timeline_is_moved_aside(command_line, module, i
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "times", "is_undone"),
     [("backfill.enter.before", 1, True), ("group.decide.after", 7, True), ("group.decide.before", 7, False)],
@@ -184,6 +187,7 @@ def test_a_backfill_knows_which_timeline_it_has_read(command_line, module, inlin
         assert tables() == {"words": 12, "lengths": 12}
 
 
+@pytest.mark.slow
 def test_a_repair_that_goes_back_moves_it_aside_too(command_line, module, inline):
     """As a rewind does: it has values of transactions that are undone."""
     command_line.told("rewind", module, "6", "--yes")
@@ -202,6 +206,7 @@ def test_a_repair_that_goes_back_moves_it_aside_too(command_line, module, inline
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["table", "store", "store and table"])
 @pytest.mark.parametrize(
     "point", variants("backfill.enter.after", slow=[None, "group.decide.after", "backfill.enter.before"])
@@ -243,6 +248,7 @@ def test_a_backfill_alone_needs_no_repair(command_line, module, inline):
     assert "nothing to repair" in told
 
 
+@pytest.mark.slow
 def test_a_repair_to_before_a_backfill_joined(command_line, module, inline):
     """As a rewind does, it moves the table aside, after a question: a backfill gives it its history again."""
     command_line.told("rewind", module, "6", "--yes")
@@ -261,6 +267,7 @@ def test_a_repair_to_before_a_backfill_joined(command_line, module, inline):
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 def test_a_state_that_was_left_out_after_it_joined_goes_on(command_line, module, inline):
     """Its backfill has all that the topology has done without it, and the audit knows where it joined before."""
     command_line.told("backfill", module, "lengths", *ADDED)
@@ -272,6 +279,7 @@ def test_a_state_that_was_left_out_after_it_joined_goes_on(command_line, module,
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_topology_of_two_timelines_is_refused(command_line, module, inline, tmp_path, begun):
     """Coordinator state from before a rewind is at a transaction that fits, and yet is of no use: nothing joins it."""
@@ -296,6 +304,7 @@ def test_a_topology_of_two_timelines_is_refused(command_line, module, inline, tm
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 def test_starting_anew_moves_it_aside_too(command_line, module, inline):
     """It is of the former incarnation: another one begins by itself."""
     with armed(Crash(1, only="backfill.enter.before")):
@@ -308,6 +317,7 @@ def test_starting_anew_moves_it_aside_too(command_line, module, inline):
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", [4, 9])
 def test_a_backfill_before_the_point_goes_on(command_line, module, inline, point):
     """What it has is not undone, so it stays; also if it is at the very point."""
@@ -321,6 +331,7 @@ def test_a_backfill_before_the_point_goes_on(command_line, module, inline, point
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point", [f"recovery.{step}.{side}" for step in ("begin", "begun") for side in ("before", "after")]
 )
@@ -339,6 +350,7 @@ def test_a_start_that_died_when_it_began_a_state_empty(command_line, module, inl
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 def test_a_rewind_leaves_no_table_behind(command_line, module, inline):
     """Code that lacks a state is refused; code that has it brings it back, also if it was left out for a while."""
     command_line.told("backfill", module, "lengths", *ADDED)

@@ -89,6 +89,7 @@ def test_times_that_python_cannot_say(secs, words):
     assert words_at(secs) == words
 
 
+@pytest.mark.slow
 def test_standard_output_that_is_closed():
     """Another file must not get its number, and a run ends well."""
     command = f"{shlex.quote(sys.executable)} -m txtopo.cli show examples.global_count >&-"

@@ -138,6 +138,7 @@ def topology():
 """
 
 
+@pytest.mark.slow
 def test_ends_of_groups_that_were_undone_do_not_count(command_line, outputs):
     """Starts at 2 and at 3 count no longer once a rewind has gone back to 1: the tables may have no version of them."""
     for until in (1, 2, 3):

@@ -76,6 +76,7 @@ def terminals() -> Iterator[tuple[str, Callable[[], Console]]]:
         yield name, lambda options=options: Console(file=io.StringIO(), force_terminal=True, **options)
 
 
+@pytest.mark.few(1)
 def test_a_run_of_an_example_is_shown(ran, command_line, capsys):
     """Live, in lines and by explain: its first, its last and an uncommitted transaction."""
     for name, make in terminals():

@@ -140,6 +140,7 @@ def test_a_fork_goes_on_by_itself(command_line, both):
     assert "the same" in command_line.told("replay", "counting", "4", "--fork", "side")
 
 
+@pytest.mark.slow
 def test_a_fork_from_the_beginning_and_a_fork_of_a_fork(command_line, both):
     """Transaction 0 is one as well; a fork is a topology like any other."""
     both.run(until=3)
@@ -175,6 +176,7 @@ def test_a_fix_runs_beside_the_truth(command_line, both):
     assert read_words(both.folder / "mended") == dict(counts_of(DATA))
 
 
+@pytest.mark.slow
 def test_a_fork_of_an_opaque_spout(command_line, tmp_path):
     """It begins its transactions anew, and counts everything once."""
     command_line.write_module(
@@ -239,6 +241,7 @@ def test_files_are_copied_where_they_cannot_be_linked(command_line, both, monkey
     assert all(path.stat().st_nlink == 1 for path in (both.folder / "side").rglob("*.parquet"))
 
 
+@pytest.mark.slow
 def test_a_fork_beside_a_running_topology(command_line, both):
     """Wherever a run is, even between two tables, a fork has all tables as of one transaction."""
     forks = {}
@@ -351,6 +354,7 @@ def test_what_is_refused_changes_nothing(command_line, both):
     assert both.seen("side") == before
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("step", ["group.decide.after", "table.write.after"])
 def test_a_decided_group_that_was_interrupted(command_line, both, step):
     """The refusal says that the next run finishes it; then the fork is made there."""

@@ -138,6 +138,7 @@ def again(command_line, tmp_path, monkeypatch) -> Callable[[], None]:
     return restore
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("name", "finisher"), variants(*FAST, slow=OTHERS))
 @pytest.mark.parametrize("share", variants(0, slow=[4], long=[1, 2, 3, 5, 6, 7]))
 def test_it_is_finished_or_refused(command_line, again, name, finisher, share):
@@ -166,6 +167,7 @@ def test_it_is_finished_or_refused(command_line, again, name, finisher, share):
         going.check(command_line)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["recovery.begin.after", "recovery.begun.after", "recovery.confirm.after"])
 @pytest.mark.parametrize("txid", variants("4", slow=["2", "5"]))
 def test_a_state_that_was_begun_empty_by_a_start_that_died(command_line, again, point, txid):
@@ -197,6 +199,7 @@ def test_a_fork_needs_all_states_too(command_line, again):
         assert rows(f"side-{txid}") == {"rows": ALL}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("restored", ["the store", "store and journal"])
 @pytest.mark.parametrize("point", ["repair.begin.after", "repair.table.after", "repair.journal.after"])
 @pytest.mark.parametrize("name", ["rewind", "start anew"])
@@ -293,6 +296,7 @@ def test_a_backup_from_the_midst_of_a_start(command_line, again, point, restored
     assert found == {**dict.fromkeys(BOTH.split("+"), ALL[:until]), "more": ALL[4:until]}
 
 
+@pytest.mark.slow
 def test_archived_files_and_a_shortened_journal(command_line, again):
     """Files that nobody would give again are not left out: neither to 0, which is past the journal, nor after it."""
     run(BOTH, until=4)

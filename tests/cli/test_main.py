@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from click import Context
 from click.testing import CliRunner
 
@@ -38,6 +39,7 @@ for command in sys.stdin.read().splitlines():
 """
 
 
+@pytest.mark.slow
 def test_a_command_without_its_extra_says_how_to_install_it(tmp_path):
     """One line with the remedy, whichever command it is and wherever the import is; nothing is on an index."""
     (tmp_path / "mine.py").write_text("import confluent_kafka\n")

@@ -60,6 +60,7 @@ def check_words(command_line, folder: Path) -> None:
     command_line.told("audit", str(folder))
 
 
+@pytest.mark.slow
 def test_a_rewind(command_line, disk: Disk) -> None:
     """Once a step of it is done, the next repair or run finds all that it relies on."""
     place = Place(disk.folder)
@@ -105,6 +106,7 @@ def test_foreign_rows_that_are_accepted(command_line, disk: Disk) -> None:
         assert read_total(disk.folder) == sum(counts_of(DATA).values())
 
 
+@pytest.mark.slow
 def test_a_fork(command_line, disk: Disk) -> None:
     """One that is named as finished is; any other one is made again in its folder."""
     Place(disk.folder).run()

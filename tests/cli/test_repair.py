@@ -79,6 +79,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_store_is_put_aside(command_line, place, damage):
     """A run names it; a repair keeps it under another name, and rebuilds the coordinator state from the journal."""
@@ -98,6 +99,7 @@ def test_a_damaged_store_is_put_aside(command_line, place, damage):
     place.finish(TRANSACTIONS - 3)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["life", "spout", "format", "recovered", "group", "committed"])
 def test_a_damaged_value_is_put_aside(command_line, place, name):
     """The same of one value, and of the store nothing else is lost."""
@@ -114,6 +116,7 @@ def test_a_damaged_value_is_put_aside(command_line, place, name):
     place.finish(TRANSACTIONS - 3)
 
 
+@pytest.mark.slow
 def test_a_damaged_store_and_tables_that_are_behind(command_line, place):
     """Nothing is put aside before somebody has agreed to what follows."""
     fall_behind(place)
@@ -149,6 +152,7 @@ def test_a_damaged_store_that_is_in_use(command_line, place):
     command_line.told("repair", "counting")
 
 
+@pytest.mark.slow
 def test_a_kill_after_a_damaged_store_is_put_aside(command_line, place):
     """The next repair goes on as if it had been wiped."""
     place.run(3)
@@ -158,6 +162,7 @@ def test_a_kill_after_a_damaged_store_is_put_aside(command_line, place):
     place.finish(TRANSACTIONS - 3)
 
 
+@pytest.mark.slow
 def test_without_a_terminal_nothing_is_agreed_to(command_line, place):
     """Off a terminal what is not safe needs --yes; without it nothing is changed."""
     fall_behind(place)

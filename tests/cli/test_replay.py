@@ -123,6 +123,7 @@ def everything_in(folder):
     return {str(path): path.read_bytes() for path in sorted(pathlib.Path(folder).rglob("*")) if path.is_file()}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("opaque", "layout"),
     [
@@ -180,6 +181,7 @@ def test_a_source_that_changed_is_named(replayed):
     assert "6 tuples at the commit and now, but with different values" in result.stdout
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["random", "counter", "environment"])
 def test_a_bolt_that_is_not_deterministic_is_named(replayed, monkeypatch, how):
     """Randomness, a counter outside, the environment: the bolt that looks at it is named, not one below it."""
@@ -190,6 +192,7 @@ def test_a_bolt_that_is_not_deterministic_is_named(replayed, monkeypatch, how):
     assert "identity: 6 tuples, the same" in result.stdout
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["random", "counter"])
 def test_a_bolt_is_named_where_the_journal_has_no_checksum(replayed, how):
     """Where tasks were spread, two replays are compared."""
@@ -365,6 +368,7 @@ def ranged(output, corrected=""):
     return builder.build()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 3])
 def test_a_range_with_the_code_that_is_here(command_line, tmp_path, group):
     """What new code makes of each transaction of a range is counted by component and state; nothing is written."""

@@ -85,6 +85,7 @@ def check_repaired(command_line, place):
     return audited
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("to", [pytest.param(1, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize("txid", variants(*BACKUPS[1::2], slow=BACKUPS[::2]))
 @pytest.mark.parametrize(
@@ -134,6 +135,7 @@ def test_nothing_is_lost_or_doubled(command_line, place, rewound, to, txid, kind
     assert audited.exit_code == (kind == "journal"), audited.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["store", "store and journal"])
 def test_a_fork_of_two_timelines_is_refused(command_line, place, rewound, kind):
     """It would begin with transactions, or go on from metadata, that are undone."""
@@ -152,6 +154,7 @@ def test_a_fork_of_two_timelines_is_refused(command_line, place, rewound, kind):
     command_line.told("fork", "counting", "3", "side", *settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "txid", [2, pytest.param(3, marks=pytest.mark.slow), 4, pytest.param(5, marks=pytest.mark.slow)]
 )

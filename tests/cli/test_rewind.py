@@ -110,6 +110,7 @@ def test_a_last_transaction_that_wrote_to_no_table(command_line):
     assert run_bounded(1000) == [1, 2, 500]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", ["store", "store and journal"])
 def test_a_store_from_before_a_rewind_that_rolled_back_no_table(command_line, tmp_path, gone):
     """The tables know that the topology went back: what is restored is refused, however often it is tried."""
@@ -153,6 +154,7 @@ def of_files(command_line, folder, numbers) -> None:
         (folder / "in" / name).write_text(f'{{"n": {n}}}\n')
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dies_at", [None, "group.decide.after"])
 def test_the_spout_is_asked_for_the_input_of_such_a_transaction(command_line, tmp_path, dies_at):
     """A file that the last transaction has taken is needed again; if it is gone, the rewind is refused."""
@@ -170,6 +172,7 @@ def test_the_spout_is_asked_for_the_input_of_such_a_transaction(command_line, tm
     assert run_bounded(1000) == [1, 2, 500]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", "def")
 def test_transactions_that_were_not_committed_have_taken_input_too(command_line, tmp_path, gone):
     """What is begun in the store is asked for, at the start and when an interrupted rewind is finished."""
@@ -191,6 +194,7 @@ def test_transactions_that_were_not_committed_have_taken_input_too(command_line,
     command_line.told("audit", ".")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("lost", ["store", "store and table"])
 def test_a_repair_asks_for_the_input_of_the_last_group(command_line, tmp_path, lost):
     """The journal has it, although nobody knows whether it was committed: its transaction begins anew."""
@@ -214,6 +218,7 @@ def test_a_repair_asks_for_the_input_of_the_last_group(command_line, tmp_path, l
     command_line.told("audit", ".")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("gone", "cde")
 def test_a_fork_asks_for_the_input_too(command_line, tmp_path, gone):
     """It would go on without a file that the first topology has taken; nothing of it is left."""
@@ -229,6 +234,7 @@ def test_a_fork_asks_for_the_input_too(command_line, tmp_path, gone):
     command_line.told("fork", "bounded", "2", "side")
 
 
+@pytest.mark.slow
 def test_it_says_how_to_keep_what_is_there(command_line, place):
     """The command that it gives makes the fork."""
     place.run()
@@ -249,6 +255,7 @@ def test_a_run_without_a_journal(command_line):
     assert sorted(read_table("t").to_pydict()["n"]) == [1, 2, 500]
 
 
+@pytest.mark.slow
 def test_again_and_further_back_to_before_the_first(command_line, place):
     """A rewind after a rewind; what was undone is no point any more, and 0 empties the tables."""
     place.run()
@@ -262,6 +269,7 @@ def test_again_and_further_back_to_before_the_first(command_line, place):
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 def test_by_one_transaction_after_a_start_that_committed_nothing(command_line, place):
     """The journal has a part that begins with what is undone: it is no point any more."""
     place.run()
@@ -273,6 +281,7 @@ def test_by_one_transaction_after_a_start_that_committed_nothing(command_line, p
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 def test_the_code_that_is_there_now_runs_again(command_line, place):
     """A bolt that had counted wrong from a transaction on is mended: all totals are those of the mended one."""
     command_line.write_module(
@@ -308,6 +317,7 @@ def config():
     command_line.told("audit", ".")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("finisher", variants("rewind", slow=["repair"]))
 @pytest.mark.parametrize("step", variants(*STEPS[1::3], long=[each for each in STEPS if each not in STEPS[1::3]]))
 def test_a_crash_at_a_step_is_finished_or_undone(command_line, place, step, finisher):
@@ -418,6 +428,7 @@ def test_by_time(command_line, place):
     assert "exclude each other" in command_line.refusal("rewind", "counting", "3", "--to", "2000-01-01", status=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("later_ms", "txid"), [(-1, 2), (0, 3), (1, 3)])
 def test_by_the_exact_time(command_line, place, later_ms, txid):
     """A transaction that was planned at the very moment is among those that stay."""
@@ -448,6 +459,7 @@ def test_by_the_time_of_the_first_transaction_that_the_journal_has(command_line,
     assert (f"the topology goes back to transaction {last}, " in told) == (last < TRANSACTIONS), told
 
 
+@pytest.mark.slow
 def test_it_goes_to_the_newest_point_that_all_can_stand_at(command_line, place):
     """A version that is gone, and a transaction inside a group, are passed over; the reasons are told."""
     place.run(3)
@@ -469,6 +481,7 @@ def test_it_goes_to_the_newest_point_that_all_can_stand_at(command_line, place):
     place.finish(TRANSACTIONS - 3)
 
 
+@pytest.mark.slow
 def test_before_the_first_transaction_only_if_that_is_asked_for(command_line, place):
     """If no table keeps a point in between, tables are not emptied instead: the command says what is in the way."""
     place.run()
@@ -489,6 +502,7 @@ def test_before_the_first_transaction_only_if_that_is_asked_for(command_line, pl
     place.finish(TRANSACTIONS)
 
 
+@pytest.mark.slow
 def test_a_journal_that_no_longer_has_what_would_run_again(command_line, place):
     """Where nobody knows which input the transactions had, nobody can say that it is there: nothing is changed."""
     place.run(3)
@@ -537,6 +551,7 @@ def test_code_that_lacks_a_state_undoes_not_even_one_transaction(command_line, p
     assert place.seen() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finisher", variants("rewind", slow=["repair"]))
 @pytest.mark.parametrize("step", ["repair.begin.after", "repair.journal.after", "repair.end.before"])
 def test_who_finishes_it_needs_all_states_too(command_line, place, step, finisher):
@@ -553,6 +568,7 @@ def test_who_finishes_it_needs_all_states_too(command_line, place, step, finishe
     place.finish(TRANSACTIONS - 3)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("step", [None, "repair.begin.after", "repair.table.after", "repair.journal.after"])
 def test_who_starts_anew_needs_all_states_too(command_line, place, step):
     """The plan names them: code that lacks one would leave its table, and say that it is done."""
@@ -569,6 +585,7 @@ def test_who_starts_anew_needs_all_states_too(command_line, place, step):
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [None, "repair.begin.after"])
 def test_a_repair_without_coordinator_state_needs_all_states_too(command_line, place, step):
     """The journal says which they are: a table that the code lacks would stay where it is, ahead of the others."""
@@ -653,6 +670,7 @@ def config():
 """
 
 
+@pytest.mark.slow
 def test_the_spouts_own_values_go_back_in_the_same_step(command_line, place):
     """A spout that can't take them back is refused by name; the former values are kept."""
     command_line.write_module("keeping", KEEPING)
@@ -680,6 +698,7 @@ def test_the_spouts_own_values_go_back_in_the_same_step(command_line, place):
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 def test_a_repair_that_goes_back_brings_them_back_too(command_line, place):
     """The spout is asked as by a rewind: its cursor would skip the input of what runs again."""
     command_line.write_module("keeping", KEEPING)
@@ -721,6 +740,7 @@ def config():
 """
 
 
+@pytest.mark.slow
 def test_an_opaque_source_and_a_table_of_rows(command_line, tmp_path):
     """As after an undisturbed run: rows, the values before each, and the input that was taken."""
     command_line.write_module("opaque", OPAQUE)

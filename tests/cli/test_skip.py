@@ -57,6 +57,7 @@ def letters():
     return {row["transaction"]: row["error"] for row in read_table("out/dead_letters").to_pylist()}
 
 
+@pytest.mark.slow
 def test_transactions_are_set_aside(command_line, topology):
     """A bug and a failure that comes again: each stops the run, is set aside, and counts nowhere."""
     with pytest.raises(UserCodeError, match=r"no such word, at the tuple \(word='bug'\)") as error:
@@ -106,6 +107,7 @@ def test_what_cannot_be_set_aside(command_line, topology):
     assert letters() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point", variants("group.decide.after", slow=["table.prepare.after", "group.journal.after", "table.write.after"])
 )

@@ -20,6 +20,7 @@ def array_of(values: list[Any]) -> pa.Array | None:
     return None if encoded is None else encoded.to_array(len(values))
 
 
+@pytest.mark.slow
 @given(st.lists(TEXTS, min_size=1))
 def test_texts(values: list[str]) -> None:
     """Texts are texts, whatever their characters are."""

@@ -30,6 +30,7 @@ def simple(output, committer, fields=TYPED, data=None, table_fields=TYPED, tasks
     return builder.build()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
 def test_every_tuple_once(tmp_path, fields, rows_max) -> None:
@@ -43,6 +44,7 @@ def test_every_tuple_once(tmp_path, fields, rows_max) -> None:
     assert Counter(tuple(row.values()) for row in view.tables["rows"].to_pylist()) == appended(make_rows())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
 def test_large_rows_travel_in_files(tmp_path, monkeypatch, fields, rows_max) -> None:
@@ -62,6 +64,7 @@ def test_large_rows_travel_in_files(tmp_path, monkeypatch, fields, rows_max) -> 
     assert not list((tmp_path / "_txtopo").rglob("*.arrow"))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("fields", [Fields("x: long", "n: long", "day: string"), Fields("x", "n", "day")])
 def test_chosen_fields(tmp_path, fields) -> None:
     """Fields are taken in the order asked for, by whatever names; without asking, by name."""
@@ -179,6 +182,7 @@ class Turned(BatchBolt):
         self.collector.emit((attempt, *values[::-1]), "turned")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("names", [None, TYPED.names], ids=["by the table's names", "named"])
 @pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
 def test_streams_with_other_orders(tmp_path, fields, names) -> None:

@@ -58,6 +58,7 @@ def totals(output):
     return dict(zip(table["word"], table["n"], strict=True))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
 @pytest.mark.parametrize(
     "function",
@@ -85,6 +86,7 @@ class Turned(BatchBolt):
         self.collector.emit((self.attempt, tuple["n"], tuple["word"]))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("fields", "kind"), [(TYPED, int), (UNTYPED, int), (UNTYPED, np.int64)], ids=["typed", "untyped", "one by one"]
 )
@@ -134,6 +136,7 @@ class Looking(ReduceCommitter):
         super().finish_batch()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
 def test_large_rows_travel_in_files(tmp_path, monkeypatch, rows_max) -> None:
     """Keys that are many travel in files, which are gone as soon as their transaction was committed."""
@@ -146,6 +149,7 @@ def test_large_rows_travel_in_files(tmp_path, monkeypatch, rows_max) -> None:
     assert all(min(waiting) == txid for txid, waiting in Looking.SEEN)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
 @pytest.mark.parametrize("setting", ["ROWS_WAITING_MAX", "ROWS_REDUCED_MIN"])
 def test_many_rows_are_reduced_on_the_way(tmp_path, monkeypatch, fields, setting) -> None:
@@ -181,6 +185,7 @@ def test_sum_beyond_64_bits(monkeypatch, reduced_from) -> None:
     assert state.items()["a"].value == 5 * 2**62
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("rows", [[("a", True)], [("a", 2**40)], [("a", 1), ("a", 2**31 - 1)]])
 def test_what_does_not_fit(tmp_path, rows) -> None:
     """A value that the table's type does not hold is refused, and nothing of its transaction is written."""
@@ -228,6 +233,7 @@ def test_numpy_keys(function) -> None:
     assert set(state.items()) == {1, 2}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("take", [1, 2], ids=["one by one", "at once"])
 @pytest.mark.parametrize("keys", [(1, 1.0), (1.0, 1), (1, True), (1, np.float64(1)), (1, decimal.Decimal(1))], ids=repr)
 def test_equal_keys_of_other_types(keys, take) -> None:
@@ -237,6 +243,7 @@ def test_equal_keys_of_other_types(keys, take) -> None:
         reduce_untyped({0: [(key, 1) for key in keys]}, state, batch_size=take)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("value", [True, 1.0, np.float64(2), decimal.Decimal(1), dt.date(2024, 1, 1)], ids=repr)
 @pytest.mark.parametrize("take", [1, 2], ids=["one by one", "at once"])
 def test_values_of_other_types(value, take) -> None:
@@ -320,6 +327,7 @@ def of_rows(rows):
     }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("fields", [PRICED, UNPRICED], ids=["typed", "untyped"])
 @pytest.mark.parametrize("way", ["executors", "driver", "files", "key by key", "combined"])
 def test_several_values(tmp_path, monkeypatch, fields, way) -> None:
@@ -348,6 +356,7 @@ def test_several_values(tmp_path, monkeypatch, fields, way) -> None:
     assert bool(combined) == (way == "combined" and fields is PRICED)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("value", "values", "message"),
     [
@@ -393,6 +402,7 @@ def test_the_table_of_aggregates(tmp_path) -> None:
         ReduceCommitter("words", Fields("word: string"), "n").state(tmp_path / "words")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
 @pytest.mark.parametrize(
     ("row", "kind", "message"),
@@ -413,6 +423,7 @@ def test_values_that_do_not_fit(tmp_path, fields, row, kind, message) -> None:
     assert 2 not in read_table(tmp_path / "words")["txid"].to_pylist()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("is_typed", [False, True])
 @pytest.mark.parametrize("folding", [{"value": "n"}, {"values": {"n": Sum("n: long")}}], ids=["function", "aggregate"])
 def test_keys_when_clocks_go_back(tmp_path, folding, is_typed) -> None:
@@ -426,6 +437,7 @@ def test_keys_when_clocks_go_back(tmp_path, folding, is_typed) -> None:
     assert {row["hour"].hour: row["n"] for row in read_table(tmp_path / "sums").to_pylist()} == {0: 2, 1: 4}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("batch", [1, 2, 4])
 @pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
 @pytest.mark.parametrize(("function", "total"), [(operator.add, 6), (longest, 3), (max, 3)])
@@ -439,6 +451,7 @@ def test_nulls_are_skipped(tmp_path, fields, function, total, batch) -> None:
     assert totals(tmp_path) == {"a": total, "b": None}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("batch", [1, 2, 5])
 @pytest.mark.parametrize(("function", "largest"), [(max, "nan"), (min, "1.0")])
 def test_nan_is_the_largest_number(tmp_path, function, largest, batch) -> None:

@@ -36,6 +36,7 @@ class FlakyReplace(FailsFirst, ReplaceCommitter):
     pass
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("config", [CONFIG, LARGE], ids=["driver", "executors"])
 def test_partitions_are_replaced(tmp_path, config) -> None:
     """The last transaction that has a partition wins, attempts that fail leave nothing, other partitions stay."""
@@ -131,6 +132,7 @@ def test_the_audit_proves_it(tmp_path, target, command_line) -> None:
         assert found in result.output
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("change", "says"),
     [("more", "was not put then"), ("fewer", "is not put now"), ("other", "'append'"), ("replaced", "was kept then")],

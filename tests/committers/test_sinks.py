@@ -108,6 +108,7 @@ NAN = float("nan")
 EAST = dt.timezone(dt.timedelta(hours=14))
 
 
+@pytest.mark.few(24)
 @pytest.mark.parametrize(
     ("kind", "good", "bad"),
     [
@@ -190,6 +191,7 @@ def test_version_that_somebody_else_wrote(cluster: InlineCluster, tmp_path: Path
     assert rows(tmp_path / "pages") == [("a", 2, 1.0)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("is_upsert", [True, False])
 def test_table_refuses_a_value(cluster: InlineCluster, tmp_path: Path, is_upsert: bool) -> None:
     """A tuple that only the table refuses, because a column is not null or narrower, or for a constraint, fails alone."""

@@ -81,6 +81,7 @@ def audited(command_line, place: Place, *says: str, status: int = 0) -> None:
         assert words in result.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", variants(120, long=[500]))
 def test_a_table_added_later_equals_one_from_the_start(tmp_path, world, command_line, count):
     """Its rows and their txids are the same, and so they are after further transactions; the audit proves it whole."""
@@ -127,6 +128,7 @@ def test_it_follows_a_topology_that_runs(tmp_path, world, command_line):
     audited(command_line, place, "up to 52; backfilled up to transaction 52", "✔")
 
 
+@pytest.mark.slow
 def test_a_stopped_one_goes_on(place, reference):
     """It leaves the topology as it was, which starts without the state only, and names the command to go on with."""
     store = SqliteStore(place.folder / "_txtopo" / "coordinator.sqlite")
@@ -143,6 +145,7 @@ def test_a_stopped_one_goes_on(place, reference):
     assert place.rows("lengths") == reference.rows("lengths")
 
 
+@pytest.mark.slow
 def test_a_topology_that_died_in_a_group_is_finished_first(tmp_path, command_line):
     """The state joins it after that group, and readers of all tables see it from then on."""
     place = Place(tmp_path / "out")
@@ -203,6 +206,7 @@ def finish(place: Place) -> None:
     assert not (place.folder / "_txtopo" / "backfill" / "t" / "lengths" / "tables").exists()
 
 
+@pytest.mark.slow
 def test_event_time(tmp_path, world, command_line):
     """Windows below a clock that is there already get what they would have got, also by transactions without input.
 
@@ -230,6 +234,7 @@ def test_event_time(tmp_path, world, command_line):
     assert place.rows("minutes") == reference.rows("minutes")
 
 
+@pytest.mark.slow
 def test_from_a_transaction_on(place, world, command_line):
     """The table has nothing of earlier ones, which the audit says; a resumed backfill keeps its beginning."""
     with pytest.raises(InternalError), armed(Crash(2, only="group.decide.after")):
@@ -265,6 +270,7 @@ def test_what_the_source_no_longer_has_is_said_before_it_begins(place, world):
         place.backfill("more", "words", "lengths", "more")
 
 
+@pytest.mark.slow
 def test_other_tuples_than_then_are_refused(place, world, reference):
     """The component and the transaction are named, and nothing of it is written; with the code of then it goes on."""
     world.suffix = "!"
@@ -297,6 +303,7 @@ def test_an_opaque_spout_is_refused(tmp_path):
         Place(tmp_path, lambda *_: topology).backfill("lengths")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("state", "names", "first", "says"),
     [
@@ -329,6 +336,7 @@ def test_a_clock_can_not_begin_in_the_middle(tmp_path, world):
         place.backfill("minutes", "minutes", first=5)
 
 
+@pytest.mark.slow
 def test_a_table_that_is_there_is_refused(place, tmp_path):
     """A state that was in the topology before is not new, and its table is left alone."""
     place.run("words", "lengths", config=CONFIG.with_settings({"topology.state.start.empty": {"lengths": 12}}))
@@ -342,6 +350,7 @@ def test_a_table_that_is_there_is_refused(place, tmp_path):
     assert place.rows("lengths") == before
 
 
+@pytest.mark.slow
 def test_old_code_that_starts_again_leaves_the_state_behind(place, world, command_line):
     """Then the state is refused, and another backfill takes in what it has missed."""
     place.backfill("lengths", "words", "lengths")
@@ -356,6 +365,7 @@ def test_old_code_that_starts_again_leaves_the_state_behind(place, world, comman
     audited(command_line, place, "backfilled up to transaction 13", "✔")
 
 
+@pytest.mark.slow
 def test_old_code_that_starts_again_after_the_new_one(place, world):
     """Starts of the new code have opened the table with later epochs than the backfill's: the next one goes beyond."""
     place.backfill("lengths", "words", "lengths")
@@ -368,6 +378,7 @@ def test_old_code_that_starts_again_after_the_new_one(place, world):
     assert sum(row["n"] for row in place.rows("lengths")) == 12  # one was given up
 
 
+@pytest.mark.slow
 def test_a_topology_that_has_gone_back_is_noticed(tmp_path, world):
     """The table would have transactions that the topology no longer has."""
     place = Place(tmp_path / "out")
@@ -385,6 +396,7 @@ def test_a_topology_that_has_gone_back_is_noticed(tmp_path, world):
         place.backfill("lengths", "words", "lengths")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("point", ["group.decide.before", "backfill.enter.before"])
 def test_a_backfill_that_runs_is_left_alone(place, point):
     """Another process is refused, which is told who runs it; so is a start of the topology while a state joins it."""
@@ -404,6 +416,7 @@ def test_a_backfill_that_runs_is_left_alone(place, point):
     assert seen
 
 
+@pytest.mark.slow
 def test_the_audit_finds_a_backfill_of_other_transactions(place, command_line):
     """Its journal is evidence only as far as it says what the topology's says."""
     place.backfill("lengths", "words", "lengths")

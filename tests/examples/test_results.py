@@ -11,6 +11,7 @@ from rich.console import Console
 from txtopo.testing.inline import run_inline
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "name", ["global_count", "no_reading", "orders", "orders_by_minute", "ring", "transactional_words"]
 )

@@ -57,6 +57,7 @@ def everything_in(output: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in files if path.is_file()}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("what", ["coordinator state", "journal", "table"])
 def test_what_a_newer_version_has_written_is_refused(tmp_path: Path, what: str) -> None:
     """A run names what is newer and the version that reads it, and changes neither tables nor journal."""

@@ -89,6 +89,7 @@ def test_a_folder_is_rewound(command_line, tmp_path, name):
     assert command_line("audit", str(tmp_path)).exit_code == 0
 
 
+@pytest.mark.slow
 def test_compacted_while_it_was_down(tmp_path):
     """A group whose files to replace were compacted is finished from what was staged."""
     unpack("0.1.0-executors", tmp_path)
@@ -98,6 +99,7 @@ def test_compacted_while_it_was_down(tmp_path):
     assert tables_in(tmp_path) == expected_rows(150)
 
 
+@pytest.mark.slow
 def test_vacuumed_while_it_was_down(command_line, tmp_path):
     """Earlier versions staged files where a vacuum removes them: repair rolls back what was written of the group."""
     unpack("0.1.0-executors", tmp_path)
@@ -122,6 +124,7 @@ def test_there_are_folders():
     assert {name.partition("-")[2] for name in FOLDERS} == {"driver", "executors"}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", sorted(path.name.removesuffix(".tar.gz") for path in HERE.glob("*-[ag]*.tar.gz")))
 def test_a_state_that_missed_transactions_is_refused(command_line, tmp_path, name):
     """Earlier versions let a state be left out and put back: the run is refused, and the audit shows what is missing.

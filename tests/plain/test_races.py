@@ -87,6 +87,7 @@ def tangle(bolt=Tangle):
     return builder.build()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kinds", "seeds"),
     [
@@ -103,6 +104,7 @@ def test_every_promise_holds(kinds, seeds):
     assert {each.value for each in kinds} == set(result.faults)
 
 
+@pytest.mark.slow
 def test_every_promise_holds_of_many():
     """The same with bolts that take many tuples at once."""
     result = run_schedules(PlainSubject(tangle(TangleOfMany), roots=20), range(1, 101))

@@ -69,6 +69,7 @@ def fast_seeds(name: str) -> int:
     return FAST_SEEDS // 20 if name in LARGE else FAST_SEEDS if name in GATE else FAST_SEEDS // 4
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("name", "first", "last"),
     [
@@ -104,6 +105,7 @@ def test_every_promise_holds(name: str, first: int, last: int) -> None:
     assert len(result.faults) >= kinds or result.schedules < FAST_SEEDS, "every kind of fault has struck"
 
 
+@pytest.mark.slow
 def test_the_same_seed_makes_the_same_schedule() -> None:
     """Byte for byte, in whatever process, with whatever salt of Python's hashes."""
     command = ["-m", "txtopo.cli", "simulate", "tests.simulation.subjects", "--seed", "2174"]
@@ -138,6 +140,7 @@ def test_real_time_mode_can_be_asked_for() -> None:
     assert "leave --real-time out" in plain.output
 
 
+@pytest.mark.slow
 def test_a_kind_of_fault_can_be_asked_for() -> None:
     """Nothing else strikes then."""
     run = CliRunner().invoke(txtopo, ["simulate", "examples.ring", "--only", "crashes", "--seeds", "60"])

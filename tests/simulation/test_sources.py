@@ -139,6 +139,7 @@ def test_a_source_of_ones_own_that_never_ends():
     assert [(failure.seed, failure.violation) for failure in result.failures] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("until", [None, 12])
 @pytest.mark.parametrize("quiet_after", [dt.timedelta(milliseconds=30), dt.timedelta(seconds=2)])
 def test_a_quiet_source(quiet_after, until):
@@ -149,6 +150,7 @@ def test_a_quiet_source(quiet_after, until):
     assert [(failure.seed, failure.violation) for failure in result.failures] == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("spout", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])
 def test_the_end_of_a_source(spout):
     """Whatever fails, there is one transaction after the last of the input."""
@@ -201,6 +203,7 @@ def test_a_broker_that_does_not_answer(kind):
     assert log.questions.count("topics") <= FIRST_QUESTIONS
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("subscribes", [False, True])
 def test_kafka_in_memory(subscribes):
     """Each schedule reads the same records, also those that were committed in another one; no log is written to."""

@@ -79,6 +79,7 @@ class Ack(RichBolt):
         self.collector.ack(tuple)
 
 
+@pytest.mark.slow
 def test_spout() -> None:
     """A topology over a queue confirms every message, also if workers are killed."""
     with RedeliveringQueue([[number, str(number)] for number in range(500)]) as queue, InlineCluster() as cluster:

@@ -111,6 +111,7 @@ def test_an_owner_and_its_worker() -> None:
     assert owner.noted.get(timeout=30) == ("over", None)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("megabytes", [0, 1, 20])
 def test_error_behind_large_messages(megabytes: int) -> None:
     """What a worker says last counts before the end of its job, however much it has said just before."""

@@ -281,6 +281,7 @@ def cut(channel: Channel) -> None:
         same.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("end", [Incoming, Outgoing])
 @pytest.mark.parametrize("ways", [[(0, 1)], [(1, 0)], [(0, 1), (1, 0)]])
 def test_broken_link(links: dict[tuple[int, int], dict[type, Channel]], end: type, ways: list[tuple[int, int]]) -> None:

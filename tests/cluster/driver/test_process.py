@@ -77,6 +77,7 @@ DRIVER = (
 )
 
 
+@pytest.mark.slow
 def test_settings_of_a_driver(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     """A topology is built with the settings of its record, which a rebalance changes; a mistake is its driver's end."""
     code = code_of(tmp_path / "code", source=FAILING)

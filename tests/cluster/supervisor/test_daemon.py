@@ -145,6 +145,7 @@ def test_death_is_noticed_at_once(place: Place, is_adopted: bool) -> None:
     wait_for("another one beats", lambda: place.driver() not in {0, pid})
 
 
+@pytest.mark.slow
 def test_code_that_is_damaged_meanwhile(place: Place) -> None:
     """A driver is started from sound code only: a damaged copy is fetched again, and the topology does not fail."""
     topology = place.run("words")
@@ -158,6 +159,7 @@ def test_code_that_is_damaged_meanwhile(place: Place) -> None:
     assert not archive.exists()
 
 
+@pytest.mark.slow
 def test_code_that_comes_while_it_tidies(zookeeper: ZooKeeperServer, tmp_path: Path, monkeypatch) -> None:
     """Code that is published and kept after a supervisor has asked what is published is not taken for nobody's."""
     with contextlib.closing(Place(zookeeper.hosts, tmp_path)) as place:
@@ -176,6 +178,7 @@ def test_code_that_comes_while_it_tidies(zookeeper: ZooKeeperServer, tmp_path: P
         wait_for("it beats", place.driver, 30)
 
 
+@pytest.mark.slow
 def test_driver_that_hangs(place: Place) -> None:
     """One that is stopped, and so hears no SIGTERM, is ended by SIGKILL when it is not wanted."""
     topology = place.run("words")

@@ -85,6 +85,7 @@ def test_times_that_cannot_be(tmp_path: Path) -> None:
     assert [after for _, after, _ in told(tmp_path)] == [None, FIRST, -1 - START.timestamp()]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("slow", [None, "None", "", "''", "'None'"])
 def test_partitions_with_odd_names(tmp_path: Path, slow: str | None) -> None:
     """One without a name, one with an empty one, and those that are named like them in the clock's table are five."""

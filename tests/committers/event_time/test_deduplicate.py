@@ -53,6 +53,7 @@ def test_shorter_within_after_a_restart(tmp_path: Path) -> None:
     assert passed(tmp_path, "late") == [(5, 2, "a")]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("is_spilled", [False, True])
 def test_each_row_is_passed_on_dropped_late_or_untimed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_spilled: bool
@@ -78,6 +79,7 @@ def test_each_row_is_passed_on_dropped_late_or_untimed_once(
         assert rows_of(root, "late", *values) == expected
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("key", ["key", "more", ("key", "more"), ("more", "key")], ids=str)
 def test_null_keys(tmp_path: Path, key: Any) -> None:
     """A null is a key like another, and another one than its neighbour's, alone and beside other parts of the key."""
@@ -94,6 +96,7 @@ def test_null_keys(tmp_path: Path, key: Any) -> None:
     assert rows_of(tmp_path, "default", "txid", *names) == expected
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("second", "is_late"), [(20, True), (20.000001, False)])
 def test_the_moment_at_which_a_key_is_forgotten(tmp_path: Path, second: float, is_late: bool) -> None:
     """A row is late, and a key forgotten, once the watermark has reached its time plus ``within``, not a moment before."""
@@ -120,6 +123,7 @@ def test_a_key_with_the_name_of_its_own_column() -> None:
         unique(10, Fields("at: timestamp", "first_at: string"), key="first_at")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("committer", ["unique", "late_rows"])
 def test_rows_of_another_type(tmp_path: Path, committer: str) -> None:
     """A number of a stream that is declared as another one is converted without loss or refused: no float is a long."""

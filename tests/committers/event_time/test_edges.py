@@ -44,6 +44,7 @@ def run_edges(root: Path, committer: Any, **of_clock: Any) -> dict[str, list[dic
     return {name: read_table(root / name).to_pylist() for name in ("default", "late", "untimed", "windows")}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("late_rows", [None, ROWS], ids=["reduced", "whole"])
 @pytest.mark.parametrize(
     "window",
@@ -84,6 +85,7 @@ def test_deduplication(tmp_path: Path) -> None:
     assert found["windows"] == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "of_clock", [{"delay": FOR_EVER}, {"idle_after": FOR_EVER}, {"ahead_max": FOR_EVER, "delay": DAY}], ids=str
 )

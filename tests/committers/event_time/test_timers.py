@@ -61,6 +61,7 @@ def at(second: int, key: str, wait: int) -> tuple[Any, ...]:
     return START + second * SECOND, key, wait
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("failing", [False, True])
 @pytest.mark.parametrize("group", [1, 4])
 def test_when_timers_fire(tmp_path: Path, group: int, failing: bool) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from committers import AppendCommitter, EventClock, TimerCommitter
@@ -69,6 +70,7 @@ def expected(transactions: Sequence[Sequence[Row]], delay: dt.timedelta) -> list
     return told
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(transactions=streams, delay=st.integers(0, 20).map(lambda secs: secs * SECOND), group=st.integers(1, 4))
 def test_silences(transactions, delay, group) -> None:

@@ -66,6 +66,7 @@ def seconds(*times: float) -> list[Planned]:
     return [Planned(number, [at(second)]) for number, second in enumerate(times)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Tumbling, Sessions])
 def test_more_lateness_after_a_restart(tmp_path: Path, kind: Any) -> None:
     """What was closed stays closed, and is late; what is open waits for the new lateness, and is said once."""
@@ -104,6 +105,7 @@ def test_another_gap_after_a_restart(tmp_path: Path) -> None:
     assert said(tmp_path) == [(3, 2, 16, 3), (5, 40, 45, 2)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("lateness", [0, 5])
 def test_the_very_end_of_a_session(tmp_path: Path, lateness: float) -> None:
     """A row at a session's end belongs to it, also if the watermark is there already: it is no row that is late."""
@@ -115,6 +117,7 @@ def test_the_very_end_of_a_session(tmp_path: Path, lateness: float) -> None:
     assert said(tmp_path, "late") == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("lateness", [0, 5])
 def test_right_after_the_end_of_a_session(tmp_path: Path, lateness: float) -> None:
     """It closes with the first watermark behind its end, not with the next one."""
@@ -130,6 +133,7 @@ def test_a_quiet_source(tmp_path: Path) -> None:
     assert said(tmp_path) == [(1, 0, 10, 1), (3, 10, 20, 1)]
 
 
+@pytest.mark.slow
 def test_far_ahead(tmp_path: Path) -> None:
     """Rows later than the clock allows are late, whatever else is in their window, and close nothing."""
     script = [
@@ -163,6 +167,7 @@ def test_before_1970(tmp_path: Path) -> None:
     assert said(tmp_path) == sorted(windows, key=repr)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [Tumbling, Sessions])
 def test_null_keys(tmp_path: Path, kind: Any) -> None:
     """A null is a key like another: of windows, of sessions, of what is late and of what has no time."""
@@ -211,6 +216,7 @@ def expected_of(rows: list[Any]) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("is_spilled", [False, True])
 @pytest.mark.parametrize("fields", [Fields(*SALES), Fields(*(each.split(":")[0] for each in SALES))])
 def test_all_aggregates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: Fields, is_spilled: bool) -> None:
@@ -300,6 +306,7 @@ def held(root: Path, *values: str) -> list[tuple[Any, ...]]:
     return rows_of(root, "windows", "txid", "window_start", "window_end", *(values or ("n",)))
 
 
+@pytest.mark.slow
 def test_updates(tmp_path: Path) -> None:
     """Each transaction updates the windows it touches; late ones stay as they are, in the table, and are told."""
     script = [
@@ -326,6 +333,7 @@ def test_more_lateness_opens_windows_again(tmp_path: Path) -> None:
     assert said(tmp_path, "late") == [(3, 0, 10, 1)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("group", [1, 4])
 def test_all_aggregates_are_updated(tmp_path: Path, group: int) -> None:
     """The table has the partial aggregates of all rows of each window, over several tasks, transactions and groups."""
@@ -379,6 +387,7 @@ def test_a_field_without_a_type() -> None:
         updating(mean=Mean("n"))
 
 
+@pytest.mark.slow
 def test_sessions_that_do_not_end(tmp_path: Path) -> None:
     """A session that goes on is held in a few rows, however many it has: it is put back as one, and said as one."""
     script = [Planned(number, [at(4 * number), at(4 * number + 1), at(4 * number, "j")]) for number in range(30)]
@@ -404,6 +413,7 @@ def test_rows_of_a_session_are_late_one_by_one(tmp_path: Path) -> None:
         assert [each[1:] for each in said(tmp_path / name)] == [(0, 10, 1), (12, 22, 12), (16, 26, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late_rows", [None, ROWS])
 @pytest.mark.parametrize("key", ["k", None])
 def test_a_session_that_was_said_is_touched_by_no_other(tmp_path: Path, key: str | None, late_rows: Any) -> None:

@@ -88,6 +88,7 @@ def table(root: Path, name: str, *fields: str) -> list[tuple[Any, ...]]:
 AGGREGATES = {"rows": Count(), "total": Sum("n: long")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["WAIT", "SKIP"])
 def test_the_end_is_never_skipped(tmp_path, monkeypatch, policy) -> None:
     """The run stops at the transaction that ends event time, and says so; the next run says the windows that it closes."""
@@ -174,6 +175,7 @@ def test_sessions(transactions, fields, gap, delay, group) -> None:
         check(root, oracle.sessions(padded(transactions), gap * SECOND, delay * SECOND))
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     transactions=streams,

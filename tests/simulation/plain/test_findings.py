@@ -30,6 +30,7 @@ def test_a_wrong_bolt_is_found(command_line, kind):
     assert first in again.output
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", RIGHT, ids=lambda kind: kind.__name__)
 def test_a_right_bolt_is_not(kind):
     """Whatever fails, nothing is found."""

@@ -197,6 +197,7 @@ def check(drawn, name, tmp_path_factory, **options):
     assert read(path, fields, format=FORMATS[name], **options) == (good, bad), "in one range"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("records", "name", "options"),
     [
@@ -217,6 +218,7 @@ def test_records_are_read_one_by_one(tmp_path_factory, data, records, name, opti
     check(data.draw(files(records)), name, tmp_path_factory, **options)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("records", "name", "options"),
     [
@@ -322,6 +324,7 @@ def test_csv_lines_may_end_with_carriage_returns(tmp_path):
     assert [letter[:3] for letter in letters] == [(11, 1, '"b\n",x'), (25, 2, "d")]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("size", "letters"), [(16 * 1024 * 1024, []), (16 * 1024 * 1024 + 1, [(7, 2)])])
 @pytest.mark.parametrize("quote", ['"', None])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -405,6 +408,7 @@ JSON_MIX = [b'{"n": %d}', b'{"n": %d.5}', b'{"n": "%d"}', b'{"n": %d} {}', b'{"n
 CSV_MIX = [b"a,%d", b"a,%d.5", b"a%d", b"a,%d,", b"\xff,%d"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("every", "count"), [(2, 1000), (10, 5000)])
 @pytest.mark.parametrize(("mix", "name"), [(JSON_MIX, "json"), (CSV_MIX, "csv")])
 def test_hundreds_of_bad_records_take_a_few_tries_each(tmp_path, monkeypatch, mix, name, every, count):

@@ -75,6 +75,7 @@ def bad_of(output, name="bad"):
     return Counter((row["file"], row["offset"], row["line"], row["text"]) for row in rows)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("layout", ["together", "spread"])
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_bad_records_are_in_their_table(tmp_path, layout, parallelism):
@@ -107,6 +108,7 @@ def test_every_promise_holds_in_simulated_disasters(tmp_path):
     assert len(result.faults) >= 10
 
 
+@pytest.mark.slow
 def test_a_table_may_be_asked_for_later_and_given_up(tmp_path):
     """A topology goes on where it was with and without one; what the table holds stays."""
     good, bad = write_input(tmp_path / "in")
@@ -221,6 +223,7 @@ class OpaqueSource(WithTable, OpaqueMemoryTransactionalSpout):
     pass
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [RepeatableSource, OpaqueSource])
 @pytest.mark.parametrize("tasks", [1, 2])
 def test_any_spout_may_bring_tables_along(tmp_path, monkeypatch, kind, tasks):

@@ -94,6 +94,7 @@ def test_a_damaged_file(tmp_path, suffix, damage):
         read(FilesTransactionalSpout(path))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("quote", ['"', None])
 def test_a_bomb_is_a_bad_record(tmp_path, quote):
     """A file that unpacks to one endless line is read in parts; its neighbours are read, and it is a bad record."""

@@ -47,6 +47,7 @@ def counts_in(output: Path) -> dict[str, int]:
     return {row["line"]: row["n"] for row in read_table(output / "lines").to_pylist()}
 
 
+@pytest.mark.slow
 def test_a_rewind_takes_files_again_unless_they_are_gone(tmp_path: Path, command_line) -> None:
     """The log needs no change: files from the place on are taken again; a file that was moved away is asked for."""
     folder = tmp_path / "in"
@@ -107,6 +108,7 @@ def test_killed(tmp_path: Path) -> None:
     assert audited(tmp_path / "out").findings == []
 
 
+@pytest.mark.slow
 def test_simulated(tmp_path: Path) -> None:
     """Crashes, zombies and a store that does not answer, at each write of the log too: each file counts once."""
     names = [f"part-{number * 7 % 31}.txt" for number in range(6)]

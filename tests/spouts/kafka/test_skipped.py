@@ -72,6 +72,7 @@ def place(tmp_path):
     return Place(world, tmp_path)
 
 
+@pytest.mark.slow
 def test_planned_records_that_are_gone(place, command_line):
     """Transactions that a failed run has planned cover the gap: what they did not read is shown all the same."""
     place.run(until=1)
@@ -104,6 +105,7 @@ def test_records_that_no_transaction_had(place, command_line):
     assert f"t-0: {skipped} offsets" in output
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_partition_of_which_nothing_is_left(place, command_line, kind):
     """The run ends nevertheless, the audit tells, and the next run takes what comes after."""

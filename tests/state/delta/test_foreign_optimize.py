@@ -127,6 +127,7 @@ def order(table: DeltaTable) -> None:
     table.optimize.z_order(["n"])
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("optimize", [compact, order])
 @pytest.mark.parametrize("deed", ["write", "upkeep", "opening", "roll back"])
 def test_one_that_has_looked_before_us(table, deed, optimize):
@@ -157,6 +158,7 @@ def test_one_that_has_looked_before_us(table, deed, optimize):
 MOMENTS = ("before the note", "after the note", "before the put", "in our upkeep", "after the put")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("optimize", "is_vacuumed"), variants((compact, True), long=[(compact, False), (order, True)]))
 def test_one_between_our_steps(table, optimize, is_vacuumed):
     """Between our note, our put and our own upkeep; twice in a row, with a vacuum that keeps nothing, too."""
@@ -228,6 +230,7 @@ def alter(table: Table) -> None:
     entry.write_text(entry.read_text().replace("UPDATE", "OPTIMIZE"))
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("change", [double, lose, exchange, revalue, remove, alter])
 @pytest.mark.parametrize("after", variants("another", "start", long=["nothing", "upkeep"]))
 def test_one_that_changes_rows(table, change, after):
@@ -253,6 +256,7 @@ def test_one_that_changes_rows(table, change, after):
     assert table.rows() == table.model
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("is_same", [True, False])
 def test_one_whose_old_files_are_gone(table, is_same):
     """If a vacuum has removed what it replaced, the number of rows tells whether it is believed."""
@@ -276,6 +280,7 @@ def test_one_whose_old_files_are_gone(table, is_same):
             table.write(5)
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("operation", ["OPTIMIZE", "CLUSTER BY", "an unknown operation"])
 def test_one_by_another_name(table, operation):
     """What moves rows and does nothing else is harmless, whatever it is called."""

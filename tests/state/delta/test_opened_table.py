@@ -117,6 +117,7 @@ def test_nothing_is_seen_until_it_is_published(place):
     assert place.rows()["b", 3, 3] == 1
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("moment", ["prepared", "opened", "checked"])
 def test_rows_that_were_moved_meanwhile(place, moment):
     """An OPTIMIZE and a VACUUM at any moment change nothing: no row is lost, doubled, or comes back."""
@@ -140,6 +141,7 @@ def test_rows_that_were_moved_meanwhile(place, moment):
     assert DeltaTable(place.path).version() >= 5
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("way", ["left", "rolled back", "adopted", "adopted and rolled back", "rolled back too far"])
 def test_rows_that_were_changed_meanwhile(place, way):
     """What somebody adds is never written over. Once it is rolled back, the write is made; if it was accepted, one that
@@ -315,6 +317,7 @@ def data_files_of(path):
     return {file.name for file in (path / "_data").iterdir()}
 
 
+@pytest.mark.few(2)
 def test_what_was_prepared_and_never_decided_is_removed(place):
     """The next run removes the files of a start that failed, and nothing else: not those of earlier versions."""
     state = place.opened()

@@ -154,6 +154,7 @@ def test_prepared_files_stay(tmp_path, monkeypatch, kind):
     assert read_table(tmp_path)["n"].to_pylist() == [1]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("is_vacuumed", [False, True])
 def test_the_versions_that_are_kept(tmp_path, monkeypatch, is_vacuumed):
     """Asked for all at once, a table keeps what it keeps if asked one by one: after a vacuum, and after a roll-back."""
@@ -177,6 +178,7 @@ def test_the_versions_that_are_kept(tmp_path, monkeypatch, is_vacuumed):
     assert table.kept(txids) == kept == {txid for txid in txids if table.is_kept(txid)}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("vacuum_days", "rewind_days", "is_kept"), [(7, 7, False), (7, 80, True), (80, 7, True)])
 def test_a_longer_history_is_kept(tmp_path, monkeypatch, vacuum_days, rewind_days, is_kept):
     """The longer one of vacuum's retention and ``topology.rewind.hours`` keeps log entries and files that the other and
@@ -197,6 +199,7 @@ def test_a_longer_history_is_kept(tmp_path, monkeypatch, vacuum_days, rewind_day
     assert declared.table().kept(range(7)) == kept
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("asked_by", ["vacuum_retention_hours", "topology.rewind.hours"])
 @pytest.mark.parametrize("is_outside", [False, True])
 def test_what_was_removed_stays_longer_than_checkpoints_know_of_it(tmp_path, monkeypatch, asked_by, is_outside):

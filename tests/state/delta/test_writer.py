@@ -98,6 +98,7 @@ def cleaned_up(path) -> None:
         (path / entry_path(version)).unlink(missing_ok=True)
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("deed", ["write", "marker", "upkeep", "roll back", "adopt"])
 @pytest.mark.parametrize(
     ("step", "times"), [*((step, 1) for step in STEPS), ("folder.drafted", 2), ("folder.named", 2)]

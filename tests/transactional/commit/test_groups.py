@@ -101,6 +101,7 @@ def test_a_note_that_cannot_be_written_stops_the_run(tmp_path, monkeypatch):
 STEPS = ["group.decide.after", "table.write.before", "table.write.after", "group.commit.before", "group.commit.after"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("is_large", [False, True], ids=["note in a value", "note elsewhere"])
 def test_a_machine_lost_with_its_disk(tmp_path, monkeypatch, step, is_large):
@@ -234,6 +235,7 @@ def test_rows_of_an_attempt_that_failed_are_never_written(tmp_path):
     assert folded.snapshot()["n"].to_pylist() == [TRANSACTIONS]
 
 
+@pytest.mark.few(1)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("error", [InternalError, ClusterError, RuleError, StopError, FailedException])
 @pytest.mark.parametrize("step", ["table.prepare", "group.journal", "group.decide", "group.commit", "table.maintain"])

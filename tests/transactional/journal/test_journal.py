@@ -54,6 +54,7 @@ def txids_in(parts: list[JournalPart]) -> list[int]:
     return [each.txid for part in parts for entry in part.entries for each in entry.transactions]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("anew", ["one", "two"])
 def test_a_topology_begun_anew_leaves_the_journals_of_others(command_line, tmp_path: Path, anew: str) -> None:
     """Names depend on no other topology: neither takes the other's place, and both are proved to the end."""
@@ -89,6 +90,7 @@ def as_before(metadata_dir: Path, plain: str, *others: str) -> None:
     (metadata_dir / "journal" / plain).rmdir()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("plain", ["one", "two"])
 @pytest.mark.parametrize("carried", range(4))
 def test_a_journal_of_an_earlier_version_is_carried_over(tmp_path: Path, plain: str, carried: int) -> None:

@@ -30,6 +30,7 @@ def as_it_was(place: Place, before: DeltaTable) -> None:
     assert old.equals(new)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("what", ALTERATIONS)
 def test_what_others_have_altered_is_taken_back(place, what):
     """Columns, properties, features and rows are as before, no plan is left behind, and the run goes on."""
@@ -69,6 +70,7 @@ def test_a_table_without_a_transaction(tmp_path):
     place.finish()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "point",
     ["repair.alteration.after", "repair.table.after", "repair.begin.before", "repair.begin.after", "repair.end.before"],

@@ -155,6 +155,7 @@ def test_a_store_wiped_before_the_first_transaction(place):
     place.finish()
 
 
+@pytest.mark.slow
 def test_coordinator_state_of_another_life(place):
     """Coordinator state that was begun anew with other tables does not take the old ones for its own."""
     place.run(4)
@@ -235,6 +236,7 @@ def test_starting_anew_after_a_table_is_lost(place):
     assert any((place.metadata_dir / "journal.before-repair-1").glob("*/*.jsonl"))
 
 
+@pytest.mark.slow
 def test_a_table_restored_to_an_earlier_moment(place):
     """One table is behind: the others are rolled back to it, and the transactions since run again."""
     place.run(2)
@@ -277,6 +279,7 @@ def test_what_somebody_else_wrote_between_two_runs(place, tool):
     place.finish(TRANSACTIONS - 4)
 
 
+@pytest.mark.slow
 def test_what_somebody_else_wrote_is_accepted(place):
     """Accepted rows stay, and a later start does not complain of them."""
     place.run(4)
@@ -524,6 +527,7 @@ def test_a_crash_between_two_tables_is_no_divergence(place):
     place.check_totals()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

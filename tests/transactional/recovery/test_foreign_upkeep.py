@@ -33,6 +33,7 @@ def tidy_up(output) -> None:
                 table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=full)
 
 
+@pytest.mark.slow
 @WAYS
 def test_at_every_step_of_a_run(tmp_path, config):
     """Between preparing, note, and each Delta write, and between the look at a table and the write to it."""
@@ -50,6 +51,7 @@ def test_at_every_step_of_a_run(tmp_path, config):
     assert tables_in(tmp_path) == expected_rows(TRANSACTIONS)
 
 
+@pytest.mark.few(1)
 @WAYS
 @pytest.mark.parametrize(
     ("step", "times"),

@@ -110,6 +110,7 @@ def test_a_new_state_is_refused(place):
     place.refused("words", "sums", says=("'sums' of topology 't' is new", "at transaction 0", "at transaction 6"))
 
 
+@pytest.mark.slow
 def test_states_may_change_while_nothing_is_committed(place, command_line):
     """Before the first transaction, and by a run that commits nothing, nothing is missed."""
     place.run(0, "words")
@@ -129,6 +130,7 @@ def test_several_states_are_refused_together(place):
     assert (place.total("sums"), place.total("more")) == (2, 2)
 
 
+@pytest.mark.slow
 def test_begun_empty_and_shown_for_ever(place, command_line):
     """Its former table is kept aside, and every later run's audit says since when it counts."""
     place.run(4, "words", "sums")
@@ -268,6 +270,7 @@ def test_a_crash_at_each_step_of_the_begin(tmp_path, command_line, with_setting)
             return
 
 
+@pytest.mark.slow
 def test_a_crash_between_the_tables_of_a_group_before_a_state_leaves(place, command_line):
     """The group in progress was the whole topology's, so the state has left after it, not before."""
     place.run(4, "words", "sums")
@@ -290,6 +293,7 @@ def test_a_new_state_with_a_group_in_progress(place, at):
     assert (place.total("words"), place.total("sums")) == (3, 2)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("at", ["table.write.after", "group.commit.before"])
 def test_a_group_in_progress_without_the_state(place, at):
     """If recovery will finish it, the state lacks it, although the coordinator state does not say so yet."""
@@ -351,6 +355,7 @@ def forget_departures(place: Place) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_coordinator_state_of_an_earlier_version(place):
     """Which states have left is learnt from the journal; a topology that was not changed goes on as before."""
     place.run(4, "words", "sums")
@@ -363,6 +368,7 @@ def test_coordinator_state_of_an_earlier_version(place):
     place.refused("words", "sums", says=("left out of the topology after transaction 5", "at transaction 8"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_journal", [True, False], ids=["with a journal", "without one"])
 @pytest.mark.parametrize("committed", [0, 4])
 def test_a_new_state_with_a_group_of_an_earlier_version_in_progress(place, committed, has_journal):
@@ -428,6 +434,7 @@ def repair(command_line, place: Place, *names: str, options: tuple[str, ...] = (
     return command_line("repair", "changing", "--set", f"topology.state.dir={place.folder}/_txtopo", *options)
 
 
+@pytest.mark.slow
 def test_repair_goes_back_to_where_a_state_left(place, command_line):
     """The transactions that it missed run again, for all."""
     place.run(4, "words", "sums")
@@ -468,6 +475,7 @@ def test_a_wiped_store_remembers_from_the_journal(place, command_line):
     audited(command_line, place, "begun empty after transaction 4", "it left the topology after transaction 2", "✔")
 
 
+@pytest.mark.slow
 def test_repair_below_the_begin_of_a_state(place, command_line):
     """It is begun where the topology goes on then, so it lacks less than before."""
     place.run(4, "words")

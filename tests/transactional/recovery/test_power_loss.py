@@ -50,6 +50,7 @@ def check_left(left, folder, config, transactions, **luck):
     assert (audit.exit_code, f"1 to {transactions}, each once" in audit.stdout) == (0, True), audit.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     [pytest.param(CONFIG, id="driver"), pytest.param(EXECUTORS_CONFIG, id="executors", marks=pytest.mark.slow)],
@@ -71,6 +72,7 @@ def test_a_note_that_is_in_a_draft(tmp_path, disk, monkeypatch):
     check_left(lefts[-1][1], tmp_path / "left", CONFIG, 24)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "are_entries_lucky",
     [pytest.param(False, id="nothing more"), pytest.param(True, id="log entries too", marks=pytest.mark.slow)],

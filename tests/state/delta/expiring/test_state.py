@@ -45,6 +45,7 @@ def test_a_run_takes_each_row_once(tmp_path, group):
     check(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_after_a_restart(tmp_path):
     """The next run takes the rows that the last one has left."""
     run_inline(holding(tmp_path), Config(max_spout_pending=4, group_transactions_max=3), until=4)
@@ -52,6 +53,7 @@ def test_a_run_goes_on_after_a_restart(tmp_path):
     check(tmp_path)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("fails", [{(3, 1)}, {(1, 1), (2, 1), (5, 1), (5, 2)}], ids=["one", "some"])
 def test_a_failed_transaction_leaves_nothing(tmp_path, monkeypatch, fails):
     """What a transaction appended or took before it failed is as if it had not: its replay and others find it."""
@@ -87,6 +89,7 @@ def held_keys(view, keys: str) -> str:
     return "".join(key for key, is_held in zip(keys, found, strict=True) if is_held)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("opaque", "every"), variants((False, 6), long=[(False, 1), (True, 1)]))
 def test_a_crash_anywhere(tmp_path, opaque, every):
     """Wherever a run dies, the next one goes on as if it had not; the audit finds nothing, and neither does upkeep."""
@@ -156,6 +159,7 @@ def files(path):
     return DeltaTable(path / "t").file_uris()
 
 
+@pytest.mark.slow
 def test_memory_holds_what_is_left(tmp_path):
     """Of rows that are taken, memory keeps at most as many as are left, although a few of their file stay."""
     state = opened(tmp_path)

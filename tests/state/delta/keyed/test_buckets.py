@@ -60,6 +60,7 @@ def many(count, n=1):
     return {f"w{i}": n for i in range(count)}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("function", [operator.add, min, max], ids=["sum", "min", "max"])
 @settings(max_examples=examples(12), deadline=None)
 @given(
@@ -190,6 +191,7 @@ def test_files_that_were_moved_meanwhile(tmp_path, is_prepared) -> None:
     assert rows(tmp_path) == {**dict.fromkeys(many(200), (2, 3)), "w7": (3, 3), "new": (5, 2)}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("way", ["executors", "driver"])
 @pytest.mark.parametrize("is_prepared", [False, True], ids=["folded", "prepared"])
 @pytest.mark.parametrize("is_touched", [False, True], ids=["others", "one"])
@@ -307,6 +309,7 @@ def test_a_rows_file_without_keys(tmp_path) -> None:
     assert write_rows_file(str(tmp_path), "7-1", table.slice(0, 0), ()).rows == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("keys", [(), ("n",)], ids=["as they came", "by key"])
 def test_a_rows_file_of_many_portions(tmp_path, keys) -> None:
     """A file is written in portions of a million rows: none is doubled or lost where they meet."""

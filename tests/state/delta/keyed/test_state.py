@@ -289,6 +289,7 @@ for txid in range(state.last_txid or 1, 1_000_000):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", variants(7, slow=[2, 12]))
 def test_a_killed_process_leaves_whole_writes(path, lines):
     """Killed at any moment, each write is there whole or not at all, and what was prepared can be published."""

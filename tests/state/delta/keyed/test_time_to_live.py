@@ -246,6 +246,7 @@ def test_upkeep_drops_what_has_expired(tmp_path: Path, monkeypatch: pytest.Monke
     assert live(tmp_path) == alive
 
 
+@pytest.mark.slow
 def test_upkeep_comes_by_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of a few large writes is looked after before it holds many times what is alive."""
     monkeypatch.setattr("state.delta.upkeep.GROWN_ROWS_MIN", 100)

@@ -200,6 +200,7 @@ def command(command_line, tmp_path):
     return command_line
 
 
+@pytest.mark.slow
 def test_replayed_audited_and_repaired_over_the_change(command, tmp_path):
     """What was committed before the change, at it and after it replays the same; a repair goes back over it."""
     folder = tmp_path / "out"
@@ -220,6 +221,7 @@ def test_replayed_audited_and_repaired_over_the_change(command, tmp_path):
     command.told("audit", str(folder))
 
 
+@pytest.mark.slow
 def test_refused_and_then_evolved(command, tmp_path):
     """A run names the fields and the ways on, and leaves all as it was; evolve adds them, once."""
     folder = tmp_path / "out"

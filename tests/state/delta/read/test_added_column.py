@@ -58,6 +58,7 @@ def repair(command_line, tmp_path):
     return lambda *options: command_line("repair", "noted", "--yes", *options)
 
 
+@pytest.mark.slow
 def test_audited_and_read(command_line, tmp_path, repair):
     """The audit compares what the versions have, and a reader of an older one finds nulls."""
     run(tmp_path, 3)
@@ -82,6 +83,7 @@ def test_a_change_is_found_all_the_same(command_line, tmp_path, repair):
     assert (result.exit_code, "UPDATE" in result.output) == (1, True)
 
 
+@pytest.mark.slow
 def test_rolled_back_to_before_it(tmp_path, repair):
     """The column stays, without values."""
     run(tmp_path, 3)

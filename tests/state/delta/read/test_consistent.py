@@ -32,6 +32,7 @@ from txtopo.transactional.journal.journal import (
 )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("opaque", [False, True], ids=["repeatable", "opaque"])
 def test_a_view_at_every_failpoint(tmp_path, opaque):
     """One process, a reader at each failpoint that it reaches: both tables are as of the same transaction."""
@@ -43,6 +44,7 @@ def test_a_view_at_every_failpoint(tmp_path, opaque):
     assert sum(read_table(tmp_path / "words")["n"].to_pylist()) == sum(counts_of(DATA).values())
 
 
+@pytest.mark.slow
 def test_a_reader_beside_the_run(tmp_path):
     """A reader in a thread of its own, whatever the run is doing meanwhile, through a crash and upkeep too."""
     reader, is_over, errors = Reader(tmp_path), threading.Event(), []
@@ -67,6 +69,7 @@ def test_a_reader_beside_the_run(tmp_path):
     assert reader.txid == 4
 
 
+@pytest.mark.slow
 def test_upkeep_takes_nothing_that_a_view_needs(tmp_path, monkeypatch):
     """With files and logs older than any retention, and a vacuum that keeps nothing, a reader never fails."""
 
@@ -136,6 +139,7 @@ def tables(tmp_path):
     return Tables(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_table_that_rests_while_another_moves(tables):
     """A table that was not written for long is as it was, at each view, whatever its log has lost meanwhile."""
     journal = tables.lead(1, 0)
@@ -275,6 +279,7 @@ def test_a_table_that_was_replaced_is_refused(tables, tmp_path):
         tables.seen()
 
 
+@pytest.mark.slow
 def test_versions_are_found_wherever_they_are(tables):
     """The newest version not above a txid, for every txid and any number of versions, and not those that are gone."""
     journal = tables.lead(1, 0)

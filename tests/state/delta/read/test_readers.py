@@ -60,6 +60,7 @@ def plain_table(request, tmp_path_factory):
     return root / "t", fields.names[1:], without_statistics(root / "t", root / "bare")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_a_filter_finds_what_it_would_find_without_statistics(plain_table, reader):
     """No reader skips a file that has a row, whatever the column, the values and the filter."""
@@ -93,6 +94,7 @@ def test_a_column_that_was_added_later_is_found(tmp_path, reader):
     assert ids(reader(tmp_path / "t", Filter("s", "=", "b"))) == [2]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_each_partition_is_found(tmp_path, reader):
     """A row is in the partition that it was put into, whatever its value's letters."""
@@ -173,6 +175,7 @@ def filters_of(filled):
         yield from (Filter(name, what) for name in ("p", "day", "k", "flag") for what in ("is null", "is not null"))
 
 
+@pytest.mark.few(25)
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_rows_are_read_as_they_were_put(filled, reader):
     """Every value of every row, by every reader."""
@@ -180,6 +183,7 @@ def test_rows_are_read_as_they_were_put(filled, reader):
     assert comparable(found) == comparable(filled.rows)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_a_filter_finds_what_a_plain_computation_finds(filled, reader):
     """Whatever the kind of table and the filter."""

@@ -164,6 +164,7 @@ def rows(history: History) -> tuple[Any, Callable[[], object]]:
     return opened, lambda: put(opened, (10, ("append", pa.table({"id": [0]}))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fill", "log_hours"),
     [
